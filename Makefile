@@ -1,0 +1,67 @@
+# Everything needs Python >= 3.11 and make, and nothing else. `make help` lists what there is.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+SHELL := /bin/sh
+
+# The first Python on the path that is new enough; `make setup PYTHON=/path/to/python` chooses another.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	command -v $$python >/dev/null 2>&1 && $$python -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+# No wheel is built from a source archive: that would fetch build dependencies that nobody has pinned.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	--no-emit-index-url --no-emit-find-links $(UPGRADE)
+
+.PHONY: help setup demo check test lint types layers unit bench requirements clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+setup: $(VENV)/.installed  ## make .venv with the command in it, from pinned requirements
+
+$(VENV)/.dependencies: requirements/dev.txt
+	@test -n "$(PYTHON)" || { echo "forwarder needs Python 3.11 or later; say where it is: make setup PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --require-hashes --only-binary :all: -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.dependencies pyproject.toml
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup  ## sandbox and forwarder, with sample traffic of the official SDK; Ctrl-C prints the books
+	@exec $(BIN)/forwarder demo
+
+check: lint types layers unit  ## the quick half of the tests: lint, types, layers, unit
+
+test: lint types layers  ## every test
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check
+
+types: setup
+	$(BIN)/mypy
+
+layers: setup
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/pytest -m "not slow"
+
+bench: setup  ## measure throughput and memory beside their floors; BENCH="--case single" chooses
+	$(BIN)/python -m benchmarks $(BENCH)
+
+requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade takes the newest of everything
+	$(COMPILE) --output-file requirements/run.txt pyproject.toml
+	$(COMPILE) --output-file requirements/build.txt requirements/build.in
+	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
+
+clean:  ## remove .venv, caches and what was built
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,115 @@
+"""The command: `python -m benchmarks`, or `make bench`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.bodies import Shape, Variant
+from benchmarks.cases import CASES, MEMORY, Case, Floor, select
+from benchmarks.memory import MemoryResult, measure_memory
+from benchmarks.processes import BenchmarkError, end_on_signals, free_port
+from benchmarks.report import machine, memory_lines, row, table
+from benchmarks.targets import Machine, Target
+from benchmarks.throughput import Figure, Plan
+
+SINK_PORT: Final = 18900
+"""Where the configurations in benchmarks/peers post to."""
+
+Floors = dict[tuple[Floor, Variant, int], Figure]
+
+
+def main() -> int:
+    """Measure, and print what was found. 0 if every figure is as wanted, 1 if not, 2 if it could not be measured."""
+    arguments = _arguments()
+    end_on_signals()
+    cases, memory = select(arguments.case)
+    if not cases and not memory:
+        print(f"no such case; there are {', '.join([*(case.name for case in CASES), *MEMORY])}", file=sys.stderr)
+        return 2
+    try:
+        return _measure(arguments, cases, memory)
+    except BenchmarkError as error:
+        print(f"cannot measure: {error}", file=sys.stderr)
+        return 2
+
+
+def _measure(arguments: argparse.Namespace, cases: list[Case], memory: list[str]) -> int:
+    plan = Plan(_cores(), _target(arguments), arguments.seconds, Shape(arguments.shape), arguments.path, arguments.profile)
+    rows = _throughput(plan, cases, arguments.repeat)
+    if rows:
+        print(table(rows))
+    results = [_memory(plan, name, arguments.memory_seconds) for name in memory]
+    if arguments.output:
+        whole = {"machine": machine(), "throughput": rows, "memory": [{**asdict(result), "good": result.good} for result in results]}
+        arguments.output.write_text(json.dumps(whole, indent=2) + "\n")
+    below = [each for each in rows if each["lost"] or (each["wanted"] and each["ratio"] < each["wanted"])]
+    return 1 if below or not all(result.good for result in results) else 0
+
+
+def _throughput(plan: Plan, cases: list[Case], repeat: int) -> list[dict[str, Any]]:
+    """Measure floors and cases in turn, `repeat` times round, so that a slow minute of the machine falls on all of them."""
+    figures = {case.name: Figure() for case in cases}
+    floors: Floors = {(case.floor, case.variant, case.events): Figure() for case in cases}
+    for number in range(repeat):
+        for floor, figure in floors.items():
+            _say(f"round {number + 1} of {repeat}: floor {floor[0]}, {floor[1]}-{floor[2]}")
+            plan.floor(*floor, figure)
+        for case in cases:
+            _say(f"round {number + 1} of {repeat}: {case.name}")
+            plan.case(case, figures[case.name])
+    return [
+        row(case, figures[case.name], figures[case.base] if case.ordered else floors[case.floor, case.variant, case.events])
+        for case in cases
+    ]
+
+
+def _memory(plan: Plan, name: str, seconds: float) -> MemoryResult:
+    _say(f"{name}: {seconds:.0f} s without an upstream")
+    result = measure_memory(name, plan.target, plan.machine, seconds)
+    print(memory_lines([result]))
+    return result
+
+
+def _cores() -> Machine:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise BenchmarkError("it takes two cores: one for the target, one for the load and the sink")
+    return Machine(cores[0], cores[1])
+
+
+def _target(arguments: argparse.Namespace) -> Target:
+    if arguments.command and not arguments.port:
+        raise BenchmarkError("--command needs --port: where the program listens")
+    sink_port = arguments.sink_port or (SINK_PORT if arguments.command else free_port())
+    return Target(arguments.port or free_port(), sink_port, arguments.command)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Events per CPU-second and memory, beside floors.")
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only these (repeatable; * and ? allowed)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of load a measurement (default 4)")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds; the median counts (default 3)")
+    parser.add_argument("--memory-seconds", type=float, default=60.0, help="without an upstream (default 60)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write everything as JSON, too")
+    parser.add_argument("--profile", type=Path, metavar="DIR", help="record each case with py-spy, which must be installed")
+    other = parser.add_argument_group("another program in forwarder's place")
+    other.add_argument("--command", default="", help="starts it; it finds PORT and SINK_PORT in its environment")
+    other.add_argument("--port", type=int, default=0, help="where it listens")
+    other.add_argument("--sink-port", type=int, default=0, help=f"where it must post to (default {SINK_PORT})")
+    other.add_argument("--shape", choices=list(Shape), default=Shape.ENVELOPE, help="how events are wrapped (default envelope)")
+    other.add_argument("--path", default="", help="where it takes them (default /batch/, single events /capture/)")
+    return parser.parse_args()
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""What is measured: the table of cases, each with the floor that it is held against and the share of it that it should reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from benchmarks.bodies import Variant
+
+CONNECTIONS: Final = {1: 64, 50: 32, 1000: 8}
+"""Keep-alive connections, by events in a body."""
+
+
+class Floor(StrEnum):
+    """What a case is compared with."""
+
+    BARE = "bare server"
+    SPLIT = "split and join"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measurement of throughput."""
+
+    variant: Variant
+    events: int
+    """In each body."""
+    compression: str
+    ordered: bool
+    share: float | None
+    """Of the floor (or, where ordered, of the same case without order) that is to be reached; None: only told."""
+
+    @property
+    def name(self) -> str:
+        """For people, and for `--case`."""
+        return f"{self.variant}-{self.events}-{self.compression}" + ("-ordered" if self.ordered else "")
+
+    @property
+    def floor(self) -> Floor:
+        """The floor of this case."""
+        return Floor.BARE if self.events == 1 else Floor.SPLIT
+
+    @property
+    def ordering(self) -> str:
+        """The value of `delivery.ordering`."""
+        return "per_distinct_id" if self.ordered else "none"
+
+    @property
+    def base(self) -> str:
+        """The name of the same case without order; its own where it has none."""
+        return self.name.removesuffix("-ordered")
+
+
+def _with_order(*cases: Case) -> tuple[Case, ...]:
+    return tuple(
+        each for case in cases for each in (case, Case(case.variant, case.events, case.compression, ordered=True, share=0.8))
+    )
+
+
+CASES: Final = (
+    *_with_order(
+        Case(Variant.STAMPED, 1, "none", ordered=False, share=0.45),
+        Case(Variant.STAMPED, 1, "gzip", ordered=False, share=0.45),
+        Case(Variant.STAMPED, 50, "none", ordered=False, share=0.5),
+        Case(Variant.STAMPED, 50, "gzip", ordered=False, share=0.35),
+        Case(Variant.STAMPED, 1000, "none", ordered=False, share=0.5),
+        Case(Variant.STAMPED, 1000, "gzip", ordered=False, share=0.35),
+        Case(Variant.SDK, 50, "none", ordered=False, share=0.3),
+        Case(Variant.SDK, 1000, "none", ordered=False, share=0.3),
+    ),
+    Case(Variant.BARE, 1, "none", ordered=False, share=None),
+    Case(Variant.BARE, 50, "none", ordered=False, share=None),
+    Case(Variant.BARE, 1000, "none", ordered=False, share=None),
+)
+
+MEMORY: Final = ("memory", "memory-dribble", "memory-tiny")
+"""The names of the measurements of memory."""
+
+
+def select(patterns: list[str]) -> tuple[list[Case], list[str]]:
+    """The cases, of throughput and of memory, whose names match any of `patterns` (`*` and `?` as in file names); all if none are given.
+
+    A case that is held against another brings that one along.
+    """
+    patterns = patterns or ["*"]
+    chosen = {case.name for case in CASES if _matches(case.name, patterns)}
+    chosen |= {case.base for case in CASES if case.name in chosen}
+    return [case for case in CASES if case.name in chosen], [name for name in MEMORY if _matches(name, patterns)]
+
+
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

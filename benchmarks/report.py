@@ -1,0 +1,69 @@
+"""Results for people (a table that can be put into a document as it is) and for programs (JSON)."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.cases import Case
+from benchmarks.memory import MemoryResult
+from benchmarks.throughput import Figure
+
+
+def row(case: Case, figure: Figure, against: Figure) -> dict[str, Any]:
+    """One case's line. `against` is its floor or, for an ordered case, the same case without order."""
+    return {
+        "case": case.name,
+        "events_per_cpu_second": round(figure.rate),
+        "against": case.base if case.ordered else str(case.floor),
+        "against_per_cpu_second": round(against.rate),
+        "ratio": round(figure.rate / against.rate, 3),
+        "wanted": case.share,
+        "busy": round(mean(figure.busy), 2),
+        "others": round(mean(figure.others), 2),
+        "all_rates": [round(rate) for rate in figure.rates],
+        "answers": {str(status): count for status, count in sorted(figure.statuses.items())},
+        "lost": figure.lost,
+    }
+
+
+def table(rows: Iterable[dict[str, Any]]) -> str:
+    """The lines as a Markdown table."""
+    cells = [["case", "events/CPU-s", "held against", "its events/CPU-s", "ratio", "wanted", "core busy", "others", "503", "lost"]]
+    cells += [_cells(each) for each in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    cells.insert(1, ["-" * width for width in widths])
+    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells)
+
+
+def _cells(each: dict[str, Any]) -> list[str]:
+    wanted = "" if each["wanted"] is None else f"≥ {each['wanted']}"
+    figures = [f"{each['events_per_cpu_second']:,}", each["against"], f"{each['against_per_cpu_second']:,}", f"{each['ratio']:.2f}"]
+    core = [f"{each['busy']:.2f}", f"{each['others']:.2f}"]
+    return [each["case"], *figures, wanted, *core, f"{each['answers'].get('503', 0):,}", f"{each['lost']:,}"]
+
+
+def memory_lines(results: Iterable[MemoryResult]) -> str:
+    """The measurements of memory, a line each."""
+    return "\n".join(
+        f"{result.name}: peak {result.peak / 1e6:.0f} MB of {result.allowed / 1e6:.0f}, {result.accepted:,} events accepted, "
+        f"{result.answers.get(503, 0):,} requests answered 503, {result.arrived:,} events arrived: {'good' if result.good else 'NOT GOOD'}"
+        for result in results
+    )
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
+    return {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())

@@ -1,0 +1,58 @@
+"""What can be measured: forwarder itself, or any other program that listens on a port and posts to the sink."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.processes import Program, free_port, running
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Who runs where: the target alone on `target_core`, load generator and sink on `load_core`."""
+
+    target_core: int
+    load_core: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The program under measurement. An empty `command` stands for forwarder."""
+
+    port: int
+    sink_port: int
+    command: str = ""
+
+    @contextlib.contextmanager
+    def running(self, core: int, compression: str = "none", ordering: str = "none", max_bytes: str = "64MiB") -> Iterator[Program]:
+        """Run it until the block ends. Another program than forwarder brings its own settings, and is told the ports."""
+        if self.command:
+            command, environment = shlex.split(self.command), dict(os.environ)
+        else:
+            command, environment = [str(Path(sys.executable).parent / "forwarder"), "run"], self._settings(compression, ordering, max_bytes)
+        environment |= {"PORT": str(self.port), "SINK_PORT": str(self.sink_port)}
+        with running(command, core, self.port, environment) as program:
+            yield program
+
+    def _settings(self, compression: str, ordering: str, max_bytes: str) -> dict[str, str]:
+        settings = {
+            "UPSTREAM__URL": f"http://127.0.0.1:{self.sink_port}",
+            "UPSTREAM__COMPRESSION": compression,
+            "SOURCES__HTTP__LISTEN": f"127.0.0.1:{self.port}",
+            "SOURCES__HTTP__TRUSTED_PROXIES": '["127.0.0.1"]',
+            "BUFFER__MAX_BYTES": max_bytes,
+            "DELIVERY__ORDERING": ordering,
+            "ADMIN__LISTEN": f"127.0.0.1:{free_port()}",
+            "LOG__LEVEL": "error",
+        }
+        return {**_without_settings(os.environ), **{f"FORWARDER_{name}": value for name, value in settings.items()}}
+
+
+def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith("FORWARDER_")}

@@ -1,0 +1,140 @@
+"""Throughput: events that the sink counted, divided by the CPU-seconds that the target's process tree took for them.
+
+A measurement begins and ends when all is quiet: whatever was accepted has arrived, so that the CPU time and the events belong together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.bodies import Request, Shape, Variant, ring
+from benchmarks.cases import CONNECTIONS, Case, Floor
+from benchmarks.load import Load, Tally
+from benchmarks.processes import BenchmarkError, Program, core_seconds, free_port, pinned
+from benchmarks.split import split_floor
+from benchmarks.targets import Machine, Target
+from benchmarks.upstream import Upstream, bare_server, upstream
+
+WARM_UP: Final = 0.7
+"""Seconds of load before the measured one."""
+
+
+@dataclass(slots=True)
+class Figure:
+    """What a case reached, over all repetitions."""
+
+    rates: list[float] = field(default_factory=list)
+    """Events per CPU-second."""
+    busy: list[float] = field(default_factory=list)
+    """CPU-seconds of the target per second of load: near 1 where the load saturates it."""
+    others: list[float] = field(default_factory=list)
+    """CPU-seconds of anything else on the target's core per second of load: near 0 on a quiet machine."""
+    statuses: Counter[int] = field(default_factory=Counter)
+    lost: int = 0
+    """Events that were accepted and did not arrive."""
+
+    @property
+    def rate(self) -> float:
+        """The median of the repetitions."""
+        return median(self.rates)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to measure."""
+
+    machine: Machine
+    target: Target
+    seconds: float
+    shape: Shape = Shape.ENVELOPE
+    path: str = ""
+    profile: Path | None = None
+
+    def case(self, case: Case, figure: Figure) -> None:
+        """Measure `case` once more, into `figure`."""
+        load = Load(_ring(case.variant, case.events, self.shape, self.path), CONNECTIONS[case.events], self.target.port)
+        machine = self.machine
+        with (
+            upstream(self.target.sink_port, machine.load_core) as sink,
+            self.target.running(machine.target_core, case.compression, case.ordering) as program,
+            pinned(machine.load_core),
+        ):
+            sink.wait_for(_all_taken(load.run(WARM_UP)))
+            with _profiled(program, self.profile and self.profile / f"{case.name}.svg", self.seconds):
+                self._measure(program, load, sink, figure)
+
+    def _measure(self, program: Program, load: Load, sink: Upstream, figure: Figure) -> None:
+        events, cpu, core = sink.events(), program.cpu_seconds(), core_seconds(self.machine.target_core)
+        tally = load.run(self.seconds)
+        busy, core = program.cpu_seconds() - cpu, core_seconds(self.machine.target_core) - core
+        arrived = sink.wait_for(events + _all_taken(tally)) - events
+        program.check()
+        figure.rates.append(arrived / (program.cpu_seconds() - cpu))
+        figure.busy.append(busy / tally.seconds)
+        figure.others.append(max(0.0, core - busy) / tally.seconds)
+        figure.statuses += tally.statuses
+        figure.lost += max(0, tally.accepted - arrived)
+
+    def floor(self, floor: Floor, variant: Variant, events: int, figure: Figure) -> None:
+        """Measure the floor of a case once more, into `figure`."""
+        requests = _ring(variant, events, Shape.ENVELOPE, "")
+        if floor is Floor.SPLIT:
+            with pinned(self.machine.target_core):
+                figure.rates.append(split_floor(requests, self.seconds))
+        else:
+            self._bare(requests, CONNECTIONS[events], figure)
+
+    def _bare(self, requests: list[Request], connections: int, figure: Figure) -> None:
+        port = free_port()
+        load = Load(requests, connections, port)
+        with bare_server(port, self.machine.target_core) as program, pinned(self.machine.load_core):
+            load.run(WARM_UP)
+            cpu = program.cpu_seconds()
+            tally = load.run(self.seconds)
+            used = program.cpu_seconds() - cpu
+        figure.rates.append(_all_taken(tally) / used)
+        figure.busy.append(used / tally.seconds)
+
+
+@functools.cache
+def _ring(variant: Variant, count: int, shape: Shape, path: str) -> list[Request]:
+    return ring(variant, count, shape, path)
+
+
+def _all_taken(tally: Tally) -> int:
+    """The events that were accepted. Raises `BenchmarkError` if any request was answered in a way that only a mistake explains."""
+    unexpected = {status: count for status, count in tally.statuses.items() if status >= 300 and status != 503}
+    if unexpected or not tally.accepted:
+        raise BenchmarkError(f"the target does not take the load: answers {dict(tally.statuses)}, {tally.broken} broken connections")
+    return tally.accepted
+
+
+@contextlib.contextmanager
+def _profiled(program: Program, path: Path | None, seconds: float) -> Iterator[None]:
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    py_spy = str(Path(sys.executable).parent / "py-spy")
+    options = {"--pid": str(program.pid), "--duration": str(max(1, round(seconds))), "--output": str(path)}
+    command = [py_spy, "record", "--nonblocking", *(word for option in options.items() for word in option)]
+    try:
+        recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise BenchmarkError("a profile needs py-spy beside this Python: pip install py-spy") from None
+    try:
+        yield
+    except BaseException:
+        recorder.kill()
+        raise
+    finally:
+        recorder.wait()

@@ -1,0 +1,89 @@
+"""Asks a running daemon's admin server, with nothing but the standard library: a health check runs every few seconds."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from forwarder.core.errors import ForwarderError
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:8321"
+TIMEOUT: Final = 5.0
+"""Seconds for connecting and for each part of the answer."""
+
+_ANY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 - where a daemon on all interfaces is reached
+
+
+class NoDaemon(ForwarderError):
+    """Nobody answers at the admin address."""
+
+    code = "no_daemon"
+
+
+def get(address: str, path: str) -> tuple[int, bytes]:
+    """The status code and body of `GET path`. `address` is `host:port`, `http://host:port` or `unix:/path`. Raises `NoDaemon`."""
+    try:
+        connection = _connection(address)
+        try:
+            connection.request("GET", path, headers={"Accept": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
+        raise NoDaemon(
+            f"no daemon answers at {address}: {why}",
+            hint="Start one with `forwarder run`, or say where it is with `--admin ADDRESS` (its setting `admin.listen`).",
+        ) from error
+
+
+def resolve(admin: str | None, config: Path | None) -> str:
+    """The admin address: as given, from the environment, from the configuration file, or the default one."""
+    return admin or os.environ.get("FORWARDER_ADMIN__LISTEN") or _from_file(config) or DEFAULT_ADDRESS
+
+
+def _from_file(config: Path | None) -> str | None:
+    path = config or Path("/etc/forwarder/forwarder.yaml")
+    if config is None and not path.exists():
+        return None
+    return _listen_as_written(path) or _listen_as_read(path)
+
+
+def _listen_as_written(path: Path) -> str | None:
+    """The file's `admin.listen` if that is plain: most are, and the whole machinery takes longer than the health check itself."""
+    import yaml
+
+    try:
+        listen = yaml.safe_load(path.read_bytes())["admin"]["listen"]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+        return None
+    return listen if isinstance(listen, str) and "${" not in listen else None
+
+
+def _listen_as_read(path: Path) -> str:
+    from forwarder.config import load_settings
+
+    return load_settings(path, os.environ, require_upstream=False).settings.admin.listen
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket file."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(TIMEOUT)
+        self.sock.connect(self._path)
+
+
+def _connection(address: str) -> http.client.HTTPConnection:
+    if address.startswith("unix:"):
+        return _UnixConnection(address.removeprefix("unix:"))
+    host, _, port = address.removeprefix("http://").rstrip("/").rpartition(":")
+    return http.client.HTTPConnection(_ANY.get(host, host.strip("[]")), int(port), timeout=TIMEOUT)

@@ -1,0 +1,48 @@
+"""Commands whose modules are imported only when they are called: importing them all would make every health check pay for them.
+
+Invariant: the list of commands, with a line each, is known without importing any of them (a test holds the lines against the modules).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
+
+LAZY: Final = {
+    "config": "Check the configuration, show what is in effect, print its schema.",
+    "sandbox": "Run the analytics service in small, to watch events arrive and to test against.",
+}
+"""Name and one line each; the command lives in `forwarder.cli.<name>`."""
+
+
+class LazyGroup(TyperGroup):
+    """Lists placeholders, and runs the real commands in their place."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that `args` name, with its module imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name in LAZY else command, rest
+
+
+def register(app: typer.Typer) -> None:
+    """Add the placeholders to forwarder's commands."""
+    for name, line in LAZY.items():
+        app.command(name, help=line)(_placeholder)
+
+
+def load(name: str) -> Any:
+    """The real command: the module's `app`, a group, or what its `register` adds."""
+    module = import_module(f"forwarder.cli.{name}")
+    if hasattr(module, "app"):
+        return get_group(module.app)
+    alone = typer.Typer(add_completion=False)
+    module.register(alone)
+    return get_command(alone)
+
+
+def _placeholder() -> None:
+    """Stands in the list; `LazyGroup` never runs it."""

@@ -1,0 +1,36 @@
+"""`forwarder run`: the daemon."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from forwarder.config import Settings
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The configuration; without it /etc/forwarder/forwarder.yaml if it is there."),
+]
+
+
+def run(config: Config = None) -> None:
+    """Run the daemon: take events, and bring them to the upstream.
+
+    SIGTERM and SIGINT drain and end it (exit code 1 when events were left), a second one ends it at once (130), SIGHUP reads
+    the configuration again.
+    """
+    from forwarder.runtime.daemon import run_daemon
+
+    def load() -> Settings:
+        from forwarder.config import load_settings
+        from forwarder.telemetry.logs import configure_logging
+
+        settings = load_settings(config, os.environ).settings
+        configure_logging(settings.log.format, settings.log.level)
+        return settings
+
+    raise typer.Exit(run_daemon(load(), load))

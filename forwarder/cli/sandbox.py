@@ -1,0 +1,62 @@
+"""`forwarder sandbox`: the analytics service in one process, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from forwarder.core.errors import ForwarderError
+from forwarder.sandbox import Sandbox, SandboxOptions
+from forwarder.sandbox.answers import Refusal
+from forwarder.sandbox.judging import checked_token
+from forwarder.sandbox.service import split_address
+
+EXAMPLE = "Example: forwarder sandbox --listen 127.0.0.1:8322 --database events.db --strict"
+
+
+def sandbox(
+    listen: Annotated[str, typer.Option(help="Address to listen on, host:port.")] = "127.0.0.1:8322",
+    database: Annotated[Path | None, typer.Option(help="SQLite file that keeps everything; without it, memory.")] = None,
+    api_key: Annotated[list[str] | None, typer.Option(help="A project key that exists (repeatable); none: every well-formed one.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Answer as the real service does, not by its contract.")] = False,
+) -> None:
+    """Run the analytics service in small, to watch events arrive and to test against."""
+    keys = frozenset(api_key or ())
+    try:
+        split_address(listen)
+        for key in keys:
+            _check(key)
+        uvloop.run(_serve(SandboxOptions(listen=listen, database=database, api_keys=keys, strict=strict)))
+    except ForwarderError as error:
+        typer.echo(f"forwarder sandbox: {error.message} {error.hint}".rstrip(), err=True)
+        raise typer.Exit(2) from None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to forwarder's."""
+    app.command(epilog=EXAMPLE)(sandbox)
+
+
+def _check(key: str) -> None:
+    try:
+        checked_token(key)
+    except Refusal as refusal:
+        raise ForwarderError(f"--api-key: {refusal.message}.", hint="A project key looks like phc_….") from None
+
+
+async def _serve(options: SandboxOptions) -> None:
+    """Serve until SIGINT or SIGTERM; what is under way then is answered. Cancellation does the same."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Sandbox(options) as running:
+        kept = f"in {options.database}" if options.database else "in memory, gone when it stops (--database FILE keeps them)"
+        typer.echo(f"Sandbox listening on {running.url}\nEvents are kept {kept}.")
+        await stop.wait()
+        typer.echo("Sandbox stopping.")

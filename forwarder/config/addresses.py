@@ -1,0 +1,114 @@
+"""Addresses in the configuration: where to listen (`host:port`, `[::1]:port`, `unix:/path`), and URLs of others."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import SplitResult, urlsplit
+
+_TCP: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})", re.ASCII)
+_ANY: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
+_SOCKET_PATH_LIMIT: Final = 107
+"""Bytes that the path of a Unix socket may have (the kernel's `sun_path`, less its NUL)."""
+_INGESTION_PATHS: Final = ("/batch", "/capture", "/decide", "/flags")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A place to listen: a host and a port (0: any free one), or the path of a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def overlaps(self, other: Address) -> bool:
+        """Whether both can't be listened on at once, as far as their spelling tells."""
+        if self.path or other.path:
+            return self.path == other.path
+        hosts = {"127.0.0.1" if host == "localhost" else host for host in (self.host, other.host)}
+        return self.port == other.port != 0 and (len(hosts) == 1 or bool(hosts & _ANY))
+
+
+def parse_address(text: str) -> Address:
+    """The address that `text` names. Raises `ValueError`, saying how to write it."""
+    if text.startswith("unix:"):
+        return Address(path=_socket_path(text.removeprefix("unix:")))
+    match = _TCP.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not an address to listen on: write host:port, '[::1]:port' (quoted) or unix:/path")
+    port = int(match["port"])
+    if port > 65535:
+        raise ValueError(f"port {port} doesn't exist: the highest is 65535")
+    if match["v6"]:
+        ipaddress.IPv6Address(match["v6"])
+    return Address(match["v6"] or match["host"], port)
+
+
+def _socket_path(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("the path of a Unix socket must be absolute: write unix:/run/forwarder.sock")
+    if len(path.encode()) > _SOCKET_PATH_LIMIT:
+        raise ValueError(f"the path of a Unix socket may have {_SOCKET_PATH_LIMIT} bytes: choose a shorter one")
+    return path
+
+
+def check_listen(text: str) -> str:
+    """`text`, if it is an address to listen on. Raises `ValueError` if not."""
+    parse_address(text)
+    return text
+
+
+def _split_http(text: str, example: str) -> SplitResult:
+    """The parts of an http(s) URL. The messages never repeat `text`, which may hold credentials."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"it is not an address: its host or port can't be read; write it as {example}") from error
+    if parts.scheme not in {"http", "https"}:
+        raise ValueError(f"it must begin with http:// or https://: write it as {example}")
+    if not host or re.search(r"[\s\x00-\x1f\\]", text):
+        raise ValueError(f"it names no host: write it as {example}")
+    return parts
+
+
+def check_upstream(text: str) -> str:
+    """The service's base address without a slash at its end. Raises `ValueError` if it can't be one, not repeating it."""
+    parts = _split_http(text, "https://us.i.example.com")
+    if "@" in parts.netloc:
+        raise ValueError("it holds a user or password, which the service doesn't take: remove everything up to the @")
+    if "?" in text or "#" in text:
+        raise ValueError("it must have no query and no fragment: end it before the ? or #")
+    path = parts.path.rstrip("/")
+    if path.endswith(_INGESTION_PATHS):
+        raise ValueError("it is the base address that is wanted: leave out the path of the endpoint, such as /batch/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def check_proxy(text: str) -> str:
+    """`text`, if it is an HTTP proxy's address. Raises `ValueError` if not, not repeating it."""
+    parts = _split_http(text, "http://proxy.example.com:3128")
+    if parts.path not in {"", "/"} or "?" in text or "#" in text:
+        raise ValueError("it must end after the port: write it as http://proxy.example.com:3128")
+    return text
+
+
+def check_origin(text: str) -> str:
+    """`text`, if it is `*` or an origin as browsers send it. Raises `ValueError` if not."""
+    if text != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+", text):
+        raise ValueError(f"{text!r} is not an origin: write https://app.example.com (no path, no slash at the end) or *")
+    return text
+
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+"""A range of addresses."""
+
+
+def parse_network(text: str) -> Network:
+    """The network or single address that `text` names. Raises `ValueError`, saying how to write it."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{error}: write an address (10.0.0.7) or a network (10.0.0.0/8)") from error

@@ -1,0 +1,205 @@
+"""What can be configured: every key with its kind, its default and its meaning.
+
+The docstring under a field is its description in the JSON Schema. A value of None means "not set". Sizes are bytes, times are
+seconds. Nothing here reads a file or the environment: `forwarder.config.load` does, and hands over what it found.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from forwarder.config.values import (
+    AddressRange,
+    Concurrency,
+    Count,
+    Duration,
+    Listed,
+    Listen,
+    Origin,
+    ProjectKey,
+    ProxyUrl,
+    Size,
+    UpstreamUrl,
+)
+from forwarder.core.ports import Ordering
+
+MB = 1_000_000
+MIB = 1_048_576
+
+
+class Section(BaseModel):
+    """A group of settings. Keys that it doesn't know are errors; nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class UpstreamSettings(Section):
+    """The analytics service that events are delivered to."""
+
+    url: UpstreamUrl = ""
+    """Base address of the service, such as https://us.i.example.com; events go to its /batch/. Needed by `run`."""
+    compression: Literal["gzip", "none"] = "gzip"
+    """How request bodies are compressed."""
+    timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
+    """How long one request may take, from connecting to the whole answer."""
+    max_body: Annotated[int, Size("1kB", "1GiB")] = 20 * MB
+    """The service's limit on a request body before compression; bodies stay strictly below it."""
+    max_event: Annotated[int, Size("1kB", "1GiB")] = MB
+    """The service's limit on one event; larger ones become dead letters."""
+    ca_file: Path | None = None
+    """PEM file of the authorities to trust instead of the system's."""
+    proxy: ProxyUrl | None = Field(default=None, repr=False)
+    """HTTP proxy to reach the service through, such as http://proxy.example.com:3128; may hold user and password."""
+    verify_keys: bool = True
+    """Whether to ask the service, off the hot path, if it knows each project key, and to hold back events of those it doesn't."""
+
+
+class TlsSettings(Section):
+    """Certificate of the listener; both files or neither."""
+
+    cert_file: Path | None = None
+    """PEM file of the certificate and the chain above it."""
+    key_file: Path | None = None
+    """PEM file of the certificate's private key, without passphrase."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the listener speaks TLS."""
+        return self.cert_file is not None
+
+
+class HttpSettings(Section):
+    """The listener that SDKs send to."""
+
+    listen: Listen = "127.0.0.1:8320"
+    """Where to listen: host:port, '[::1]:port' or unix:/path."""
+    tls: TlsSettings = TlsSettings()
+    max_body: Annotated[int, Size("1kB", "1GiB")] = 20 * MB
+    """Largest request body taken, on the wire and decompressed."""
+    max_connections: Annotated[int, Count(1, 1_000_000)] = 1024
+    """Connections open at once; further ones are turned away."""
+    trusted_proxies: Annotated[tuple[AddressRange, ...], Listed()] = ()
+    """Addresses or networks whose X-Forwarded-For is believed."""
+    stamp_ip: Literal["auto", "never"] = "auto"
+    """Whether events get the sender's address as $ip where they have none (auto: senders with a globally routable address)."""
+    cors_origins: Annotated[tuple[Origin, ...], Listed()] = ("*",)
+    """Origins whose pages may send events from a browser."""
+    api_keys: Annotated[tuple[ProjectKey, ...], Listed()] = Field(default=(), repr=False)
+    """Project keys that are taken; none listed: every well-formed one."""
+    api_keys_file: Path | None = None
+    """File of further project keys, one a line; lines that begin with # are comments."""
+    max_lanes: Annotated[int, Count(1, 1_000_000)] = 100
+    """Project keys held at once (live and historical events of one key count as two)."""
+
+
+class SourcesSettings(Section):
+    """Where events come from."""
+
+    http: HttpSettings = HttpSettings()
+
+
+class BufferSettings(Section):
+    """Where events wait for delivery."""
+
+    kind: Literal["memory"] = "memory"
+    """What holds them."""
+    max_bytes: Annotated[int, Size("1MiB", "1TiB")] = 64 * MIB
+    """Bytes that waiting events may take, with a fixed overhead for each; past it senders are asked to come back."""
+
+
+class BatchSettings(Section):
+    """When a batch is closed: whichever limit is reached first."""
+
+    max_bytes: Annotated[int, Size("1kB", "1GiB")] = 5 * MB
+    """Bytes of the request body before compression."""
+    max_events: Annotated[int, Count(1, 1_000_000)] = 5000
+    """Events in a request."""
+    max_age: Annotated[float, Duration("0s", "1h")] = 1.0
+    """How long an event waits for others to go with."""
+
+
+class RetrySettings(Section):
+    """How a failed request is sent again; waits double, with full jitter."""
+
+    initial: Annotated[float, Duration("1ms", "1h")] = 0.5
+    """Longest wait before the first retry."""
+    max: Annotated[float, Duration("1ms", "1d")] = 30.0
+    """Longest wait before any retry."""
+    give_up_after: Annotated[float | None, Duration("1s", "365d", never=True)] = None
+    """When an event that can't be delivered becomes a dead letter."""
+
+
+class DeliverySettings(Section):
+    """How batches are sent."""
+
+    concurrency: Concurrency = "adaptive"
+    """Requests in flight at once: found out (adaptive), or a number."""
+    ordering: Ordering | None = None
+    """Which events keep their order. Not set: none for live events, per_distinct_id for historical ones; set: what it says, for both."""
+    clock_skew_tolerance: Annotated[float, Duration("0s", "1h")] = 1.0
+    """Difference between a sender's clock and ours that is taken for the network's delay, and left alone."""
+    retry: RetrySettings = RetrySettings()
+
+
+class DeadLetterSettings(Section):
+    """Where events are kept that can't be delivered."""
+
+    max_bytes: Annotated[int, Size("64KiB", "1TiB")] = 16 * MIB
+    """Bytes that they may take."""
+
+
+class ShutdownSettings(Section):
+    """What happens on SIGTERM and SIGINT."""
+
+    delay: Annotated[float, Duration("0s", "1h")] = 0.0
+    """How long to go on taking events, for a load balancer to notice."""
+    drain_timeout: Annotated[float, Duration("0s", "1d")] = 25.0
+    """How long to go on delivering after that."""
+
+
+class AdminSettings(Section):
+    """The listener for metrics, health and status."""
+
+    listen: Listen = "127.0.0.1:8321"
+    """Where to listen: host:port, '[::1]:port' or unix:/path."""
+
+
+class LogSettings(Section):
+    """The daemon's log, on standard error."""
+
+    format: Literal["json", "console"] | None = None
+    """How lines are written. Not set: console on a terminal, else json."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are written."""
+
+
+class Settings(BaseSettings):
+    """The effective configuration of forwarder."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    upstream: UpstreamSettings = UpstreamSettings()
+    sources: SourcesSettings = SourcesSettings()
+    buffer: BufferSettings = BufferSettings()
+    batch: BatchSettings = BatchSettings()
+    delivery: DeliverySettings = DeliverySettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
+    shutdown: ShutdownSettings = ShutdownSettings()
+    admin: AdminSettings = AdminSettings()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the caller gives: `load_settings` has read file and environment already, and knows where each value came from."""
+        return (init_settings,)

@@ -1,0 +1,89 @@
+"""Sizes and times as people write them: `20MB`, `16MiB`, `500ms`, `1h`. Formatting and parsing are each other's inverse."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+SIZES: Final = {
+    "TiB": 1024**4,
+    "TB": 1000**4,
+    "GiB": 1024**3,
+    "GB": 1000**3,
+    "MiB": 1024**2,
+    "MB": 1000**2,
+    "KiB": 1024,
+    "kB": 1000,
+    "B": 1,
+}
+"""Bytes in a unit. Powers of 1000 without the i, of 1024 with it."""
+
+TIMES: Final = {"d": Decimal(86400), "h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
+"""Seconds in a unit."""
+
+NEVER: Final = "never"
+
+_NUMBER: Final = re.compile(r"\s*(\d{1,18}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*", re.ASCII)
+_FOLDED_SIZES: Final = {unit.lower(): factor for unit, factor in SIZES.items()}
+
+
+def _parts(text: str) -> tuple[Decimal, str] | None:
+    match = _NUMBER.fullmatch(text)
+    return (Decimal(match[1]), match[2].lower()) if match else None
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes. A plain number is bytes already; units are told apart by the i alone, in either case (`20mb` is `20MB`).
+
+    Raises `ValueError`, saying how to write it.
+    """
+    parts = _parts(str(text))
+    if isinstance(text, bool) or parts is None:
+        raise ValueError(f"{text!r} is not a size: write it as 20MB, 16MiB or a number of bytes")
+    number, unit = parts
+    factor = _FOLDED_SIZES.get(unit or "b")
+    if factor is None:
+        raise ValueError(f"{text!r} has no unit of size that is known: use one of {', '.join(reversed(SIZES))}")
+    size = number * factor
+    if size != int(size):
+        raise ValueError(f"{text!r} is not a whole number of bytes")
+    return int(size)
+
+
+def format_size(size: int) -> str:
+    """The size in the largest unit that divides it: `20MB`, `64MiB`, else plain bytes."""
+    for unit, factor in SIZES.items():
+        if factor > 1 and size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds. A unit is needed, except for 0, so that no one mistakes milliseconds for seconds.
+
+    Raises `ValueError`, saying how to write it.
+    """
+    parts = _parts(str(text))
+    if isinstance(text, bool) or parts is None:
+        raise ValueError(f"{text!r} is not a time: write it as 30s, 500ms, 5m or 1h")
+    number, unit = parts
+    if not unit and number:
+        raise ValueError(f"{text!r} has no unit of time: write {text}s for seconds or {text}ms for milliseconds")
+    factor = TIMES.get(unit or "s")
+    if factor is None:
+        raise ValueError(f"{text!r} has no unit of time that is known: use one of {', '.join(reversed(TIMES))}")
+    return float(number * factor)
+
+
+def format_duration(seconds: float | None) -> str:
+    """The time in the largest unit that divides it: `30s`, `5m`, `500ms`; None is `never`."""
+    if seconds is None:
+        return NEVER
+    exact = Decimal(repr(seconds))
+    if not exact:
+        return "0s"
+    for unit, factor in TIMES.items():
+        if exact % factor == 0:
+            return f"{int(exact / factor)}{unit}"
+    return f"{exact:f}s"

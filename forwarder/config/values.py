@@ -1,0 +1,157 @@
+"""The kinds of value a setting can have: how each is read, what it may be, and how it stands in the JSON Schema.
+
+Each marker goes into an `Annotated` type: what comes from YAML or the environment is read by it, and its errors say what is
+wrong and how to mend it. A value that is already of the right kind (a default, a setting made by a program) passes unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, PlainSerializer, WithJsonSchema
+from pydantic.functional_validators import AfterValidator
+from pydantic_core import CoreSchema, core_schema
+
+from forwarder.config.addresses import Network, check_listen, check_origin, check_proxy, check_upstream, parse_network
+from forwarder.config.units import NEVER, TIMES, format_duration, format_size, parse_duration, parse_size
+
+JsonSchema: TypeAlias = dict[str, Any]
+
+_PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes, from `minimum` to `maximum` (both as people write them)."""
+
+    minimum: str = "1"
+    maximum: str = "1TiB"
+
+    def read(self, value: object) -> int:
+        """The bytes that `value` says."""
+        if not isinstance(value, str | int):
+            raise ValueError(f"{value!r} is not a size: write it as 20MB, 16MiB or a number of bytes")  # noqa: TRY004 - pydantic collects ValueError only
+        size = parse_size(value)
+        if not parse_size(self.minimum) <= size <= parse_size(self.maximum):
+            raise ValueError(f"{format_size(size)} is out of range: write a size from {self.minimum} to {self.maximum}")
+        return size
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """How pydantic reads and writes it."""
+        written = core_schema.plain_serializer_function_ser_schema(format_size, when_used="json")
+        return core_schema.no_info_plain_validator_function(self.read, serialization=written)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """A string with a unit, or a number of bytes."""
+        number = {"type": "integer", "minimum": parse_size(self.minimum), "maximum": parse_size(self.maximum)}
+        return {"anyOf": [{"type": "string", "pattern": r"^\d+(\.\d+)?\s*([KkMmGgTt]?[Ii]?[Bb])?$"}, number]}
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Seconds, from `minimum` to `maximum` (both as people write them); None is `never`, where that is allowed."""
+
+    minimum: str = "0s"
+    maximum: str = "30d"
+    never: bool = False
+
+    def read(self, value: object) -> float | None:
+        """The seconds that `value` says."""
+        if self.never and (value is None or value == NEVER):
+            return None
+        if not isinstance(value, str | int | float):
+            raise ValueError(f"{value!r} is not a time: write it as 30s, 500ms, 5m or 1h")  # noqa: TRY004 - pydantic collects ValueError only
+        seconds = parse_duration(value)
+        if not parse_duration(self.minimum) <= seconds <= parse_duration(self.maximum):
+            allowed = f"a time from {self.minimum} to {self.maximum}" + (f", or {NEVER}" if self.never else "")
+            raise ValueError(f"{format_duration(seconds)} is out of range: write {allowed}")
+        return seconds
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """How pydantic reads and writes it."""
+        written = core_schema.plain_serializer_function_ser_schema(format_duration, when_used="json")
+        return core_schema.no_info_plain_validator_function(self.read, serialization=written)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """A string with a unit; 0 needs none."""
+        never = f"|^{NEVER}$" if self.never else ""
+        text = {"type": "string", "pattern": rf"^\d+(\.\d+)?\s*({'|'.join(TIMES)})$|^0${never}"}
+        return {"anyOf": [text, {"const": 0}]} if parse_duration(self.minimum) == 0 else text
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A whole number from `minimum` to `maximum`, or one of `words`."""
+
+    minimum: int
+    maximum: int
+    words: tuple[str, ...] = ()
+
+    def read(self, value: object) -> int | str:
+        """The number or word that `value` says."""
+        if value in self.words:
+            return str(value)
+        wanted = " or ".join([*self.words, f"a whole number from {self.minimum} to {self.maximum}"])
+        number = int(value) if isinstance(value, int | str) and re.fullmatch(r"\d{1,18}", str(value), re.ASCII) else None
+        if number is None or not self.minimum <= number <= self.maximum:
+            raise ValueError(f"{value!r} can't be used: write {wanted}")
+        return number
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """How pydantic reads it."""
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """An integer, or a word."""
+        number: JsonSchema = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+        return {"anyOf": [{"enum": list(self.words)}, number]} if self.words else number
+
+
+def split_list(value: object) -> object:
+    """A list written as text: JSON, or items separated by commas. Anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError("it begins like a JSON list and isn't one: write a,b,c or [\"a\", \"b\", \"c\"]") from error
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list, which may also be written as text: JSON, or items separated by commas."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """How pydantic reads it."""
+        return core_schema.no_info_before_validator_function(split_list, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """An array, or a string."""
+        return {"anyOf": [handler(schema), {"type": "string"}]}
+
+
+def check_project_key(text: str) -> str:
+    """`text`, if it can be a project key (wire facts: Token validity). Raises `ValueError` if not, not repeating it."""
+    if text.startswith("phx_"):
+        raise ValueError("it is a personal key, which must not be here: use the project's key (phc_…)")
+    if not text.strip() or not _PROJECT_KEY.fullmatch(text):
+        raise ValueError("it can't be a project key: one has 1 to 64 ASCII characters")
+    return text
+
+
+def _read_network(value: object) -> Network:
+    return parse_network(str(value))
+
+
+Listen = Annotated[str, AfterValidator(check_listen)]
+UpstreamUrl = Annotated[str, AfterValidator(lambda text: check_upstream(text) if text else text)]
+ProxyUrl = Annotated[str, AfterValidator(check_proxy)]
+Origin = Annotated[str, AfterValidator(check_origin)]
+ProjectKey = Annotated[str, AfterValidator(check_project_key)]
+AddressRange = Annotated[Network, BeforeValidator(_read_network), PlainSerializer(str), WithJsonSchema({"type": "string"})]
+Concurrency: TypeAlias = Annotated[int | Literal["adaptive"], Count(1, 256, words=("adaptive",))]

@@ -1,0 +1,72 @@
+"""The errors that a caller is expected to handle. Each says what happened and what to do about it."""
+
+from __future__ import annotations
+
+
+class ForwarderError(Exception):
+    """Base of forwarder's own errors. `code` is stable, for machines; `hint` says what to do next."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class Backpressure(ForwarderError):
+    """Not now: the sender should keep what it has and come back. Nothing of the request was taken."""
+
+    code = "backpressure"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class BufferFull(Backpressure):
+    """The buffer has no room."""
+
+    code = "buffer_full"
+
+
+class LaneFull(Backpressure):
+    """The lane, or its kind (halted, historical), has used its share of the buffer."""
+
+    code = "lane_full"
+
+
+class TooManyLanes(Backpressure):
+    """No further project key can be held now."""
+
+    code = "too_many_lanes"
+
+
+class Draining(Backpressure):
+    """The daemon is shutting down."""
+
+    code = "draining"
+
+
+class InvalidRequest(ForwarderError):
+    """The request can't be understood; sending it again won't help. HTTP 400."""
+
+    code = "invalid_request"
+
+
+class InvalidToken(ForwarderError):
+    """No project key, or one that can't be one. HTTP 401."""
+
+    code = "invalid_token"
+
+
+class RequestTooLarge(ForwarderError):
+    """Over a size limit, on the wire or decompressed, or it could not fit an empty lane. HTTP 413."""
+
+    code = "too_large"
+
+
+class ConfigurationError(ForwarderError):
+    """The configuration can't be used."""
+
+    code = "configuration"

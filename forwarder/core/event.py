@@ -1,0 +1,51 @@
+"""Events on their way: raw JSON bytes, in chunks of one lane each.
+
+An event is never a Python object here. A chunk holds the events of one request (or a part of them) as they will stand
+in the upstream's `batch` array, so that a batch is made by joining chunks, without looking at an event again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+CHUNK_OVERHEAD: Final = 640
+"""Bytes that a chunk costs beside its events: the objects that hold it, and its place in a queue."""
+
+EVENT_OVERHEAD: Final = 160
+"""Bytes that an event costs beside its JSON: what ordering and settling keep of it."""
+
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class Lane(NamedTuple):
+    """Events that may share an upstream request: one project key, live or historical."""
+
+    api_key: str
+    historical: bool = False
+
+
+class Chunk:
+    """Some events of one lane, taken together.
+
+    `data` is the events' JSON joined by commas (white space around them allowed), without brackets; `ids` are the ordering
+    keys of all its events (empty where the lane keeps no order); `received_at` is wall-clock time in seconds; `cost` is what the chunk
+    counts for against a limit in bytes: its own, and what holding it takes.
+    """
+
+    __slots__ = ("cost", "count", "data", "ids", "lane", "received_at")
+
+    def __init__(self, lane: Lane, data: bytes, count: int, ids: frozenset[str], received_at: float) -> None:
+        self.lane = lane
+        self.data = data
+        self.count = count
+        self.ids = ids
+        self.received_at = received_at
+        self.cost = len(data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * count
+
+    def events(self) -> list[bytes]:
+        """The events one by one, each exactly as it was received (white space between them is not theirs)."""
+        if self.count == 1:
+            return [self.data]
+        return [bytes(raw) for raw in _split(b"[%b]" % self.data)]

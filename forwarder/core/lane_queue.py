@@ -1,0 +1,70 @@
+"""A lane's waiting chunks, oldest first, with their bytes and events counted as they come and go."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from forwarder.core.event import Chunk
+
+
+class LaneQueue:
+    """First in, first out; what was taken and can't go yet is put back at the front.
+
+    Invariant: `size` and `events` are the sums over the waiting chunks (a comma a chunk included in `size`).
+    """
+
+    __slots__ = ("_chunks", "events", "size")
+
+    def __init__(self) -> None:
+        self._chunks: deque[Chunk] = deque()
+        self.size = 0
+        self.events = 0
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    @property
+    def oldest(self) -> float | None:
+        """When the first chunk was received, wall-clock seconds; None if nothing waits."""
+        return self._chunks[0].received_at if self._chunks else None
+
+    def append(self, chunk: Chunk) -> None:
+        """Put a chunk behind the others."""
+        self._chunks.append(chunk)
+        self.size += len(chunk.data) + 1
+        self.events += chunk.count
+
+    def popleft(self) -> Chunk:
+        """Take the oldest chunk. Raises `IndexError` if nothing waits."""
+        chunk = self._chunks.popleft()
+        self.size -= len(chunk.data) + 1
+        self.events -= chunk.count
+        return chunk
+
+    def take(self, max_bytes: int, max_events: int) -> list[Chunk]:
+        """Take the oldest chunks that together have less than `max_bytes` (a comma between two included) and at most `max_events`."""
+        chunks = self._chunks
+        if self.size <= max_bytes and self.events <= max_events:
+            taken = list(chunks)
+            chunks.clear()
+            self.size = self.events = 0
+            return taken
+        taken = []
+        room, left = max_bytes, max_events
+        while chunks:
+            size, count = len(chunks[0].data), chunks[0].count
+            if size >= room or count > left:
+                break
+            taken.append(chunks.popleft())
+            room -= size + 1
+            left -= count
+        self.size -= max_bytes - room
+        self.events -= max_events - left
+        return taken
+
+    def put_back(self, chunks: Sequence[Chunk]) -> None:
+        """Put chunks before all others, the first of them foremost."""
+        self._chunks.extendleft(reversed(chunks))
+        self.size += sum([len(chunk.data) + 1 for chunk in chunks])
+        self.events += sum([chunk.count for chunk in chunks])

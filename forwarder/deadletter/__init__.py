@@ -1,0 +1,1 @@
+"""Where events go that can't be delivered: kept with their reason and their original bytes."""

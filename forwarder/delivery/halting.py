@@ -1,0 +1,114 @@
+"""Lanes that stand still because the upstream refuses them, why, and when each is probed next.
+
+Invariants: a lane is halted exactly while it is in here, and nobody else keeps that; events of a halted lane are kept; the waits between
+probes double from one second to a minute (with jitter: between half of it and the whole), and any 200 to a probe ends the halt. A halt
+found by the key check is ended by the key check alone, for a `/batch/` probe would get 200 and lose its events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from forwarder.core.backoff import Backoff
+from forwarder.core.event import Lane
+from forwarder.core.outcome import HaltReason
+from forwarder.telemetry.labels import lane_label
+
+HINTS: Final = {
+    HaltReason.UNKNOWN_KEY: "check the project key in the sender's settings, and that upstream.url is the region of that project",
+    HaltReason.FORBIDDEN: "ask whoever runs the upstream or a proxy before it why this address is forbidden",
+    HaltReason.REFUSES_ALL: "look for a proxy or firewall before the upstream; the upstream's words are quoted beside this",
+    HaltReason.WRONG_ADDRESS: "check upstream.url: something answers there, but not the ingestion service",
+    HaltReason.REJECTED: "read the upstream's words, quoted beside this; a proxy may be changing requests",
+    HaltReason.CAPTIVE_PROXY: "a web page answers in place of the service: see upstream.url, upstream.proxy and the network's log-in page",
+    HaltReason.DEAD_LETTERS_FULL: "raise dead_letters.max_bytes, and see why events are refused",
+}
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Halted:
+    """One lane's halt. `since` is wall-clock, `next_probe` monotonic seconds; `probes` counts those that failed."""
+
+    reason: HaltReason
+    why: str
+    since: float
+    next_probe: float
+    by_key_check: bool = False
+    probes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HaltReport:
+    """A halted lane as people see it; times are wall-clock seconds."""
+
+    lane: Lane
+    reason: HaltReason
+    since: float
+    why: str
+    hint: str
+    next_probe: float
+
+
+class Halts:
+    """The halted lanes. `lane in halts` is cheap, for the intake asks it per request."""
+
+    def __init__(self, backoff: Backoff | None = None) -> None:
+        self._backoff = backoff or Backoff(1.0, 60.0)
+        self._halted: dict[Lane, Halted] = {}
+
+    def __contains__(self, lane: object) -> bool:
+        return lane in self._halted
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(list(self._halted))
+
+    def __len__(self) -> int:
+        return len(self._halted)
+
+    def get(self, lane: Lane) -> Halted | None:
+        """The lane's halt, if it is halted."""
+        return self._halted.get(lane)
+
+    def halt(self, lane: Lane, reason: HaltReason, why: str, *, now: float, wall: float, by_key_check: bool = False) -> None:
+        """Stop the lane until a probe succeeds. A lane already halted stays so for its first reason, unless the key check knows better."""
+        known = self._halted.get(lane)
+        if known is not None and (known.by_key_check or not by_key_check):
+            return
+        self._halted[lane] = Halted(reason, why, wall, now + self._wait(1), by_key_check)
+        _log.warning("lane halted", lane=lane_label(lane), reason=reason.value, upstream_said=why, hint=HINTS[reason])
+
+    def probe_failed(self, lane: Lane, now: float, reason: HaltReason | None = None, why: str = "") -> None:
+        """A probe wasn't answered 200: wait longer. `reason`: what it showed, if that is a reason to halt."""
+        halted = self._halted[lane]
+        halted.probes += 1
+        halted.next_probe = now + self._wait(halted.probes + 1)
+        if reason is not None and reason is not halted.reason:
+            _log.warning("lane still halted", lane=lane_label(lane), reason=reason.value, upstream_said=why, hint=HINTS[reason])
+        if reason is not None:
+            halted.reason, halted.why = reason, why
+
+    def resume(self, lane: Lane) -> None:
+        """The lane goes on."""
+        halted = self._halted.pop(lane)
+        _log.info("lane resumed", lane=lane_label(lane), reason=halted.reason.value, failed_probes=halted.probes)
+
+    def probe_at(self, lane: Lane, when: float) -> None:
+        """Let the lane's next probe be due at `when`, monotonic seconds."""
+        self._halted[lane].next_probe = when
+
+    def report(self, now: float, wall: float) -> list[HaltReport]:
+        """All halts, for people; `now` is the monotonic time that is `wall` on the wall."""
+        return [
+            HaltReport(lane, halted.reason, halted.since, halted.why, HINTS[halted.reason], wall + max(0.0, halted.next_probe - now))
+            for lane, halted in self._halted.items()
+        ]
+
+    def _wait(self, probe: int) -> float:
+        bound = self._backoff.bound(probe)
+        return self._backoff.uniform(bound / 2, bound)

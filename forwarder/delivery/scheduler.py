@@ -1,0 +1,294 @@
+"""Whose turn it is: the next request to make, over all lanes, and when there may be one. Pure: no tasks, no clock.
+
+Invariants: pending work goes before fresh batches; historical lanes after live ones, but for one request in twenty; while the upstream
+fails as a whole (503, network errors, time-outs), one attempt at a time tests it, and none before the pause is over; a halted lane
+sends probes alone; a lane whose key is being checked sends nothing yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+import structlog
+
+from forwarder.core.backoff import Backoff
+from forwarder.core.batch import Batch
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.outcome import HaltReason, Outcome, Reply, Retry, Scope
+from forwarder.core.ports import Ordering
+from forwarder.delivery.classify import classify, is_web_page
+from forwarder.delivery.groups import Attempt, Group, Part
+from forwarder.delivery.halting import Halted, Halts
+from forwarder.delivery.key_ledger import KeyStatus
+from forwarder.delivery.lanes import LaneState
+from forwarder.delivery.moment import Moment
+from forwarder.delivery.ordering import NOTHING
+from forwarder.delivery.pausing import Pause, RetryPolicy
+from forwarder.delivery.ports import Batcher
+from forwarder.delivery.probing import candidate, carve
+from forwarder.delivery.rulings import Rulings
+from forwarder.delivery.settling import Settler
+from forwarder.delivery.splitting import Replaces
+
+HISTORICAL_TURN: Final = 20
+"""One request in so many is a historical lane's, if one has pending work."""
+
+_SWEEP_EVERY: Final = 1000
+"""Attempts between two sweeps of lanes that were kept for a lesson that is over."""
+
+_log = structlog.get_logger()
+
+
+class Keys(Protocol):
+    """What the scheduler asks of the key check."""
+
+    def ask(self, api_key: str) -> KeyStatus:
+        """What is known of the key; if nothing is, or not lately, a check starts soon."""
+
+    def wait_until(self, api_key: str) -> float:
+        """The monotonic time until which a first batch waits for the answer."""
+
+    def again_at(self, api_key: str) -> float:
+        """The monotonic time of the key's next check, if somebody asks for it then."""
+
+
+class Scheduler:
+    """Hands out attempts (`next_attempt`) and takes their replies (`finished`). `now` is monotonic, `wall` wall-clock seconds."""
+
+    def __init__(
+        self,
+        *,
+        batcher: Batcher,
+        buffer: Replaces,
+        settler: Settler,
+        halts: Halts,
+        policy: RetryPolicy,
+        ordering_of: Callable[[Lane], Ordering],
+        keys: Keys | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._batcher = batcher
+        self._buffer = buffer
+        self._halts = halts
+        self._ordering_of = ordering_of
+        self._keys = keys
+        self._backoff = backoff or Backoff(policy.initial, policy.maximum)
+        self._rulings = Rulings(settler, buffer, halts, policy)
+        self._lanes: dict[Lane, LaneState] = {}
+        self._testing: Attempt | None = None
+        self._since_historical = 0
+        self.upstream = Pause(self._backoff)
+        self.latest = 0
+        self.in_flight = 0
+
+    def next_attempt(self, now: float, wall: float, *, flush: bool) -> Attempt | None:
+        """The next request to make now, or None. It counts as in flight until `finished`. `flush`: batches needn't be due."""
+        if self.upstream.failing and (now < self.upstream.until or self._testing is not None):
+            return None
+        at = Moment(now, wall, self.latest)
+        for lane in self._turns():
+            attempt = self._of_lane(lane, at, flush=flush)
+            if attempt is not None:
+                return attempt
+        return None
+
+    def finished(self, attempt: Attempt, reply: Reply, now: float, wall: float) -> Outcome:
+        """The attempt got `reply`: settle, cut, pause or halt as it says."""
+        state = self._lanes[attempt.lane]
+        outcome = classify(reply, html_before=state.html, secret=attempt.lane.api_key)
+        state.html = is_web_page(reply)
+        self._landed(state, attempt)
+        self._note_upstream(attempt, outcome, now)
+        self._rulings.apply(state, attempt, outcome, Moment(now, wall, self.latest))
+        if state.in_flight == 0 and state.idle(now):
+            del self._lanes[attempt.lane]
+        if self.latest % _SWEEP_EVERY == 0:
+            self._lanes = {lane: state for lane, state in self._lanes.items() if not state.idle(now)}
+        return outcome
+
+    def next_time(self, now: float, wall: float) -> float | None:
+        """The monotonic time at which there may be a next attempt without anything else happening; None: not before something does."""
+        if self.upstream.failing and self._testing is not None:
+            return None
+        floor = self.upstream.until if self.upstream.failing else 0.0
+        times = [max(time, floor) for time in self._times(Moment(now, wall))]
+        return min([time for time in times if time > now], default=None)
+
+    def unsettled(self) -> list[Chunk]:
+        """The chunks that were taken from the buffer's queues and aren't settled, in order of their lanes."""
+        return [chunk for state in self._lanes.values() for group in state.groups for part in group.parts for chunk in part.batch.chunks]
+
+    def oldest(self) -> dict[Lane, float]:
+        """When the oldest event of each lane's unsettled work was received, wall-clock seconds."""
+        return {
+            lane: min([part.batch.chunks[0].received_at for group in state.groups for part in group.parts])
+            for lane, state in self._lanes.items()
+            if state.groups
+        }
+
+    def key_answered(self, api_key: str, status: KeyStatus, now: float) -> None:
+        """The key check asked about a key: let its halted lanes go, or wait for the next time."""
+        for lane in (Lane(api_key), Lane(api_key, historical=True)):
+            halted = self._halts.get(lane)
+            if halted is None or not halted.by_key_check:
+                continue
+            if status is KeyStatus.REFUSED:
+                self._halts.probe_failed(lane, now)
+                self._halts.probe_at(lane, self._keys.again_at(api_key) if self._keys else now)
+            else:
+                self._halts.resume(lane)
+
+    def pending_lanes(self) -> list[Lane]:
+        """The lanes that have work in flight or to be sent again."""
+        return [lane for lane, state in self._lanes.items() if state.groups]
+
+    def _turns(self) -> Iterator[Lane]:
+        """The lanes in the order in which they are asked. A lane may come twice."""
+        pending = [lane for lane, state in self._lanes.items() if state.ready() is not None]
+        historical = [lane for lane in pending if lane.historical]
+        its_turn = self._since_historical >= HISTORICAL_TURN - 1
+        if its_turn:
+            yield from historical
+        yield from [lane for lane in pending if not lane.historical]
+        if self.upstream.failing and not its_turn:
+            yield from historical
+        yield from self._batcher.lanes()
+        yield from historical
+
+    def _of_lane(self, lane: Lane, at: Moment, *, flush: bool) -> Attempt | None:
+        halted = self._halts.get(lane)
+        if halted is not None:
+            return self._probe(lane, halted, at, flush=flush)
+        if self._keys is not None and not self._cleared(lane, self._keys, at):
+            return None
+        state = self._lanes.get(lane)
+        if state is None:
+            return self._fresh(self._state(lane), at, flush=flush)
+        if state.in_flight and (state.pause.failing or state.ordering is Ordering.STRICT):
+            return None
+        if state.pause.failing and at.now < state.pause.until:
+            return None
+        group = state.ready()
+        if group is None:
+            return self._fresh(state, at, flush=flush)
+        if group.parts[0].sentence is not None and not self._execute(state, at):
+            return None
+        return self._begin(state, at, group, group.parts[0]) if group.parts else self._of_lane(lane, at, flush=flush)
+
+    def _fresh(self, state: LaneState, at: Moment, *, flush: bool) -> Attempt | None:
+        batch = self._take(state, at, flush=flush) if at.now >= state.parallel_from() else None
+        return None if batch is None else self._begin(state, at, state.open(batch))
+
+    def _take(self, state: LaneState, at: Moment, *, flush: bool, max_events: int | None = None) -> Batch | None:
+        blocked = NOTHING if state.ordering is Ordering.NONE else state.blocked.keys
+        return self._batcher.next(state.lane, at.wall, blocked=blocked, max_body=state.max_body(at.now), flush=flush, max_events=max_events)
+
+    def _probe(self, lane: Lane, halted: Halted, at: Moment, *, flush: bool) -> Attempt | None:
+        """A halted lane's probe, if it is time for one."""
+        if halted.by_key_check:
+            if self._keys is not None:
+                self._keys.ask(lane.api_key)
+            return None
+        state = self._lanes.get(lane) or self._state(lane)
+        if at.now < max(halted.next_probe, state.pause.until) or state.in_flight:
+            return None
+        if not self._rulings.execute(state, at):
+            self._halts.probe_failed(lane, at.now)
+            return None
+        if halted.reason is HaltReason.DEAD_LETTERS_FULL:
+            self._halts.resume(lane)
+            return self._of_lane(lane, at, flush=flush)
+        return self._probe_with(state, at, single=halted.reason is HaltReason.REFUSES_ALL)
+
+    def _probe_with(self, state: LaneState, at: Moment, *, single: bool) -> Attempt | None:
+        group = state.ready()
+        if group is not None and not single:
+            return self._begin(state, at, group, group.parts[0], probe=True)
+        chosen = candidate(state, before_fresh=True)
+        if chosen is None:
+            batch = self._take(state, at, flush=True, max_events=1)
+            if batch is not None:
+                state.fresh_probed = self.latest + 1
+                state.open(batch)
+            chosen = candidate(state, before_fresh=False)
+        if chosen is None:
+            return None
+        chosen.part.probed = self.latest + 1
+        return self._begin(state, at, chosen.group, carve(chosen, self._buffer), probe=True)
+
+    def _execute(self, state: LaneState, at: Moment) -> bool:
+        """Bury what is condemned; if there is still no room, the lane halts again."""
+        if self._rulings.execute(state, at):
+            return True
+        self._halts.halt(state.lane, HaltReason.DEAD_LETTERS_FULL, "no room for refused events", now=at.now, wall=at.wall)
+        return False
+
+    def _cleared(self, lane: Lane, keys: Keys, at: Moment) -> bool:
+        status = keys.ask(lane.api_key)
+        if status is KeyStatus.REFUSED:
+            why = "the upstream's /decide answers 401 to this project key"
+            self._halts.halt(lane, HaltReason.UNKNOWN_KEY, why, now=at.now, wall=at.wall, by_key_check=True)
+            self._halts.probe_at(lane, keys.again_at(lane.api_key))
+            return False
+        return status is not KeyStatus.UNKNOWN or at.now >= keys.wait_until(lane.api_key)
+
+    def _key_wait(self, lane: Lane) -> float:
+        """Until when the lane's first batch waits for the answer about its key."""
+        keys = self._keys
+        return keys.wait_until(lane.api_key) if keys is not None and keys.ask(lane.api_key) is KeyStatus.UNKNOWN else 0.0
+
+    def _begin(self, state: LaneState, at: Moment, group: Group, part: Part | None = None, *, probe: bool = False) -> Attempt:
+        self.latest += 1
+        attempt = Attempt(self.latest, state.lane, group, part or group.parts[0], probe)
+        group.in_flight = attempt.part
+        state.in_flight += 1
+        state.began = at.now
+        self.in_flight += 1
+        self._lanes[state.lane] = self._lanes.pop(state.lane, state)
+        self._since_historical = 0 if state.lane.historical else self._since_historical + 1
+        if self.upstream.failing:
+            self._testing = attempt
+        return attempt
+
+    def _landed(self, state: LaneState, attempt: Attempt) -> None:
+        attempt.group.in_flight = None
+        state.in_flight -= 1
+        self.in_flight -= 1
+        if self._testing is attempt:
+            self._testing = None
+
+    def _note_upstream(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
+        """Keep account of whether the upstream as a whole is there; say so when that changes."""
+        was_failing = self.upstream.failing
+        if isinstance(outcome, Retry) and outcome.scope is Scope.UPSTREAM:
+            self.upstream.failed(attempt.number, self.latest, now, outcome.not_before, outcome.why)
+            if not was_failing:
+                _log.warning("upstream fails, deliveries wait", upstream_said=outcome.why)
+            return
+        self.upstream.succeeded(attempt.number)
+        if was_failing and not self.upstream.failing:
+            _log.info("upstream is back")
+
+    def _state(self, lane: Lane) -> LaneState:
+        """A fresh state; it is kept once an attempt begins with it."""
+        return LaneState(lane, self._ordering_of(lane), self._backoff)
+
+    def _times(self, at: Moment) -> Iterator[float]:
+        waiting = self._batcher.lanes()
+        if self.upstream.failing and (waiting or self.pending_lanes()):
+            yield self.upstream.until
+        for lane in {*waiting, *self.pending_lanes()}:
+            yield from self._times_of(lane, at)
+
+    def _times_of(self, lane: Lane, at: Moment) -> Iterator[float]:
+        halted, state = self._halts.get(lane), self._lanes.get(lane)
+        if halted is not None:
+            yield max(halted.next_probe, state.pause.until if state is not None else 0.0)
+            return
+        if (end := self._key_wait(lane)) > at.now:
+            yield end
+        elif state is not None and state.pause.failing:
+            yield state.pause.until
+        elif (due := self._batcher.due_at(lane, at.wall)) is not None:
+            yield max(at.now + due - at.wall if due > at.wall else at.now, state.parallel_from() if state is not None else 0.0)

@@ -1,0 +1,187 @@
+"""The way to the upstream: one HTTP request an attempt, and whatever happens to it as a `Reply`.
+
+What is in memory of a request is its compressed body alone, in pieces (with compression `none`, one piece at a time of what the buffer
+holds anyway). An answer is read to 64 KiB; one that ends before its length says is no answer. Nothing is followed or remembered:
+no redirects, no cookies, no proxy from the environment. aiohttp sends a POST once, it never repeats one by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractStreamWriter
+from isal import isal_zlib
+
+from forwarder import __version__
+from forwarder.core.batch import Batch
+from forwarder.core.clock import Clock
+from forwarder.core.outcome import Reply
+from forwarder.delivery.network_errors import describe
+from forwarder.wire.envelope import PIECE_BYTES, body_pieces
+
+MAX_ANSWER: Final = 64 * 1024
+DECIDE_SECONDS: Final = 10.0
+"""How long a key check waits for its answer at most."""
+
+_GZIP_WBITS: Final = 31
+_LEVEL: Final = 1
+_YIELD_BYTES: Final = 1 << 20
+"""After so many bytes compressed (about a millisecond) others have their turn on the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamPolicy:
+    """Where and how to send. `timeout` is for the whole request, in seconds."""
+
+    url: str
+    compression: bool = True
+    timeout: float = 30.0
+    ca_file: str | None = None
+    proxy: str | None = None
+
+
+class HttpSink:
+    """Sends batches to `{url}/batch/` and asks `{url}/decide`. The session opens with the first request; `close` ends it."""
+
+    def __init__(self, policy: UpstreamPolicy, clock: Clock) -> None:
+        """Raises `OSError` or `ssl.SSLError` if `ca_file` can't be used."""
+        self._policy = policy
+        self._clock = clock
+        base = policy.url.rstrip("/")
+        self._batch_url = f"{base}/batch/"
+        self._decide_url = f"{base}/decide?v=3"
+        self._tls = ssl.create_default_context(cafile=policy.ca_file)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, batch: Batch) -> Reply:
+        """See `Sink.send`."""
+        if not self._policy.compression:
+            return await self._post(self._batch_url, Pieces(body_pieces(batch), batch.size), {}, self._policy.timeout)
+        compressed = await _compress(body_pieces(batch))
+        body = Pieces(compressed, sum([len(piece) for piece in compressed]))
+        return await self._post(self._batch_url, body, {"Content-Encoding": "gzip"}, self._policy.timeout)
+
+    async def decide(self, api_key: str) -> Reply:
+        """Ask the upstream whether it knows a project key, by evaluating flags for nobody in particular. Cancelling drops the
+        connection."""
+        data = msgspec.json.encode({"api_key": api_key, "distinct_id": "forwarder-key-check"})
+        return await self._post(self._decide_url, Pieces([data], len(data)), {}, min(self._policy.timeout, DECIDE_SECONDS))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _post(self, url: str, body: Pieces, headers: dict[str, str], timeout: float) -> Reply:
+        session = self._session or self._open()
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._exchange(session, url, body, headers)
+        except TimeoutError:
+            return Reply(None, error=f"no whole answer within {timeout:g} s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Reply(None, error=describe(error))
+
+    async def _exchange(self, session: aiohttp.ClientSession, url: str, body: Pieces, headers: dict[str, str]) -> Reply:
+        async with session.post(url, data=body, headers=headers, allow_redirects=False, proxy=self._policy.proxy) as response:
+            retry_after = _retry_after(response.headers.get("Retry-After"), self._clock.now())
+            try:
+                answer = await _read(response)
+            except (aiohttp.ClientError, OSError) as error:
+                return Reply(None, retry_after=retry_after, error=f"HTTP {response.status}, but {describe(error)}")
+            return Reply(response.status, response.headers.get("Content-Type", ""), retry_after, answer)
+
+    def _open(self) -> aiohttp.ClientSession:
+        """A session. Its connections aren't limited here: the limiter and the key check do that."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),
+            headers={"Content-Type": "application/json", "User-Agent": f"forwarder/{__version__}", "Accept-Encoding": "identity"},
+        )
+        return self._session
+
+
+class Pieces(aiohttp.payload.Payload):
+    """A request's body that is written piece by piece, with its length told beforehand."""
+
+    def __init__(self, pieces: Iterable[bytes], size: int) -> None:
+        super().__init__(pieces, content_type="application/json")
+        self._length = size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole body."""
+        return self._length
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's
+        """Not for use: the body isn't held whole."""
+        raise TypeError("a body that is sent in pieces can't be shown")
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Write the body. Cancellation leaves it half written: the connection can't be used any more."""
+        for piece in self._value:
+            for part in _slices(piece):
+                await writer.write(part)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's
+        """As `write`: what is written is as long as it was told."""
+        await self.write(writer)
+
+
+async def _compress(pieces: Iterator[bytes]) -> list[bytes]:
+    """The pieces as one gzip stream. Others get their turn on the loop after each megabyte."""
+    deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
+    compressed: list[bytes] = []
+    since = 0
+    for piece in pieces:
+        for part in _slices(piece):
+            if since >= _YIELD_BYTES:
+                since = 0
+                await asyncio.sleep(0)
+            since += len(part)
+            compressed.append(deflate.compress(part))
+    compressed.append(deflate.flush())
+    return [piece for piece in compressed if piece]
+
+
+def _slices(piece: bytes) -> Iterator[memoryview]:
+    """The piece in slices of at most `PIECE_BYTES`, without copying: a request's events may be one piece of many megabytes."""
+    view = memoryview(piece)
+    for start in range(0, len(view), PIECE_BYTES):
+        yield view[start : start + PIECE_BYTES]
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The answer's body, cut at `MAX_ANSWER`. Raises `aiohttp.ClientPayloadError` if it ends too early."""
+    answer = bytearray()
+    async for data in response.content.iter_any():
+        answer += data
+        if len(answer) >= MAX_ANSWER:
+            response.close()
+            break
+    return bytes(answer[:MAX_ANSWER])
+
+
+def _retry_after(value: str | None, now: float) -> float | None:
+    """Seconds to wait, from either form of the header; None if there is none that can be read."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        date = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.fromtimestamp(now, UTC)).total_seconds())

@@ -1,0 +1,87 @@
+"""How many lanes there may be, and which keys may open one.
+
+A lane exists while the buffer holds events of it; idle lanes are forgotten. Keys that nobody has vouched for may hold at most half of
+`max_lanes`, so that made-up keys can't lock out a good one: it is checked with the upstream, and let in when it comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from forwarder.core.errors import InvalidToken, RequestTooLarge, TooManyLanes
+from forwarder.core.event import Chunk, Lane
+from forwarder.intake.quotas import Holding
+from forwarder.wire.token import check_token
+
+MAX_REMEMBERED: Final = 4096
+"""Keys that were found well-formed and allowed, and aren't looked at again."""
+
+
+class LaneRegistry:
+    """Says which lanes may take events now."""
+
+    def __init__(
+        self,
+        max_lanes: int,
+        held: Mapping[Lane, Holding],
+        *,
+        api_keys: Collection[str] = (),
+        vouched: Callable[[str], bool] = lambda _key: True,
+        ask: Callable[[str], None] = lambda _key: None,
+    ) -> None:
+        self._held = held
+        self._is_vouched = vouched
+        self._ask = ask
+        self.configure(max_lanes, api_keys)
+
+    def configure(self, max_lanes: int, api_keys: Collection[str]) -> None:
+        """Use other limits from now on; lanes that are there stay."""
+        self.max_lanes = max_lanes
+        self._api_keys = frozenset(api_keys)
+        self._live: dict[str, Lane] = {}
+
+    def _vouched(self, api_key: str) -> bool:
+        """Whether somebody said that the key is good: the configuration, or the upstream."""
+        return api_key in self._api_keys or self._is_vouched(api_key)
+
+    def check_key(self, api_key: str) -> None:
+        """Raises `InvalidToken` for a key that isn't in the configured list, if there is one."""
+        if self._api_keys and api_key not in self._api_keys:
+            raise InvalidToken("this project key isn't in sources.http.api_keys")
+
+    def check(self, lanes: Collection[Lane]) -> None:
+        """Raises `RequestTooLarge` for more lanes in one request than there may ever be, and what `check_key` raises for each."""
+        if len(lanes) > self.max_lanes:
+            raise RequestTooLarge(f"the request has more project keys than can be held ({self.max_lanes})")
+        for lane in lanes:
+            self.check_key(lane.api_key)
+
+    def live(self, api_key: str) -> Lane:
+        """The live lane of a key. Raises `InvalidToken` if it can't be a key, or isn't in the configured list."""
+        lane = self._live.get(api_key)
+        if lane is None:
+            self.check_key(check_token(api_key))
+            if len(self._live) >= MAX_REMEMBERED:
+                self._live.clear()
+            lane = self._live[api_key] = Lane(api_key)
+        return lane
+
+    def admit(self, chunks: Sequence[Chunk]) -> None:
+        """Raises `TooManyLanes` if one of the chunks opens a lane and there is no place for it."""
+        for chunk in chunks:
+            if chunk.lane not in self._held:
+                self._admit_new([chunk.lane for chunk in chunks if chunk.lane not in self._held])
+                return
+
+    def _admit_new(self, new: Sequence[Lane]) -> None:
+        if len(self._held) + len(new) > self.max_lanes:
+            raise TooManyLanes(f"events of {self.max_lanes} project keys are waiting already", retry_after=5.0)
+        unvouched = [lane for lane in new if not self._vouched(lane.api_key)]
+        if unvouched and self._unvouched_held() + len(unvouched) > max(self.max_lanes // 2, 1):
+            for lane in unvouched:
+                self._ask(lane.api_key)
+            raise TooManyLanes("too many unknown project keys are waiting; this one is being checked", retry_after=5.0)
+
+    def _unvouched_held(self) -> int:
+        return sum(1 for lane in self._held if not self._vouched(lane.api_key))

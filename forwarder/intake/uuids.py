@@ -1,0 +1,35 @@
+"""Which texts are a UUID for the service, and new ones (version 7: RFC 9562, 5.7)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_HYPHENATED_FORM: Final = rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_ACCEPTED: Final = re.compile(rb"(?:urn:uuid:)?%(f)b|\{%(f)b\}|[0-9a-fA-F]{32}" % {b"f": _HYPHENATED_FORM})
+_SHAPE: Final = bytes.maketrans(b"0123456789abcdefABCDEFx", b"x" * 22 + b"?")
+_HYPHENATED: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+
+
+def is_uuid(text: bytes) -> bool:
+    """Whether the service's parser takes the text: hyphenated, simple, in braces, or as a URN."""
+    return _ACCEPTED.fullmatch(text) is not None
+
+
+def all_hyphenated(uuids: Sequence[str]) -> bool:
+    """Whether all are UUIDs in the usual form; one pass over all of them, because it is asked of every event."""
+    if [*map(len, uuids)].count(len(_HYPHENATED)) != len(uuids):
+        return False  # joined, a short one and a long one could make up for each other
+    joined = "".join(uuids)
+    return joined.isascii() and joined.encode().translate(_SHAPE) == _HYPHENATED * len(uuids)
+
+
+def new_uuid7(now: float) -> bytes:
+    """A new UUID of version 7, as text."""
+    random = int.from_bytes(os.urandom(10))
+    value = (int(now * 1000) & 0xFFFF_FFFF_FFFF) << 80 | random
+    value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
+    text = b"%032x" % value
+    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])

@@ -1,0 +1,1 @@
+"""The running program: the pipeline's wiring, the daemon with its signals, the admin server, the demo."""

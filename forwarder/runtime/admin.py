@@ -1,0 +1,113 @@
+"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`. It only reads snapshots.
+
+Invariants: `/livez` answers as long as the loop turns, whatever else is broken; `/readyz` fails only when nothing can be taken (a
+failing upstream must not make an orchestrator take the buffers away); no answer holds a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.runtime.page import page
+from forwarder.runtime.status import encode
+from forwarder.telemetry.metrics import Exposition
+from forwarder.telemetry.snapshot import Snapshot
+
+_PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Cache-Control": "no-store"}
+
+
+class AdminServer:
+    """Serves what `take` sees."""
+
+    def __init__(self, take: Callable[[], Snapshot]) -> None:
+        self._take = take
+        self._exposition = Exposition(take)
+        self._runner: web.AppRunner | None = None
+        self._socket: Path | None = None
+        self.address = ""
+        """Where it listens, once it does: `host:port` or `unix:/path`."""
+
+    async def start(self, listen: str) -> None:
+        """Listen on `host:port` or `unix:/path`. Raises `ConfigurationError` when that can't be. Cancelled, it listens nowhere."""
+        runner = web.AppRunner(self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            self.address = await self._listen(runner, listen)
+        except OSError as error:
+            await runner.cleanup()
+            raise cannot_listen("admin.listen", listen, error) from error
+        except BaseException:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+
+    async def close(self) -> None:
+        """Stop listening and close every connection. Cancellation leaves connections to the end of the loop."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._socket is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._socket.unlink()
+
+    async def _listen(self, runner: web.AppRunner, listen: str) -> str:
+        if listen.startswith("unix:"):
+            path = Path(listen.removeprefix("unix:"))
+            await web.UnixSite(runner, str(path)).start()
+            self._socket = path
+            return listen
+        host, _, port = listen.rpartition(":")
+        await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+        bound = runner.addresses[0]
+        name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        return f"{name}:{bound[1]}"
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        application.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/livez", self._livez),
+                web.get("/readyz", self._readyz),
+                web.get("/status", self._status),
+                web.get("/", self._root),
+            ]
+        )
+        return application
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self._exposition.render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _livez(self, _: web.Request) -> web.Response:
+        return web.Response(text="live\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        snapshot = self._take()
+        if snapshot.ready:
+            return web.Response(text="ready\n")
+        return web.Response(status=503, text="not ready: " + ("; ".join(snapshot.not_ready) or snapshot.state) + "\n")
+
+    async def _status(self, request: web.Request) -> web.Response:
+        snapshot = self._take()
+        headers = {**_PAGE_HEADERS, "Vary": "Accept"}
+        if "text/html" in request.headers.get("Accept", ""):
+            return web.Response(text=page(snapshot), content_type="text/html", headers=headers)
+        return web.Response(body=encode(snapshot), content_type="application/json", headers=headers)
+
+    async def _root(self, _: web.Request) -> web.Response:
+        raise web.HTTPFound("/status")
+
+
+def cannot_listen(key: str, listen: str, error: OSError) -> ConfigurationError:
+    """The error for an address that can't be listened on; `key` is the setting that holds it."""
+    if error.errno == errno.EADDRINUSE:
+        what, hint = "something else listens there", f"Stop it, or set `{key}` to another address."
+    else:
+        what, hint = error.strerror or str(error), f"Set `{key}` to an address of this machine that this user may listen on."
+    return ConfigurationError(f"{key}: can't listen on {listen}: {what}", hint=hint)

@@ -1,0 +1,38 @@
+"""How the C library keeps memory, settled once at the daemon's start (docs/decisions/0007-fixed-allocator-thresholds.md).
+
+Left to itself, glibc takes the first large block that is freed for a sign that such blocks are usual: from then on they come from the
+heap, where a hole of that size stays after each, and that much stays resident at the heap's end. One request of 20 MB would cost the
+process tens of megabytes for the rest of its life.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from typing import Final
+
+LARGE_BLOCK: Final = 1 << 20
+"""Bytes from which on a block is mapped by itself and given back when freed. Below it are the bodies and pieces of usual requests: mapping
+each of those anew would cost more than it saves."""
+
+SPARE_AT_THE_END: Final = 4 << 20
+"""Bytes that may stay free at the heap's end."""
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_OWN_WORDS: Final = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def fix_thresholds(environment: Mapping[str, str] = os.environ) -> bool:
+    """Have large blocks given back when they are freed; whether that was arranged.
+
+    Nothing is done where the C library has no such setting (musl), or where the environment has the operator's own.
+    """
+    if any(word in environment for word in _OWN_WORDS):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK) and mallopt(_M_TRIM_THRESHOLD, SPARE_AT_THE_END))

@@ -1,0 +1,146 @@
+"""Puts the figures of all parts together into one snapshot.
+
+Invariant: it is taken in one go on the loop's thread, so that figures of different parts belong together and the books balance in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from forwarder import __version__
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.clock import Clock
+from forwarder.core.event import Lane
+from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.halting import HaltReport
+from forwarder.delivery.statistics import DeliveryStatistics, HistogramCounts
+from forwarder.intake.intake import Intake
+from forwarder.sources.http.listener import HttpListener
+from forwarder.telemetry.books import Account, Books
+from forwarder.telemetry.labels import OTHER, LaneLabels
+from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, by_label, without_credentials
+
+FULL: Final = 0.98
+"""The share of the buffer in use from which on it counts as full: hardly a request fits any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a pipeline that have something to tell."""
+
+    books: Books
+    dead_letters: MemoryDeadLetters
+    buffer: MemoryBuffer
+    delivery: Delivery
+    intake: Intake
+    listener: HttpListener
+
+
+class Observer:
+    """Takes snapshots of one pipeline."""
+
+    def __init__(self, parts: Parts, upstream_url: str, clock: Clock) -> None:
+        self._parts = parts
+        self._url = without_credentials(upstream_url)
+        self._clock = clock
+        self._labels = LaneLabels()
+        self._started_at = clock.now()
+
+    def snapshot(self, state: State) -> Snapshot:
+        """The state of all parts now."""
+        parts, now = self._parts, self._clock.now()
+        delivery, listener, buffer = parts.delivery.statistics(), parts.listener.statistics(), parts.buffer.statistics()
+        not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes)
+        return Snapshot(
+            version=__version__,
+            state=state,
+            started_at=self._started_at,
+            now=now,
+            lanes=self._lanes(delivery, now),
+            buffer_bytes=buffer.bytes,
+            buffer_limit_bytes=buffer.limit_bytes,
+            upstream=Upstream(self._url, _upstream_state(delivery), delivery.upstream.why),
+            upstream_requests=delivery.requests,
+            request_duration=_histogram(delivery.durations),
+            batch_bytes=_histogram(delivery.batch_bytes),
+            batch_events=_histogram(delivery.batch_events),
+            concurrency_limit=delivery.concurrency_limit,
+            in_flight=delivery.in_flight,
+            http_requests=listener.requests,
+            addresses=tuple(parts.listener.addresses),
+            connections=listener.connections,
+            warnings=_warnings(delivery, parts.intake.statistics().nulled_numbers),
+            ready=not not_ready,
+            not_ready=not_ready,
+        )
+
+    def _lanes(self, delivery: DeliveryStatistics, now: float) -> tuple[LaneSnapshot, ...]:
+        halts = {halt.lane: halt for halt in delivery.halts}
+        oldest = self._oldest()
+        accounts = self._parts.books.accounts
+        lanes = [self._lane(lane, account, halts.get(lane) if lane else None, oldest, now) for lane, account in accounts.items()]
+        return by_label([*lanes, _of_account(OTHER, accounts.others)] if accounts.others.received else lanes)
+
+    def _lane(
+        self, lane: Lane | None, account: Account, halt: HaltReport | None, oldest: dict[Lane, float], now: float
+    ) -> LaneSnapshot:
+        since = oldest.get(lane) if lane else None
+        return replace(
+            _of_account(self._labels.label(lane), account),
+            buffered=self._parts.buffer.count(lane) if lane else 0,
+            oldest_age=None if since is None else max(0.0, now - since),
+            halted=halt.reason.value if halt else None,
+            halted_since=halt.since if halt else None,
+            why=halt.why if halt else "",
+            hint=halt.hint if halt else "",
+        )
+
+    def _oldest(self) -> dict[Lane, float]:
+        """When each lane's oldest event was received, waiting or in flight."""
+        oldest = self._parts.delivery.oldest()
+        for lane in self._parts.buffer.waiting_lanes():
+            waiting = self._parts.buffer.queue(lane).oldest
+            if waiting is not None:
+                oldest[lane] = min(waiting, oldest.get(lane, waiting))
+        return oldest
+
+
+def _of_account(label: str, account: Account) -> LaneSnapshot:
+    return LaneSnapshot(
+        label=label,
+        received=dict(account.received),
+        delivered=account.delivered,
+        dead_lettered={reason.value: count for reason, count in account.dead_lettered.items()},
+        dropped={reason.value: count for reason, count in account.dropped.items()},
+    )
+
+
+def _not_ready(state: State, used: int, limit: int) -> tuple[str, ...]:
+    """Why nothing can be taken; an upstream that is down or a halted lane is no reason (architecture: Health)."""
+    if state is State.STARTING:
+        return ("starting",)
+    if state is State.DRAINING:
+        return ("draining: this process is about to end",)
+    return ("the buffer is full: senders get 503",) if used >= limit * FULL else ()
+
+
+def _upstream_state(delivery: DeliveryStatistics) -> UpstreamState:
+    if delivery.upstream.failing:
+        return UpstreamState.DOWN
+    return UpstreamState.UP if delivery.requests else UpstreamState.UNKNOWN
+
+
+def _histogram(counts: HistogramCounts) -> Histogram:
+    return Histogram(counts.bounds, counts.counts, counts.total)
+
+
+def _warnings(delivery: DeliveryStatistics, nulled: int) -> tuple[str, ...]:
+    """What a person should know, beside halted lanes."""
+    found = [f"{count} delivered requests had an odd answer: {kind}" for kind, count in delivery.warnings.items()]
+    if delivery.upstream.failing:
+        found.append(f"the upstream fails: {delivery.upstream.why}; events wait in the buffer")
+    if nulled:
+        found.append(f"{nulled} numbers were NaN or infinite, which JSON can't say, and became null")
+    return tuple(found)

@@ -1,0 +1,231 @@
+"""The wiring of the whole pipeline, in one place; nothing else knows the order of its parts.
+
+source → intake → buffer → batcher → delivery → upstream. It starts from the end and stops from the beginning, so that nothing is taken
+that has nowhere to go.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+import structlog
+
+from forwarder.batching.batcher import Batcher, BatchPolicy
+from forwarder.batching.turns import Turns
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.config.settings import Settings
+from forwarder.core.clock import Clock
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.headroom import LEAST, Headroom
+from forwarder.core.ports import DeadLetter, Ordering, Reason
+from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.halting import Halts
+from forwarder.delivery.key_ledger import KeyStatus
+from forwarder.delivery.keys import KeyCheck
+from forwarder.delivery.pausing import RetryPolicy
+from forwarder.delivery.sink import HttpSink, UpstreamPolicy
+from forwarder.intake.intake import Intake, IntakePolicy
+from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.quotas import Quotas
+from forwarder.runtime.observation import Observer, Parts
+from forwarder.runtime.reloading import changed_keys
+from forwarder.sources.http.limits import HttpPolicy
+from forwarder.sources.http.listener import HttpListener
+from forwarder.sources.http.tls import load_tls, reload_tls
+from forwarder.telemetry.books import Books
+from forwarder.telemetry.snapshot import Snapshot, State
+
+RELOADABLE: Final = frozenset(
+    {
+        "sources.http.api_keys",
+        "sources.http.api_keys_file",
+        "sources.http.max_lanes",
+        "batch.max_bytes",
+        "batch.max_events",
+        "batch.max_age",
+        "shutdown.delay",
+        "shutdown.drain_timeout",
+    }
+)
+"""The keys that take effect on a reload; a certificate is read again in any case."""
+
+_log = structlog.get_logger()
+
+
+def build(settings: Settings, clock: Clock) -> Pipeline:
+    """The pipeline that the settings ask for, not yet started. Raises `ConfigurationError` for files that can't be used."""
+    books = Books()
+    dead_letters = MemoryDeadLetters(settings.dead_letters.max_bytes)
+    buffer = MemoryBuffer(settings.buffer.max_bytes)
+    sink = _sink(settings, clock)
+    keys = KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None
+    halts = Halts()
+    ordering = _Orderings(settings.delivery.ordering)
+    batcher = Batcher(buffer, Turns(), batch_policy(settings))
+    retry = settings.delivery.retry
+    concurrency = settings.delivery.concurrency
+    delivery = Delivery(
+        batcher=batcher,
+        buffer=buffer,
+        sink=sink,
+        dead_letters=dead_letters,
+        books=books,
+        clock=clock,
+        retry=RetryPolicy(retry.initial, retry.max, retry.give_up_after),
+        concurrency=concurrency if isinstance(concurrency, int) else None,
+        ordering_of=ordering.of,
+        halts=halts,
+        keys=keys,
+    )
+    lanes = LaneRegistry(
+        settings.sources.http.max_lanes,
+        buffer.holdings,
+        api_keys=settings.sources.http.api_keys,
+        vouched=(lambda key: keys.status(key) is KeyStatus.VERIFIED) if keys else (lambda _key: True),
+        ask=keys.request if keys else (lambda _key: None),
+    )
+    policy = _http_policy(settings)
+    headroom = Headroom(policy.max_receiving, buffer)
+    intake = Intake(
+        buffer,
+        dead_letters,
+        books,
+        lanes,
+        Quotas(settings.buffer.max_bytes, buffer.holdings, halts),
+        policy=IntakePolicy(settings.sources.http.max_body, settings.upstream.max_event, settings.delivery.clock_skew_tolerance),
+        ordering_of=ordering.of,
+        clock=clock,
+        on_taken=delivery.wake,
+        headroom=headroom,
+    )
+    listener = HttpListener(policy, intake, clock, headroom)
+    parts = Parts(books, dead_letters, buffer, delivery, intake, listener)
+    return Pipeline(settings, clock, parts, batcher=batcher, lanes=lanes, sink=sink)
+
+
+def batch_policy(settings: Settings) -> BatchPolicy:
+    """When batches are closed; their bodies stay below the service's limit."""
+    batch = settings.batch
+    return BatchPolicy(min(batch.max_bytes, settings.upstream.max_body), batch.max_events, batch.max_age)
+
+
+def _sink(settings: Settings, clock: Clock) -> HttpSink:
+    upstream = settings.upstream
+    ca_file = str(upstream.ca_file) if upstream.ca_file else None
+    try:
+        return HttpSink(UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy), clock)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"upstream.ca_file {ca_file} can't be used: {error}", hint="Give a readable PEM file.") from error
+
+
+def _http_policy(settings: Settings) -> HttpPolicy:
+    http = settings.sources.http
+    return HttpPolicy(
+        max_body=http.max_body,
+        max_connections=http.max_connections,
+        max_receiving=http.max_body + LEAST,
+        stamp_ip=http.stamp_ip == "auto",
+        trusted_proxies=http.trusted_proxies,
+        cors_origins=http.cors_origins,
+    )
+
+
+class _Orderings:
+    """Which order a lane keeps: what is configured; else none for live events and per_distinct_id for historical ones."""
+
+    def __init__(self, configured: Ordering | None) -> None:
+        self._live = configured or Ordering.NONE
+        self._historical = configured or Ordering.PER_DISTINCT_ID
+
+    def of(self, lane: Lane) -> Ordering:
+        """The lane's ordering."""
+        return self._historical if lane.historical else self._live
+
+
+class Pipeline:
+    """A pipeline's life: start, take and deliver, stop taking, drain, close."""
+
+    def __init__(self, settings: Settings, clock: Clock, parts: Parts, *, batcher: Batcher, lanes: LaneRegistry, sink: HttpSink) -> None:
+        self._settings = settings
+        """What it was built with: keys that can't be reloaded keep these values."""
+        self._parts = parts
+        self._clock = clock
+        self._batcher = batcher
+        self._lanes = lanes
+        self._sink = sink
+        self._observer = Observer(parts, settings.upstream.url, clock)
+        self._tls: ssl.SSLContext | None = None
+        self.state = State.STARTING
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where senders are listened to."""
+        return tuple(self._parts.listener.addresses)
+
+    async def start(self) -> None:
+        """Take and deliver. Raises `ConfigurationError` or `OSError` when it can't listen; cancelled or failed, `close` cleans up."""
+        http = self._settings.sources.http
+        if http.tls.cert_file and http.tls.key_file:
+            self._tls = load_tls(http.tls.cert_file, http.tls.key_file)
+        self._parts.delivery.start()
+        await self._parts.listener.start(http.listen, self._tls)
+        self.state = State.RUNNING
+
+    def stop_taking(self) -> None:
+        """Refuse new events from now on."""
+        self.state = State.DRAINING
+        self._parts.intake.draining = True
+        self._parts.listener.draining = True
+
+    async def drain(self, seconds: float) -> bool:
+        """Close the door and deliver what is buffered, for at most `seconds`; whether all of it was."""
+        await self._parts.listener.stop_listening()
+        return await self._parts.delivery.drain(seconds)
+
+    async def close(self) -> list[DeadLetter]:
+        """Stop everything; the events that were left undelivered, which have become dead letters."""
+        self.stop_taking()
+        await self._parts.listener.close(0)
+        await self._parts.delivery.close()
+        await self._sink.close()
+        return self._bury_the_rest()
+
+    def _bury_the_rest(self) -> list[DeadLetter]:
+        buffer = self._parts.buffer
+        left = self._parts.delivery.undelivered()
+        for lane in buffer.waiting_lanes():
+            queue = buffer.queue(lane)
+            while queue:
+                left.append(queue.popleft())
+        return [letter for chunk in left for letter in self._bury(chunk)]
+
+    def _bury(self, chunk: Chunk) -> list[DeadLetter]:
+        reason, why = Reason.UNDELIVERED_AT_EXIT, "forwarder ended before the upstream took it"
+        letters = [DeadLetter(reason, chunk.lane, event, chunk.received_at, why) for event in chunk.events()]
+        self._parts.dead_letters.bury_at_exit(letters)
+        self._parts.books.bury(chunk.lane, reason, len(letters))
+        self._parts.buffer.settle([chunk])
+        return letters
+
+    def snapshot(self) -> Snapshot:
+        """The state now."""
+        return self._observer.snapshot(self.state)
+
+    def reload(self, settings: Settings) -> list[str]:
+        """Use other settings from now on, as far as that can be done live; the keys that need a restart, each time until there was one."""
+        if self._tls and settings.sources.http.tls == self._settings.sources.http.tls and settings.sources.http.tls.cert_file:
+            self._reload_tls(settings)
+        self._batcher.policy = batch_policy(settings.model_copy(update={"upstream": self._settings.upstream}))
+        self._lanes.configure(settings.sources.http.max_lanes, settings.sources.http.api_keys)
+        return [key for key in changed_keys(self._settings, settings) if key not in RELOADABLE]
+
+    def _reload_tls(self, settings: Settings) -> None:
+        tls = settings.sources.http.tls
+        if self._tls and tls.cert_file and tls.key_file:
+            try:
+                reload_tls(self._tls, tls.cert_file, tls.key_file)
+            except ConfigurationError as error:
+                _log.error("the certificate can't be read again; the old one stays", why=error.message, hint=error.hint)

@@ -1,0 +1,141 @@
+"""Whether a request is taken, and which of its events are ingested: by the contract, or as the real service does (`--strict`).
+
+By the contract an event without name or distinct_id is answered 200 and not ingested, alone or among others (interface document, Errors 2);
+a key that doesn't exist fails validation (Errors 1). The real service refuses the whole request for one bad event, and takes events of a
+key it doesn't know with 200, to drop them later (wire facts: "Where contract and service disagree").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from forwarder.sandbox.answers import Refusal
+from forwarder.sandbox.reading import Event, NotIngested, Unnamed, event_name, parse_uuid, read_event
+from forwarder.sandbox.shapes import Element, Envelope
+
+LONGEST_TOKEN: Final = 64
+LARGEST_EVENT: Final = 1_048_576
+"""Bytes; in strict mode a larger event fails its request with 413 (wire facts: "a 413 or 400 can come from one event")."""
+
+_SYNONYMS: Final = {"$token": "token", "api_key": "token", "$distinct_id": "distinct_id"}
+_FIELDS: Final = frozenset({"token", "distinct_id", "uuid", "event", "properties", "timestamp", "offset", "$set", "$set_once"})
+_TYPES: Final[dict[str, type | tuple[type, ...]]] = {
+    "token": str,
+    "timestamp": str,
+    "offset": int,
+    "$set": dict,
+    "$set_once": dict,
+}
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPES: Final = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)")
+
+
+@dataclass(slots=True)
+class Judgment:
+    """What becomes of a request that is answered 200."""
+
+    api_key: str
+    historical: bool
+    events: list[Event] = field(default_factory=list)
+    unnamed: list[Unnamed] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The project keys that exist; none named: every well-formed one."""
+
+    known: Collection[str] = ()
+
+    def knows(self, api_key: str) -> bool:
+        """Whether the key belongs to a project."""
+        return not self.known or api_key in self.known
+
+
+def judge(envelope: Envelope, keys: Keys, path: str, now: datetime, *, strict: bool) -> Judgment:
+    """Decide over one request that was received on `path` at `now`. Raises `Refusal` when nothing of it is taken."""
+    if strict:
+        _refuse_what_the_service_refuses(envelope, path)
+    api_key = token_of(envelope)
+    judgment = Judgment(api_key, envelope.historical)
+    if not keys.knows(api_key) and not strict:
+        raise Refusal(401, "no project has this key", api_key=api_key)
+    for index, element in enumerate(envelope.elements):
+        event = read_event(element, index, path=path, sent_at=envelope.sent_at, now=now)
+        _sort(event, judgment, known=keys.knows(api_key), strict=strict)
+    return judgment
+
+
+def _sort(event: Event | Unnamed, judgment: Judgment, *, known: bool, strict: bool) -> None:
+    if isinstance(event, Unnamed):
+        if strict:
+            raise Refusal(400, f"event {event.position}: {event.reason}", api_key=judgment.api_key)
+        judgment.unnamed.append(event)
+    elif known:
+        judgment.events.append(event)
+    else:
+        judgment.unnamed.append(Unnamed(event.position, NotIngested.UNKNOWN_KEY, event.raw))
+
+
+def token_of(envelope: Envelope) -> str:
+    """The one key of a request. Raises `Refusal` (401): no key, a malformed one, or several."""
+    if envelope.token is not None:
+        return checked_token(envelope.token)
+    tokens = [element.token() for element in envelope.elements]
+    first = checked_token(tokens[0] if tokens else None)
+    if any(token != first for token in tokens):
+        raise Refusal(401, "the events name different project keys", api_key=first)
+    return first
+
+
+def checked_token(token: object) -> str:
+    """A key that could be one: text of 1 to 64 ASCII characters, no NUL, no personal key. Raises `Refusal` (401)."""
+    if token is None or token == "":
+        raise Refusal(401, "no project key")
+    if not isinstance(token, str) or len(token) > LONGEST_TOKEN or not token.isascii() or "\0" in token:
+        raise Refusal(401, "a malformed project key")
+    if token.startswith("phx_"):
+        raise Refusal(401, "a personal key is no project key")
+    return token
+
+
+def _refuse_what_the_service_refuses(envelope: Envelope, path: str) -> None:
+    if not envelope.elements:
+        raise Refusal(400, "no events")
+    for index, element in enumerate(envelope.elements):
+        if fault := _fault(element, path):
+            raise Refusal(400, f"event {index}: {fault}")
+        if len(element.raw) * 4 > LARGEST_EVENT and len(element.raw.encode()) > LARGEST_EVENT:
+            raise Refusal(413, f"event {index} is larger than {LARGEST_EVENT} bytes")
+
+
+def _fault(element: Element, path: str) -> str | None:
+    """Why the real service can't read an event at all, in a few words that quote nothing of it."""
+    if element.infinite:
+        return "a number out of range"
+    if _SURROGATE.search(element.raw) and any(match.group(1) for match in _ESCAPES.finditer(element.raw)):
+        return "half a surrogate pair"
+    seen: set[str] = set()
+    for member in element.members:
+        name = _SYNONYMS.get(member.key, member.key)
+        if name not in _FIELDS:
+            continue
+        if name in seen:
+            return f"{name} stands there twice"
+        seen.add(name)
+        if not _fits(name, member.value):
+            return f"{name} has the wrong type"
+    return None if event_name(element, path) is not None else str(NotIngested.NO_NAME)
+
+
+def _fits(name: str, value: Any) -> bool:
+    if name == "properties":
+        return isinstance(value, dict)
+    if name == "uuid":
+        return value is None or value == "" or (isinstance(value, str) and parse_uuid(value) is not None)
+    if name not in _TYPES or value is None:
+        return True
+    return isinstance(value, _TYPES[name]) and not isinstance(value, bool)

@@ -1,0 +1,129 @@
+"""What the sandbox holds, for tests and people: `/sandbox/events`, `/sandbox/requests`, `/sandbox/conflicts`, `/sandbox/summary`.
+
+Listings are `{count, results}` in the order of arrival, with `limit` (100 unless said, 10,000 at most) and `offset`; what is no number
+there counts as not given. Project keys are shown masked and filtered in full. An event's properties are shown with the text that was sent.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from aiohttp import web
+
+from forwarder.sandbox.answers import masked
+from forwarder.sandbox.arrivals import Arrivals
+from forwarder.sandbox.reading import parse_uuid
+from forwarder.sandbox.records import Conflict, StoredEvent, StoredRequest
+from forwarder.sandbox.selection import LIMIT, MAXIMUM_LIMIT, EventFilter, Page, RequestFilter
+from forwarder.sandbox.timing import format_time, parse_time
+
+
+class Queries:
+    """The endpoints that show what is kept."""
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """The endpoints, for an application."""
+        listings = {"events": self.events, "requests": self.requests, "conflicts": self.conflicts, "summary": self.summary}
+        shown: list[web.AbstractRouteDef] = [web.get(f"/sandbox/{name}", show) for name, show in listings.items()]
+        return [*shown, web.delete("/sandbox/events", self.clear)]
+
+    async def events(self, request: web.Request) -> web.Response:
+        """GET /sandbox/events: distinct events, or with `arrivals=true` each arrival."""
+        wanted, page = _event_filter(request), _page(request)
+        count, found = await self._arrivals.run(lambda store: store.events(wanted, page))
+        return _listing(count, [show_event(event) for event in found])
+
+    async def requests(self, request: web.Request) -> web.Response:
+        """GET /sandbox/requests: every request of the ingestion endpoints with its answer, and what of it was not ingested."""
+        query = request.query
+        wanted, page = RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key")), _page(request)
+        count, found = await self._arrivals.run(lambda store: store.requests(wanted, page))
+        return _listing(count, [show_request(stored) for stored in found])
+
+    async def conflicts(self, request: web.Request) -> web.Response:
+        """GET /sandbox/conflicts: uuids that came again with other bytes."""
+        page = _page(request)
+        count, found = await self._arrivals.run(lambda store: store.conflicts(page))
+        return _listing(count, [_show_conflict(conflict) for conflict in found])
+
+    async def summary(self, _request: web.Request) -> web.Response:
+        """GET /sandbox/summary: the figures."""
+        return web.json_response(asdict(await self._arrivals.run(lambda store: store.summary())))
+
+    async def clear(self, _request: web.Request) -> web.Response:
+        """DELETE /sandbox/events: forget everything."""
+        await self._arrivals.run(lambda store: store.clear())
+        return web.Response(status=204)
+
+
+def show_event(event: StoredEvent) -> str:
+    """An event as JSON. Its properties are put in as they were sent, so that numbers and repeated keys stay what they are."""
+    shown = asdict(event)
+    properties = shown.pop("properties")
+    shown["raw"] = event.raw.decode()
+    shown["api_key"] = masked(event.api_key)
+    return f'{json.dumps(shown)[:-1]}, "properties": {properties}}}'
+
+
+def show_request(stored: StoredRequest) -> str:
+    """A request as JSON."""
+    shown: dict[str, Any] = asdict(stored)
+    shown["api_key"] = masked(stored.api_key)
+    shown["query"] = stored.query.replace(stored.api_key, masked(stored.api_key) or "") if stored.api_key else stored.query
+    shown["not_ingested"] = [{"index": it.position, "reason": it.reason, "raw": it.raw.decode()} for it in stored.not_ingested]
+    return json.dumps(shown)
+
+
+def _show_conflict(conflict: Conflict) -> str:
+    first, second = show_event(conflict.first), show_event(conflict.second)
+    return f'{{"uuid": {json.dumps(conflict.second.uuid)}, "first": {first}, "second": {second}}}'
+
+
+def _listing(count: int, results: list[str]) -> web.Response:
+    return web.Response(text=f'{{"count": {count}, "results": [{", ".join(results)}]}}', content_type="application/json")
+
+
+def _event_filter(request: web.Request) -> EventFilter:
+    query = request.query
+    uuid = query.get("uuid")
+    return EventFilter(
+        event=query.get("event"),
+        distinct_id=query.get("distinct_id"),
+        uuid=None if uuid is None else parse_uuid(uuid) or uuid,
+        api_key=query.get("api_key"),
+        since=_time(request, "since"),
+        until=_time(request, "until"),
+        historical=_flag(request, "historical"),
+        request=_integer(request, "request"),
+        arrivals=_flag(request, "arrivals") or False,
+    )
+
+
+def _page(request: web.Request) -> Page:
+    limit, offset = _integer(request, "limit"), _integer(request, "offset")
+    return Page(LIMIT if limit is None else min(limit, MAXIMUM_LIMIT), offset or 0)
+
+
+def _integer(request: web.Request, name: str) -> int | None:
+    text = request.query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else None
+
+
+def _flag(request: web.Request, name: str) -> bool | None:
+    return {"true": True, "1": True, "false": False, "0": False}.get(request.query.get(name, "").lower())
+
+
+def _time(request: web.Request, name: str) -> str | None:
+    text = request.query.get(name)
+    if text is None:
+        return None
+    time: datetime | None = parse_time(text.replace(" ", "+") if "T" in text else text)
+    if time is None:
+        raise web.HTTPBadRequest(text=f"{name} is not an ISO 8601 time")
+    return format_time(time)

@@ -1,0 +1,200 @@
+"""The sandbox's database: requests, every arrival of every event, and the events that were not ingested.
+
+Invariants: rows are only ever added (until `clear`), in the order of arrival; an event's `raw` is its bytes as they stood in the decoded
+body; `first` of a repeat names the arrival that it repeats, of a conflict the first arrival of its uuid; for one project key and uuid
+the arrivals that are not duplicates differ from each other in at least one byte. No value of an Authorization header or a cookie is kept.
+Everything here blocks and belongs to one thread (see `arrivals.py`); transactions are the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.sandbox.reading import Event, NotIngested, Unnamed
+from forwarder.sandbox.records import Arrival, Conflict, Kind, StoredEvent, StoredRequest, Summary
+from forwarder.sandbox.selection import EventFilter, Page, RequestFilter
+
+VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE requests (
+    id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL, headers TEXT NOT NULL, api_key TEXT,
+    historical_migration INTEGER NOT NULL, encoding TEXT, size INTEGER NOT NULL, status INTEGER NOT NULL, answer TEXT NOT NULL, error TEXT,
+    events INTEGER NOT NULL, duplicates INTEGER NOT NULL, conflicts INTEGER NOT NULL, not_ingested INTEGER NOT NULL
+);
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY, request INTEGER NOT NULL REFERENCES requests, position INTEGER NOT NULL, kind TEXT NOT NULL, first INTEGER,
+    api_key TEXT NOT NULL, historical INTEGER NOT NULL, uuid TEXT NOT NULL, event TEXT NOT NULL, distinct_id TEXT NOT NULL,
+    timestamp_sent TEXT, timestamp TEXT NOT NULL, properties TEXT NOT NULL, raw BLOB NOT NULL
+);
+CREATE INDEX versions ON events (uuid, api_key) WHERE kind <> 'duplicate';
+CREATE INDEX conflicts ON events (id) WHERE kind = 'conflict';
+CREATE TABLE not_ingested (
+    id INTEGER PRIMARY KEY, request INTEGER NOT NULL REFERENCES requests, position INTEGER NOT NULL, reason TEXT NOT NULL, raw BLOB NOT NULL
+);
+CREATE INDEX not_ingested_of ON not_ingested (request);
+"""
+_EVENT: Final = """
+SELECT events.id, events.request, events.position, events.kind, events.first, events.api_key, events.historical, requests.received_at,
+    events.uuid, events.event, events.distinct_id, events.timestamp_sent, events.timestamp, events.properties, events.raw
+FROM events JOIN requests ON requests.id = events.request WHERE """
+_REQUEST: Final = """
+SELECT id, received_at, path, query, headers, api_key, historical_migration, encoding, size, status, answer, error,
+    events + duplicates + conflicts FROM requests WHERE """
+
+
+class Store:
+    """One open database. Raises `ConfigurationError` if `path` holds something else; None is a database in memory."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._connection = _connect(path)
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise ConfigurationError(f"{path} can't be used as a sandbox database: {error}", hint="Name another file.") from None
+        except ConfigurationError:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database; a file keeps everything."""
+        self._connection.close()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._connection.in_transaction
+
+    def execute(self, statement: str) -> None:
+        """Run a statement that controls a transaction."""
+        self._connection.execute(statement)
+
+    def add(self, arrival: Arrival) -> None:
+        """Keep a request and what came in it."""
+        request = self._add_request(arrival)
+        counts = dict.fromkeys(Kind, 0)
+        for event in arrival.events:
+            counts[self._add_event(request, arrival, event)] += 1
+        self._connection.executemany(
+            "INSERT INTO not_ingested (request, position, reason, raw) VALUES (?, ?, ?, ?)",
+            [(request, event.position, event.reason, event.raw) for event in arrival.unnamed],
+        )
+        self._connection.execute(
+            "UPDATE requests SET events = ?, duplicates = ?, conflicts = ? WHERE id = ?",
+            (counts[Kind.NEW], counts[Kind.DUPLICATE], counts[Kind.CONFLICT], request),
+        )
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for table in ("events", "not_ingested", "requests"):
+            self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand one line above
+
+    def summary(self) -> Summary:
+        """Figures of everything that is kept."""
+        row = self._connection.execute(
+            "SELECT count(*), total(events), total(duplicates), total(conflicts), total(not_ingested) FROM requests"
+        ).fetchone()
+        requests, events, duplicates, conflicts, not_ingested = map(int, row)
+        return Summary(requests, events + duplicates + conflicts, events, duplicates, conflicts, not_ingested)
+
+    def events(self, wanted: EventFilter, page: Page) -> tuple[int, list[StoredEvent]]:
+        """How many events the filter lets through, and a page of them, in the order of arrival."""
+        condition, parameters = wanted.condition()
+        count = self._count("events", condition, parameters)
+        rows = self._rows(_EVENT + condition + " ORDER BY events.id LIMIT ? OFFSET ?", [*parameters, *_bounds(page)])
+        return count, [_event(row) for row in rows]
+
+    def requests(self, wanted: RequestFilter, page: Page) -> tuple[int, list[StoredRequest]]:
+        """How many requests the filter lets through, and a page of them, in the order of arrival."""
+        condition, parameters = wanted.condition()
+        count = self._count("requests", condition, parameters)
+        rows = self._rows(_REQUEST + condition + " ORDER BY id LIMIT ? OFFSET ?", [*parameters, *_bounds(page)])
+        return count, [_request(row, self._not_ingested(row[0])) for row in rows]
+
+    def conflicts(self, page: Page) -> tuple[int, list[Conflict]]:
+        """How many conflicts there are, and a page of them, in the order of arrival."""
+        seconds = self._rows(_EVENT + "events.kind = 'conflict' ORDER BY events.id LIMIT ? OFFSET ?", _bounds(page))
+        found = [Conflict(_event(self._rows(_EVENT + "events.id = ?", [row[4]])[0]), _event(row)) for row in seconds]
+        return self._count("events", "kind = 'conflict'", []), found
+
+    def _prepare(self) -> None:
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        empty = self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+        if version == 0 and empty:
+            self._connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+        elif version != VERSION:
+            raise ConfigurationError(f"{self._path} is not a database of this sandbox", hint="Name another file, or a new one.")
+        if self._path is not None:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _add_request(self, arrival: Arrival) -> int:
+        cursor = self._connection.execute(
+            "INSERT INTO requests VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?)",
+            (
+                *(arrival.received_at, arrival.path, arrival.query, json.dumps(dict(arrival.headers)), arrival.api_key),
+                *(arrival.historical, arrival.encoding, arrival.size, arrival.status, arrival.answer, arrival.error),
+                len(arrival.unnamed),
+            ),
+        )
+        return cursor.lastrowid or 0
+
+    def _add_event(self, request: int, arrival: Arrival, event: Event) -> Kind:
+        kind, first = (Kind.NEW, None) if event.uuid is None else self._compare(arrival.api_key, event)
+        self._connection.execute(
+            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(request, event.position, kind, first, arrival.api_key, arrival.historical, event.uuid or str(uuid4()), event.event),
+                *(event.distinct_id, event.timestamp_sent, event.timestamp, event.properties, event.raw),
+            ),
+        )
+        return kind
+
+    def _compare(self, api_key: str | None, event: Event) -> tuple[Kind, int | None]:
+        versions = self._rows(
+            "SELECT id, raw FROM events WHERE uuid = ? AND api_key = ? AND kind <> 'duplicate' ORDER BY id", [event.uuid, api_key]
+        )
+        if not versions:
+            return Kind.NEW, None
+        same = next((row[0] for row in versions if row[1] == event.raw), None)
+        return (Kind.CONFLICT, versions[0][0]) if same is None else (Kind.DUPLICATE, same)
+
+    def _not_ingested(self, request: int) -> list[Unnamed]:
+        rows = self._rows("SELECT position, reason, raw FROM not_ingested WHERE request = ? ORDER BY id", [request])
+        return [Unnamed(position, NotIngested(reason), raw) for position, reason, raw in rows]
+
+    def _count(self, table: str, condition: str, parameters: Sequence[object]) -> int:
+        statement = f"SELECT count(*) FROM {table} WHERE {condition}"  # noqa: S608 - both come from this package's constants
+        return int(self._rows(statement, parameters)[0][0])
+
+    def _rows(self, statement: str, parameters: Sequence[object]) -> list[Any]:
+        return self._connection.execute(statement, parameters).fetchall()
+
+
+def _connect(path: Path | None) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+    except sqlite3.Error as error:
+        raise ConfigurationError(f"{path} can't be opened: {error}", hint="Name a file in a directory that can be written to.") from None
+
+
+def _bounds(page: Page) -> tuple[int, int]:
+    return (-1 if page.limit is None else page.limit, page.offset)
+
+
+def _event(row: Sequence[Any]) -> StoredEvent:
+    arrival, request, index, kind, first, api_key, historical, *rest = row
+    return StoredEvent(arrival, request, index, Kind(kind), first, api_key, bool(historical), *rest)
+
+
+def _request(row: Sequence[Any], not_ingested: Sequence[Unnamed]) -> StoredRequest:
+    request, received_at, path, query, headers, api_key, historical, *rest = row
+    values: list[Any] = [request, received_at, path, query, json.loads(headers), api_key, bool(historical), *rest, not_ingested]
+    return StoredRequest(*values)

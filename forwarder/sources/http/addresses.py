@@ -1,0 +1,130 @@
+"""The client's address: the peer's, or what trusted proxies say it is.
+
+A forwarding header is believed only from its right end, and only as far as trusted proxies wrote it: everything further left may be
+the sender's invention. The first address from the right that is not a trusted proxy is the client. What can't be read ends the walk
+at the last trusted hop. `X-Forwarded-For` wins over `Forwarded`, so a proxy that writes `Forwarded` has to remove the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import islice
+from typing import Final, TypeAlias
+
+from forwarder.sources.http.limits import Network
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+_MAX_CACHED: Final = 1024
+_MAX_CACHED_VALUE: Final = 256
+_MAX_HOPS: Final = 32
+
+_WITH_PORT: Final = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[\w.~-]+)?)\](?::\w+)?|([0-9.]+):\w+")
+_PAIR: Final = re.compile(r"""[ \t]*([\w!#$%&'*+.^`|~-]+)=(?:"((?:[^"\\]|\\.)*)"|([\w!#$%&'*+.^`|~:\[\]-]*))[ \t]*([;,]|$)""", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end of a connection. `stamp` is the address to stamp where no proxy says otherwise."""
+
+    address: Address | None
+    trusted: bool
+    stamp: str | None
+
+
+NOBODY: Final = Peer(None, trusted=False, stamp=None)
+
+
+class ClientAddresses:
+    """Decides which address an event may be stamped with. The decisions on header values are kept in a small cache."""
+
+    def __init__(self, trusted: tuple[Network, ...], *, stamp: bool) -> None:
+        self._trusted = trusted
+        self._stamp = stamp
+        self._cache: dict[tuple[Address | None, bytes, bytes], str | None] = {}
+
+    def peer(self, peername: object) -> Peer:
+        """Of a socket's peer name: a tuple that starts with the address, or anything else for a Unix socket, which is trusted."""
+        if not self._stamp:
+            return NOBODY
+        if not isinstance(peername, tuple):
+            return Peer(None, trusted=True, stamp=None)
+        address = parse_address(str(peername[0]))
+        return Peer(address, trusted=address is not None and self._trusts(address), stamp=stampable(address))
+
+    def client(self, peer: Peer, forwarded_for: bytes, forwarded: bytes) -> str | None:
+        """The address to stamp, for a request of a trusted `peer` with these header values (several lines joined by commas)."""
+        key = (peer.address, forwarded_for, forwarded)
+        try:
+            return self._cache[key]
+        except KeyError:
+            found = stampable(self._walk(peer.address, _hops(forwarded_for, forwarded)))
+        if len(forwarded_for) + len(forwarded) <= _MAX_CACHED_VALUE:
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[key] = found
+        return found
+
+    def _walk(self, nearest: Address | None, hops: Iterable[Address | None]) -> Address | None:
+        for hop in islice(hops, _MAX_HOPS):
+            if hop is None:
+                return nearest
+            if not self._trusts(hop):
+                return hop
+            nearest = hop
+        return nearest
+
+    def _trusts(self, address: Address) -> bool:
+        return any(address in network for network in self._trusted)
+
+
+def stampable(address: Address | None) -> str | None:
+    """The address as text if it says where on the Internet the sender is."""
+    if address is None or not address.is_global or address.is_multicast:
+        return None
+    return str(address)
+
+
+def parse_address(text: str) -> Address | None:
+    """An IP address without port, brackets or zone; IPv4 mapped into IPv6 is IPv4. None if it is none (`unknown`, `_hidden`)."""
+    with_port = _WITH_PORT.fullmatch(text)
+    if with_port is not None:
+        text = with_port[1] or with_port[2]
+    try:
+        address = ip_address(text.partition("%")[0] if ":" in text else text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _hops(forwarded_for: bytes, forwarded: bytes) -> Iterator[Address | None]:
+    """The addresses that the headers name, the nearest first; None for one that can't be read."""
+    if not forwarded_for:
+        yield from map(parse_address, reversed(_for_parameters(forwarded.decode("latin-1"))))
+        return
+    rest = forwarded_for.decode("latin-1")
+    while rest:
+        rest, _, hop = rest.rpartition(",")
+        if hop.strip():
+            yield parse_address(hop.strip())
+
+
+def _for_parameters(value: str) -> list[str]:
+    """The `for` parameters of a Forwarded header (RFC 7239), left to right; one empty one if it is malformed."""
+    found: list[str] = []
+    element: str | None = None
+    position = 0
+    while position < len(value):
+        pair = _PAIR.match(value, position)
+        if pair is None:
+            return [""]
+        if pair[1].lower() == "for":
+            element = re.sub(r"\\(.)", r"\1", pair[2]) if pair[2] is not None else pair[3]
+        if pair[4] != ";":
+            found.append(element or "")
+            element = None
+        position = pair.end()
+    return found

@@ -1,0 +1,92 @@
+"""What the listener says, as bytes that are built once (the table "Answers of the ingestion listener")."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final
+
+from forwarder.core.errors import Backpressure, ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
+
+_TEXT: Final = b"text/plain; charset=utf-8"
+_MAX_RETRY_AFTER: Final = 3600
+_MAX_TEXT: Final = 500
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+CLOSE: Final = b"Connection: close\r\n"
+KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
+"""Said to those who asked for it: an HTTP/1.0 sender hangs up otherwise."""
+
+
+class Answer:
+    """A status with its body. `plain` is the whole answer on a connection that stays open, to a request without `Origin`."""
+
+    __slots__ = ("_body", "_start", "plain", "status")
+
+    def __init__(self, status: int, body: bytes = b"", *, content_type: bytes = _TEXT, headers: bytes = b"") -> None:
+        described = b"" if status == 204 else b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type, len(body))
+        self.status = status
+        self._body = body
+        self._start = b"HTTP/1.1 %d %b\r\n%b%b" % (status, HTTPStatus(status).phrase.encode(), described, headers)
+        self.plain = self.render()
+
+    def render(self, headers: bytes = b"", *, without_body: bool = False) -> bytes:
+        """The whole answer with further header lines; `without_body` for HEAD."""
+        return b"%b%b\r\n%b" % (self._start, headers, b"" if without_body else self._body)
+
+
+def problem(status: int, text: str, *, headers: bytes = b"") -> Answer:
+    """An error in plain text."""
+    return Answer(status, text[:_MAX_TEXT].encode("utf-8", "replace") + b"\n", headers=headers)
+
+
+def unavailable(text: str, retry_after: float) -> Answer:
+    """503 with Retry-After in whole seconds, at least 1: senders drop on 429, and some ignore it (wire facts: What SDKs send)."""
+    if not math.isfinite(retry_after):
+        retry_after = _MAX_RETRY_AFTER
+    return _unavailable(text, min(max(1, math.ceil(retry_after)), _MAX_RETRY_AFTER))
+
+
+@lru_cache(maxsize=256)
+def _unavailable(text: str, seconds: int) -> Answer:
+    return problem(503, text, headers=b"Retry-After: %d\r\n" % seconds)
+
+
+@lru_cache(maxsize=256)
+def bad_request(text: str) -> Answer:
+    """400."""
+    return problem(400, text)
+
+
+_STATUSES: Final[tuple[tuple[type[ForwarderError], int], ...]] = ((InvalidRequest, 400), (InvalidToken, 401), (RequestTooLarge, 413))
+
+
+def of_error(error: Exception) -> Answer | None:
+    """The answer to what the intake raised; None if it may not raise that."""
+    if isinstance(error, Backpressure):
+        return unavailable(error.message, error.retry_after)
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return bad_request(error.message) if status == 400 else problem(status, error.message)
+    return None
+
+
+_ALLOW: Final = b"Allow: POST, OPTIONS\r\n"
+
+TAKEN: Final = Answer(200, b'{"status":"Ok"}', content_type=b"application/json")
+TAKEN_SILENTLY: Final = Answer(204)
+OPTIONS: Final = Answer(204, headers=_ALLOW)
+NOT_FOUND: Final = problem(404, "Nothing is taken on this path.")
+METHOD_NOT_ALLOWED: Final = problem(405, "Events are taken by POST.", headers=_ALLOW)
+HEADER_TIMEOUT: Final = problem(408, "The request's header did not arrive in time.")
+BODY_TIMEOUT: Final = problem(408, "The request's body did not arrive in time.")
+BODY_TOO_LARGE: Final = problem(413, "The body is larger than this listener takes.")
+URL_TOO_LONG: Final = problem(414, "The URL is too long.")
+EXPECTATION_FAILED: Final = problem(417, "Only 100-continue can be expected.")
+HEADER_TOO_LARGE: Final = problem(431, "The request's header is too large.")
+INTERNAL_ERROR: Final = problem(500, "Something went wrong here; it was logged.")
+VERSION_NOT_SUPPORTED: Final = problem(505, "HTTP/1.1 and HTTP/1.0 are spoken here.")
+
+HOST_NEEDED: Final = bad_request("A request needs exactly one Host header.")
+BAD_TRANSFER_ENCODING: Final = bad_request("Transfer-Encoding can only be chunked, and only in HTTP/1.1.")

@@ -1,0 +1,228 @@
+"""A connection as far as it is not about HTTP: how it waits, how it is slowed down, and how it ends.
+
+Invariants: a connection is among `Shared.connections` from `connection_made` to `connection_lost`, and what it adds to
+`Headroom.receiving` it takes away again. No connection has a timer: one sweep looks at all of them, and a connection says that its
+wait began anew by `_since = _NEW`, which costs nothing on the way of a request. Nothing more is read from a sender that doesn't
+read its answers. A connection that ends with something unread lingers: the answer would be lost in a reset otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+from forwarder.core.headroom import Headroom
+from forwarder.core.ports import Intake
+from forwarder.sources.http import answers
+from forwarder.sources.http.addresses import NOBODY, ClientAddresses, Peer
+from forwarder.sources.http.answers import Answer
+from forwarder.sources.http.cors import Cors
+from forwarder.sources.http.known import Heads
+from forwarder.sources.http.limits import LINGER_BYTES, RECEIVING_RETRY_AFTER, REFUSED_CONNECTIONS, BodyPace, HttpPolicy
+from forwarder.sources.http.routes import Routes
+
+IDLE: Final = 0
+"""Between requests."""
+HEAD: Final = 1
+"""A request's header is coming in."""
+BODY: Final = 2
+"""A request's body is coming in."""
+LINGERING: Final = 3
+"""The last answer is written; what still comes is thrown away until the sender closes."""
+CLOSING: Final = 4
+"""The transport is told to close once the last answer is out."""
+
+NEW: Final = -1.0
+"""In place of the time at which a wait began: at the next sweep."""
+
+TOO_MANY_CONNECTIONS: Final = answers.unavailable("There are too many connections.", RECEIVING_RETRY_AFTER)
+
+
+class Shared:
+    """What all connections of a listener have in common."""
+
+    def __init__(self, policy: HttpPolicy, intake: Intake, headroom: Headroom | None = None) -> None:
+        self.policy = policy
+        self.headroom = headroom or Headroom(policy.max_receiving)
+        self.take = intake.take
+        self.routes = Routes()
+        self.cors = Cors(policy.cors_origins)
+        self.addresses = ClientAddresses(policy.trusted_proxies, stamp=policy.stamp_ip)
+        self.heads: tuple[Heads, Heads] = ({}, {})
+        """What was decided on heads, of untrusted peers and of trusted ones."""
+        self.connections: set[Connection] = set()
+        self.turned_away = 0
+        """Connections over the limit that are still reading so."""
+        self.draining = False
+        self.empty = asyncio.Event()
+        """Set while there is no connection."""
+        self.empty.set()
+
+    def drain(self, *, draining: bool) -> None:
+        """From now on each answer is its connection's last, and new requests are refused; or no longer."""
+        self.draining = draining
+        for connection in self.connections:
+            connection.end_with_next_answer(last=draining)
+
+    def sweep(self, now: float) -> None:
+        """End what has waited for too long."""
+        for connection in list(self.connections):
+            connection.check(now)
+
+
+class Connection(asyncio.Protocol):
+    """One sender's connection."""
+
+    __slots__ = (
+        "_counted",
+        "_discarded",
+        "_last",
+        "_pace",
+        "_peer",
+        "_phase",
+        "_shared",
+        "_since",
+        "_transport",
+        "_turned_away",
+        "_write",
+    )
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._phase = IDLE
+        self._since = NEW
+        self._pace: BodyPace | None = None
+        self._counted = 0
+        self._discarded = 0
+        self._turned_away = False
+        self._last = shared.draining
+        """Whether the next answer is the last."""
+        self._peer: Peer = NOBODY
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Join the others, unless there are too many."""
+        shared = self._shared
+        self._transport = cast("asyncio.Transport", transport)
+        self._write = self._transport.write
+        admitted = len(shared.connections) - shared.turned_away
+        shared.connections.add(self)
+        shared.empty.clear()
+        if admitted >= shared.policy.max_connections:
+            self._turn_away()
+        else:
+            self._peer = shared.addresses.peer(transport.get_extra_info("peername"))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 — how it was lost makes no difference
+        """Leave nothing behind."""
+        shared = self._shared
+        self._phase = CLOSING
+        self._release()
+        shared.connections.discard(self)
+        shared.turned_away -= self._turned_away
+        if not shared.connections:
+            shared.empty.set()
+
+    def pause_writing(self) -> None:
+        """The sender doesn't read its answers: read nothing more from it."""
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._transport.resume_reading()
+
+    # Time
+
+    def check(self, now: float) -> None:
+        """Called by the sweep: end the connection if its time is over."""
+        if self._since == NEW:
+            self._since, self._pace = now, None
+        elif self._is_late(now):
+            self._expire()
+
+    def _is_late(self, now: float) -> bool:
+        policy = self._shared.policy
+        if self._phase == BODY:
+            if self._pace is None:
+                self._pace = BodyPace(self._since, policy.body_timeout, 0)
+            return self._pace.late(now, self._received())
+        limit = {IDLE: policy.idle_timeout, HEAD: policy.header_timeout}.get(self._phase, policy.linger_timeout)
+        return now - self._since >= limit
+
+    def _expire(self) -> None:
+        if self._phase == IDLE:
+            self._shut()
+        elif self._phase == HEAD:
+            self._refuse(answers.HEADER_TIMEOUT)
+        elif self._phase == BODY:
+            self._refuse(answers.BODY_TIMEOUT)
+        else:
+            self._transport.abort()
+
+    # Ends
+
+    def close_if_idle(self) -> None:
+        """Close it if no request is in progress."""
+        if self._phase == IDLE:
+            self._shut()
+
+    def end_with_next_answer(self, *, last: bool) -> None:
+        """The next answer is the connection's last, or need not be."""
+        self._last = last
+
+    def abort(self) -> None:
+        """Drop it."""
+        self._transport.abort()
+
+    def _refuse(self, answer: Answer) -> None:
+        """Give the last answer, before the request is complete."""
+        self._write(self._last_words(answer))
+        self._linger()
+
+    def _linger(self) -> None:
+        self._phase, self._since = LINGERING, NEW
+        self._release()
+        self._transport.resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _finish(self) -> None:
+        """End it after the last answer to a request that was read completely."""
+        if self._transport.can_write_eof():
+            self._linger()
+        else:
+            self._shut()
+
+    def _shut(self) -> None:
+        self._phase, self._since = CLOSING, NEW
+        self._release()
+        self._transport.close()
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > LINGER_BYTES:
+            self._shut()
+
+    def _turn_away(self) -> None:
+        self._turned_away = True
+        self._shared.turned_away += 1
+        if self._shared.turned_away > REFUSED_CONNECTIONS:
+            self._phase = CLOSING
+            self._transport.abort()
+        else:
+            self._refuse(TOO_MANY_CONNECTIONS)
+
+    def _release(self) -> None:
+        self._shared.headroom.receiving -= self._counted
+        self._counted = 0
+
+    # What the protocol above knows
+
+    def _received(self) -> int:
+        """Bytes of the body in progress that have arrived."""
+        raise NotImplementedError
+
+    def _last_words(self, answer: Answer) -> bytes:
+        """`answer` to the request in progress, counted, as it is written on a connection that ends with it."""
+        raise NotImplementedError

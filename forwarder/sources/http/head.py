@@ -1,0 +1,193 @@
+"""A request's head: what is kept of it, and the rules for everything that is not usual about it.
+
+Only the headers in `_HANDLERS` are looked at, each by its handler; the others are counted. What llhttp (the parser) refuses by itself
+(signs and spaces in lengths, two lengths, a length beside chunks, bare LF, folded lines, …) is not repeated here; what it lets pass
+and should not is refused here. docs/http.md has the list, and the tests hold every line of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from forwarder.sources.http import answers
+from forwarder.sources.http.answers import Answer
+from forwarder.sources.http.limits import HttpPolicy
+
+_HEADER_OVERHEAD: Final = 4
+"""A colon, a space and the end of the line."""
+
+
+class Head:
+    """The head that is coming in, or came in last. Its callbacks are the parser's."""
+
+    __slots__ = (
+        "_handlers",
+        "_handlers_of_head",
+        "begun",
+        "content_encoding",
+        "content_length",
+        "content_type",
+        "count",
+        "forwarded",
+        "forwarded_for",
+        "hosts",
+        "origin",
+        "rare",
+        "size",
+        "url",
+    )
+
+    def __init__(self, *, behind_proxy: bool) -> None:
+        self._handlers_of_head = self._handlers = _HANDLERS_BEHIND_PROXY if behind_proxy else _HANDLERS
+        self.rare: dict[bytes, bytes] = {}
+        """The headers that make a request unusual, by lower-case name."""
+        self.on_message_begin()
+        self.begun = False
+        """Whether a request has begun and is not complete."""
+
+    def on_message_begin(self) -> None:
+        """Forget the request before."""
+        self.begun = True
+        self.count = self.size = self.hosts = 0
+        self.content_length = -1
+        self.url = self.content_type = self.content_encoding = self.origin = self.forwarded_for = self.forwarded = b""
+        if self.rare:
+            self.rare = {}
+            self._handlers = self._handlers_of_head
+
+    def on_url(self, url: bytes) -> None:
+        """The target, or a part of it."""
+        self.url = self.url + url if self.url else url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of the head, or of a trailer."""
+        self.count += 1
+        self.size += len(name) + len(value) + _HEADER_OVERHEAD
+        handler = self._handlers.get(name.lower())
+        if handler is not None:
+            handler(self, value)
+
+    def ignore_trailer(self) -> None:
+        """The headers that follow are a trailer's: nothing in them counts (RFC 9110, 6.5.1)."""
+        self._handlers = {}
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows."""
+        return self.content_length > 0 or b"transfer-encoding" in self.rare
+
+    def exceeds(self, policy: HttpPolicy) -> bool:
+        """Whether there are too many headers, or too large ones."""
+        return self.count > policy.max_headers or self.size > policy.max_header_bytes
+
+    def without_upgrade(self, method: bytes, *, keep_alive: bool) -> bytes:
+        """The same head, as far as it is looked at, without the wish to speak another protocol."""
+        lines = [b"%b %b HTTP/1.1" % (method, self.url), *[b"Host: -"] * self.hosts]
+        if self.content_length >= 0:
+            lines.append(b"Content-Length: %d" % self.content_length)
+        fields = {
+            b"Content-Type": self.content_type,
+            b"Content-Encoding": self.content_encoding,
+            b"Origin": self.origin,
+            b"X-Forwarded-For": self.forwarded_for,
+            b"Forwarded": self.forwarded,
+            **{name: value for name, value in self.rare.items() if name not in (b"upgrade", b"connection")},
+            b"Connection": b"keep-alive" if keep_alive else b"close",
+        }
+        lines += [b"%b: %b" % field for field in fields.items() if field[1]]
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+_Handler: TypeAlias = Callable[[Head, bytes], None]
+
+
+def _keep_host(head: Head, value: bytes) -> None:  # noqa: ARG001 — which host is asked for makes no difference
+    head.hosts += 1
+
+
+def _keep_content_length(head: Head, value: bytes) -> None:
+    head.content_length = int(value)  # digits alone: the parser saw to that
+
+
+def _keep_content_type(head: Head, value: bytes) -> None:
+    head.content_type = value
+
+
+def _keep_content_encoding(head: Head, value: bytes) -> None:
+    head.content_encoding = _joined(head.content_encoding, value)
+
+
+def _keep_origin(head: Head, value: bytes) -> None:
+    head.origin = value
+
+
+def _keep_forwarded_for(head: Head, value: bytes) -> None:
+    head.forwarded_for = _joined(head.forwarded_for, value)
+
+
+def _keep_forwarded(head: Head, value: bytes) -> None:
+    head.forwarded = _joined(head.forwarded, value)
+
+
+def _keep_rare(name: bytes) -> _Handler:
+    def keep(head: Head, value: bytes) -> None:
+        head.rare[name] = _joined(head.rare.get(name, b""), value)
+
+    return keep
+
+
+def _joined(before: bytes, value: bytes) -> bytes:
+    return before + b", " + value if before else value
+
+
+_RARE: Final = (
+    b"access-control-request-headers",
+    b"access-control-request-method",
+    b"connection",
+    b"expect",
+    b"transfer-encoding",
+    b"upgrade",
+)
+_HANDLERS: Final[Mapping[bytes, _Handler]] = {
+    b"host": _keep_host,
+    b"content-length": _keep_content_length,
+    b"content-type": _keep_content_type,
+    b"content-encoding": _keep_content_encoding,
+    b"origin": _keep_origin,
+    **{name: _keep_rare(name) for name in _RARE},
+}
+_HANDLERS_BEHIND_PROXY: Final[Mapping[bytes, _Handler]] = {
+    **_HANDLERS,
+    b"x-forwarded-for": _keep_forwarded_for,
+    b"forwarded": _keep_forwarded,
+}
+
+
+def refusal(head: Head, version: str, policy: HttpPolicy) -> Answer | None:
+    """The answer that ends the connection because of this head: where the next request begins is in doubt, or too far away."""
+    if version not in ("1.1", "1.0"):
+        return answers.VERSION_NOT_SUPPORTED
+    if head.exceeds(policy):
+        return answers.HEADER_TOO_LARGE
+    if head.hosts > 1 or (head.hosts == 0 and version == "1.1"):
+        return answers.HOST_NEEDED
+    coding = head.rare.get(b"transfer-encoding")
+    if coding is not None and (version == "1.0" or coding.rstrip().lower() != b"chunked"):
+        return answers.BAD_TRANSFER_ENCODING
+    if len(head.url) > policy.max_url:
+        return answers.URL_TOO_LONG
+    if head.content_length > policy.max_body:
+        return answers.BODY_TOO_LARGE
+    return None
+
+
+def other_than_take(method: bytes, url: bytes, *, known: bool) -> Answer | None:
+    """The answer to a request that brings no events, whatever its body is; None for one that does. `known`: its path is taken."""
+    if method == b"CONNECT":
+        return answers.METHOD_NOT_ALLOWED
+    if method == b"OPTIONS" and (known or url == b"*"):
+        return answers.OPTIONS
+    if not known:
+        return answers.NOT_FOUND
+    return None if method == b"POST" else answers.METHOD_NOT_ALLOWED

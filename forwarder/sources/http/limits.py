@@ -1,0 +1,80 @@
+"""What one sender, and all of them together, may use of the listener: sizes, counts and time.
+
+Invariant: every wait has an end and everything that grows has a bound, whatever the senders do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final, TypeAlias
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+BODY_RATE: Final = 16 * 1024
+"""Bytes a second that a body has to bring to be waited for past `body_timeout`."""
+
+BODY_WINDOW: Final = 10.0
+"""Seconds over which that rate is measured."""
+
+SMALL_BODY: Final = 16 * 1024
+"""A body that holds no more than this goes on however much others are bringing, so that uploads can't lock out small requests."""
+
+LINGER_BYTES: Final = 32 * 1024 * 1024
+"""How much of a refused body is read and thrown away, so that its sender comes to read why."""
+
+RECEIVING_RETRY_AFTER: Final = 2
+"""Seconds after which a sender may try again when too much is being received, there are too many connections, or all ends."""
+
+REFUSED_CONNECTIONS: Final = 128
+"""Connections over the limit that are told so at a time; further ones are dropped without a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpPolicy:
+    """The limits of a listener. Sizes in bytes, times in seconds."""
+
+    max_body: int = 20_000_000
+    """Of one body on the wire, after chunks are joined, before decompression."""
+    max_connections: int = 1024
+    max_headers: int = 100
+    max_header_bytes: int = 32 * 1024
+    max_url: int = 16 * 1024
+    max_receiving: int = 24_000_000
+    """Of all bodies together that have begun and are not complete."""
+    idle_timeout: float = 75.0
+    """Between requests; then the connection is closed silently."""
+    header_timeout: float = 10.0
+    """From the first byte of a request to the end of its header; then 408."""
+    body_timeout: float = 60.0
+    """From the end of the header to the end of the body, longer while at least `BODY_RATE` comes in; then 408."""
+    linger_timeout: float = 5.0
+    """For a sender to read the last answer and close."""
+    stamp_ip: bool = True
+    trusted_proxies: tuple[Network, ...] = ()
+    cors_origins: tuple[str, ...] = ("*",)
+
+    @property
+    def sweep_interval(self) -> float:
+        """Seconds between two looks at all connections: time limits hold to within this."""
+        return min(1.0, min(self.idle_timeout, self.header_timeout, self.body_timeout, self.linger_timeout) / 4)
+
+
+class BodyPace:
+    """Whether a body comes in fast enough: complete by `timeout`, or past that no slower than `BODY_RATE` over each window."""
+
+    __slots__ = ("_deadline", "_window_bytes", "_window_start")
+
+    def __init__(self, started: float, timeout: float, received: int) -> None:
+        self._deadline = started + timeout
+        self._window_start = started
+        self._window_bytes = received
+
+    def late(self, now: float, received: int) -> bool:
+        """Whether to stop waiting, when `received` bytes of the body are there at `now`."""
+        elapsed = now - self._window_start
+        if elapsed >= BODY_WINDOW:
+            if received - self._window_bytes >= BODY_RATE * elapsed:
+                self._deadline = max(self._deadline, now + BODY_WINDOW + 1.0)
+            self._window_start, self._window_bytes = now, received
+        return now >= self._deadline

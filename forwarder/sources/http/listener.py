@@ -1,0 +1,129 @@
+"""Starts and stops the ingestion listener, and says what it has counted.
+
+Order of stopping: `draining = True` (answers say `Connection: close`, new requests get 503), `stop_listening()`, `close(grace)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from forwarder.core.clock import Clock, Timer, wait_for_event
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.headroom import Headroom
+from forwarder.core.ports import Intake
+from forwarder.sources.http.connection import Shared
+from forwarder.sources.http.limits import HttpPolicy
+from forwarder.sources.http.protocol import HttpProtocol
+from forwarder.sources.http.sockets import bind_unix, describe, parse_listen, remove_unix
+
+_BACKLOG: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HttpStatistics:
+    """What the listener has counted since it was made. Routes are a closed set of names, `other` for all that is not taken."""
+
+    requests: Mapping[tuple[str, int], int]
+    """Answered requests by route and status."""
+    connections: int
+    receiving_bytes: int
+    """Bytes held of bodies that are not complete."""
+
+
+class HttpListener:
+    """Listens on any number of addresses and offers what comes in to `intake`, under one policy and one set of counts."""
+
+    def __init__(self, policy: HttpPolicy, intake: Intake, clock: Clock, headroom: Headroom | None = None) -> None:
+        """`headroom`: how much may be received, and the account of it; by itself `policy.max_receiving` at any time."""
+        self._shared = Shared(policy, intake, headroom)
+        self._clock = clock
+        self._servers: list[asyncio.Server] = []
+        self._unix: list[tuple[Path, int]] = []
+        self._timer: Timer | None = None
+        self.addresses: list[str] = []
+        """Where it listens, as it would be written in the configuration; with the real port where 0 was asked for."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether new requests get 503 and every answer ends its connection."""
+        return self._shared.draining
+
+    @draining.setter
+    def draining(self, draining: bool) -> None:
+        self._shared.drain(draining=draining)
+
+    async def start(self, listen: str, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`) too.
+
+        Raises `ConfigurationError` if the address is none or can't be had. Cancellation leaves nothing listening on it.
+        """
+        address = parse_listen(listen)
+        loop = asyncio.get_running_loop()
+        handshake = self._shared.policy.header_timeout if tls else None
+        if isinstance(address, Path):
+            bound = bind_unix(address)
+            self._unix.append((address, address.lstat().st_ino))
+            try:
+                server = await loop.create_unix_server(
+                    self._connection, sock=bound, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake
+                )
+            except BaseException:
+                bound.close()
+                remove_unix(*self._unix.pop())
+                raise
+        else:
+            try:
+                server = await loop.create_server(
+                    self._connection, address.host, address.port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake
+                )
+            except OSError as error:
+                raise ConfigurationError(f"Can't listen on {listen}: {error.strerror or error}.") from error
+        self._servers.append(server)
+        self.addresses += [describe(bound) for bound in server.sockets]
+        if self._timer is None:
+            self._sweep()
+
+    async def stop_listening(self) -> None:
+        """Accept no more connections; those that are there go on. Safe to call twice. Never waits for long."""
+        while self._servers:
+            self._servers.pop().close()
+        while self._unix:
+            remove_unix(*self._unix.pop())
+        self.addresses = []
+        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+
+    async def close(self, grace: float) -> None:
+        """Stop listening, close idle connections, wait at most `grace` seconds for requests in progress, drop what remains.
+
+        Cancellation ends the wait: everything is dropped at once.
+        """
+        self._shared.drain(draining=True)
+        await self.stop_listening()
+        try:
+            for connection in list(self._shared.connections):
+                connection.close_if_idle()
+            await wait_for_event(self._shared.empty, grace, self._clock)
+        finally:
+            for connection in list(self._shared.connections):
+                connection.abort()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        await self._shared.empty.wait()
+
+    def statistics(self) -> HttpStatistics:
+        """What has been counted, and what there is now."""
+        shared = self._shared
+        return HttpStatistics(shared.routes.requests(), len(shared.connections), shared.headroom.receiving)
+
+    def _connection(self) -> HttpProtocol:
+        return HttpProtocol(self._shared)
+
+    def _sweep(self) -> None:
+        self._shared.sweep(self._clock.monotonic())
+        self._timer = self._clock.call_later(self._shared.policy.sweep_interval, self._sweep)

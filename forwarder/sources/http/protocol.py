@@ -1,0 +1,420 @@
+"""Bytes to requests: the hottest code of forwarder.
+
+A request that comes whole, with a head that was seen before, goes straight through (`known.py`). One of the usual kind (POST on a known
+path, HTTP/1.1, one Host, a body with a length) needs little more than its parser; nothing is kept of its head but what decoding needs,
+and a body that came in one piece is passed on as it is. For the others `_examine` asks the rules in `head.py`.
+
+Invariants: answers are written in the order of the requests, because the intake answers at once; nothing is parsed after the last
+answer; an exception from the intake that it may not raise is answered 500, logged here, and ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from forwarder.core.ports import Incoming
+from forwarder.sources.http import answers
+from forwarder.sources.http.answers import TAKEN, TAKEN_SILENTLY, Answer
+from forwarder.sources.http.body import Body
+from forwarder.sources.http.connection import BODY, HEAD, IDLE, LINGERING, NEW, Connection, Shared
+from forwarder.sources.http.head import Head, other_than_take, refusal
+from forwarder.sources.http.known import MAX_DIGITS, KnownHead, remember, split_head
+from forwarder.sources.http.limits import RECEIVING_RETRY_AFTER, SMALL_BODY
+from forwarder.sources.http.routes import is_beacon
+
+log = structlog.get_logger(__name__)
+
+_POST: Final = b"POST"
+_DRAINING: Final = answers.unavailable("This forwarder is shutting down.", RECEIVING_RETRY_AFTER)
+_TOO_MUCH: Final = answers.unavailable("Too much is being received.", RECEIVING_RETRY_AFTER)
+
+
+class _Refused(Exception):
+    """Raised in a callback: stop parsing, give this answer and end the connection."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+
+class _Ended(Exception):
+    """Raised in a callback: stop parsing, the last answer was given."""
+
+
+class HttpProtocol(Connection):
+    """One sender's connection: its parser, and the request in progress."""
+
+    __slots__ = (
+        "_body",
+        "_early",
+        "_extra",
+        "_feed",
+        "_gathered",
+        "_head",
+        "_head_fed",
+        "_heads",
+        "_max_body",
+        "_max_header_bytes",
+        "_max_headers",
+        "_memorable",
+        "_method",
+        "_parser",
+        "_paths",
+        "_progress",
+        "_query",
+        "_recent",
+        "_route",
+        "_stalled",
+        "_stamp",
+        "_take",
+        "_upgrading",
+        "on_header",
+        "on_message_begin",
+        "on_url",
+    )
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._paths = shared.routes.by_path
+        self._take = shared.take
+        self._max_body = shared.policy.max_body
+        self._max_headers = shared.policy.max_headers
+        self._max_header_bytes = shared.policy.max_header_bytes
+        self._head_fed = self._progress = self._stalled = 0
+        self._upgrading = False
+        self._recent: KnownHead | None = None
+        """The head of the connection's last request, if it was a known one."""
+        self._memorable: KnownHead | None = None
+        """What was decided on the head of the request that was completed last, if it may be remembered."""
+        self._stamp: str | None = None
+        self._head = Head(behind_proxy=False)
+        self._forget_request()
+
+    def _forget_request(self) -> None:
+        self._body = b""
+        self._gathered: Body | None = None
+        self._early: Answer | None = None
+        """The answer that will be given whatever the body is."""
+        self._route = self._shared.routes.other
+        self._query = b""
+        self._method = _POST
+        self._extra = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `Connection.connection_made`."""
+        super().connection_made(transport)
+        self._stamp = self._peer.stamp
+        self._heads = self._shared.heads[self._peer.trusted]
+        self._head = head = Head(behind_proxy=self._peer.trusted)
+        self.on_message_begin = head.on_message_begin
+        self.on_url = head.on_url
+        self.on_header = head.on_header
+        self._open_parser()
+
+    def _open_parser(self) -> None:
+        self._parser = HttpRequestParser(self)
+        self._feed = self._parser.feed_data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `Connection.connection_lost`. The parser and what refers to it go at once, not when garbage is collected."""
+        super().connection_lost(exc)
+        self._forget_request()
+        del self._parser, self._feed, self.on_message_begin, self.on_url, self.on_header
+
+    # Bytes
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came in, answer the requests that are complete."""
+        if self._phase == IDLE:
+            known = self._recent
+            start = -1 if known is None else known.body_start(data)
+            if known is None or start < 0:
+                self._begin_request(data)
+            elif len(data) - start > self._max_body or self._last:
+                self._parse(data)
+            else:
+                self._take_known(known, data[start:])
+        elif self._phase < LINGERING:
+            self._parse(data)
+        else:
+            self._discard(len(data))
+
+    def _parse(self, data: bytes) -> None:
+        stop: Exception | None = None
+        try:
+            self._feed(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            stop = error
+        if stop is not None:
+            self._stopped(stop, data)
+        if self._head.begun and self._phase < LINGERING:
+            self._wait_for_more(len(data))
+
+    def _take_known(self, known: KnownHead, body: bytes) -> None:
+        """A whole request with a head that was seen before."""
+        incoming = known.incoming
+        incoming.body = body
+        incoming.client = self._stamp
+        if known.forwarded_for or known.forwarded:
+            incoming.client = self._shared.addresses.client(self._peer, known.forwarded_for, known.forwarded)
+        self._since = NEW
+        try:
+            self._take(incoming)
+        except Exception as error:
+            answer = self._answer_to(error)
+            known.route.count(answer.status)
+            self._send(answer, known.headers)
+        else:
+            known.route.taken += 1
+            self._write(known.taken)
+        finally:
+            incoming.body = b""
+
+    def _begin_request(self, data: bytes) -> None:
+        """What comes now is not like the connection's last request: like one of another connection, or new.
+
+        What was decided on a new head is kept if what came in was that one request: only then do its two parts add up.
+        """
+        end = data.find(b"\r\n\r\n") + 4
+        key = split_head(data, end)
+        known = self._heads.get(key) if key else None
+        if known is not None and known is not self._recent:
+            self._recent = known
+            self.data_received(data)
+            return
+        self._memorable = None
+        self._parse(data)
+        known, self._memorable = self._memorable, None
+        if known is not None and key is not None and self._phase == IDLE and len(data) - end == self._head.content_length:
+            remember(self._heads, key, known)
+
+    def _stopped(self, error: Exception, data: bytes) -> None:
+        """The parser stopped: for good, or because it takes what follows an upgrade request for another protocol's.
+
+        Never called while an exception is handled: that one would take the place of the cause that the parser attaches to the next.
+        """
+        rest = memoryview(data)
+        while isinstance(error, HttpParserUpgrade):
+            rest = rest[error.args[0] :]
+            head = self._head.without_upgrade(self._parser.get_method(), keep_alive=self._parser.should_keep_alive())
+            self._open_parser()
+            try:
+                self._feed(head)
+                self._feed(rest)
+            except (HttpParserError, HttpParserUpgrade) as again:
+                error = again
+            else:
+                return
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        cause = error.__context__ if isinstance(error, HttpParserCallbackError) else None
+        if isinstance(cause, _Refused):
+            self._refuse(cause.answer)
+        elif self._phase >= LINGERING:
+            return
+        elif cause is None:
+            self._refuse(answers.bad_request(f"This is not HTTP as it should be: {error}."))
+        else:
+            log.error("A request could not be answered.", exc_info=cause)
+            self._refuse(answers.INTERNAL_ERROR)
+
+    def _wait_for_more(self, size: int) -> None:
+        """A request is not complete yet: is what there is of it, and of all others, still within bounds?"""
+        if self._phase == IDLE:
+            self._phase, self._since, self._head_fed = HEAD, NEW, 0
+        elif self._phase == HEAD:
+            self._head_fed += size
+            if self._head_fed > self._max_header_bytes + self._shared.policy.max_url:
+                self._refuse(answers.HEADER_TOO_LARGE)
+        else:
+            self._watch_body(size)
+
+    def _watch_body(self, size: int) -> None:
+        received = self._received()
+        if received == self._progress:
+            self._stalled += size  # chunk extensions or a trailer
+            if self._stalled > self._max_header_bytes:
+                self._refuse(answers.HEADER_TOO_LARGE)
+            return
+        self._progress, self._stalled = received, 0
+        if self._early is not None:
+            return
+        headroom = self._shared.headroom
+        headroom.receiving += received - self._counted
+        self._counted = received
+        if received > SMALL_BODY and headroom.receiving > headroom.bound():
+            self._refuse(_TOO_MUCH)
+
+    def _release(self) -> None:
+        """What there is of a body goes with its place in the account: it must not be held while a refused sender lingers."""
+        super()._release()
+        self._body = b""
+        self._gathered = None
+
+    def _received(self) -> int:
+        return len(self._body) if self._gathered is None else self._gathered.length
+
+    # The parser's callbacks; those of the head are `Head`'s
+
+    def on_headers_complete(self) -> None:
+        """The head is complete: decide what can be decided without the body."""
+        if self._phase >= LINGERING:
+            raise _Ended
+        head = self._head
+        parser = self._parser
+        route = self._paths.get(head.url)
+        unusual = False
+        if route is None:
+            route, self._query = self._shared.routes.find(head.url)
+            unusual = route is self._shared.routes.other or len(head.url) > self._shared.policy.max_url
+        self._route = route
+        if (
+            unusual
+            or head.rare
+            or head.hosts != 1
+            or head.count > self._max_headers
+            or head.size > self._max_header_bytes
+            or head.content_length > self._max_body
+            or parser.get_method() != _POST
+            or not parser.should_keep_alive()
+            or self._last
+        ):
+            self._examine()
+        self._phase, self._since = BODY, NEW
+        self._progress = self._stalled = 0
+
+    def _examine(self) -> None:
+        """Decide on a head that is not usual."""
+        head, parser = self._head, self._parser
+        version = parser.get_http_version()
+        method = self._method = parser.get_method()
+        refused = refusal(head, version, self._shared.policy)
+        if refused is not None:
+            raise _Refused(refused)
+        self._upgrading = parser.should_upgrade() and method != b"CONNECT"
+        if self._upgrading:
+            return
+        self._last = self._last or not parser.should_keep_alive()
+        if version == "1.0" and not self._last:
+            self._extra = answers.KEEP_ALIVE
+        known = self._route is not self._shared.routes.other
+        self._early = _DRAINING if self._shared.draining else other_than_take(method, head.url, known=known)
+        if method == b"CONNECT" or (self._early is _DRAINING and head.has_body):
+            raise _Refused(self._early or answers.METHOD_NOT_ALLOWED)
+        if b"transfer-encoding" in head.rare:
+            head.ignore_trailer()
+        if head.has_body and (self._early is not None or b"transfer-encoding" in head.rare):
+            self._gathered = Body(keep=self._early is None)
+        if b"expect" in head.rare and version == "1.1":
+            self._meet_expectation(head.rare[b"expect"])
+
+    def _meet_expectation(self, expected: bytes) -> None:
+        """Tell a sender that waits for it to send the body, unless the answer is clear already."""
+        if expected.strip().lower() != b"100-continue":
+            raise _Refused(answers.EXPECTATION_FAILED)
+        if not self._head.has_body:
+            return
+        if self._early is not None:
+            raise _Refused(self._early)
+        if self._shared.headroom.receiving > self._shared.headroom.bound():
+            raise _Refused(_TOO_MUCH)
+        self._write(answers.CONTINUE)
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body, mostly all of it."""
+        if self._body or self._gathered is not None:
+            self._gather(data)
+        else:
+            self._body = data
+
+    def _gather(self, data: bytes) -> None:
+        gathered = self._gathered
+        if gathered is None:
+            gathered = self._gathered = Body(keep=True)
+            gathered.add(self._body)
+        gathered.add(data)
+        if gathered.length > self._max_body:
+            raise _Refused(answers.BODY_TOO_LARGE)
+
+    def on_message_complete(self) -> None:
+        """The request is complete: offer it, and answer."""
+        if self._upgrading:
+            self._upgrading = False
+            self._phase = IDLE
+            return
+        head = self._head
+        answer = self._early
+        if answer is None:
+            answer = self._offer(self._incoming(head))
+        headers = self._extra + self._cors_headers() if head.rare or head.origin else b""
+        self._phase, self._since, head.begun = IDLE, NEW, False
+        self._route.count(answer.status)
+        self._send(answer, headers)
+        if answer is TAKEN and not self._last and self._may_be_remembered(head):
+            incoming = Incoming(b"", self._query, head.content_type, head.content_encoding, self._route.legacy)
+            self._memorable = KnownHead(
+                self._route,
+                incoming,
+                forwarded_for=head.forwarded_for,
+                forwarded=head.forwarded,
+                headers=headers,
+                taken=answer.render(headers),
+            )
+        self._forget_request()
+
+    def _may_be_remembered(self, head: Head) -> bool:
+        fits = head.size + MAX_DIGITS <= self._max_header_bytes  # with the longest length too
+        return fits and head.content_length >= 0 and b"expect" not in head.rare
+
+    def _incoming(self, head: Head) -> Incoming:
+        body = self._body if self._gathered is None else self._gathered.joined()
+        if self._counted:
+            self._release()
+        client = self._stamp
+        if head.forwarded_for or head.forwarded:
+            client = self._shared.addresses.client(self._peer, head.forwarded_for, head.forwarded)
+        return Incoming(body, self._query, head.content_type, head.content_encoding, self._route.legacy, client)
+
+    def _offer(self, incoming: Incoming) -> Answer:
+        try:
+            self._take(incoming)
+        except Exception as error:
+            return self._answer_to(error)
+        return TAKEN_SILENTLY if incoming.query and is_beacon(incoming.query) else TAKEN
+
+    def _answer_to(self, error: Exception) -> Answer:
+        """The answer to what the intake raised."""
+        answer = answers.of_error(error)
+        if answer is None:
+            log.error("The intake failed.", exc_info=error)
+            return answers.INTERNAL_ERROR
+        error.__traceback__ = None  # an error that is raised again and again must not collect the frames of every request
+        return answer
+
+    # Answers
+
+    def _send(self, answer: Answer, headers: bytes) -> None:
+        """Answer a complete request."""
+        if self._last or answer is answers.INTERNAL_ERROR:
+            self._write(answer.render(answers.CLOSE + headers, without_body=self._method == b"HEAD"))
+            self._finish()
+        elif headers or self._method == b"HEAD":
+            self._write(answer.render(headers, without_body=self._method == b"HEAD"))
+        else:
+            self._write(answer.plain)
+
+    def _last_words(self, answer: Answer) -> bytes:
+        self._route.count(answer.status)
+        return answer.render(answers.CLOSE + self._cors_headers(), without_body=self._method == b"HEAD")
+
+    def _cors_headers(self) -> bytes:
+        head, cors = self._head, self._shared.cors
+        if not head.origin:
+            return b""
+        if self._method == b"OPTIONS" and b"access-control-request-method" in head.rare:
+            return cors.preflight(head.origin, head.rare.get(b"access-control-request-headers", b""))
+        return cors.headers(head.origin)

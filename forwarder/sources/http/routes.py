@@ -1,0 +1,71 @@
+"""The paths that are taken, and what is counted for each.
+
+Invariant: names of routes are a closed set, whatever paths are asked for, so that metrics stay bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+_TAKEN: Final = {
+    b"/batch": False,
+    b"/capture": True,
+    b"/e": True,
+    b"/i/v0/e": False,
+    b"/track": True,
+    b"/engage": True,
+}
+"""Whether each is legacy: decoded with a second base64 unwrap (wire facts: How the service decodes a body)."""
+
+_ORIGIN: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+
+
+class Route:
+    """A path, with and without its slash. `taken` counts the usual answer, 200; `codes` all others."""
+
+    __slots__ = ("codes", "legacy", "name", "taken")
+
+    def __init__(self, name: str, *, legacy: bool) -> None:
+        self.name = name
+        self.legacy = legacy
+        self.taken = 0
+        self.codes: defaultdict[int, int] = defaultdict(int)
+
+    def count(self, status: int) -> None:
+        """One request was answered with `status`."""
+        self.codes[status] += 1
+
+
+class Routes:
+    """One listener's routes and their counts."""
+
+    def __init__(self) -> None:
+        self.other = Route("other", legacy=False)
+        self.by_path: dict[bytes, Route] = {}
+        for path, legacy in _TAKEN.items():
+            self.by_path[path] = self.by_path[path + b"/"] = Route(path.decode(), legacy=legacy)
+
+    def find(self, url: bytes) -> tuple[Route, bytes]:
+        """The route of a request target in origin or absolute form, `other` if it is none, and the query."""
+        path, _, query = url.partition(b"?")
+        if not path.startswith(b"/"):
+            path, _, query = (_ORIGIN.sub(b"", url, count=1) or b"/").partition(b"?")
+        return self.by_path.get(path, self.other), query
+
+    def requests(self) -> Mapping[tuple[str, int], int]:
+        """How many requests were answered, by route and status."""
+        return dict(self._counts())
+
+    def _counts(self) -> Iterator[tuple[tuple[str, int], int]]:
+        for route in {*self.by_path.values(), self.other}:
+            codes = dict(route.codes)
+            codes[200] = codes.get(200, 0) + route.taken
+            yield from [((route.name, code), count) for code, count in sorted(codes.items()) if count]
+
+
+def is_beacon(query: bytes) -> bool:
+    """Whether the sender says that nobody reads the answer (`beacon=1`): it gets 204."""
+    return b"beacon=1" in query and b"beacon=1" in query.split(b"&")

@@ -1,0 +1,86 @@
+"""The sockets that a listener is given: how an address is written, and how a Unix socket is taken over from a process that died."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from forwarder.core.errors import ConfigurationError
+
+UNIX_MODE: Final = 0o660
+"""Permissions of a Unix socket: its owner and group may send."""
+
+UNIX_PREFIX: Final = "unix:"
+
+
+class TcpAddress(NamedTuple):
+    """Where to listen; no host means all interfaces."""
+
+    host: str | None
+    port: int
+
+
+def parse_listen(listen: str) -> TcpAddress | Path:
+    """`host:port`, `[v6]:port`, `:port`, or `unix:/path`. Raises `ConfigurationError`."""
+    if listen.startswith(UNIX_PREFIX):
+        path = listen.removeprefix(UNIX_PREFIX)
+        if path:
+            return Path(path)
+    host, colon, port = listen.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ConfigurationError(f"{listen!r} is no address to listen on.", hint="Write host:port, [v6 address]:port or unix:/path.")
+    return TcpAddress(host.removeprefix("[").removesuffix("]") or None, int(port))
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A bound Unix socket at `path`. One that nobody listens on any more is removed first. Raises `ConfigurationError`."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        bound.bind(str(path))
+        path.chmod(UNIX_MODE)  # nobody can connect yet: it doesn't listen
+    except OSError as error:
+        bound.close()
+        raise ConfigurationError(f"Can't listen on {path}: {error.strerror or error}.") from error
+    except ConfigurationError:
+        bound.close()
+        raise
+    return bound
+
+
+def remove_unix(path: Path, inode: int) -> None:
+    """Remove the socket file at the end, if it is still the one that was bound here."""
+    with suppress(FileNotFoundError):
+        if path.lstat().st_ino == inode:
+            path.unlink()
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigurationError(f"Can't listen on {path}: there is a file that is no socket.", hint="Move it away or choose another path.")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            pass  # somebody listens, with a full queue
+    raise ConfigurationError(f"Can't listen on {path}: another process does.", hint="Stop it or choose another path.")
+
+
+def describe(bound: socket.socket) -> str:
+    """The address of a bound socket, as it would be written in the configuration."""
+    name = bound.getsockname()
+    if not isinstance(name, tuple):
+        return f"{UNIX_PREFIX}{name}"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

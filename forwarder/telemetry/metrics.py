@@ -1,0 +1,146 @@
+"""The Prometheus exposition of a snapshot. Figures are plain integers in the parts; they become metrics only when somebody scrapes.
+
+Invariants: names and labels are those of docs/metrics.md (a test holds the two together); every label set appears once; the number
+of series is bounded (lanes by `labels.MAX_LABELS`, reasons, routes and sources by closed sets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, by_label
+
+
+class SnapshotCollector(Collector):
+    """Reads one snapshot per scrape, so that all figures of an exposition belong to the same instant."""
+
+    def __init__(self, take: Callable[[], Snapshot]) -> None:
+        self._take = take
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families; called by the registry."""
+        snapshot = self._take()
+        lanes = by_label(snapshot.lanes)
+        yield from _books(lanes)
+        yield from _waiting(lanes, snapshot)
+        yield from _delivery(snapshot)
+        yield _halted(lanes)
+        yield _http(snapshot)
+        yield _gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
+
+
+class Exposition:
+    """Renders the metrics in the format that a scraper asks for."""
+
+    def __init__(self, take: Callable[[], Snapshot]) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)  # describing would take a snapshot before there is anything to see
+        self._registry.register(SnapshotCollector(take))
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The exposition and its content type: OpenMetrics if the `Accept` header prefers it, else Prometheus text."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+
+def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
+    yield _counter(
+        "forwarder_events_received",
+        "Events received: accepted, or kept as dead letters at receipt.",
+        ("source", "lane"),
+        [((source, lane.label), count) for lane in lanes for source, count in lane.received.items()],
+    )
+    yield _counter(
+        "forwarder_events_delivered", "Events that the upstream took.", ("lane",), [((lane.label,), lane.delivered) for lane in lanes]
+    )
+    yield _counter(
+        "forwarder_events_dropped",
+        "Events given up for good.",
+        ("lane", "reason"),
+        [((lane.label, reason), count) for lane in lanes for reason, count in lane.dropped.items()],
+    )
+    yield _gauge(
+        "forwarder_events_dead_lettered",
+        "Events among the dead letters now.",
+        ("lane", "reason"),
+        [((lane.label, reason), count) for lane in lanes for reason, count in lane.dead_lettered.items()],
+    )
+
+
+def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metric]:
+    yield _gauge(
+        "forwarder_events_buffered",
+        "Events in the buffer, waiting or in flight.",
+        ("lane",),
+        [((lane.label,), lane.buffered) for lane in lanes],
+    )
+    yield _gauge("forwarder_buffer_bytes", "Bytes that the buffer holds, overhead included.", (), [((), snapshot.buffer_bytes)])
+    yield _gauge("forwarder_buffer_limit_bytes", "Bytes that the buffer may hold.", (), [((), snapshot.buffer_limit_bytes)])
+    yield _gauge(
+        "forwarder_oldest_event_age_seconds",
+        "Time since the lane's oldest waiting event was received; 0 when none waits.",
+        ("lane",),
+        [((lane.label,), lane.oldest_age or 0.0) for lane in lanes],
+    )
+
+
+def _delivery(snapshot: Snapshot) -> Iterator[Metric]:
+    yield _counter(
+        "forwarder_upstream_requests",
+        "Requests to the upstream, by status code or kind of failure.",
+        ("code",),
+        [((code,), count) for code, count in snapshot.upstream_requests.items()],
+    )
+    yield _histogram(
+        "forwarder_upstream_request_duration_seconds", "Time from sending a batch to the end of its answer.", snapshot.request_duration
+    )
+    yield _histogram("forwarder_batch_bytes", "Size of a batch on the wire before compression.", snapshot.batch_bytes)
+    yield _histogram("forwarder_batch_events", "Events in a batch.", snapshot.batch_events)
+    yield _gauge(
+        "forwarder_delivery_concurrency_limit", "Requests that may be in flight to the upstream.", (), [((), snapshot.concurrency_limit)]
+    )
+
+
+def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
+    return _gauge(
+        "forwarder_lane_halted",
+        "1 for a lane that takes part in no delivery.",
+        ("lane", "reason"),
+        [((lane.label, lane.halted), 1) for lane in lanes if lane.halted],
+    )
+
+
+def _http(snapshot: Snapshot) -> Metric:
+    return _counter(
+        "forwarder_http_requests",
+        "Requests of senders, by route and answer.",
+        ("path", "code"),
+        [((path, str(code)), count) for (path, code), count in snapshot.http_requests.items()],
+    )
+
+
+_Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+def _counter(name: str, meaning: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
+    family = CounterMetricFamily(name, meaning, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+def _gauge(name: str, meaning: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+def _histogram(name: str, meaning: str, histogram: Histogram) -> Metric:
+    family = HistogramMetricFamily(name, meaning)
+    family.add_metric((), histogram.cumulative(), histogram.sum)
+    return family

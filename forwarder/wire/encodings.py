@@ -1,0 +1,138 @@
+"""From a request's bytes to JSON: base64, forms, gzip and lz64, told by hints or by the bytes themselves.
+
+The service's rules (wire facts: How the service decodes a body): `data` in the query wins over the body; a form's content type
+makes the body a form; gzip's magic bytes override any hint; a hint that doesn't fit the bytes is ignored. Everything is cut off at a
+limit while it is being decompressed.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from typing import Final, cast
+from urllib.parse import unquote_to_bytes
+
+from isal import igzip_lib, isal_zlib
+
+from forwarder.core.errors import InvalidRequest, RequestTooLarge
+from forwarder.core.ports import Incoming
+from forwarder.wire import lz64
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_FORM: Final = b"application/x-www-form-urlencoded"
+_JSON: Final = (b"{", b"[")
+_BOM: Final = b"\xef\xbb\xbf"
+_BASE64_SAMPLE: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]+")
+_LZ64_HINTS: Final = frozenset({b"lz64", b"lz-string"})
+_MAX_LAYERS: Final = 4
+"""A form with base64 of gzip, wrapped in base64 once more, is the deepest that senders are known to go."""
+_MAX_GZIP_MEMBERS: Final = 100
+"""Each member costs a copy of what is left of the body."""
+_UNQUOTED_AT_ONCE: Final = 64 * 1024
+_GZIP_ERROR: Final = cast("type[Exception]", igzip_lib.IsalError)  # its stub calls the class an instance
+
+
+def decode_body(incoming: Incoming, limit: int) -> bytes:
+    """The request's JSON text. Raises `InvalidRequest` where it can't be decoded or is empty, `RequestTooLarge` over `limit` bytes."""
+    body = incoming.body
+    if body.startswith(_JSON) and (not incoming.query or b"data=" not in incoming.query):
+        return body
+    payload, hint = _payload(incoming)
+    for _ in range(_MAX_LAYERS):
+        decoded = _unwrap(payload, hint, limit)
+        if decoded is None:
+            break
+        payload = decoded
+    payload = payload.removeprefix(_BOM)
+    if not payload.strip():
+        raise InvalidRequest("the body is empty")
+    return payload
+
+
+def _payload(incoming: Incoming) -> tuple[bytes, bytes]:
+    """What carries the events, and the hint about its compression: the query's, else the form's, else the header's."""
+    query = _fields(incoming.query)
+    is_form = incoming.content_type.partition(b";")[0].strip().lower() == _FORM
+    form = _fields(incoming.body) if is_form and b"data=" in incoming.body else {}
+    hint = query.get(b"compression") or form.get(b"compression") or incoming.content_encoding
+    data = query.get(b"data") or form.get(b"data")
+    return (incoming.body if data is None else _form_value(data)), hint.strip().lower()
+
+
+def _fields(text: bytes) -> dict[bytes, bytes]:
+    """The fields that matter of a query or form, still percent-encoded."""
+    found: dict[bytes, bytes] = {}
+    if b"data=" in text or b"compression=" in text:
+        for field in text.split(b"&", 100):
+            name, _, value = field.partition(b"=")
+            if name in (b"data", b"compression"):
+                found.setdefault(name, value)
+    return found
+
+
+def _form_value(value: bytes) -> bytes:
+    """A form's value. A `+` is a space in text, but in base64 a space was a `+` (wire facts, trap 14)."""
+    decoded = _unquote(value)
+    if decoded[:1] in (b"{", b"["):
+        return _unquote(value.replace(b"+", b" "))
+    return decoded.replace(b" ", b"+")
+
+
+def _unquote(value: bytes) -> bytes:
+    """Percent-decoding, piece by piece: all at once, each escape of a large body would take a hundred bytes while it lasts."""
+    decoded = bytearray()
+    at = 0
+    while at < len(value):
+        end = at + _UNQUOTED_AT_ONCE
+        cut = value.rfind(b"%", end - 2, end)  # an escape that the piece would cut in two
+        end = end if cut < 0 else cut
+        decoded += unquote_to_bytes(value[at:end])
+        at = end
+    return bytes(decoded)
+
+
+def _unwrap(payload: bytes, hint: bytes, limit: int) -> bytes | None:
+    """The payload with one layer less; None where nothing is left to unwrap."""
+    if payload.startswith(_GZIP_MAGIC):
+        return gunzip(payload, limit)
+    if len(payload) % 4 or not payload or not _BASE64_SAMPLE.fullmatch(payload, 0, min(len(payload), 128)):
+        return None
+    if hint in _LZ64_HINTS:
+        return _unlz64(payload, limit)
+    try:
+        return binascii.a2b_base64(payload.translate(None, b"\r\n"), strict_mode=True)  # else rubbish in it would be skipped
+    except binascii.Error:
+        raise InvalidRequest("the body looks like base64, but isn't") from None
+
+
+def _unlz64(payload: bytes, limit: int) -> bytes:
+    if len(payload) > lz64.MAX_WIRE_BYTES:
+        raise RequestTooLarge(f"an lz64 body may have at most {lz64.MAX_WIRE_BYTES} bytes")
+    try:
+        return lz64.decompress(payload, limit)
+    except lz64.TooLargeError:
+        raise RequestTooLarge(f"decompressed, the body is over {limit} bytes") from None
+    except lz64.CorruptError as error:
+        raise InvalidRequest(f"the body isn't lz64: {error}") from None
+
+
+def gunzip(data: bytes, limit: int) -> bytes:
+    """Decompress gzip, of several members too. Raises `InvalidRequest` if it is broken or cut, `RequestTooLarge` at `limit` bytes."""
+    parts: list[bytes] = []
+    room = limit
+    for _ in range(_MAX_GZIP_MEMBERS):
+        inflate = isal_zlib.decompressobj(wbits=31)
+        try:
+            part = inflate.decompress(data, room + 1)
+        except _GZIP_ERROR as error:
+            raise InvalidRequest(f"the body isn't gzip: {error}") from None
+        room -= len(part)
+        if room < 0:
+            raise RequestTooLarge(f"decompressed, the body is over {limit} bytes")
+        parts.append(part)
+        if not inflate.eof:
+            raise InvalidRequest("the gzip body is cut off")
+        data = inflate.unused_data
+        if not data.strip(b"\0"):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise InvalidRequest(f"the gzip body has over {_MAX_GZIP_MEMBERS} members")

@@ -1,0 +1,249 @@
+"""The shapes of a request's JSON: a batch object, an array of events, or one event.
+
+Whatever the shape, it becomes one JSON array of events, still raw, and what the batch level says about them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Final
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from forwarder.core.errors import InvalidRequest, InvalidToken, RequestTooLarge
+from forwarder.wire.identity import ABSENT, first_byte
+from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
+from forwarder.wire.splice import Locator
+from forwarder.wire.timestamps import parse_timestamp
+from forwarder.wire.token import check_token
+
+
+class _Envelope(Struct, gc=False):
+    batch: Raw = ABSENT
+    token: Raw = ABSENT
+    dollar_token: Raw = field(name="$token", default=ABSENT)
+    api_key: Raw = ABSENT
+    historical_migration: Raw = ABSENT
+    sent_at: Raw = ABSENT
+    properties: Raw = ABSENT
+
+
+class _TokenBearer(Struct, gc=False):
+    token: Raw = ABSENT
+    dollar_token: Raw = field(name="$token", default=ABSENT)
+    api_key: Raw = ABSENT
+    properties: Raw = ABSENT
+
+
+class _TokenProperty(Struct, gc=False):
+    token: Raw = ABSENT
+
+
+class _Counted(Struct, gc=False):
+    """Any event; making the one that is too many ends the decoding."""
+
+    left: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        _Counted.left -= 1
+        if _Counted.left < 0:
+            raise RequestTooLarge("the request has more events than an empty lane could hold")
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_token_bearers = msgspec.json.Decoder(list[_TokenBearer]).decode
+_decode_token_property = msgspec.json.Decoder(_TokenProperty).decode
+_decode_counted = msgspec.json.Decoder(list[_Counted]).decode
+_split = msgspec.json.Decoder(list[Raw]).decode
+_decode_any = msgspec.json.Decoder().decode
+
+_ARRAY: Final = b"["
+_ARRAY_END: Final = b"]"
+_OBJECT: Final = b"{"
+_DECODED_AT_ONCE: Final = 128 * 1024
+_LONGEST_CHARACTER: Final = 4
+_TWO_BITS: Final = 0b1100_0000
+_WITHIN_CHARACTER: Final = 0b1000_0000
+"""The highest two bits of a byte of UTF-8 that doesn't begin a character."""
+_DEEP_BYTES: Final = 1024
+"""Shorter texts can't nest deep enough to exhaust the decoder's stack."""
+_SPARE_FRAMES: Final = 40
+"""How many calls deeper than here an event may have to be decoded again: while it is stamped, or in the middle of a delivery."""
+MALFORMED: Final = (msgspec.DecodeError, RecursionError)
+"""What msgspec raises for text that isn't JSON, or is nested too deep."""
+
+
+@dataclass(slots=True)
+class Request:
+    """A request's events and what was said about them together."""
+
+    events: bytes | Raw
+    """A JSON array."""
+    token: str | None = None
+    """The token of all events; None where each has its own."""
+    historical: bool = False
+    sent_at: float | None = None
+    """When its sender says that it was sent, seconds since 1970."""
+    nulled: int = 0
+    """How many numbers were NaN or infinite."""
+    garbled: Sequence[tuple[bytes, bytes]] = ()
+    """Events with lone surrogates, which are not in `events`: each with those masked, and as it was sent."""
+
+
+def read_request(text: bytes, max_events: int = sys.maxsize) -> Request:
+    """The request that a JSON text stands for.
+
+    Raises `InvalidRequest` if it isn't one, and `InvalidToken` for a batch-level token that can't be one.
+    """
+    if not (text.isascii() or is_utf8(text)):
+        raise InvalidRequest("the body isn't UTF-8")
+    try:
+        return _read_nested(text)
+    except MALFORMED as error:
+        return _read_repaired(text, error, max_events)
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether the text is UTF-8: the service refuses a whole request that isn't."""
+    try:
+        for piece in _between_characters(text):
+            piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _between_characters(text: bytes) -> Iterator[bytes]:
+    """The text in pieces: decoded as a whole it could take four times its bytes."""
+    start = 0
+    while len(text) - start > _DECODED_AT_ONCE:
+        end = latest = start + _DECODED_AT_ONCE
+        while text[end] & _TWO_BITS == _WITHIN_CHARACTER and end > latest - _LONGEST_CHARACTER:
+            end -= 1
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _read_repaired(text: bytes, error: Exception, max_events: int) -> Request:
+    nulled_text, nulled = null_non_finite_numbers(text)
+    masked = mask_lone_surrogates(nulled_text)
+    try:
+        request = _read_nested(masked)
+        if masked != nulled_text:
+            check_count(request.events, max_events)
+            _part_garbled(request, masked, nulled_text)
+    except MALFORMED:
+        raise InvalidRequest(f"the body isn't JSON: {error}") from None
+    request.nulled = nulled
+    return request
+
+
+def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
+    """Part the events in which something was masked from those that are as they were sent; both texts are of one length."""
+    if not isinstance(request.events, Raw) and request.events is not masked:  # one event: the whole text
+        request.events, request.garbled = b"[]", [(masked.strip(), unmasked.strip())]
+        return
+    locator = Locator(masked)
+    clean: list[bytes] = []
+    garbled: list[tuple[bytes, bytes]] = []
+    for raw in _split(request.events):
+        start, end = locator.span(raw)
+        event, original = masked[start:end], unmasked[start:end]
+        if event == original:
+            clean.append(event)
+        else:
+            garbled.append((event, original))
+    request.events, request.garbled = b"[%b]" % b",".join(clean), garbled
+
+
+def _read_nested(text: bytes) -> Request:
+    """As `_read`, but what is nested so deep that a later decoder might fail at it is refused now."""
+    return _read(text) if len(text) < _DEEP_BYTES else _read_deeper(text, _SPARE_FRAMES)
+
+
+def _read_deeper(text: bytes, frames: int) -> Request:
+    return _read_deeper(text, frames - 1) if frames else _read(text)
+
+
+def _read(text: bytes) -> Request:
+    start = text[:1] if text[:1] in (_OBJECT, _ARRAY) else text.lstrip()[:1]
+    if start == _ARRAY:
+        array = msgspec.json.decode(text, type=Raw)
+        return Request(text if text[:1] == _ARRAY and text[-1:] == _ARRAY_END else array)  # without the white space around it
+    if start != _OBJECT:
+        _decode_any(text)
+        raise InvalidRequest("the body is neither an object nor an array")
+    envelope = _decode_envelope(text)
+    token = _token_of(envelope)
+    historical = bytes(envelope.historical_migration) == b"true"
+    sent_at = None if envelope.sent_at is ABSENT else _sent_at(envelope.sent_at)
+    if envelope.batch is ABSENT or first_byte(envelope.batch) == b"n":
+        return Request(b"[%b]" % text, token, historical, sent_at)
+    if first_byte(envelope.batch) != _ARRAY:
+        raise InvalidRequest("batch isn't an array")
+    return Request(envelope.batch, token, historical, sent_at)
+
+
+def _sent_at(raw: Raw) -> float | None:
+    value = _decode_any(raw)
+    parsed = parse_timestamp(value) if isinstance(value, str) else None
+    return parsed.timestamp() if parsed else None
+
+
+def _token_of(bearer: _Envelope | _TokenBearer) -> str | None:
+    """The token at this level, or in its properties; None if there is none. Raises `InvalidToken` for one that can't be a token."""
+    for raw in (bearer.token, bearer.dollar_token, bearer.api_key):
+        if raw is not ABSENT and (text := bytes(raw)) != b"null":
+            return _token_text(text)
+    if bearer.properties is not ABSENT and first_byte(bearer.properties) == _OBJECT:
+        raw = _decode_token_property(bearer.properties).token
+        if first_byte(raw) == b'"':
+            return _token_text(bytes(raw))
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _token_text(raw: bytes) -> str:
+    token = _decode_any(raw)
+    if not isinstance(token, str):
+        raise InvalidToken("malformed project key: it must be a string")
+    return check_token(token)
+
+
+def check_count(events: bytes | Raw, limit: int) -> None:
+    """Raises `RequestTooLarge` for an array of more than `limit` events before anything is made of each.
+
+    An array of millions of `{}` would take a hundred times its size. Where one has so many commas, it may hold objects only: anything
+    else raises `InvalidRequest`.
+    """
+    if len(memoryview(events)) <= 2 * limit or bytes(events).count(b",") < limit:
+        return
+    _Counted.left = limit
+    try:
+        _decode_counted(events)
+    except msgspec.ValidationError:
+        raise InvalidRequest("an event isn't an object") from None
+
+
+def split_by_token(events: bytes | Raw) -> dict[str, bytes]:
+    """The events of an array whose tokens are their own, as one array a token, in the order of their first events.
+
+    Raises `InvalidToken` if an event has none, or one that can't be a token, and `InvalidRequest` if one isn't an object.
+    """
+    try:
+        tokens = [_token_of(bearer) for bearer in _decode_token_bearers(events)]
+    except msgspec.ValidationError:
+        raise InvalidRequest("an event isn't an object") from None
+    if None in tokens:
+        raise InvalidToken("no project key: send api_key (or token) with the batch or with each event")
+    if len(set(tokens)) == 1:
+        return {tokens[0]: bytes(events)} if tokens[0] else {}
+    groups: dict[str, list[bytes]] = {}
+    for token, raw in zip(tokens, _split(events), strict=True):
+        groups.setdefault(token or "", []).append(bytes(raw))
+    return {token: b"[%b]" % b",".join(group) for token, group in groups.items()}

@@ -1,0 +1,90 @@
+"""Changing a few bytes of an event and keeping all others.
+
+A value's place is where the decoder found it: a `msgspec.Raw` is a view into the text that it was decoded from, and the distance of
+the two addresses is its offset. Nothing is searched for, so a value can't be confused with equal bytes elsewhere in the event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from _cffi_backend import FFI  # what generated modules use; the package around it would parse C, which takes 4 MB
+from msgspec import Raw
+
+_address = FFI().from_buffer
+_SPACE: Final = b" \t\r\n"
+
+
+class Locator:
+    """Tells where values that were decoded from `text` stand in it."""
+
+    __slots__ = ("_base", "_size")
+
+    def __init__(self, text: bytes | Raw) -> None:
+        self._base = _address("char *", text)
+        self._size = len(bytes(text)) if isinstance(text, Raw) else len(text)
+
+    def offset(self, value: Raw) -> int:
+        """The offset of a value's first byte. Raises `ValueError` if the value isn't a view into the text."""
+        offset: int = _address("char *", value) - self._base
+        if not 0 <= offset < self._size:
+            raise ValueError("this value was decoded from another text")
+        return offset
+
+    def offsets(self, values: Sequence[Raw]) -> list[int]:
+        """The offsets of several values. Raises `ValueError` if one isn't a view into the text."""
+        base = self._base
+        offsets: list[int] = [_address("char *", value) - base for value in values]
+        if offsets and not (min(offsets) >= 0 and max(offsets) < self._size):
+            raise ValueError("a value was decoded from another text")
+        return offsets
+
+    def span(self, value: Raw) -> tuple[int, int]:
+        """Where a value begins and ends."""
+        start = self.offset(value)
+        return start, start + len(bytes(value))
+
+
+class Edits:
+    """Replacements at places that don't overlap, made all at once."""
+
+    __slots__ = ("_edits", "_text")
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._edits: list[tuple[int, int, bytes]] = []
+
+    def replace(self, span: tuple[int, int], new: bytes) -> None:
+        """Put `new` in the place of what stands at `span`."""
+        self._edits.append((*span, new))
+
+    def insert_members(self, at: int, members: bytes) -> None:
+        """Put members (joined by commas) at the beginning of the object whose brace stands at `at`."""
+        rest = self._text[at + 1 : at + 65].lstrip(_SPACE) or self._text[at + 1 :].lstrip(_SPACE)
+        self._edits.append((at + 1, at + 1, members if rest[:1] == b"}" else members + b","))
+
+    def remove_member(self, value: tuple[int, int]) -> None:
+        """Take out the member whose value stands at `value`, its key and one comma with it."""
+        text = self._text
+        colon = text.rindex(b":", 0, value[0])
+        closing_quote = text.rindex(b'"', 0, colon)
+        start = text.rindex(b'"', 0, closing_quote)  # no quote can stand in a key whose decoded form has none: its escapes are \u….
+        end = value[1]
+        after = end + len(text[end:]) - len(text[end:].lstrip(_SPACE))
+        if text[after : after + 1] == b",":
+            end = after + 1
+        else:
+            before = len(text[:start].rstrip(_SPACE))
+            start = before - 1 if text[before - 1 : before] == b"," else start
+        self._edits.append((start, end, b""))
+
+    def made(self) -> bytes:
+        """The text with all replacements."""
+        parts: list[bytes] = []
+        at = 0
+        for start, end, new in sorted(self._edits):
+            parts += (self._text[at:start], new)
+            at = end
+        parts.append(self._text[at:])
+        return b"".join(parts)

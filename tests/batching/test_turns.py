@@ -1,0 +1,97 @@
+"""Whose turn it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.batching.turns import HISTORICAL_EVERY, Turns
+from forwarder.core.event import Lane
+
+A, B, C = Lane("phc_a"), Lane("phc_b"), Lane("phc_c")
+OLD, OLDER = Lane("phc_a", historical=True), Lane("phc_b", historical=True)
+
+
+def serve(turns: Turns, waiting: list[Lane], size: int = 100, times: int = 1) -> list[Lane]:
+    """Give the first in turn a request, so many times; whose turns they were."""
+    served = []
+    for _ in range(times):
+        served.append(turns.order(waiting)[0])
+        turns.took(served[-1], size)
+    return served
+
+
+def test_nobody_waits() -> None:
+    """Then it is nobody's turn."""
+    assert Turns().order([]) == []
+
+
+def test_lanes_take_turns() -> None:
+    """With requests of one size it is each lane's turn once a round."""
+    assert serve(Turns(), [A, B, C], times=6) == [A, B, C, A, B, C]
+
+
+def test_turns_are_shared_by_bytes() -> None:
+    """A lane of large requests has fewer of them."""
+    turns = Turns()
+    bytes_of: Counter[Lane] = Counter()
+    for _ in range(300):
+        lane = turns.order([A, B])[0]
+        size = 1000 if lane == A else 10
+        turns.took(lane, size)
+        bytes_of[lane] += size
+    assert abs(bytes_of[A] - bytes_of[B]) <= 1000
+
+
+def test_a_new_lane_starts_level() -> None:
+    """It is not given all that the others had before it came."""
+    turns = Turns()
+    serve(turns, [A, B], times=1000)
+    assert Counter(serve(turns, [A, B, C], times=30)) == {A: 10, B: 10, C: 10}
+
+
+def test_an_idle_lane_gains_nothing() -> None:
+    """One that had nothing for a while is level when it comes back, with several others waiting or with one alone."""
+    for others in ([B], [B, C]):
+        turns = Turns()
+        serve(turns, [A, *others], times=6)
+        serve(turns, others, times=1000)
+        assert serve(turns, [A, *others], times=12).count(A) <= 12 // (len(others) + 1) + 1
+
+
+def test_live_lanes_come_first() -> None:
+    """Historical ones take their turn when no live one waits, or in one request of twenty."""
+    served = serve(Turns(), [OLD, A], times=2 * HISTORICAL_EVERY)
+    assert Counter(served) == {A: 2 * (HISTORICAL_EVERY - 1), OLD: 2}
+    assert set(serve(Turns(), [OLD, OLDER], times=10)) == {OLD, OLDER}
+
+
+def test_every_lane_is_in_the_order() -> None:
+    """So that the next one can be asked when the first has nothing that may go."""
+    turns = Turns()
+    serve(turns, [A, B], times=3)
+    assert set(turns.order([A, B, OLD])) == {A, B, OLD}
+
+
+def test_a_backlog_of_history_gives_no_live_lane_precedence() -> None:
+    """A live lane that comes new is level with the live ones, not with a historical one, which was served little."""
+    turns = Turns()
+    serve(turns, [A, OLD], times=400)
+    assert Counter(serve(turns, [A, B, OLD], times=2 * HISTORICAL_EVERY))[B] <= HISTORICAL_EVERY
+
+
+@given(st.lists(st.lists(st.sampled_from([A, B, C, OLD, OLDER]), min_size=1, unique=True), max_size=60), st.integers(1, 10_000))
+def test_nobody_waits_while_another_of_its_kind_is_served_again_and_again(rounds: list[list[Lane]], size: int) -> None:
+    """However lanes come and go: of two lanes of a kind that both wait for a while, none gets over two requests more than the other."""
+    turns = Turns()
+    ahead: dict[tuple[Lane, Lane], int] = {}
+    for waiting in rounds:
+        pairs = [(one, two) for one in waiting for two in waiting if one < two and one.historical == two.historical]
+        ahead = {pair: ahead.get(pair, 0) for pair in pairs}
+        order = turns.order(waiting)
+        assert sorted(order) == sorted(waiting)
+        turns.took(order[0], size)
+        ahead = {(one, two): lead + (one == order[0]) - (two == order[0]) for (one, two), lead in ahead.items()}
+        assert all(abs(lead) <= 2 for lead in ahead.values())

@@ -1,0 +1,24 @@
+"""The choice of cases."""
+
+from __future__ import annotations
+
+from benchmarks.cases import CASES, MEMORY, select
+
+
+def test_without_a_choice_everything_is_measured() -> None:
+    """No pattern means all cases; their names are different."""
+    cases, memory = select([])
+    assert (cases, memory) == (list(CASES), list(MEMORY))
+    assert len({case.name for case in cases}) == len(cases)
+
+
+def test_an_ordered_case_brings_the_one_that_it_is_held_against() -> None:
+    """Choosing an ordered case measures the same case without order, too."""
+    cases, memory = select(["sdk-50-none-ordered"])
+    assert [case.name for case in cases] == ["sdk-50-none", "sdk-50-none-ordered"]
+    assert memory == []
+
+
+def test_patterns_choose_among_memory_too() -> None:
+    """`memory*` means every measurement of memory, and no throughput."""
+    assert select(["memory*"]) == ([], list(MEMORY))

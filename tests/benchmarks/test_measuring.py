@@ -1,0 +1,51 @@
+"""The harness against real processes: what it counts is what was sent. Nothing here looks at how fast anything is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bodies import Variant, ring
+from benchmarks.load import Load
+from benchmarks.processes import BenchmarkError, free_port, running
+from benchmarks.upstream import upstream
+from tests.support.repository import ROOT
+
+CORE = min(os.sched_getaffinity(0))
+TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")
+
+
+@pytest.mark.slow
+def test_the_sink_counts_what_the_load_sent() -> None:
+    """Straight from the load generator to the sink: as many events arrive as were accepted, over all connections."""
+    port = free_port()
+    with upstream(port, CORE) as sink:
+        tally = Load(ring(Variant.SDK, 50, limit=500_000), 4, port).run(0.2)
+        assert sink.wait_for(tally.accepted) == tally.accepted == tally.requests * 50 > 0
+        assert (tally.unanswered, tally.broken, set(tally.statuses)) == (0, 0, {200})
+
+
+@pytest.mark.slow
+def test_a_program_that_ends_by_itself_is_an_error() -> None:
+    """A target that can't start is said at once, not waited for."""
+    with pytest.raises(BenchmarkError, match="ended by itself with status 3"), running(
+        [sys.executable, "-c", "raise SystemExit(3)"], CORE, free_port()
+    ):
+        pytest.fail("it never listened")
+
+
+@pytest.mark.slow
+@TWO_CORES
+def test_forwarder_is_measured_without_a_loss(tmp_path: Path) -> None:
+    """One short round of a case with the real daemon: everything that it accepted arrives, and the figures are written."""
+    output = tmp_path / "figures.json"
+    options = ["--case", "sdk-50-none", "--seconds", "0.3", "--repeat", "1", "--output", str(output)]
+    done = subprocess.run([sys.executable, "-m", "benchmarks", *options], cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
+    assert output.exists(), done.stderr
+    [row] = json.loads(output.read_text())["throughput"]
+    assert (row["case"], row["lost"], set(row["answers"]) <= {"200", "503"}) == ("sdk-50-none", 0, True)

@@ -1,0 +1,222 @@
+"""`forwarder config` as a person types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner, Result
+
+from forwarder.cli.config import app
+
+GOOD, OTHER = "phc_0123456789hunter2good", "phc_0123456789hunter2gone"
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings but those of the test; no width but a wide one."""
+    for name in [name for name in os.environ if name.startswith("FORWARDER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def run(*arguments: str, **environ: str) -> Result:
+    """What a command answers."""
+    return CliRunner().invoke(app, list(arguments), env={f"FORWARDER_{name}": value for name, value in environ.items()})
+
+
+@dataclass
+class Service:
+    """A service that answers `/decide` by a table of keys, and keeps what it was asked."""
+
+    answers: dict[str, int] = field(default_factory=dict)
+    asked: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    silent: threading.Event | None = None
+    url: str = ""
+
+    def answer(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> int:
+        """The status for a question."""
+        self.asked.append((path, headers, body))
+        if self.silent:
+            self.silent.wait(10)
+        return self.answers.get(str(body["api_key"]), 401)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """A service on a real socket."""
+    service = Service({GOOD: 200})
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = service.answer(self.path, dict(self.headers), body)
+            self.send_response(status)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = False
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        service.url = f"http://127.0.0.1:{server.server_port}"
+        yield service
+        if service.silent:
+            service.silent.set()
+        server.shutdown()
+        thread.join()
+
+
+def online(service: Service, *keys: str, **environ: str) -> Result:
+    """`check --online` against the service, with these project keys."""
+    settings = {"UPSTREAM__URL": service.url, "SOURCES__HTTP__API_KEYS": ",".join(keys), **environ}
+    return run("check", "--online", **settings)
+
+
+def test_check_says_ok(tmp_path: Path) -> None:
+    """A configuration that can be used: exit code 0, and what was read."""
+    file = tmp_path / "forwarder.yaml"
+    file.write_text("upstream: {url: https://h.example.com}\n")
+    result = run("check", "--config", str(file), LOG__LEVEL="debug")
+    assert (result.exit_code, result.stdout) == (0, f"OK: {file}, and 1 key from the environment\n")
+
+
+def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
+    """File, line, key, what and how to mend; exit code 2."""
+    file = tmp_path / "forwarder.yaml"
+    file.write_text("upstream:\n  url: https://h.example.com\n  timout: 1s\nbatch: {max_age: 5}\n")
+    result = run("check", "--config", str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{file}:3: upstream.timout: is no setting\n    did you mean upstream.timeout?" in result.stderr
+    assert f"{file}:4: batch.max_age: 5 has no unit of time" in result.stderr
+
+
+def test_check_without_an_upstream_gives_an_example() -> None:
+    """The message can be copied."""
+    result = run("check", "--config", "/dev/null")
+    assert result.exit_code == 2
+    assert "FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run" in result.stderr
+
+
+def test_check_of_a_file_that_is_not_there() -> None:
+    """A wrong path is a wrong configuration."""
+    result = run("check", "--config", "/nonexistent/forwarder.yaml")
+    assert result.exit_code == 2
+    assert "/nonexistent/forwarder.yaml: can't be read: No such file or directory" in result.stderr
+
+
+def test_online_is_content_with_any_answer_without_keys(service: Service) -> None:
+    """Nothing to ask for but whether somebody is there."""
+    service.answers[""] = 400
+    result = online(service)
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, f"{service.url} answers (HTTP 400)")
+    ((path, _, body),) = service.asked
+    assert (path, body["api_key"]) == ("/decide?v=3", "")
+
+
+def test_online_is_content_if_every_key_is_known(service: Service) -> None:
+    """One question a key."""
+    service.answers[OTHER] = 200
+    result = online(service, GOOD, OTHER)
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, f"{service.url} answers, and knows 2 of the api_keys")
+    assert [body["api_key"] for _, _, body in service.asked] == [GOOD, OTHER]
+
+
+def test_online_names_an_unknown_key_masked(service: Service) -> None:
+    """Events of such a key would be lost without a word: exit code 1."""
+    result = online(service, GOOD, OTHER)
+    assert result.exit_code == 1
+    assert "knows 1 of the api_keys\nphc_…gone is unknown there" in result.stderr
+    assert "hunter2" not in result.output
+
+
+@pytest.mark.parametrize("status", [302, 403, 404, 500, 503])
+def test_online_cannot_tell_from_other_answers(service: Service, status: int) -> None:
+    """Something that is not the service, or is not well: exit code 3, and no redirect is followed."""
+    service.answers[OTHER] = status
+    result = online(service, GOOD, OTHER)
+    assert result.exit_code == 3
+    assert f"phc_…gone: it can't tell (HTTP {status})" in result.stderr
+    assert len(service.asked) == 2
+
+
+def test_online_tells_that_nobody_is_there() -> None:
+    """A refused connection: exit code 3, and what to look at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        result = run("check", "--online", UPSTREAM__URL=f"http://127.0.0.1:{free.getsockname()[1]}")
+    assert result.exit_code == 3
+    assert "can't be reached" in result.stderr
+    assert "upstream.proxy" in result.stderr
+
+
+def test_online_does_not_wait_for_ever(service: Service) -> None:
+    """A service that says nothing is as good as none."""
+    service.silent = threading.Event()
+    result = online(service, GOOD, UPSTREAM__TIMEOUT="100ms")
+    assert result.exit_code == 3
+    assert "can't be reached: " in result.stderr
+
+
+def test_online_goes_through_the_proxy(service: Service) -> None:
+    """As deliveries will, with the proxy's user and password, which are not shown."""
+    proxy = service.url.replace("http://", "http://user:hunter2@")
+    result = online(service, GOOD, UPSTREAM__URL="http://upstream.invalid/base", UPSTREAM__PROXY=proxy)
+    assert result.exit_code == 0, result.output
+    ((path, headers, _),) = service.asked
+    assert path == "http://upstream.invalid/base/decide?v=3"
+    assert headers["Proxy-Authorization"].startswith("Basic ")
+    assert "hunter2" not in result.output
+
+
+def test_show_needs_no_upstream() -> None:
+    """It shows what there is, from defaults and environment alone."""
+    result = run("show", "--config", "/dev/null", BATCH__MAX_AGE="2s")
+    assert result.exit_code == 0
+    assert [line.split() for line in result.stdout.splitlines() if "max_age" in line] == [
+        ["max_age:", "2s", "#", "FORWARDER_BATCH__MAX_AGE"]
+    ]
+
+
+def test_show_as_json() -> None:
+    """For programs, with secrets masked."""
+    result = run("show", "--output", "json", "--config", "/dev/null", SOURCES__HTTP__API_KEYS=GOOD)
+    shown = json.loads(result.stdout)
+    assert shown["settings"]["sources"]["http"]["api_keys"] == ["phc_…good"]
+    assert shown["origins"]["sources.http.api_keys"] == "FORWARDER_SOURCES__HTTP__API_KEYS"
+    assert "hunter2" not in result.output
+
+
+def test_show_of_a_broken_configuration() -> None:
+    """What can't be used can't be shown."""
+    result = run("show", "--config", "/dev/null", BATCH__MAX_AGE="soon")
+    assert result.exit_code == 2
+    assert "FORWARDER_BATCH__MAX_AGE: batch.max_age" in result.stderr
+
+
+def test_schema_is_a_json_schema() -> None:
+    """An editor can use what is printed."""
+    result = run("schema")
+    assert result.exit_code == 0
+    Draft202012Validator.check_schema(json.loads(result.stdout))
+
+
+@pytest.mark.parametrize("command", ["check", "show", "schema"])
+def test_help_has_an_example(command: str) -> None:
+    """Everybody copies the example."""
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: forwarder config {command}" in result.stdout

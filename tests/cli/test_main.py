@@ -1,0 +1,106 @@
+"""The command as a whole: its help, its version, its errors, its speed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import forwarder.cli.main as module
+from forwarder import __version__
+from forwarder.cli.lazy import LAZY, load
+from forwarder.core.errors import ConfigurationError
+from tests.support.commands import forwarder
+
+COMMANDS = ["run", "demo", "status", "health", "audit", "sandbox", "config check", "config show", "config schema"]
+HEAVY = ["aiohttp", "uvloop", "pydantic_settings", "prometheus_client", "structlog", "posthog", "sqlite3"]
+
+
+def invoke(*args: str) -> tuple[int, str]:
+    """Exit code and output of a command, in this process."""
+    result = CliRunner().invoke(module.app, list(args), env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_has_an_example(command: str) -> None:
+    """`--help` of every command ends with an example of its own."""
+    code, output = invoke(*command.split(), "--help")
+    assert code == 0
+    assert "Example: " in output
+    assert f"forwarder {command}".strip() in output.rpartition("Example: ")[2]
+
+
+def test_help_lists_every_command() -> None:
+    """`forwarder --help` names each command."""
+    output = invoke("--help")[1]
+    assert {command.partition(" ")[0] for command in COMMANDS} == {word for word in output.split() if word in {*COMMANDS, *LAZY}}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_lazy_commands_are_listed_with_their_own_words(name: str) -> None:
+    """The line in the list is the one that the command's module has."""
+    assert LAZY[name] in " ".join(load(name).help.split())
+
+
+def test_version() -> None:
+    """`--version` says which version this is."""
+    assert invoke("--version") == (0, f"forwarder {__version__}\n")
+
+
+@pytest.mark.parametrize("args", [["--help"], ["health", "--admin", "127.0.0.1:1"], ["status", "--admin", "127.0.0.1:1"]])
+def test_light_commands_import_nothing_heavy(args: list[str]) -> None:
+    """Help, health and status import neither server, client nor settings: a health check runs every few seconds."""
+    script = (
+        f"import sys; sys.argv = ['forwarder', *{args!r}]\n"
+        "from forwarder.cli.main import main\n"
+        "try: main()\n"
+        f"except SystemExit: print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout.endswith("heavy: []\n"), done
+
+
+async def test_run_without_upstream_says_what_to_set() -> None:
+    """`forwarder run` without an upstream exits with 2, names `upstream.url` and shows a line that works; no traceback."""
+    done = await forwarder("run")
+    assert done.code == 2
+    assert "upstream.url" in done.err
+    assert "FORWARDER_UPSTREAM__URL=" in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("args", [["nonsense"], ["status", "--nonsense"], ["status", "--output", "xml"]])
+async def test_wrong_usage_exits_with_2(args: list[str]) -> None:
+    """What the command line doesn't know is said on stderr, with exit code 2."""
+    done = await forwarder(*args)
+    assert done.code == 2
+    assert "Usage: " in done.err
+
+
+def test_expected_errors_are_said_in_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """An error that a command expects becomes what happened and what to do, and exit code 2."""
+
+    def fail(**_: object) -> None:
+        raise ConfigurationError("the certificate can't be read", hint="Set `sources.http.tls.cert_file`.")
+
+    monkeypatch.setattr(module, "app", fail)
+    with pytest.raises(SystemExit) as raised:
+        module.main()
+    assert raised.value.code == 2
+    assert capsys.readouterr().err == "Error: the certificate can't be read\n  Set `sources.http.tls.cert_file`.\n"
+
+
+def test_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a command that doesn't handle it is exit code 130."""
+
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "app", interrupt)
+    with pytest.raises(SystemExit) as raised:
+        module.main()
+    assert raised.value.code == 130

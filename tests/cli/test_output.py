@@ -1,0 +1,36 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console, RenderableType
+
+from forwarder.cli.output import flow, lane_table, status_page
+from tests.support.snapshots import FULL, GOOD, HALTED
+
+
+def rendered(what: RenderableType) -> str:
+    """As plain text on a wide screen."""
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    console.print(what)
+    return str(console.file.getvalue()) if isinstance(console.file, io.StringIO) else ""
+
+
+def test_nothing_from_outside_is_markup() -> None:
+    """Square brackets in the upstream's words and in labels are text."""
+    odd = replace(HALTED, label="[red]label[/red]", why="[bold]no[/bold]", hint="[link=x]do[/link]")
+    page = rendered(status_page(replace(FULL, lanes=(odd,), warnings=("[blink]",)), "127.0.0.1:8321"))
+    for text in ("[red]label[/red]", "[bold]no[/bold]", "[link=x]do[/link]", "[blink]"):
+        assert text in page
+
+
+def test_reasons_of_outside_are_text_too() -> None:
+    """A reason with brackets is shown as it is."""
+    assert "3 [x]" in rendered(lane_table([replace(GOOD, dead_lettered={"[x]": 3})], books=True))
+
+
+def test_flow_is_one_line() -> None:
+    """In, buffer, out, dead letters and dropped fit one line."""
+    assert flow(FULL).plain == "  in 1,230 → buffer 70 (2.0 MiB of 64.0 MiB) → out 1,150   dead letters 9   dropped 1"

@@ -1,0 +1,112 @@
+"""What must fit together."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from forwarder.config.checks import conflicts
+from forwarder.config.settings import Settings
+
+
+def found(**sections: Any) -> dict[str, str]:
+    """What doesn't fit in these settings, by key."""
+    return {conflict.key: f"{conflict.message}: {conflict.hint}" for conflict in conflicts(Settings(**sections))}
+
+
+def tls(cert: Path | None, key: Path | None) -> dict[str, Any]:
+    """The sections that name these files."""
+    return {"http": {"tls": {"cert_file": cert, "key_file": key}}}
+
+
+def write_pair(folder: Path, name: str, passphrase: bytes | None = None) -> tuple[Path, Path]:
+    """A self-signed certificate and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(
+        subject, subject, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=1)
+    )
+    locked = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+    cert_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
+    cert_file.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    return cert_file, key_file
+
+
+def test_the_defaults_fit() -> None:
+    """Nobody has to mend what they didn't write."""
+    assert found() == {}
+
+
+@pytest.mark.parametrize(
+    ("sections", "key", "message"),
+    [
+        (
+            {"batch": {"max_bytes": "20MB"}},
+            "batch.max_bytes",
+            "20MB must be smaller than upstream.max_body (20MB): lower batch.max_bytes, or raise upstream.max_body",
+        ),
+        (
+            {"buffer": {"max_bytes": "8MB"}},
+            "batch.max_bytes",
+            "5MB may be at most half of buffer.max_bytes, all that one lane may hold (8MB)",
+        ),
+        (
+            {"upstream": {"max_event": "6MB"}},
+            "upstream.max_event",
+            "6MB must fit into batch.max_bytes (5MB): lower upstream.max_event, or raise batch.max_bytes",
+        ),
+        ({"dead_letters": {"max_bytes": "64KiB"}}, "upstream.max_event", "1MB must fit into dead_letters.max_bytes (64KiB)"),
+        ({"delivery": {"retry": {"initial": "1m"}}}, "delivery.retry.initial", "1m is more than delivery.retry.max (30s)"),
+        ({"admin": {"listen": "0.0.0.0:8320"}}, "admin.listen", "can't both be listened on"),
+    ],
+)
+def test_settings_that_do_not_fit_are_told(sections: dict[str, Any], key: str, message: str) -> None:
+    """The message names both keys and both values, and says which way to turn them."""
+    assert message in found(**sections)[key]
+
+
+def test_limits_that_just_fit_are_taken() -> None:
+    """Strictly below the body's limit, up to half of the buffer, up to the batch."""
+    sizes = {
+        "upstream": {"max_body": 2_000_001, "max_event": 2_000_000},
+        "batch": {"max_bytes": 2_000_000},
+        "buffer": {"max_bytes": 4_000_000},
+    }
+    assert found(**sizes) == {}
+
+
+def test_a_certificate_and_its_key_fit(tmp_path: Path) -> None:
+    """A pair that belongs together is taken; its authority too."""
+    cert, key = write_pair(tmp_path, "one")
+    assert found(sources=tls(cert, key), upstream={"ca_file": cert}) == {}
+
+
+def test_one_of_the_tls_files_alone_is_not_enough(tmp_path: Path) -> None:
+    """A certificate without a key would silently mean no TLS."""
+    cert, key = write_pair(tmp_path, "one")
+    assert found(sources=tls(cert, None))["sources.http.tls.key_file"].startswith("is missing")
+    assert found(sources=tls(None, key))["sources.http.tls.cert_file"].startswith("is missing")
+
+
+def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    """Missing files, another's key, a locked key and text that is no certificate are found before the start."""
+    (cert, _), (_, other) = write_pair(tmp_path, "one"), write_pair(tmp_path, "two")
+    locked_cert, locked_key = write_pair(tmp_path, "locked", b"passphrase")
+    text = tmp_path / "text"
+    text.write_text("not a certificate")
+    name = "sources.http.tls.cert_file"
+    assert "can't be used" in found(sources=tls(cert, other))[name]
+    assert "can't be used" in found(sources=tls(locked_cert, locked_key))[name]
+    assert "can't be used" in found(sources=tls(text, text))[name]
+    assert "can't be used" in found(upstream={"ca_file": text})["upstream.ca_file"]
+    assert "can't be read: No such file" in found(upstream={"ca_file": tmp_path / "none"})["upstream.ca_file"]
+    assert set(found(sources=tls(tmp_path / "a", tmp_path / "b"))) == {name, "sources.http.tls.key_file"}

@@ -1,0 +1,74 @@
+"""What holds for every test: it leaves no task, thread, file or socket behind, and it ends within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.clock import FakeClock
+from tests.support.leaks import leaked_files, leaked_tasks, leaked_threads, open_files
+
+ASYNC_LIMIT: Final = 45.0
+"""Seconds for an asynchronous test, or for one example of a property. Less than pytest's own limit, which can only end the whole run:
+an exception that a signal raises inside a running loop ends whichever task it meets, not the test."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the check for tasks around asynchronous tests and their fixtures (set up first, torn down last), and a limit around each body."""
+    for item in items:
+        if isinstance(item, pytest.Function) and pytest_asyncio.is_async_test(item):
+            item.fixturenames.insert(0, "leaves_no_task")
+            _limit(item)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_open() -> Iterator[None]:
+    """Fail the test that leaves a thread, a file or a socket behind, naming it. Its loop is closed by then."""
+    files, threads = open_files(), threading.enumerate()
+    yield
+    _fail_for([*leaked_threads(threads), *leaked_files(files)])
+
+
+@pytest_asyncio.fixture
+async def leaves_no_task() -> AsyncIterator[None]:
+    """Fail the test that leaves a task on its loop, naming it. Its fixtures are torn down by then."""
+    yield
+    _fail_for(await leaked_tasks())
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+def _limit(item: pytest.Function) -> None:
+    handle = getattr(item.obj, "hypothesis", None)
+    if handle is not None:
+        handle.inner_test = _limited(handle.inner_test)
+    else:
+        item.obj = _limited(item.obj)
+
+
+def _limited(test: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+    if getattr(test, "is_limited", False):
+        return test
+
+    @functools.wraps(test)
+    async def within_limit(*arguments: Any, **named: Any) -> object:
+        async with asyncio.timeout(ASYNC_LIMIT):
+            return await test(*arguments, **named)
+
+    within_limit.is_limited = True  # type: ignore[attr-defined]  # parameters of one property share its test
+    return within_limit
+
+
+def _fail_for(leaks: list[str]) -> None:
+    if leaks:
+        pytest.fail("the test left behind:\n  " + "\n  ".join(leaks), pytrace=False)

@@ -1,0 +1,55 @@
+"""Making secrets fit to be shown."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.core.secrets import mask_credentials, mask_key, mask_secrets
+
+bodies = st.text(string.ascii_letters + string.digits + "_", min_size=8, max_size=60)
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("phc_0123456789abcd", "phc_…abcd"),
+        ("phx_0123456789abcd", "phx_…abcd"),
+        ("0123456789abcd", "…abcd"),
+        ("phc_short", "phc_…"),
+        ("", "…"),
+    ],
+)
+def test_a_key_keeps_its_kind_and_its_last_four_characters(key: str, shown: str) -> None:
+    """Enough for its owner to tell it from others; of a short key nothing."""
+    assert mask_key(key) == shown
+
+
+@given(st.text(), st.sampled_from(["phc_", "phx_", "phs_"]), bodies, st.text())
+def test_no_key_in_a_text_is_shown_whole(before: str, prefix: str, body: str, after: str) -> None:
+    """Whatever stands around it."""
+    assert prefix + body not in mask_secrets(before + prefix + body + after)
+
+
+@given(st.text().filter(lambda text: "@" not in text and "ph" not in text))
+def test_other_text_is_left_alone(text: str) -> None:
+    """Nothing else is touched."""
+    assert mask_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://user:hunter2@proxy:3128/x", "http://…@proxy:3128/x"),
+        ("see https://hunter2@h and http://a:b@c", "see https://…@h and http://…@c"),
+        ("http://u:p@ss@h", "http://…@h"),
+        ("https://h/path@2x", "https://h/path@2x"),
+        ("me@example.com", "me@example.com"),
+    ],
+)
+def test_an_address_loses_its_credentials(text: str, shown: str) -> None:
+    """User and password go, the host stays; an @ elsewhere means nothing."""
+    assert mask_credentials(text) == shown

@@ -1,0 +1,76 @@
+"""The outcome table, row by row, without a network."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Reply, Retry, Scope, Split
+from forwarder.delivery.classify import MAX_WORDS, Warned, classify, words
+
+JSON = "application/json"
+HTML = "text/html; charset=utf-8"
+
+ROWS: list[tuple[Reply, Outcome]] = [
+    (Reply(200, JSON, body=b'{"status":"Ok"}'), Delivered()),
+    (Reply(200, "", body=b""), Delivered()),
+    (Reply(200, "text/plain", body=b" \r\n"), Delivered()),
+    (Reply(200, "text/plain", body=b"1"), Delivered()),
+    (Reply(200, JSON, body=b'{"quota_limited":["events"]}'), Delivered(Warned.QUOTA_LIMITED, quota_limited=True)),
+    (Reply(200, JSON, body=b'{"quota_limited":[]}'), Delivered()),
+    (Reply(200, JSON, body=b'{"cut'), Delivered(Warned.ODD_BODY)),
+    (Reply(200, JSON, body=b"[" * 60_000), Delivered(Warned.ODD_BODY)),
+    (Reply(200, "text/plain", body=b"\xff\xfe"), Delivered(Warned.ODD_BODY)),
+    (Reply(201), Delivered(Warned.OTHER_2XX)),
+    (Reply(204), Delivered(Warned.OTHER_2XX)),
+    (Reply(301), Halt(HaltReason.WRONG_ADDRESS, "HTTP 301")),
+    (Reply(308), Halt(HaltReason.WRONG_ADDRESS, "HTTP 308")),
+    (Reply(400, body=b"no"), Bisect("HTTP 400: no")),
+    (Reply(401), Halt(HaltReason.UNKNOWN_KEY, "HTTP 401")),
+    (Reply(403), Halt(HaltReason.FORBIDDEN, "HTTP 403")),
+    (Reply(404), Halt(HaltReason.WRONG_ADDRESS, "HTTP 404")),
+    (Reply(405), Halt(HaltReason.WRONG_ADDRESS, "HTTP 405")),
+    (Reply(408), Retry("HTTP 408", Scope.LANE)),
+    (Reply(413), Split("HTTP 413")),
+    (Reply(415), Halt(HaltReason.REJECTED, "HTTP 415")),
+    (Reply(418), Halt(HaltReason.REJECTED, "HTTP 418")),
+    (Reply(425), Retry("HTTP 425", Scope.LANE)),
+    (Reply(429, retry_after=3.0), Retry("HTTP 429", Scope.LANE, 3.0)),
+    (Reply(500), Retry("HTTP 500", Scope.LANE)),
+    (Reply(502), Retry("HTTP 502", Scope.LANE)),
+    (Reply(503, retry_after=9.0), Retry("HTTP 503", Scope.UPSTREAM, 9.0)),
+    (Reply(599), Retry("HTTP 599", Scope.LANE)),
+    (Reply(None, error="the connection was reset"), Retry("the connection was reset", Scope.UPSTREAM)),
+    (Reply(None, retry_after=5.0, error="cut off"), Retry("cut off", Scope.UPSTREAM, 5.0)),
+]
+
+
+@pytest.mark.parametrize(("reply", "outcome"), ROWS, ids=[f"{reply.status}-{reply.body[:12]!r}" for reply, _ in ROWS])
+def test_each_row_of_the_table(reply: Reply, outcome: Outcome) -> None:
+    """Each kind of reply has its outcome."""
+    assert classify(reply) == outcome
+
+
+def test_a_web_page_is_retried_once_and_then_halts() -> None:
+    """200 with HTML: an accident the first time, a captive proxy the second; whatever case and parameters the type has."""
+    page = Reply(200, "Text/HTML;charset=utf-8", body=b"<html>")
+    assert classify(page) == Retry("HTTP 200: <html>", Scope.LANE, overload=False)
+    assert classify(page, html_before=True) == Halt(HaltReason.CAPTIVE_PROXY, "HTTP 200: <html>")
+    assert classify(Reply(400, HTML, body=b"<html>"), html_before=True) == Bisect("HTTP 400: <html>")
+
+
+def test_words_are_short_clean_and_without_the_key() -> None:
+    """What the upstream said fits a log line, and the project key isn't in it, not even in part."""
+    said = words(Reply(400, body=b"bad\r\n\x1b[31m key phc_secret123 " + b"x" * 1000 + b"phc_secret123"), "phc_secret123")
+    assert said.startswith("HTTP 400: bad [31m key … xxx")
+    assert len(said) <= MAX_WORDS + 10
+    straddling = words(Reply(400, body=b"x" * (MAX_WORDS - 4) + b"phc_secret123"), "phc_secret123")
+    assert "phc_" not in straddling
+
+
+@given(st.one_of(st.none(), st.integers(100, 999)), st.binary(max_size=300), st.text(max_size=30), st.booleans())
+def test_every_reply_has_an_outcome(status: int | None, body: bytes, content_type: str, html_before: bool) -> None:
+    """No reply, however odd, makes an exception; only a 2xx is ever delivered."""
+    outcome = classify(Reply(status, content_type, body=body, error="x"), html_before=html_before)
+    assert not isinstance(outcome, Delivered) or (status is not None and 200 <= status < 300)

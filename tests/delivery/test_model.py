@@ -1,0 +1,187 @@
+"""Scheduler and limiter against a model, under random outcomes: whatever the upstream does, every event settles once, in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from forwarder.batching.batcher import Batcher, BatchPolicy
+from forwarder.batching.turns import Turns
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.backoff import Backoff
+from forwarder.core.event import Lane
+from forwarder.core.outcome import Delivered, Reply
+from forwarder.core.ports import Ordering, Reason
+from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.delivery.groups import Attempt
+from forwarder.delivery.halting import Halts
+from forwarder.delivery.lanes import PARALLEL_AFTER
+from forwarder.delivery.limiter import MAXIMUM, Limiter, verdict_of
+from forwarder.delivery.pausing import RetryPolicy
+from forwarder.delivery.scheduler import Scheduler
+from forwarder.delivery.settling import Settler
+from forwarder.telemetry.books import Books
+from forwarder.wire.identity import ids_of
+from tests.delivery.rig import chunk_of, event
+
+LANES = [Lane("phc_aaaaaaaaaaaa"), Lane("phc_aaaaaaaaaaaa", historical=True), Lane("phc_bbbbbbbbbbbb")]
+PEOPLE = st.sampled_from(["ann", "bob", "cat", "dan", "eve", "fay", "guy", "hal"])
+OK = Reply(200)
+REPLIES = st.one_of(
+    st.just(OK),
+    st.sampled_from([OK, Reply(413), Reply(400)]),
+    st.sampled_from([400, 413, 429, 500, 503, 401, 403, 404, 204, 302, 418]).map(Reply),
+    st.sampled_from([Reply(None, error="reset"), Reply(503, retry_after=20.0)]),
+    st.sampled_from([Reply(200, "text/html", body=b"<html>"), Reply(200, body=b"?")]),
+)
+
+
+class DeliveryMachine(RuleBasedStateMachine):
+    """Offers events, lets time pass, and answers requests in any order with anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.buffer = MemoryBuffer(10_000_000)
+        self.books = Books()
+        self.letters = MemoryDeadLetters(5_000)
+        self.flying: list[Attempt] = []
+        self.offered: Counter[str] = Counter()
+        self.accepted: dict[Lane, list[bytes]] = {lane: [] for lane in LANES}
+
+    @initialize(ordering=st.sampled_from(list(Ordering)), chance=st.randoms(use_true_random=False))
+    def begin(self, ordering: Ordering, chance: object) -> None:
+        """Wire everything for one ordering."""
+        self.ordering = ordering
+        backoff = Backoff(0.5, 30.0, chance.uniform)  # type: ignore[attr-defined]
+        self.halts = Halts(Backoff(1.0, 60.0, chance.uniform))  # type: ignore[attr-defined]
+        self.limiter = Limiter()
+        self.scheduler = Scheduler(
+            batcher=Batcher(self.buffer, Turns(), BatchPolicy(4_000, 7, 1.0)),
+            buffer=self.buffer,
+            settler=Settler(self.buffer, self.letters, self.books),
+            halts=self.halts,
+            policy=RetryPolicy(),
+            ordering_of=lambda _: ordering,
+            backoff=backoff,
+        )
+
+    @rule(lane=st.sampled_from(LANES), people=st.lists(st.tuples(PEOPLE, st.none() | PEOPLE), min_size=1, max_size=4))
+    def offer(self, lane: Lane, people: list[tuple[str, str | None]]) -> None:
+        """A sender's request comes in."""
+        raw = []
+        for person, other in people:
+            name = str(self.offered.total())
+            self.offered[name] += 1
+            raw.append(event(name, person, **({"$anon_distinct_id": other} if other else {})))
+        self.books.receive(lane, "http", len(raw))
+        self.buffer.offer([chunk_of(raw, self.now, lane, self.ordering)])
+        self.send(1.1)
+
+    @rule(seconds=st.sampled_from([PARALLEL_AFTER, 1.1, 1.1, 5.0, 61.0]))
+    def send(self, seconds: float = PARALLEL_AFTER) -> None:
+        """Time passes, and all requests begin that may be made."""
+        self.now += seconds
+        while self.scheduler.in_flight < self.limiter.limit:
+            attempt = self.scheduler.next_attempt(self.now, self.now, flush=False)
+            if attempt is None:
+                break
+            self.flying.append(attempt)
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data(), reply=REPLIES)
+    def answer(self, data: st.DataObject, reply: Reply) -> None:
+        """One of the requests in flight is answered, and others are begun in its place."""
+        self.land(data.draw(st.integers(0, len(self.flying) - 1)), reply)
+        self.send()
+
+    def land(self, index: int, reply: Reply) -> None:
+        """The request with this index in flight gets `reply`."""
+        attempt = self.flying.pop(index)
+        in_flight = self.scheduler.in_flight
+        raw = [one for chunk in attempt.batch.chunks for one in chunk.events()]
+        outcome = self.scheduler.finished(attempt, reply, self.now, self.now)
+        if isinstance(outcome, Delivered):
+            self.accepted[attempt.lane] += raw
+        self.limiter.observe(
+            verdict_of(outcome),
+            number=attempt.number,
+            latest=self.scheduler.latest,
+            in_flight=in_flight,
+            size=attempt.batch.size,
+            seconds=0.01,
+        )
+
+    @invariant()
+    def in_flight_is_bounded(self) -> None:
+        """What is in flight is counted, and the limit keeps to its bounds."""
+        if hasattr(self, "scheduler"):
+            assert self.scheduler.in_flight == len(self.flying)
+            assert 1 <= self.limiter.limit <= MAXIMUM
+
+    @invariant()
+    def nothing_is_in_two_requests(self) -> None:
+        """No event is in two requests; under `per_distinct_id` no id is; under `strict` a lane has one request."""
+        for lane in LANES:
+            mine = [attempt for attempt in self.flying if attempt.lane == lane]
+            if mine and self.ordering is Ordering.STRICT:
+                assert len(mine) == 1
+            if mine and self.ordering is Ordering.PER_DISTINCT_ID:
+                keys = Counter(key for attempt in mine for key in attempt.batch.ids())
+                assert not keys or max(keys.values()) == 1
+
+    @invariant()
+    def the_books_balance(self) -> None:
+        """Received = delivered + buffered + dead-lettered, per lane, at any instant."""
+        for lane in LANES:
+            account = self.books.accounts[lane]
+            assert account.buffered == self.buffer.count(lane)
+            assert account.delivered == len(self.accepted[lane])
+
+    @invariant()
+    def the_order_is_kept(self) -> None:
+        """Per lane, events that share a key were delivered in order of receipt."""
+        if getattr(self, "ordering", Ordering.NONE) is Ordering.NONE:
+            return
+        for lane in LANES:
+            last: dict[str, int] = {}
+            for raw in self.accepted[lane]:
+                number = int(msgspec.json.decode(raw)["event"])
+                for key in ids_of(raw):
+                    assert last.get(key, -1) < number
+                    last[key] = number
+
+    @invariant()
+    def nothing_is_refused_without_proof(self) -> None:
+        """An event is buried as refused only in a lane of which something was delivered."""
+        for letter in self.letters.letters:
+            if letter.reason is Reason.REFUSED:
+                assert letter.lane is not None
+                assert self.accepted[letter.lane]
+
+    def teardown(self) -> None:
+        """In the end the upstream takes all: everything settles, each event once."""
+        if not hasattr(self, "scheduler"):
+            return
+        self.letters.max_bytes = 10_000_000
+        for _ in range(2000):
+            if not self.buffer.used:
+                break
+            self.send()
+            while self.flying:
+                self.land(0, OK)
+            self.now += 5.0
+        assert not self.buffer.used
+        assert self.scheduler.pending_lanes() == []
+        names = [msgspec.json.decode(raw)["event"] for lane in LANES for raw in self.accepted[lane]]
+        names += [msgspec.json.decode(letter.data)["event"] for letter in self.letters.letters]
+        assert Counter(names) == self.offered
+
+
+DeliveryMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=80, deadline=None)
+TestDelivery = DeliveryMachine.TestCase
+"""Hypothesis runs the machine as this test case: every event settles exactly once, in order, whatever is answered."""

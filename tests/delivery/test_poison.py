@@ -1,0 +1,146 @@
+"""Refused events among good ones: found by bisection, buried alone, at a bounded number of requests."""
+
+from __future__ import annotations
+
+import asyncio
+from math import log2
+
+import pytest
+
+from forwarder.batching.batcher import BatchPolicy
+from forwarder.core.outcome import HaltReason
+from forwarder.core.ports import Ordering, Reason
+from forwarder.delivery.pausing import RetryPolicy
+from tests.delivery.rig import LANE, Rig, event, events
+from tests.support.upstream import OK, Answer, Request, Upstream, plain
+
+
+def refusing(poison: set[str]) -> Upstream:
+    """An upstream that refuses each request with one of these events in it."""
+
+    def answer(request: Request) -> Answer:
+        return plain(400, "not an event") if poison.intersection(request.names) else OK
+
+    return Upstream(answer)
+
+
+SCATTERED = {f"e{number}" for number in range(37, 1000, 101)}
+FIRST = {f"e{number}" for number in range(10)}
+LAST = {f"e{number}" for number in range(990, 1000)}
+PAIRS = {f"e{number + offset}" for number in range(0, 1000, 220) for offset in (0, 1)}
+
+
+@pytest.mark.parametrize("poison", [SCATTERED, FIRST, LAST, PAIRS], ids=["scattered", "first", "last", "pairs"])
+@pytest.mark.parametrize("ordering", list(Ordering))
+@pytest.mark.parametrize("body", [1000, 50], ids=["one body", "20 bodies"])
+async def test_poison_is_found_within_the_bound(poison: set[str], ordering: Ordering, body: int) -> None:
+    """Of 1,000 events 10 are refused: 990 are delivered once, 10 become dead letters, with at most 10·2·log2(1000) requests."""
+    everything = events(1000)
+    async with refusing(poison) as upstream, Rig(upstream, ordering=ordering) as rig:
+        for start in range(0, 1000, body):
+            rig.offer(everything[start : start + body])
+        await rig.emptied()
+        assert rig.times_accepted() == {f"e{number}": 1 for number in range(1000) if f"e{number}" not in poison}
+        assert sorted(rig.buried()) == sorted(poison)
+        assert {(letter.reason, letter.why) for letter in rig.dead_letters.letters} == {(Reason.REFUSED, "HTTP 400: not an event")}
+        assert {letter.data for letter in rig.dead_letters.letters} == {everything[int(name[1:])] for name in poison}
+        assert len(upstream.requests) <= 10 * 2 * log2(1000)
+        rig.assert_balanced()
+
+
+async def test_a_lone_refused_event_waits_for_proof() -> None:
+    """Refused alone, an event is kept, and the lane halted, until another event is taken; then it is tried once more, and buried."""
+    async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
+        rig.offer([event("bad")])
+        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.until(lambda: len(upstream.requests) >= 4)
+        assert rig.buried() == []
+        rig.offer([event("good")])
+        await rig.emptied()
+        assert rig.buried() == ["bad"]
+        assert upstream.delivered == ["good"]
+        assert rig.halt_reason() is None
+
+
+async def test_a_200_from_before_the_refusal_proves_nothing() -> None:
+    """What was taken before doesn't show that the upstream takes anything now: the refused event isn't buried."""
+    async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
+        rig.offer(events(3))
+        await rig.emptied()
+        rig.offer([event("bad")])
+        await rig.halted(HaltReason.REFUSES_ALL)
+        assert rig.buried() == []
+
+
+async def test_a_200_to_a_request_from_before_the_refusal_proves_nothing() -> None:
+    """A request that was in flight when the first refusal came, and is taken after it, says nothing about now."""
+    release = asyncio.Event()
+
+    def answer(request: Request) -> Answer:
+        return Answer(when=release) if "slow" in request.names else plain(400)
+
+    async with Upstream(answer) as upstream, Rig(upstream, ordering=Ordering.NONE, batch=BatchPolicy(5_000_000, 1, 1.0)) as rig:
+        rig.offer([event("slow"), event("bad")])
+        await rig.clock.advance(0.01)
+        await upstream.until(lambda: len(upstream.requests) == 2)
+        await upstream.until(lambda: upstream.requests[1].ended is not None)
+        await rig.clock.advance(0)
+        release.set()
+        await rig.until(lambda: upstream.delivered == ["slow"])
+        await rig.until(lambda: len(upstream.requests) >= 5)
+        assert rig.buried() == []
+        assert rig.halt_reason() is HaltReason.REFUSES_ALL
+
+
+async def test_an_event_refused_by_a_proxy_that_went_away_is_delivered() -> None:
+    """Events refused alone while everything was refused are sent again when the upstream takes events, and not buried unheard."""
+    async with Upstream(lambda _: plain(400)) as upstream, Rig(upstream) as rig:
+        rig.offer(events(4))
+        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.until(lambda: len(upstream.requests) >= 6)
+        upstream.answer = lambda _: OK
+        await rig.emptied()
+        assert sorted(upstream.delivered) == ["e0", "e1", "e2", "e3"]
+        assert rig.buried() == []
+
+
+async def test_proof_comes_from_the_same_lane_only() -> None:
+    """Another project's deliveries say nothing about the lane that is refused, and go on beside it."""
+    other = LANE._replace(api_key="phc_anotherproject99")
+    async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
+        rig.offer([event("bad")])
+        await rig.halted(HaltReason.REFUSES_ALL)
+        rig.offer(events(3), other)
+        await rig.until(lambda: rig.delivery.statistics().delivered == 3)
+        assert rig.halt_reason() is HaltReason.REFUSES_ALL
+        assert rig.buried() == []
+
+
+async def test_a_probe_never_overtakes_an_event_of_its_person() -> None:
+    """While everything is refused, no event is tried before an earlier one of the same person."""
+    raw = [event("a1", "ann"), event("a2", "ann"), event("a3", "ann"), event("b1", "bob"), event("a4", "ann"), event("b2", "bob")]
+    async with Upstream(lambda _: plain(400)) as upstream, Rig(upstream, batch=BatchPolicy(5_000_000, 4, 1.0)) as rig:
+        rig.offer(raw)
+        await rig.halted(HaltReason.REFUSES_ALL)
+        halted_at = len(upstream.requests)
+        await rig.until(lambda: len(upstream.requests) >= halted_at + 10)
+        probed = {request.names[0] for request in upstream.requests[halted_at:]}
+        assert probed == {"a1", "b1"}
+        upstream.answer = lambda _: OK
+        await rig.emptied()
+        assert [name for name in upstream.delivered if name.startswith("a")] == ["a1", "a2", "a3", "a4"]
+        assert [name for name in upstream.delivered if name.startswith("b")] == ["b1", "b2"]
+
+
+async def test_given_up_events_become_dead_letters() -> None:
+    """With `give_up_after`, a batch that fails and is older becomes dead letters; without room for them it is tried on."""
+    policy = RetryPolicy(give_up_after=60.0)
+    async with Upstream(lambda _: plain(500, "boom")) as upstream, Rig(upstream, retry=policy, dead_letter_bytes=10) as rig:
+        rig.offer(events(2))
+        await rig.until(lambda: rig.clock.monotonic() > 1200)
+        assert rig.buried() == []
+        rig.dead_letters.max_bytes = 10_000
+        await rig.emptied()
+        assert rig.buried() == ["e0", "e1"]
+        assert {letter.reason for letter in rig.dead_letters.letters} == {Reason.GAVE_UP}
+        rig.assert_balanced()

@@ -1,0 +1,29 @@
+"""What the README tells people to use, used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from forwarder.config.load import load_settings
+from tests.support.repository import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+def test_its_configurations_are_valid(block: str, tmp_path: Path) -> None:
+    """Every configuration in it can be used as it stands; files that it names are made up."""
+    keys = tmp_path / "project-keys"
+    keys.write_text("phc_0123456789abcdef0123456789abcdef\n")
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(block.replace("/etc/forwarder/project-keys", str(keys)))
+    assert load_settings(file, {}).settings.upstream.url
+
+
+def test_its_environment_names_are_settings() -> None:
+    """Every FORWARDER_ name with a value in it is a setting."""
+    named = dict(re.findall(r"(FORWARDER_[A-Z_]+)=(https?://[\w./:-]+)", README))
+    assert load_settings(None, named, default_file=Path("/nonexistent")).settings.upstream.url == "https://us.i.example.com"

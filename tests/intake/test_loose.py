@@ -1,0 +1,232 @@
+"""The stamping matrix: every form of uuid, timestamp, offset and properties, held against an independent reading of the rules."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from forwarder.core.ports import Reason
+from forwarder.intake.loose import Receipt, StampedEvent, stamp_one
+from forwarder.intake.uuids import is_uuid
+from tests.support.clock import MIDNIGHT
+from tests.support.intakes import NOW, UUID, unique
+
+RECEIVED = datetime(2026, 1, 1, tzinfo=UTC)
+ABSENT = "absent"
+IP = b'"8.8.8.8"'
+
+TIMES: dict[str, datetime | None] = {
+    ABSENT: None,
+    "null": None,
+    '""': None,
+    '" "': None,
+    '"soon"': None,
+    "1767225600": None,
+    "[]": None,
+    '"2025-12-31T12:00:00Z"': datetime(2025, 12, 31, 12, tzinfo=UTC),
+    '"2025-12-31T12:00:00.5"': datetime(2025, 12, 31, 12, 0, 0, 500_000, tzinfo=UTC),
+    '"2025-12-31T12:00:00+03"': datetime(2025, 12, 31, 9, tzinfo=UTC),
+    '"2025-12-31T12:00:00-03:30"': datetime(2025, 12, 31, 15, 30, tzinfo=UTC),
+    '"2025-12-31"': datetime(2025, 12, 31, tzinfo=UTC),
+    '"\\u0032025-12-31"': datetime(2025, 12, 31, tzinfo=UTC),
+}
+OFFSETS: dict[str, float | None] = {
+    ABSENT: None,
+    "null": None,
+    '"5"': None,
+    "true": None,
+    "[1]": None,
+    "0": 0,
+    "1500": 1500,
+    "1500.5": 1500.5,
+    "-2e3": -2000,
+    "1e300": float("inf"),
+    "1e999": float("inf"),
+    "-1e999": float("-inf"),
+    "1" * 400: float("inf"),
+    "1" * 5000: float("inf"),
+}
+SKEWS = {"no sent_at": (False, 0.0), "sent_at without skew": (True, 0.0), "an hour ahead": (True, 3600.0), "a day behind": (True, -86400.5)}
+
+
+def text_of(members: dict[str, str], space: str = "") -> bytes:
+    """An event of members spelled as JSON; absent ones are left out."""
+    pairs = {"event": '"e"', "distinct_id": '"d"', **members}
+    return (
+        "{" + ",".join(f'{space}"{key}"{space}:{space}{value}{space}' for key, value in pairs.items() if value != ABSENT) + "}"
+    ).encode()
+
+
+def stamped(data: bytes, receipt: Receipt) -> dict[str, Any]:
+    """The stamped event, read; fails if it has a key twice."""
+    result = stamp_one(data, receipt)
+    assert isinstance(result, StampedEvent)
+    return unique(result.data)
+
+
+def written(time: datetime | None) -> str:
+    """A corrected time; now where there is none."""
+    digits = "milliseconds" if (time or RECEIVED).microsecond % 1000 == 0 else "microseconds"
+    return (time or RECEIVED).isoformat(timespec=digits).replace("+00:00", "Z")
+
+
+def moved(time: datetime, seconds: float) -> datetime | None:
+    """A time some seconds later, if there is such a time."""
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+
+
+def expected_time(timestamp: str, offset: str, skew: str, ignore: str) -> str:
+    """The rules (wire facts: Time), once more: what `timestamp` should say afterwards."""
+    has_sent_at, seconds = SKEWS[skew]
+    own, ago = TIMES[timestamp], OFFSETS[offset]
+    if own and has_sent_at and ignore != "true":
+        return written(moved(own, -seconds)) if seconds else json.loads(timestamp)
+    if ago is not None:
+        return written(moved(RECEIVED, -ago / 1000))
+    return json.loads(timestamp) if own else NOW
+
+
+@pytest.mark.parametrize("timestamp", TIMES)
+@pytest.mark.parametrize("skew", SKEWS)
+def test_time(timestamp: str, skew: str) -> None:
+    """Each form of timestamp with each form of offset, with and without `$ignore_sent_at`, by the rules; a resolved offset goes."""
+    has_sent_at, seconds = SKEWS[skew]
+    for offset, ignore, space in itertools.product(OFFSETS, (ABSENT, "true", "false", "null"), ("", " ")):
+        properties = ABSENT if ignore == ABSENT else f'{{"$ignore_sent_at":{ignore}}}'
+        data = text_of({"timestamp": timestamp, "offset": offset, "uuid": f'"{UUID}"', "properties": properties}, space)
+        found = stamped(data, Receipt(MIDNIGHT, has_sent_at=has_sent_at, skew=seconds))
+        assert found["timestamp"] == expected_time(timestamp, offset, skew, ignore), data[:200]
+        assert ("offset" in found) is (offset != ABSENT and OFFSETS[offset] is None)
+
+
+@pytest.mark.parametrize("timestamp", [each for each, time in TIMES.items() if time])
+def test_a_good_timestamp_keeps_its_bytes(timestamp: str) -> None:
+    """Without a skew to correct, its spelling stays."""
+    result = stamp_one(text_of({"timestamp": timestamp}), Receipt(MIDNIGHT, has_sent_at=True))
+    assert isinstance(result, StampedEvent)
+    assert timestamp.encode() in result.data
+
+
+@pytest.mark.parametrize("key", ["offset", "\\u006fffset", "off\\u0073et"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("space", ["", "\n  "])
+@pytest.mark.parametrize("with_uuid", [True, False])
+def test_a_resolved_offset_is_removed_wherever_it_stands(key: str, place: int, space: str, with_uuid: bool) -> None:
+    """First, in the middle or last, however its key is spelled, whatever space is around it, and only it."""
+    members = ['"event":"offset"', '"distinct_id":"\\"offset\\":5"', f'"uuid":"{UUID}"'][: 3 if with_uuid else 2]
+    members.insert(place if place < 2 else len(members), f'"{key}"{space}:{space}5000')
+    data = ("{" + ",".join(f"{space}{member}{space}" for member in members) + "}").encode()
+    found = stamped(data, Receipt(MIDNIGHT))
+    uuid = found.pop("uuid")
+    assert (uuid == UUID) is with_uuid
+    assert found == {"event": "offset", "distinct_id": '"offset":5', "timestamp": "2025-12-31T23:59:55.000Z"}
+
+
+@pytest.mark.parametrize(
+    "value", [ABSENT, "null", '""', '"x"', "5", "true", "[]", "{}", f'"{UUID[:-1]}"', f'"{UUID}0"', f'" {UUID}"', '"\\ud83d\\ude00"']
+)
+@pytest.mark.parametrize("space", ["", " "])
+def test_a_bad_uuid_is_replaced_where_it_stands(value: str, space: str) -> None:
+    """Absent, null, empty, invalid or no string: a new one, in its place; never a second one."""
+    data = text_of({"uuid": value, "timestamp": f'"{NOW}"'}, space)
+    result = stamp_one(data, Receipt(MIDNIGHT))
+    assert isinstance(result, StampedEvent)
+    uuid = unique(result.data)["uuid"]
+    assert is_uuid(uuid.encode())
+    if value != ABSENT:
+        assert result.data == data.replace(f'"uuid"{space}:{space}{value}'.encode(), f'"uuid"{space}:{space}"{uuid}"'.encode())
+
+
+@pytest.mark.parametrize("value", [UUID, UUID.upper(), UUID.replace("-", ""), f"{{{UUID}}}", f"urn:uuid:{UUID}", "\\u0030" + UUID[1:]])
+def test_a_good_uuid_keeps_its_bytes(value: str) -> None:
+    """In every form that the service reads."""
+    data = text_of({"uuid": f'"{value}"', "timestamp": f'"{NOW}"'})
+    assert stamp_one(data, Receipt(MIDNIGHT)) == StampedEvent(data, ("d",))
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        (ABSENT, {"$ip": "8.8.8.8"}),
+        ("null", {"$ip": "8.8.8.8"}),
+        ("{}", {"$ip": "8.8.8.8"}),
+        ("{ \n}", {"$ip": "8.8.8.8"}),
+        ('{"a":1}', {"$ip": "8.8.8.8", "a": 1}),
+        ('{ "a":1 }', {"$ip": "8.8.8.8", "a": 1}),
+        ('{"$ip":"1.1.1.1"}', {"$ip": "1.1.1.1"}),
+        ('{"$ip":null}', {"$ip": None}),
+        ('{"\\u0024ip":""}', {"$ip": ""}),
+        ('{"a":{"$ip":"1.1.1.1"}}', {"$ip": "8.8.8.8", "a": {"$ip": "1.1.1.1"}}),
+        ('{"$geoip_disable":true}', {"$geoip_disable": True}),
+        ('{"$geoip_disable": false}', {"$ip": "8.8.8.8", "$geoip_disable": False}),
+        ('{"$geoip_disable":null}', {"$ip": "8.8.8.8", "$geoip_disable": None}),
+        ('{"$geoip_disable":true,"$ip":"1.1.1.1"}', {"$geoip_disable": True, "$ip": "1.1.1.1"}),
+        ("[]", []),
+        ('[{"a":1}]', [{"a": 1}]),
+        ('"{}"', "{}"),
+        ("5", 5),
+        ("false", False),
+    ],
+)
+def test_the_address(properties: str, expected: Any) -> None:
+    """`$ip` is added where there are properties or could be, where it isn't there, and where `$geoip_disable` isn't set."""
+    data = text_of({"properties": properties})
+    assert stamped(data, Receipt(MIDNIGHT, ip=IP))["properties"] == expected
+    without = stamped(data, Receipt(MIDNIGHT))
+    assert without.get("properties", ABSENT) == (ABSENT if properties == ABSENT else json.loads(properties))
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (b'{"distinct_id":"d"}', Reason.MISSING_EVENT),
+        (b'{"event":null,"distinct_id":"d"}', Reason.MISSING_EVENT),
+        (b'{"event":"","distinct_id":"d"}', Reason.MISSING_EVENT),
+        (b'{"event":5,"distinct_id":"d"}', Reason.INVALID_EVENT),
+        (b'{"event":{},"distinct_id":"d"}', Reason.INVALID_EVENT),
+        (b'{"event":"e"}', Reason.MISSING_DISTINCT_ID),
+        (b'{"event":"e","distinct_id":null}', Reason.MISSING_DISTINCT_ID),
+        (b'{"event":"e","distinct_id":""}', Reason.MISSING_DISTINCT_ID),
+        (b'{"event":"e","distinct_id":" \\t\\u2003"}', Reason.MISSING_DISTINCT_ID),
+        (b'{"event":"e","distinct_id":"","properties":{"distinct_id":" "}}', Reason.MISSING_DISTINCT_ID),
+        (b'{"event":"e","properties":"distinct_id"}', Reason.MISSING_DISTINCT_ID),
+        (b"5", Reason.INVALID_EVENT),
+        (b"null", Reason.INVALID_EVENT),
+        (b"[]", Reason.INVALID_EVENT),
+        (b'"x"', Reason.INVALID_EVENT),
+    ],
+)
+def test_events_that_can_not_go_on(event: bytes, reason: Reason) -> None:
+    """Nameless, without an id or no object at all."""
+    assert stamp_one(event, Receipt(MIDNIGHT)) is reason
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"event":"e","distinct_id":5}',
+        b'{"event":"e","$distinct_id":"x"}',
+        b'{"event":"e","properties":{"distinct_id":"x"}}',
+        b'{"event":"e","distinct_id":null,"properties":{"distinct_id":["x"]}}',
+        b'{"\\u0065vent":"\\u0065","distinct_id":false}',
+        b'{"event":" ","distinct_id":"x"}',
+    ],
+)
+def test_events_with_an_id_somewhere_go_on(event: bytes) -> None:
+    """The id may stand in three places and be of any type."""
+    assert isinstance(stamp_one(event, Receipt(MIDNIGHT)), StampedEvent)
+
+
+def test_the_stamped_size_counts() -> None:
+    """An event is too large if it is so with its stamps; exactly at the limit it isn't."""
+    event = b'{"event":"e","distinct_id":"d","uuid":"%b","timestamp":"2025-12-31"}' % UUID.encode()
+    size = len(event) + len(b'"properties":{"$ip":"8.8.8.8"},')
+    assert isinstance(stamp_one(event, Receipt(MIDNIGHT, ip=IP, max_event=size)), StampedEvent)
+    assert stamp_one(event, Receipt(MIDNIGHT, ip=IP, max_event=size - 1)) is Reason.TOO_LARGE

@@ -1,0 +1,143 @@
+"""The admin server, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.runtime.admin import AdminServer
+from forwarder.runtime.status import parse
+from forwarder.telemetry.snapshot import Snapshot, State
+from tests.support.snapshots import FULL
+
+
+class Shown:
+    """What the server is to show."""
+
+    def __init__(self) -> None:
+        self.snapshot: Snapshot | None = FULL
+
+    def __call__(self) -> Snapshot:
+        assert self.snapshot is not None, "a bug anywhere in the figures"
+        return self.snapshot
+
+
+@pytest.fixture
+def shown() -> Shown:
+    """A full snapshot, until a test changes it."""
+    return Shown()
+
+
+@pytest.fixture
+async def session(shown: Shown) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of a running server."""
+    server = AdminServer(shown)
+    await server.start("127.0.0.1:0")
+    async with aiohttp.ClientSession(f"http://{server.address}") as client:
+        yield client
+    await server.close()
+
+
+async def get(session: aiohttp.ClientSession, path: str, accept: str = "*/*") -> tuple[int, str, str]:
+    """Status code, content type and body."""
+    async with session.get(path, headers={"Accept": accept}, allow_redirects=False) as response:
+        return response.status, response.content_type, await response.text()
+
+
+async def test_livez_lives_whatever_else_is_broken(session: aiohttp.ClientSession, shown: Shown) -> None:
+    """`/livez` needs no snapshot: it says that the loop turns."""
+    shown.snapshot = None
+    assert (await get(session, "/livez"))[0] == 200
+
+
+@pytest.mark.parametrize("state", [State.STARTING, State.DRAINING, State.RUNNING])
+async def test_readyz_fails_when_nothing_can_be_taken(session: aiohttp.ClientSession, shown: Shown, state: State) -> None:
+    """`/readyz` answers 503 with the reasons while nothing can be taken."""
+    shown.snapshot = replace(FULL, state=state, ready=False, not_ready=("the buffer is full",))
+    code, _, text = await get(session, "/readyz")
+    assert code == 503
+    assert "the buffer is full" in text
+
+
+async def test_readyz_holds_while_the_upstream_is_down(session: aiohttp.ClientSession) -> None:
+    """An upstream that is down and a halted lane don't make it unready: that would take away the buffers in the outage they are for."""
+    assert (await get(session, "/readyz"))[0] == 200
+
+
+async def test_status_is_json_for_programs(session: aiohttp.ClientSession) -> None:
+    """`/status` is the document, unless a browser asks."""
+    code, content_type, body = await get(session, "/status")
+    assert (code, content_type) == (200, "application/json")
+    assert parse(body.encode()) == FULL
+
+
+async def test_status_is_a_page_for_browsers(session: aiohttp.ClientSession) -> None:
+    """A browser gets a page that may load and run nothing."""
+    async with session.get("/status", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}) as response:
+        assert response.content_type == "text/html"
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        assert (await response.text()).startswith("<!doctype html>")
+
+
+async def test_metrics_are_text_or_openmetrics(session: aiohttp.ClientSession) -> None:
+    """`/metrics` answers in the format that the scraper prefers."""
+    code, content_type, body = await get(session, "/metrics")
+    assert (code, content_type) == (200, "text/plain")
+    assert "forwarder_events_received_total{" in body
+    assert (await get(session, "/metrics", "application/openmetrics-text"))[1] == "application/openmetrics-text"
+
+
+async def test_other_paths_and_methods(session: aiohttp.ClientSession) -> None:
+    """The root leads to the status, anything else isn't there, and nothing can be changed."""
+    assert (await get(session, "/"))[0] == 302
+    assert (await get(session, "/other"))[0] == 404
+    async with session.post("/status") as response:
+        assert response.status == 405
+
+
+async def test_listens_on_a_unix_socket(tmp_path: Path) -> None:
+    """`unix:/path` makes a socket file, which is gone after closing."""
+    path = tmp_path / "admin.sock"
+    server = AdminServer(Shown())
+    await server.start(f"unix:{path}")
+    assert server.address == f"unix:{path}"
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client, client.get("http://localhost/livez") as answer:
+        assert answer.status == 200
+    await server.close()
+    assert not path.exists()
+
+
+async def test_listens_on_ipv6() -> None:
+    """`[::1]:port` is written back as it is to be used."""
+    server = AdminServer(Shown())
+    await server.start("[::1]:0")
+    assert server.address.startswith("[::1]:")
+    await server.close()
+
+
+async def test_address_in_use_is_one_clear_error() -> None:
+    """A port that is taken raises an error that names the setting and the address."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match=f"admin.listen: can't listen on {listen}: something else") as raised:
+            await AdminServer(Shown()).start(listen)
+    assert "admin.listen" in raised.value.hint
+
+
+async def test_unusable_address_is_one_clear_error(tmp_path: Path) -> None:
+    """A socket path in a directory that isn't there raises an error that names it."""
+    with pytest.raises(ConfigurationError, match=r"missing/admin\.sock"):
+        await AdminServer(Shown()).start(f"unix:{tmp_path}/missing/admin.sock")
+
+
+async def test_closing_what_never_started_does_nothing() -> None:
+    """Close may be called whatever happened before."""
+    await AdminServer(Shown()).close()

@@ -1,0 +1,50 @@
+"""`forwarder sandbox`, as a process."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.sandbox.client import KEY, batch, event, names
+from tests.support.commands import forwarder, running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -> None:
+    """It says where it listens, knows its keys and its mode, keeps its file, and ends with 0 at either signal."""
+    path = tmp_path / "events.db"
+    async with running("sandbox", "--listen", "127.0.0.1:0", "--database", str(path), "--strict", "--api-key", KEY) as command:
+        url = (await command.line("listening on")).split()[-1]
+        async with aiohttp.ClientSession() as session:
+            for body, status in ((batch(event()), 200), (batch(event(event="")), 400), ({"api_key": "x"}, 400)):
+                async with session.post(f"{url}/batch/", json=body) as response:
+                    assert response.status == status
+        command.send(number)
+        assert await command.ended() == 0
+    assert KEY not in "\n".join(command.lines)
+    assert "Traceback" not in "\n".join(command.lines)
+    assert names(tmp_path) == ["events.db"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--listen", "nowhere"), "nowhere"),
+        (("--listen", "192.0.2.1:1"), "192.0.2.1:1"),
+        (("--database", "/nonexistent/events.db"), "/nonexistent/events.db"),
+        (("--api-key", "phx_personal_secret"), "personal key"),
+        (("--seed", "x"), "--seed"),
+    ],
+)
+async def test_wrong_usage_is_said(args: tuple[str, ...], words: str) -> None:
+    """What can't be is exit code 2 and a sentence on stderr, without a traceback or the key."""
+    finished = await forwarder("sandbox", *args)
+    assert finished.code == 2
+    assert words in finished.err
+    assert "Traceback" not in finished.err
+    assert "personal_secret" not in finished.err

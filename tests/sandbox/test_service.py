@@ -1,0 +1,116 @@
+"""A sandbox from its start to its end."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import socket
+import sqlite3
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+import forwarder.sandbox
+from forwarder.core.errors import ConfigurationError
+from forwarder.sandbox import Sandbox, SandboxOptions
+from forwarder.sandbox.records import Summary
+from forwarder.sandbox.selection import EventFilter
+from forwarder.sandbox.service import split_address
+from tests.sandbox.client import UUID, batch, event, names, recorded, talking
+
+ALL = EventFilter(arrivals=True)
+
+
+async def test_a_file_keeps_everything(tmp_path: Path) -> None:
+    """After a restart all is there as it was, and a repeat of an event from before is still recognised."""
+    options = SandboxOptions(database=tmp_path / "events.db")
+    async with talking(options) as client:
+        await client.post("/batch/", batch(event(uuid=UUID), event(event="")))
+        before = await client.sandbox.events(), await client.sandbox.requests(), await client.sandbox.summary()
+    async with talking(options) as client:
+        assert (await client.sandbox.events(), await client.sandbox.requests(), await client.sandbox.summary()) == before
+        await client.post("/batch/", batch(event(uuid=UUID), event(uuid=UUID, distinct_id="bob")))
+        summary = await client.sandbox.summary()
+        assert (summary.events, summary.duplicates, summary.conflicts) == (1, 1, 1)
+    assert names(tmp_path) == ["events.db"]
+
+
+async def test_what_was_answered_is_in_the_file(tmp_path: Path) -> None:
+    """Another reader of the file sees an event as soon as its request was answered 200."""
+    path = tmp_path / "events.db"
+    async with talking(SandboxOptions(database=path)) as client:
+        await client.post("/batch/", batch(event(uuid=UUID)))
+        reader = sqlite3.connect(path)
+        assert reader.execute("SELECT uuid FROM events").fetchall() == [(UUID,)]
+        reader.close()
+
+
+async def test_memory_forgets() -> None:
+    """Without a file each sandbox is its own, and two at once know nothing of each other."""
+    async with talking() as one, talking() as other:
+        await one.post("/batch/", batch(event()))
+        assert ((await one.sandbox.summary()).events, (await other.sandbox.summary()).events) == (1, 0)
+
+
+async def test_clearing() -> None:
+    """`clear` forgets everything."""
+    async with talking() as client:
+        await client.post("/batch/", batch(event(), event(event="")))
+        await client.sandbox.clear()
+        assert await client.sandbox.events(ALL) == []
+        assert await client.sandbox.requests() == []
+        assert await client.sandbox.summary() == Summary()
+
+
+@pytest.mark.parametrize("listen", ["", "8322", ":8322", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"])
+def test_what_is_no_address(listen: str) -> None:
+    """An address names a host and a port, and the error shows how."""
+    with pytest.raises(ConfigurationError) as error:
+        split_address(listen)
+    assert "127.0.0.1:8322" in error.value.hint
+
+
+def test_an_ipv6_address() -> None:
+    """A host in brackets is an IPv6 address."""
+    assert split_address("[::1]:8322") == ("::1", 8322)
+
+
+async def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    """The error names the address; the database is closed and nothing is left open."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match=listen):
+            await Sandbox(SandboxOptions(listen=listen, database=tmp_path / "events.db")).__aenter__()
+    assert names(tmp_path) == ["events.db"]
+
+
+async def test_leaving_answers_what_is_under_way() -> None:
+    """A request that is in when the end comes is answered and kept; afterwards nobody listens."""
+    async with aiohttp.ClientSession() as session:
+        async with Sandbox() as sandbox:
+            url = sandbox.url
+            sending = [asyncio.ensure_future(_send(session, url)) for _ in range(8)]
+            await recorded(sandbox)
+        statuses = await asyncio.gather(*sending, return_exceptions=True)
+        assert 200 in statuses
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await _send(session, url)
+
+
+async def _send(session: aiohttp.ClientSession, url: str) -> int:
+    async with session.post(f"{url}/batch/", json=batch(event())) as response:
+        await response.read()
+        return response.status
+
+
+def test_it_shares_no_decoder_with_the_forwarder() -> None:
+    """The sandbox imports nothing of wire, intake or delivery, nor the library that the forwarder decodes with."""
+    imported: set[str] = set()
+    for path in Path(forwarder.sandbox.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported.update([node.module] if isinstance(node, ast.ImportFrom) and node.module else names)
+    own = {name for name in imported if name.startswith("forwarder") and not name.startswith("forwarder.sandbox")}
+    assert own == {"forwarder.core.errors"}
+    assert not {"msgspec", "isal", "orjson"} & imported

@@ -1,0 +1,42 @@
+"""How fast a body has to be, and how often connections are looked at."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.sources.http.limits import BODY_RATE, BodyPace, HttpPolicy
+
+
+def _cut_at(rates: list[int], timeout: float) -> int | None:
+    pace, received = BodyPace(0.0, timeout, 0), 0
+    for second, rate in enumerate(rates, start=1):
+        received += rate
+        if pace.late(float(second), received):
+            return second
+    return None
+
+
+@pytest.mark.parametrize(("rate", "cut"), [(0, 60), (BODY_RATE - 1, 60), (BODY_RATE, None), (BODY_RATE * 10, None)])
+def test_steady(rate: int, cut: int | None) -> None:
+    """Below the rate the time-out holds, at the rate a body may take as long as it needs."""
+    assert _cut_at([rate] * 300, 60.0) == cut
+
+
+def test_a_burst_buys_no_time() -> None:
+    """A body that came quickly and stalls is given up soon after the time-out, however much came before."""
+    assert _cut_at([10_000_000] + [0] * 300, 60.0) == 60
+    assert 70 <= (_cut_at([BODY_RATE] * 70 + [0] * 300, 60.0) or 0) <= 91
+
+
+@given(st.lists(st.integers(0, BODY_RATE - 1), min_size=100, max_size=100), st.integers(1, 60))
+def test_slow_is_always_cut(rates: list[int], timeout: int) -> None:
+    """Never reaching the rate means ending at the time-out."""
+    assert _cut_at(rates, timeout) == timeout
+
+
+def test_sweep_interval() -> None:
+    """Time limits hold to within a second, or a quarter of the shortest."""
+    assert HttpPolicy().sweep_interval == 1.0
+    assert HttpPolicy(header_timeout=0.4).sweep_interval == 0.1

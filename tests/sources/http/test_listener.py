@@ -1,0 +1,238 @@
+"""Addresses, TLS, Unix sockets, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import socket
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.sources.http import HttpPolicy, load_tls, reload_tls
+from forwarder.sources.http.sockets import TcpAddress, bind_unix, parse_listen
+from tests.support.listening import listening, post, turns
+
+HEAD = b"POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+
+
+def certificate(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
+    """A self-signed certificate for `name`, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+    signed = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False).sign(key, hashes.SHA256())
+    encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    cert_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
+    cert_file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
+    return cert_file, key_file
+
+
+def trusting(cert_file: Path, maximum: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> ssl.SSLContext:
+    """A client's context that trusts one certificate alone."""
+    context = ssl.create_default_context(cafile=cert_file)
+    context.maximum_version = maximum
+    return context
+
+
+async def test_several_addresses(tmp_path: Path) -> None:
+    """One listener has any number of addresses, and one set of counts."""
+    async with listening() as to:
+        await to.listener.start("localhost:0")
+        await to.listener.start(f"unix:{tmp_path}/a.sock")
+        assert to.listener.addresses[0].startswith("127.0.0.1:")
+        assert to.listener.addresses[-1] == f"unix:{tmp_path}/a.sock"
+        addresses = list(to.listener.addresses)
+        for address in addresses:
+            to.listener.addresses = [address]
+            if not address.startswith("["):
+                assert (await to.ask(post())).status == 200
+        assert to.listener.statistics().requests[("/batch", 200)] == len([a for a in addresses if a[0] != "["])
+    await asyncio.get_running_loop().shutdown_default_executor()  # asyncio looked a name up in a thread
+
+
+async def test_address_in_use() -> None:
+    """An address that can't be had is a configuration error that names it."""
+    async with listening() as to:
+        with pytest.raises(ConfigurationError, match=r"listen on 127\.0\.0\.1:"):
+            await to.listener.start(to.listener.addresses[0])
+        with pytest.raises(ConfigurationError, match=r"listen on 192\.0\.2\.1:1"):
+            await to.listener.start("192.0.2.1:1")
+
+
+async def test_unix_socket(tmp_path: Path) -> None:
+    """A socket file that nobody listens on is replaced, has its permissions, and is gone at the end."""
+    path = tmp_path / "forwarder.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with listening(listen=f"unix:{path}") as to:
+        assert (await to.ask(post())).status == 200
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        with pytest.raises(ConfigurationError, match="another process does"):
+            await to.listener.start(f"unix:{path}")
+        assert (await to.ask(post("/e", b"", "X-Forwarded-For: 8.8.8.8"))).status == 200
+        assert to.intake.taken[-1].client == "8.8.8.8"
+    assert not path.exists()
+
+
+async def test_the_socket_of_a_successor_stays(tmp_path: Path) -> None:
+    """A socket file that another process has put in its place is left alone."""
+    path = tmp_path / "forwarder.sock"
+    async with listening(listen=f"unix:{path}"):
+        path.unlink()
+        path.write_text("somebody else's")
+    assert path.exists()
+
+
+def test_what_is_no_socket_stays(tmp_path: Path) -> None:
+    """A file at a Unix socket's place is not removed; a folder that isn't there is an error with a name."""
+    path = tmp_path / "file"
+    path.write_text("precious")
+    with pytest.raises(ConfigurationError, match="no socket"):
+        bind_unix(path)
+    assert path.read_text() == "precious"
+    with pytest.raises(ConfigurationError, match="No such file"):
+        bind_unix(tmp_path / "missing" / "a.sock")
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [
+        ("127.0.0.1:80", TcpAddress("127.0.0.1", 80)),
+        ("[::1]:80", TcpAddress("::1", 80)),
+        (":80", TcpAddress(None, 80)),
+        ("localhost:0", TcpAddress("localhost", 0)),
+        ("unix:/run/a.sock", Path("/run/a.sock")),
+    ],
+)
+def test_addresses(listen: str, address: TcpAddress | Path) -> None:
+    """How an address is written."""
+    assert parse_listen(listen) == address
+
+
+@pytest.mark.parametrize("listen", ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"])
+def test_no_addresses(listen: str) -> None:
+    """What is no address is a configuration error."""
+    with pytest.raises(ConfigurationError, match="no address"):
+        parse_listen(listen)
+
+
+async def test_tls(tmp_path: Path) -> None:
+    """Requests come through TLS 1.2 and newer; a certificate that is renewed is served to new connections; plain text is refused."""
+    old = certificate(tmp_path, "old.example")
+    new = certificate(tmp_path, "new.example")
+    context = load_tls(*old)
+    async with listening(HttpPolicy(max_body=1000), tls=context) as to:
+        client = await to.connect(ssl=trusting(old[0]), server_hostname="old.example")
+        assert (await client.ask(post())).status == 200
+        reload_tls(context, *new)
+        assert (await client.ask(post())).status == 200
+        fresh = await to.connect(ssl=trusting(new[0], ssl.TLSVersion.TLSv1_2), server_hostname="new.example")
+        assert (await fresh.ask(HEAD % 1001)).status == 413
+        closing = await to.connect(ssl=trusting(new[0]), server_hostname="new.example")
+        assert (await closing.ask(post("/e", b"", "Connection: close"))).status == 200
+        assert await closing.ended() == b""
+        plain = await to.connect()
+        await plain.send(post())
+        assert b"HTTP/" not in await plain.ended()
+
+
+def test_unusable_certificates(tmp_path: Path) -> None:
+    """Files that can't be used are configuration errors, and a bad renewal leaves the old pair serving."""
+    good, other, secret = (certificate(tmp_path, "a"), certificate(tmp_path, "b"), certificate(tmp_path, "c", b"password"))
+    context = load_tls(*good)
+    for pair in ((good[0], other[1]), (tmp_path / "none", good[1]), secret, (good[1], good[0])):
+        with pytest.raises(ConfigurationError, match="can't be used"):
+            load_tls(*pair)
+        with pytest.raises(ConfigurationError, match="can't be used"):
+            reload_tls(context, *pair)
+
+
+async def test_draining() -> None:
+    """While draining, new requests get 503 and the end; a request in progress is taken, and its answer is the last."""
+    async with listening() as to:
+        begun, idle = await to.connect(), await to.connect()
+        await begun.send(HEAD % 6 + b"abc")
+        await idle.ask(post())
+        await to.until(lambda: to.listener.statistics().receiving_bytes == 3)
+        to.listener.draining = True
+        for client in (idle, await to.connect()):
+            reply = await client.ask(post())
+            assert (reply.status, reply.headers["connection"], reply.headers["retry-after"]) == (503, "close", "2")
+            assert await client.ended() == b""
+        reply = await begun.ask(b"def")
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert await begun.ended() == b""
+        assert to.intake.bodies[-1] == b"abcdef"
+
+
+async def test_draining_pipelines() -> None:
+    """What comes after the last answer on a connection is not read as a request."""
+    async with listening() as to:
+        client = await to.connect()
+        await client.send(HEAD % 6 + b"abc")
+        await to.until(lambda: to.listener.statistics().receiving_bytes == 3)
+        to.listener.draining = True
+        assert (await client.ask(b"def" + post() * 10)).status == 200
+        assert await client.ended() == b""
+        assert to.intake.bodies == [b"abcdef"]
+
+
+async def test_closing_waits_for_requests_in_progress() -> None:
+    """`close` ends idle connections at once and waits for the others as long as it may."""
+    async with listening() as to:
+        begun, idle = await to.connect(), await to.connect()
+        await begun.send(HEAD % 6 + b"abc")
+        await idle.ask(post())
+        await to.until(lambda: to.listener.statistics().receiving_bytes == 3)
+        address = to.listener.addresses[0].rpartition(":")
+        closing = asyncio.ensure_future(to.listener.close(10))
+        assert await idle.ended() == b""
+        assert not closing.done()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(address[0], int(address[2]))
+        assert (await begun.ask(b"def")).status == 200
+        await begun.close()
+        await asyncio.wait_for(closing, 10)
+
+
+@pytest.mark.parametrize("how", ["grace", "cancel"])
+async def test_closing_does_not_wait_for_ever(how: str) -> None:
+    """Past the grace, or when cancelled, everything is dropped."""
+    async with listening() as to:
+        begun = await to.connect()
+        await begun.send(HEAD % 6 + b"abc")
+        await to.until(lambda: to.listener.statistics().receiving_bytes == 3)
+        closing = asyncio.ensure_future(to.listener.close(10))
+        await turns()
+        if how == "cancel":
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+        else:
+            await to.pass_time(10)
+            await asyncio.wait_for(closing, 10)
+        await to.until(lambda: to.listener.statistics().connections == 0)
+
+
+async def test_nothing_is_kept_of_a_connection() -> None:
+    """Descriptors are given back as connections end."""
+    async with listening() as to:
+        assert (await to.ask(post())).status == 200
+        await to.until(lambda: to.listener.statistics().connections == 0)
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 — counted, not walked
+        for _ in range(50):
+            assert (await to.ask(post())).status == 200
+        await to.until(lambda: to.listener.statistics().connections == 0)
+        assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 — as above

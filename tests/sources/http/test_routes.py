@@ -1,0 +1,88 @@
+"""Which paths are taken, and what is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from forwarder.sources.http.routes import Routes, is_beacon
+from tests.support.listening import listening, post
+
+LEGACY = ["/capture", "/e", "/track", "/engage"]
+PLAIN = ["/batch", "/i/v0/e"]
+
+
+@pytest.mark.parametrize("path", [*LEGACY, *PLAIN])
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_taken(path: str, slash: str) -> None:
+    """Each ingestion path is taken with and without its slash, never redirected, and its body is told to be legacy or not."""
+    async with listening() as to:
+        reply = await to.ask(post(path + slash, b"abc"))
+        assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
+        assert reply.headers == {"content-type": "application/json", "content-length": "15"}
+        assert [(taken.body, taken.legacy) for taken in to.intake.taken] == [(b"abc", path in LEGACY)]
+        assert to.listener.statistics().requests == {(path, 200): 1}
+
+
+@pytest.mark.parametrize("path", ["/", "/api/projects/", "/batch//", "/Batch", "/e/x", "//e", "/decide", "/%65/", "/i/v0/e/e", "/batch%2F"])
+async def test_not_found(path: str) -> None:
+    """Any other path is 404, counted as `other`, and the connection goes on."""
+    async with listening() as to:
+        client = await to.connect()
+        reply = await client.ask(post(path, b"abc"))
+        assert (reply.status, reply.headers["content-type"]) == (404, "text/plain; charset=utf-8")
+        assert (await client.ask(post())).status == 200
+        assert to.listener.statistics().requests == {("other", 404): 1, ("/batch", 200): 1}
+        assert to.intake.bodies == [b"{}"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"])
+async def test_method_not_allowed(method: str) -> None:
+    """Only POST brings events: anything else on an ingestion path is 405 with Allow, GET with `data` too, and HEAD has no body."""
+    async with listening() as to:
+        client = await to.connect()
+        reply = await client.ask(f"{method} /e/?data=e30= HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        assert (reply.status, reply.headers["allow"]) == (405, "POST, OPTIONS")
+        assert (await client.ask(post())).status == 200
+        assert to.listener.statistics().requests[("/e", 405)] == 1
+
+
+async def test_connect() -> None:
+    """CONNECT is refused, and what follows is not taken for requests."""
+    async with listening() as to:
+        client = await to.connect()
+        reply = await client.ask(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n" + post())
+        assert (reply.status, reply.headers["connection"]) == (405, "close")
+        assert await client.ended() == b""
+        assert to.intake.taken == []
+
+
+@pytest.mark.parametrize("target", ["http://a/batch/?x=1", "HTTPS://a:8/batch/?x=1", "/batch/?x=1"])
+async def test_target_forms(target: str) -> None:
+    """A target in absolute form names the same route, and the query is passed on as it was."""
+    async with listening() as to:
+        assert (await to.ask(post(target))).status == 200
+        assert to.intake.taken[0].query == b"x=1"
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [("beacon=1", 204), ("a=b&beacon=1&c", 204), ("beacon=12", 200), ("xbeacon=1", 200), ("beacon=0", 200)]
+)
+async def test_beacon(query: str, status: int) -> None:
+    """A beacon gets 204 without a body."""
+    async with listening() as to:
+        for _ in range(3):
+            client = await to.connect()
+            await client.send(post(f"/e/?{query}", b"x"), post("/batch"))
+            first, second = await client.reply(), await client.reply()
+            assert (first.status, second.status) == (status, 200)
+            assert ("content-length" in first.headers) == (status == 200)
+        assert is_beacon(query.encode()) == (status == 204)
+
+
+def test_finding_is_total() -> None:
+    """Whatever the target is, there is a route for it, and none is made up."""
+    routes = Routes()
+    for url in (b"", b"*", b"a:1", b"http://", b"http://a", b"http:///e/", b"?", b"/e?", b"/e/??", b"/e#?x"):
+        route, _ = routes.find(url)
+        assert route.name in {"other", "/e"}
+    assert routes.requests() == {}

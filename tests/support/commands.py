@@ -1,0 +1,99 @@
+"""The `forwarder` command as a user has it: a process of its own, whose output is waited for with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+LIMIT: Final = 30.0
+"""Seconds that a command may take: far more than it does, on a machine that is busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Running:
+    """A command that runs; its lines of both outputs in the order in which they came."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    async def line(self, *texts: str) -> str:
+        """The next line that holds all of `texts`. Fails when the process ends first, or after `LIMIT` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LIMIT):
+                while line := await self._next():
+                    if all(text in line for text in texts):
+                        return line
+        raise AssertionError(f"no line with {texts} came:\n" + "\n".join(self.lines))
+
+    async def _next(self) -> str:
+        assert self.process.stdout is not None
+        raw = await self.process.stdout.readline()
+        self.lines.append(raw.decode().rstrip("\n"))
+        return raw.decode()
+
+    def send(self, signal: int) -> None:
+        """Send the process a signal."""
+        self.process.send_signal(signal)
+
+    async def ended(self) -> int:
+        """The exit code; the rest of the output goes to `lines`."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(LIMIT):
+            rest = await self.process.stdout.read()
+            self.lines += rest.decode().splitlines()
+            return await self.process.wait()
+
+
+async def forwarder(*args: str, env: Mapping[str, str] | None = None) -> Finished:
+    """Run `forwarder` with `args` to its end; of the surroundings' `FORWARDER_…` variables it sees those of `env` alone."""
+    process = await asyncio.create_subprocess_exec(
+        *_command(args), env=_environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(LIMIT):
+            out, err = await process.communicate()
+    finally:
+        await _end(process)
+    assert process.returncode is not None
+    return Finished(process.returncode, out.decode(), err.decode())
+
+
+@contextlib.asynccontextmanager
+async def running(*args: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
+    """`forwarder` with `args` in the background, both outputs in one; killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        *_command(args), env=_environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        yield Running(process)
+    finally:
+        await _end(process)
+
+
+def _command(args: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", "forwarder", *args]
+
+
+def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+    return {**inherited, "COLUMNS": "200", **(env or {})}
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.communicate()

@@ -1,0 +1,123 @@
+"""An intake over a real buffer, real dead letters and real books, and the events that it let through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.headroom import LEAST, Headroom
+from forwarder.core.ports import DropReason, Incoming, Ordering, Reason
+from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.intake.intake import Intake, IntakePolicy
+from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.quotas import Quotas
+from forwarder.telemetry.books import Books
+from tests.support.clock import FakeClock
+
+KEY = "phc_good"
+UUID = "0190a0a0-1111-7222-8333-444455556666"
+NOW = "2026-01-01T00:00:00.000Z"
+"""What a fake clock that was not turned says, as a stamp."""
+
+
+@dataclass
+class IntakeRig:
+    """An intake and all that it writes to."""
+
+    max_bytes: int = 64 * 1024 * 1024
+    max_lanes: int = 100
+    max_body: int = 20_000_000
+    max_event: int = 1_000_000
+    dead_letter_bytes: int = 16 * 1024 * 1024
+    ordering: Ordering = Ordering.NONE
+    api_keys: Collection[str] = ()
+    halted: set[Lane] = field(default_factory=set)
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def __post_init__(self) -> None:
+        self.buffer = MemoryBuffer(self.max_bytes)
+        self.dead_letters = MemoryDeadLetters(self.dead_letter_bytes)
+        self.books = Books()
+        self.woken = 0
+        self.intake = Intake(
+            self.buffer,
+            self.dead_letters,
+            self.books,
+            LaneRegistry(self.max_lanes, self.buffer.holdings, api_keys=self.api_keys),
+            Quotas(self.max_bytes, self.buffer.holdings, self.halted),
+            policy=IntakePolicy(self.max_body, self.max_event, 1.0),
+            ordering_of=lambda _lane: self.ordering,
+            clock=self.clock,
+            on_taken=self._wake,
+            headroom=Headroom(self.max_body + LEAST, self.buffer),
+        )
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def take(self, body: Any, *, client: str | None = None, **hints: Any) -> None:
+        """Take a body: bytes as they are, anything else as JSON."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.intake.take(Incoming(data, client=client, **hints))
+
+    def chunks(self) -> list[Chunk]:
+        """The chunks that wait, lane by lane; they stay."""
+        found: list[Chunk] = []
+        for lane in self.buffer.waiting_lanes():
+            queue = self.buffer.queue(lane)
+            taken = [queue.popleft() for _ in range(len(queue))]
+            queue.put_back(taken)
+            found += taken
+        return found
+
+    def events(self) -> list[bytes]:
+        """The events that wait, as they will be sent (white space around them apart)."""
+        return [event.strip() for chunk in self.chunks() for event in chunk.events()]
+
+    def one(self) -> dict[str, Any]:
+        """The only event that waits."""
+        (event,) = self.events()
+        return unique(event)
+
+    def figures(self, lane: Lane | None) -> tuple[int, int, dict[Reason, int], dict[DropReason, int]]:
+        """A lane's account: received, buffered, dead-lettered, dropped."""
+        account = self.books.accounts[lane]
+        return sum(account.received.values()), account.buffered, dict(account.dead_lettered), dict(account.dropped)
+
+    def balanced(self) -> bool:
+        """Whether what the books leave as buffered is what the buffer holds, for every lane."""
+        lanes = [lane for lane in {*self.books.accounts, *self.buffer.holdings} if lane is not None]
+        return all(self.books.accounts[lane].buffered == self.buffer.count(lane) for lane in lanes)
+
+    def untouched(self) -> bool:
+        """Whether nothing was taken and nothing counted."""
+        counted = any(account.received for account in self.books.accounts.values())
+        return not (counted or self.buffer.used or self.buffer.holdings or self.dead_letters.letters or self.woken)
+
+
+def unique(event: bytes) -> dict[str, Any]:
+    """An event read by another decoder; fails where a key of the event itself is there twice."""
+
+    def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {"\0pairs": members}
+
+    members = json.loads(event, object_pairs_hook=pairs)["\0pairs"]
+    keys = [key for key, _ in members]
+    assert len(keys) == len(set(keys)), f"twice: {keys}"
+    found: dict[str, Any] = json.loads(event)
+    return found
+
+
+def stamped_event(**changes: Any) -> dict[str, Any]:
+    """An event that needs no stamp, with changes; None takes a member out."""
+    event = {"event": "click", "distinct_id": "ann", "uuid": UUID, "timestamp": "2025-12-31T12:00:00Z", "properties": {"a": 1}, **changes}
+    return {key: value for key, value in event.items() if value is not None}
+
+
+def batch(*events: Any, **envelope: Any) -> dict[str, Any]:
+    """A batch body of the good key."""
+    return {"api_key": KEY, **envelope, "batch": list(events)}

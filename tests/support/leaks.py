@@ -1,0 +1,84 @@
+"""What a test has left behind: tasks of its loop, threads, open files and sockets, each named so that it can be found.
+
+Something that is about to end (a cancelled task, a thread past its last line) gets a moment to do so; what then remains is a leak.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+GRACE: Final = 0.5
+"""Seconds that whatever is ending already may take to end."""
+
+Files: TypeAlias = dict[int, str]
+"""Open file descriptors of this process, and what each stands for."""
+
+SPARE: Final = "/dev/null"
+"""libuv keeps a descriptor of it in reserve for each loop that has listened, until the loop object itself is gone."""
+
+DESCRIPTORS: Final = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
+
+
+def open_files() -> Files:
+    """The descriptors that are open now, without the standard streams: those are whoever captures output's."""
+    found: Files = {}
+    for entry in list(DESCRIPTORS.iterdir()):
+        if int(entry.name) <= 2:
+            continue
+        try:
+            found[int(entry.name)] = str(entry.readlink())
+        except OSError:  # the descriptor of the listing itself
+            continue
+    return found
+
+
+def leaked_files(before: Files) -> list[str]:
+    """What is open now and was not `before`, after the garbage is collected."""
+    if not _opened_since(before):
+        return []
+    gc.collect()
+    return [f"file {number}: {_describe(number, target)}" for number, target in _opened_since(before).items()]
+
+
+def leaked_threads(before: Iterable[threading.Thread]) -> list[str]:
+    """The threads that run now and did not `before`."""
+    known = set(before)
+    started = [thread for thread in threading.enumerate() if thread not in known]
+    for thread in started:
+        thread.join(GRACE)
+    return [f"thread {thread.name!r}" for thread in started if thread.is_alive()]
+
+
+async def leaked_tasks() -> list[str]:
+    """The tasks of the running loop other than the current one."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    if tasks:
+        await asyncio.wait(tasks, timeout=GRACE)
+    return [f"task {task.get_name()!r} in {_place(task)}" for task in tasks if not task.done()]
+
+
+def _opened_since(before: Files) -> Files:
+    return {number: target for number, target in open_files().items() if target not in {before.get(number), SPARE}}
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    frames = task.get_stack(limit=1)
+    where = f" ({frames[0].f_code.co_filename}:{frames[0].f_lineno})" if frames else ""
+    return getattr(task.get_coro(), "__qualname__", "?") + where
+
+
+def _describe(number: int, target: str) -> str:
+    if not target.startswith("socket:"):
+        return target
+    try:
+        with socket.socket(fileno=os.dup(number)) as copy:
+            return f"{target} at {copy.getsockname()}"
+    except OSError:
+        return target

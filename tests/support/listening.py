@@ -1,0 +1,182 @@
+"""A listener on real sockets for tests: a scripted intake, a raw client, and answers as they came."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from forwarder.core.headroom import Headroom
+from forwarder.core.ports import Incoming
+from forwarder.sources.http import HttpListener, HttpPolicy
+from tests.support.clock import FakeClock
+
+LIMIT = 10.0
+"""Seconds of real time after which a test that waits for a socket has failed."""
+
+
+@dataclass
+class FakeIntake:
+    """Keeps what it is offered, or raises what it is told to."""
+
+    taken: list[Incoming] = field(default_factory=list)
+    refuse: Callable[[Incoming], Exception | None] = lambda _: None
+
+    def take(self, incoming: Incoming) -> None:
+        """See `Intake.take`."""
+        error = self.refuse(incoming)
+        if error is not None:
+            raise error
+        self.taken.append(replace(incoming))
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """The bodies that were taken, in order."""
+        return [incoming.body for incoming in self.taken]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer, as it was on the wire. Names of headers are lower-case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Client:
+    """A connection on which a test says exactly what it wants."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, *pieces: bytes) -> None:
+        """Write the pieces, each read by the listener before the next is written (as far as that can be arranged)."""
+        for number, piece in enumerate(pieces):
+            if number:
+                await turns()
+            self.writer.write(piece)
+            await asyncio.wait_for(self.writer.drain(), LIMIT)
+
+    async def reply(self, *, head: bool = False) -> Reply:
+        """Read one answer; `head` if it answers a HEAD request, and so has no body."""
+        raw = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), LIMIT)
+        return await self._reply(raw, head=head)
+
+    async def ask(self, request: bytes) -> Reply:
+        """Send one request and read its answer."""
+        await self.send(request)
+        return await self.reply(head=request.startswith(b"HEAD "))
+
+    async def ended(self) -> bytes:
+        """What else comes until the listener closes its side."""
+        return await asyncio.wait_for(self.reader.read(-1), LIMIT)
+
+    async def close(self) -> None:
+        """Close it."""
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await asyncio.wait_for(self.writer.wait_closed(), LIMIT)
+
+    async def _reply(self, raw: bytes, *, head: bool) -> Reply:
+        start, *lines = raw.decode("latin-1").rstrip("\r\n").split("\r\n")
+        version, status, _ = start.split(" ", 2)
+        assert version == "HTTP/1.1", start
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        assert len(headers) == len(lines), lines
+        length = 0 if head else int(headers.get("content-length", "0"))
+        return Reply(int(status), headers, await asyncio.wait_for(self.reader.readexactly(length), LIMIT))
+
+
+@dataclass
+class Listening:
+    """A listener under test, with everything that surrounds it."""
+
+    listener: HttpListener
+    intake: FakeIntake
+    clock: FakeClock
+    clients: list[Client] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    """What the loop's exception handler was told: nothing, ever."""
+
+    @property
+    def port(self) -> int:
+        """Of the first address."""
+        return int(self.listener.addresses[0].rpartition(":")[2])
+
+    async def connect(self, **options: Any) -> Client:
+        """A new connection to the first address; closed at the end."""
+        address = self.listener.addresses[0]
+        if address.startswith("unix:"):
+            opening = asyncio.open_unix_connection(address.removeprefix("unix:"), **options)
+        else:
+            opening = asyncio.open_connection("127.0.0.1", self.port, **options)
+        client = Client(*await asyncio.wait_for(opening, LIMIT))
+        self.clients.append(client)
+        return client
+
+    async def ask(self, request: bytes) -> Reply:
+        """Send one request on its own connection."""
+        client = await self.connect()
+        reply = await client.ask(request)
+        await client.close()
+        return reply
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the listener's side has noticed."""
+        async with asyncio.timeout(LIMIT):
+            while not condition():  # noqa: ASYNC110 — what is waited for is the listener's own state, which sets no event
+                await asyncio.sleep(0)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Turn the clock second by second, as the sweep looks at connections about once a second."""
+        for _ in range(int(seconds)):
+            await self.clock.advance(1)
+
+
+async def turns(count: int = 5) -> None:
+    """Let the loop turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    policy: HttpPolicy | None = None, listen: str = "127.0.0.1:0", *, bugs: int = 0, headroom: Headroom | None = None, **options: Any
+) -> AsyncIterator[Listening]:
+    """A started listener. At the end nothing may be left of its connections, and the loop may have had nothing to complain about.
+
+    `bugs` is how many requests may have been answered 500.
+    """
+    clock = FakeClock()
+    intake = FakeIntake()
+    under_test = Listening(HttpListener(policy or HttpPolicy(), intake, clock, headroom), intake, clock)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: under_test.failures.append(context))
+    await under_test.listener.start(listen, **options)
+    try:
+        yield under_test
+    finally:
+        for client in under_test.clients:
+            await client.close()
+        await asyncio.wait_for(under_test.listener.close(0), LIMIT)
+        await turns()
+    statistics = under_test.listener.statistics()
+    assert (statistics.connections, statistics.receiving_bytes) == (0, 0)
+    assert under_test.failures == []
+    assert sum([count for (_, code), count in statistics.requests.items() if code == 500]) == bugs
+    assert clock.pending == 0
+
+
+def post(path: str = "/batch/", body: bytes = b"{}", *headers: str, version: str = "1.1") -> bytes:
+    """A usual request."""
+    lines = [f"POST {path} HTTP/{version}", "Host: localhost", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def chunked(*chunks: bytes, path: str = "/batch/", trailer: bytes = b"") -> bytes:
+    """A request whose body comes in chunks."""
+    coded = b"".join([b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks])
+    return b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%b0\r\n%b\r\n" % (path.encode(), coded, trailer)

@@ -1,0 +1,57 @@
+"""A pipeline that does nothing but obey: what the daemon asks of one, recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from forwarder.config.settings import Settings
+from forwarder.core.clock import Clock
+from forwarder.core.ports import DeadLetter
+from forwarder.telemetry.snapshot import Snapshot
+from tests.support.snapshots import FULL
+
+
+class FakePipeline:
+    """Implements `forwarder.runtime.daemon.Runnable`; `done` lists the calls, `settings` are those in use."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.done: list[str] = []
+        self.shown: Snapshot = replace(FULL, lanes=())
+        self.left: list[DeadLetter] = []
+        self.fixed: list[str] = []
+        self.failure: Exception | None = None
+        self.started = asyncio.Event()
+
+    async def start(self) -> None:
+        """Fail as told, or start."""
+        self.done.append("start")
+        if self.failure is not None:
+            raise self.failure
+        self.started.set()
+
+    def snapshot(self) -> Snapshot:
+        """What is to be shown."""
+        return self.shown
+
+    def reload(self, settings: Settings) -> list[str]:
+        """Take other settings."""
+        self.done.append("reload")
+        self.settings = settings
+        return self.fixed
+
+    def stop_taking(self) -> None:
+        """Take no more."""
+        self.done.append("stop_taking")
+
+    async def drain(self, seconds: float) -> bool:
+        """Drain at once."""
+        self.done.append(f"drain {seconds:g}")
+        return not self.left
+
+    async def close(self) -> list[DeadLetter]:
+        """Leave behind what was told."""
+        self.done.append("close")
+        return self.left

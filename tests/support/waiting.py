@@ -1,0 +1,78 @@
+"""Waiting without sleeping: for a condition, with a limit; and a clock that hurries."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from forwarder.core.clock import Timer
+from tests.support.clock import MIDNIGHT
+
+LIMIT: Final = 20.0
+"""Seconds of real time after which a condition that should come true has failed: far more than it takes on a busy machine."""
+
+Result = TypeVar("Result")
+
+TICK: Final = 0.001
+"""Seconds after which a condition is asked again, if the loop has nothing else to do: without it waiting would keep a core busy."""
+
+
+async def eventually(condition: Callable[[], object], limit: float = LIMIT, *, told: Callable[[], object] = str) -> None:
+    """Return as soon as `condition` holds; it is asked again after iterations of the loop. Fails after `limit` seconds, with what
+    `told` says then. Cancellation ends the wait at once."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit
+    while not condition():
+        assert loop.time() < deadline, f"not so after {limit:g} s: {told()}"
+        await tick()
+
+
+async def tick() -> None:
+    """Let the loop run for a moment."""
+    passed = asyncio.get_running_loop().create_future()
+    timer = asyncio.get_running_loop().call_later(TICK, passed.set_result, None)
+    try:
+        await passed
+    finally:
+        timer.cancel()
+
+
+async def in_thread(function: Callable[[], Result]) -> Result:
+    """Call a function that blocks in a thread of its own, which is gone when this returns. Cancellation waits for its end."""
+    with ThreadPoolExecutor(1) as executor:
+        return await asyncio.get_running_loop().run_in_executor(executor, function)
+
+
+class FastClock:
+    """A `forwarder.core.clock.Clock` that runs `speed` times as fast as the real one, from midnight on.
+
+    For tests over real sockets in which pauses of seconds occur: they happen in their right order and proportion, and nobody waits.
+    """
+
+    def __init__(self, speed: float = 40.0) -> None:
+        self._speed = speed
+        self._began = time.monotonic()
+
+    def now(self) -> float:
+        """See `Clock.now`."""
+        return MIDNIGHT + self.monotonic()
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return (time.monotonic() - self._began) * self._speed
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """See `Clock.call_later`."""
+        return asyncio.get_running_loop().call_later(delay / self._speed, callback)
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`."""
+        passed = asyncio.Event()
+        timer = self.call_later(seconds, passed.set)
+        try:
+            await passed.wait()
+        finally:
+            timer.cancel()

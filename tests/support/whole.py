@@ -1,0 +1,183 @@
+"""The whole pipeline in this process: the real listener on a free port, everything behind it, and a sender beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final
+from unittest.mock import patch
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from forwarder.config.settings import Settings
+from forwarder.core.clock import Clock
+from forwarder.core.ports import DeadLetter
+from forwarder.runtime.pipeline import Pipeline, build
+from forwarder.telemetry.snapshot import Snapshot, balanced
+from tests.support.clock import FakeClock
+from tests.support.listening import Client, Reply, post
+from tests.support.upstream import Request, Upstream
+from tests.support.waiting import LIMIT, FastClock, eventually, tick
+
+KEY: Final = "phc_wholewholewhole12345"
+STEP: Final = 0.25
+"""Seconds by which a clock that stands still is turned while everything waits for it."""
+
+
+def settings(url: str, **sections: Mapping[str, Any]) -> Settings:
+    """Settings for tests: free ports, no key checks unless asked for; a section's keys are added to those."""
+    base: dict[str, dict[str, Any]] = {
+        "upstream": {"url": url, "verify_keys": False},
+        "sources": {"http": {"listen": "127.0.0.1:0"}},
+        "admin": {"listen": "127.0.0.1:0"},
+        "batch": {"max_age": "100ms"},
+    }
+    for name, section in sections.items():
+        if name == "http":
+            base["sources"]["http"].update(section)
+        else:
+            base[name] = {**base.get(name, {}), **section}
+    return Settings.model_validate(base)
+
+
+class Whole:
+    """A pipeline from start to close, as an asynchronous context manager. `left` is what was undelivered at its end."""
+
+    def __init__(self, url: str, clock: Clock | None = None, **sections: Mapping[str, Any]) -> None:
+        self.clock = clock or FastClock()
+        self.settings = settings(url, **sections)
+        self.pipeline: Pipeline = build(self.settings, self.clock)
+        self.left: list[DeadLetter] = []
+        self._client: Client | None = None
+
+    async def __aenter__(self) -> Whole:
+        try:
+            await self.pipeline.start()
+        except BaseException:
+            await self.pipeline.close()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._client is not None:
+            await self._client.close()
+        self.left = await self.pipeline.close()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as in the configuration."""
+        return self.pipeline.addresses[0]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state now."""
+        return self.pipeline.snapshot()
+
+    async def connect(self, **options: Any) -> Client:
+        """A connection of its own; the caller closes it."""
+        if self.address.startswith("unix:"):
+            return Client(*await asyncio.open_unix_connection(self.address.removeprefix("unix:"), **options))
+        host, _, port = self.address.rpartition(":")
+        return Client(*await asyncio.open_connection(host, int(port), **options))
+
+    async def send(self, request: bytes) -> Reply:
+        """Send a request on the sender's connection, which stays open."""
+        if self._client is None:
+            self._client = await self.connect()
+        reply = await self._client.ask(request)
+        if reply.headers.get("connection") == "close":
+            await self._client.close()
+            self._client = None
+        return reply
+
+    async def take(self, events: Iterable[bytes], key: str = KEY) -> None:
+        """Send events in one request, and see it taken."""
+        reply = await self.send(post("/batch/", batch(events, key)))
+        assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
+
+    async def until(self, condition: Callable[[], object], limit: float = LIMIT) -> None:
+        """Wait for `condition`. A clock that stands still is turned whenever nothing is under way to the upstream."""
+        deadline = asyncio.get_running_loop().time() + limit
+        if not isinstance(self.clock, FakeClock):
+            await eventually(condition, limit, told=lambda: self.snapshot)
+            return
+        while not condition():
+            assert asyncio.get_running_loop().time() < deadline, f"not so after {limit:g} s: {self.snapshot}"
+            await (tick() if self.snapshot.in_flight else self.clock.advance(STEP))
+
+    async def emptied(self, limit: float = LIMIT) -> None:
+        """Wait until nothing is buffered any more."""
+        await self.until(lambda: not any(lane.buffered for lane in self.snapshot.lanes), limit)
+
+    def total(self, figure: Callable[[Any], int]) -> int:
+        """A figure of all lanes together."""
+        return sum(figure(lane) for lane in self.snapshot.lanes)
+
+
+def event(name: str, person: str | None = None, *, properties: bytes = b"{}") -> bytes:
+    """A complete event: whatever stamps it changes nothing."""
+    uuid = str(uuid5(NAMESPACE_OID, name))
+    return b'{"event":%b,"distinct_id":%b,"uuid":"%b","timestamp":"2025-12-31T23:00:00Z","properties":%b}' % (
+        json.dumps(name).encode(),
+        json.dumps(person or f"id-of-{name}").encode(),
+        uuid.encode(),
+        properties,
+    )
+
+
+def events(count: int, prefix: str = "e", *, padding: int = 0) -> list[bytes]:
+    """So many events, of as many persons."""
+    return [event(f"{prefix}{number}", properties=b'{"p":"%b"}' % (b"x" * padding)) for number in range(count)]
+
+
+def batch(raw: Iterable[bytes], key: str = KEY, more: bytes = b"") -> bytes:
+    """A request's body."""
+    return b'{"api_key":"%b",%b"batch":[%b]}' % (key.encode(), more, b",".join(raw))
+
+
+def split(request: Request) -> list[bytes]:
+    """The events of an upstream request, byte for byte."""
+    return [bytes(raw) for raw in msgspec.json.decode(request.body, type=_Batch).batch]
+
+
+def accepted(upstream: Upstream) -> Counter[bytes]:
+    """How often each event, byte for byte, was in a request that was answered 200."""
+    return Counter(raw for request in upstream._answered for raw in split(request))
+
+
+class _Batch(msgspec.Struct):
+    batch: list[msgspec.Raw]
+
+
+@contextmanager
+def always_balanced(pipeline: Pipeline) -> Iterator[list[Snapshot]]:
+    """Take a snapshot after every single callback of the loop, and fail at the end if the books of one didn't balance.
+
+    What it yields gets every snapshot that didn't, and in the end the last one.
+    """
+    run = asyncio.Handle._run
+    wrong: list[Snapshot] = []
+    looked = 0
+
+    def run_and_look(handle: asyncio.Handle) -> None:
+        nonlocal looked
+        run(handle)
+        looked += 1
+        if not balanced(snapshot := pipeline.snapshot()):
+            wrong.append(snapshot)
+
+    with patch.object(asyncio.Handle, "_run", run_and_look):
+        yield wrong
+    assert wrong == []
+    assert looked > 0
+
+
+def gzipped(data: bytes) -> bytes:
+    """The data, compressed, the same bytes each time."""
+    return gzip.compress(data, 1, mtime=0)

@@ -1,0 +1,157 @@
+"""The daemon's log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from forwarder.telemetry.logs import LogFormat, StandardErrorHandler, configure_logging
+
+KEY = "phc_0123456789hunter2last"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Undo what the test configures, for this process is not its own."""
+    root, access = logging.getLogger(), logging.getLogger("aiohttp.access")
+    root_level, access_level = root.level, access.level
+    yield
+    for handler in [handler for handler in root.handlers if isinstance(handler, StandardErrorHandler)]:
+        root.removeHandler(handler)
+    root.setLevel(root_level)
+    access.setLevel(access_level)
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What was written, line by line."""
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_lines_are_json_with_time_level_and_logger(capsys: pytest.CaptureFixture[str]) -> None:
+    """One object a line, times in UTC."""
+    configure_logging("json")
+    structlog.get_logger("forwarder.test").info("started", addresses=["127.0.0.1:1"], size=3, label="phc_…last#0")
+    (line,) = lines(capsys)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", line.pop("timestamp"))
+    assert line == {
+        "event": "started",
+        "level": "info",
+        "logger": "forwarder.test",
+        "addresses": ["127.0.0.1:1"],
+        "size": 3,
+        "label": "phc_…last#0",
+    }
+
+
+def test_the_standard_librarys_loggers_write_the_same_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """What aiohttp, asyncio and warnings say is not lost, nor in another form."""
+    configure_logging("json")
+    logging.getLogger("asyncio").error("task %d failed", 7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    first, second = lines(capsys)
+    assert (first["event"], first["level"], first["logger"]) == ("task 7 failed", "error", "asyncio")
+    assert (second["level"], second["logger"]) == ("warning", "py.warnings")
+    assert "timestamp" in second
+
+
+def test_only_lines_of_the_level_and_above_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """For forwarder's own lines and for those of libraries."""
+    configure_logging("json", "warning")
+    log = structlog.get_logger()
+    log.info("no")
+    logging.getLogger("aiohttp").info("no")
+    log.warning("yes")
+    logging.getLogger("aiohttp").warning("yes")
+    assert [line["event"] for line in lines(capsys)] == ["yes", "yes"]
+
+
+def test_requests_to_the_admin_server_are_no_news(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scrapes would fill the log; debug shows them."""
+    configure_logging("json", "info")
+    logging.getLogger("aiohttp.access").info("GET /metrics")
+    assert lines(capsys) == []
+    configure_logging("json", "debug")
+    logging.getLogger("aiohttp.access").info("GET /metrics")
+    assert len(lines(capsys)) == 1
+
+
+def test_it_can_be_configured_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """A new level holds for loggers that are in use, and no line is written twice."""
+    log = structlog.get_logger("forwarder.test")
+    configure_logging("json", "error")
+    log.info("no")
+    configure_logging("json", "info")
+    log.info("yes")
+    assert [line["event"] for line in lines(capsys)] == ["yes"]
+    assert sum(isinstance(handler, StandardErrorHandler) for handler in logging.getLogger().handlers) == 1
+
+
+def test_without_a_terminal_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """The default suits a container."""
+    configure_logging()
+    structlog.get_logger().info("hello")
+    assert lines(capsys)[0]["event"] == "hello"
+
+
+def test_on_a_terminal_lines_are_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default suits a person too."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    configure_logging()
+    structlog.get_logger().info("hello")
+    written = capsys.readouterr().err
+    assert "hello" in written
+    assert "\x1b[" in written
+    assert not written.startswith("{")
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_secret_is_written(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+    """Messages, values, nested values, bytes, arguments and tracebacks are masked."""
+    configure_logging(form, "debug")
+    log = structlog.get_logger("forwarder.test")
+    log.info(
+        f"key {KEY}", key=KEY, nested={"keys": [KEY, {KEY: 1}]}, raw=KEY.encode(), proxy="http://u:hunter2@proxy:1/", text=f"line\n{KEY}"
+    )
+    logging.getLogger("aiohttp").warning("got %s", KEY)
+    try:
+        int(f"bad\n{KEY}")
+    except ValueError:
+        log.exception("failed")
+        logging.getLogger("asyncio").exception("failed")
+    written = capsys.readouterr().err
+    assert "hunter2" not in written
+    assert written.count("phc_…last") >= 8
+    assert written.count("Traceback") == 2
+
+
+def test_a_line_that_cannot_be_written_is_told_without_its_arguments(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library's mistake in a log call stops nothing, and shows nothing."""
+    configure_logging("json")
+    library = logging.getLogger("library")
+    monkeypatch.setattr(library, "handlers", [StandardErrorHandler()])
+    monkeypatch.setattr(library, "propagate", False)
+    library.warning("%d", KEY)
+    assert capsys.readouterr().err == "a log line of library could not be written: TypeError\n"
+
+
+def test_bound_values_go_with_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Context variables are part of the lines."""
+    configure_logging("json")
+    with structlog.contextvars.bound_contextvars(source="http"):
+        structlog.get_logger().warning("odd", value=object)
+    (line,) = lines(capsys)
+    assert line["source"] == "http"
+    assert line["value"] == "<class 'object'>"

@@ -1,0 +1,142 @@
+"""Rules that hold for every file of the repository."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import ROOT, files, name
+
+REGISTRY = re.compile(r"\b(?:pypi|pythonhosted|npmjs|rubygems|crates|anaconda|proxy[.]golang)\.(?:org|com|io)\b")
+LOOSE_ENDS = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
+UNCODED = re.compile(r"#\s*type:\s*ignore(?!\[)|#\s*noqa(?!:)")
+SLEEP = re.compile(r"\btime[.]sleep\(|asyncio[.]sleep\((?!0\))")
+SKIP = re.compile(r"mark[.](?:skip|xfail)\(\s*\)|mark[.](?:skip|xfail)\s*$", re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+PIN = re.compile(r"^[a-z0-9][a-z0-9._-]*==\S+(?: ; .+?)? \\$")
+HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
+
+REQUIREMENTS = [ROOT / "requirements" / each for each in ("run.txt", "build.txt", "dev.txt")]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def found(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
+    """Where a pattern is found: file, line number and line."""
+    return [
+        f"{name(path)}:{number}: {line.strip()[:100]}"
+        for path in paths
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_names_a_package_registry() -> None:
+    """From where packages come is the machine's setting, not the repository's."""
+    assert found(REGISTRY, files()) == []
+
+
+def test_no_loose_ends() -> None:
+    """What is left to do is an issue, not a comment."""
+    assert found(LOOSE_ENDS, files()) == []
+
+
+def test_exceptions_from_lint_and_types_are_coded() -> None:
+    """An exception names the one rule that it is from."""
+    assert found(UNCODED, files(".py")) == []
+
+
+def test_no_test_sleeps() -> None:
+    """Tests turn a fake clock, or wait for an event with a limit."""
+    assert found(SLEEP, files(".py", "tests")) == []
+
+
+def test_no_test_is_skipped_without_a_reason() -> None:
+    """A skipped test says why."""
+    assert found(SKIP, files(".py", "tests")) == []
+
+
+def test_every_module_and_test_says_what_it_is_for() -> None:
+    """Each module of the product has a docstring, and each test says the behaviour that it holds."""
+    silent = [name(path) for path in files(".py", "forwarder") + files(".py", "benchmarks") if ast.get_docstring(parse(path)) is None]
+    for path in files(".py", "tests"):
+        functions = [node for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        silent += [f"{name(path)}: {node.name}" for node in functions if node.name.startswith("test_") and not ast.get_docstring(node)]
+    assert [each for each in silent if not each.endswith("tests/__init__.py")] == []
+
+
+def parse(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=name)
+def test_requirements_are_pinned_with_hashes_and_name_no_index(path: Path) -> None:
+    """Every line is a pin or one of its hashes, and every pin has at least one: there is no option, no address, no file."""
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if not PIN.match(line) and not HASH.match(line)] == []
+    assert [pin for pin, after in zip(lines, [*lines[1:], ""], strict=True) if PIN.match(pin) and not HASH.match(after)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "extras"), [("run.txt", ()), ("build.txt", ("build",)), ("dev.txt", ("", "demo", "dev", "build"))], ids=["run", "build", "dev"]
+)
+def test_requirements_cover_what_pyproject_asks_for(path: str, extras: tuple[str, ...]) -> None:
+    """Each dependency that pyproject.toml names is pinned in the files that promise it."""
+    project = PYPROJECT["project"]
+    groups = {"": project["dependencies"], "build": PYPROJECT["build-system"]["requires"], **project["optional-dependencies"]}
+    wanted = {re.split(r"[^A-Za-z0-9._-]", line)[0].lower() for extra in extras or ("",) for line in groups[extra]}
+    pinned = set(re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / path).read_text(), re.MULTILINE))
+    assert wanted - pinned == set()
+
+
+def test_requirements_agree_with_each_other() -> None:
+    """What is tested is what runs: no package is pinned to two versions."""
+    pins = [dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE)) for path in REQUIREMENTS]
+    run, build, dev = pins
+    assert {each: version for each, version in {**run, **build}.items() if dev.get(each) != version} == {}
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    """Every relative link in a Markdown file is a file of the repository."""
+    links = [(path, link) for path in files(".md") for link in LINK.findall(path.read_text())]
+    assert [f"{name(path)}: {link}" for path, link in links if not (path.parent / link).exists()] == []
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    """Records in docs/decisions are numbered from 1, and their titles carry the same number."""
+    records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    assert [path.name for path in records if not path.read_text().startswith(f"# {int(path.name[:4])}. ")] == []
+
+
+def test_the_changelog_has_a_place_for_what_is_next() -> None:
+    """The newest section is what is not released yet, or the version of the package."""
+    sections = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert sections[0] == "Unreleased"
+
+
+def test_layers_hold() -> None:
+    """No package imports one above it or beside it."""
+    command = Path(sys.executable).parent / "lint-imports"
+    linter = subprocess.run([command, "--no-logo"], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    assert linter.returncode == 0, linter.stdout
+
+
+def test_ci_runs_the_tests_unattended() -> None:
+    """`.ci/run` can be executed, and runs `make test` with CI set and nothing to read from."""
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert re.search(r"export CI=true\n(?:.*\n)*.*make test </dev/null$", script.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", ["setup", "demo", "check", "test", "bench", "requirements", "clean", "help"])
+def test_make_helps_with_its_targets(target: str) -> None:
+    """`make help` lists every target that is meant for people."""
+    assert re.search(rf"^{target}:.*  ## \S", (ROOT / "Makefile").read_text(), re.MULTILINE)

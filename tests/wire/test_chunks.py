@@ -1,0 +1,57 @@
+"""Chunks are cut between events, and no event is lost, changed or moved."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.core.event import Chunk, Lane
+from forwarder.wire.chunks import chunk_of, cut_by_size
+from forwarder.wire.identity import ids_of
+
+LANE = Lane("phc_a")
+EVENTS = st.lists(
+    st.builds(
+        lambda name, padding, space: b'{"distinct_id":%b"%b","x":"%b"}' % (space, name, b"y" * padding),
+        st.sampled_from([b"a", b"b", b"c"]),
+        st.integers(0, 40),
+        st.sampled_from([b"", b" ", b"\n"]),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def chunk_with(events: list[bytes], *, ordered: bool = True, separator: bytes = b",") -> Chunk:
+    """A chunk of events, received at a time of its own."""
+    ids = frozenset().union(*[ids_of(event) for event in events]) if ordered else frozenset()
+    return Chunk(LANE, separator.join(events), len(events), ids, 12.5)
+
+
+@given(EVENTS, st.integers(1, 200), st.integers(1, 8), st.booleans(), st.sampled_from([b",", b" , ", b",\n"]))
+def test_cutting_by_size(events: list[bytes], max_bytes: int, max_events: int, ordered: bool, separator: bytes) -> None:
+    """The pieces hold the same events in the same order, each piece within both limits or a single event, with its own ids."""
+    pieces = cut_by_size(chunk_with(events, ordered=ordered, separator=separator), max_bytes, max_events)
+    assert [event for piece in pieces for event in piece.events()] == events
+    for piece in pieces:
+        assert piece.count <= max_events
+        assert piece.count == 1 or len(piece.data) + 1 <= max_bytes
+        assert piece.ids == (frozenset().union(*[ids_of(event) for event in piece.events()]) if ordered else frozenset())
+        assert (piece.lane, piece.received_at) == (LANE, 12.5)
+
+
+@given(EVENTS, st.integers(1, 200), st.integers(1, 8))
+def test_pieces_are_as_few_as_can_be(events: list[bytes], max_bytes: int, max_events: int) -> None:
+    """No piece could have taken the first event of the next."""
+    pieces = cut_by_size(chunk_with(events), max_bytes, max_events)
+    for piece, following in pairwise(pieces):
+        first = following.events()[0]
+        assert piece.count == max_events or len(piece.data) + 1 + len(first) + 1 > max_bytes
+
+
+def test_a_chunk_without_order_stays_without() -> None:
+    """Where a lane keeps no order, no ids are looked for."""
+    event = b'{"distinct_id":"a"}'
+    assert chunk_of([event], chunk_with([event], ordered=False)).ids == frozenset()

@@ -1,0 +1,225 @@
+"""Every encoding that SDKs send, alone and combined, and every way to make one explode."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import tracemalloc
+import zlib
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.core.errors import InvalidRequest, RequestTooLarge
+from forwarder.core.ports import Incoming
+from forwarder.wire import encodings
+from forwarder.wire.encodings import decode_body, gunzip
+from tests.support.lz64 import compress
+
+LIMIT = 1_000_000
+FORM = b"application/x-www-form-urlencoded"
+EVENT = '{"event":"über 😀","distinct_id":"x+y z%41","properties":{"k":"??>>~~ÿ"}}'
+JSON = EVENT.encode()
+BASE64 = base64.b64encode(JSON)
+GZIP = gzip.compress(JSON)
+GZIP_BASE64 = base64.b64encode(GZIP)
+LZ64 = compress(EVENT)
+assert b"+" in BASE64  # the forms' trap needs one
+
+
+def decode(body: bytes, limit: int = LIMIT, **hints: Any) -> bytes:
+    """The JSON text of a body."""
+    return decode_body(Incoming(body, **hints), limit)
+
+
+@pytest.mark.parametrize(
+    ("body", "hints"),
+    [
+        pytest.param(JSON, {}, id="plain"),
+        pytest.param(JSON, {"content_type": b"text/plain"}, id="plain, any content type"),
+        pytest.param(b" \r\n" + JSON, {}, id="plain after white space"),
+        pytest.param(GZIP, {"content_encoding": b"gzip"}, id="gzip by header"),
+        pytest.param(GZIP, {"content_encoding": b"GZIP "}, id="gzip by header, odd spelling"),
+        pytest.param(GZIP, {"query": b"compression=gzip"}, id="gzip by query"),
+        pytest.param(GZIP, {"query": b"compression=gzip-js&_=1700000000000&ver=1.2"}, id="gzip-js by query"),
+        pytest.param(GZIP, {"content_type": b"text/plain"}, id="gzip by its magic bytes"),
+        pytest.param(GZIP, {"query": b"compression=base64"}, id="gzip with a wrong hint"),
+        pytest.param(GZIP, {"query": b"compression=lz64"}, id="gzip with another wrong hint"),
+        pytest.param(GZIP, {"content_encoding": b"br"}, id="gzip with an unknown hint"),
+        pytest.param(JSON, {"content_encoding": b"gzip"}, id="plain with gzip's header"),
+        pytest.param(JSON, {"query": b"compression=gzip-js"}, id="plain with gzip's query"),
+        pytest.param(JSON, {"query": b"compression=lz64"}, id="plain with lz64's query"),
+        pytest.param(JSON, {"query": b"compression=base64"}, id="plain with base64's query"),
+        pytest.param(JSON, {"content_type": FORM}, id="plain with a form's content type"),
+        pytest.param(BASE64, {}, id="base64 by its alphabet"),
+        pytest.param(BASE64, {"query": b"compression=base64"}, id="base64 by query"),
+        pytest.param(GZIP_BASE64, {}, id="base64 of gzip"),
+        pytest.param(GZIP_BASE64, {"content_encoding": b"gzip"}, id="base64 of gzip with gzip's header"),
+        pytest.param(base64.b64encode(BASE64), {"legacy": True}, id="base64 twice"),
+        pytest.param(base64.b64encode(GZIP_BASE64), {"legacy": True}, id="base64 twice of gzip"),
+        pytest.param(gzip.compress(BASE64), {"legacy": True}, id="gzip of base64"),
+        pytest.param(LZ64, {"query": b"compression=lz64"}, id="lz64 by query"),
+        pytest.param(LZ64, {"query": b"compression=lz-string"}, id="lz-string by query"),
+        pytest.param(LZ64, {"content_encoding": b"lz64"}, id="lz64 by header"),
+        pytest.param(b"data=" + quote_plus(BASE64).encode(), {"content_type": FORM}, id="form with base64"),
+        pytest.param(b"data=" + BASE64, {"content_type": FORM}, id="form with base64 not percent-encoded: + means a space"),
+        pytest.param(b"data=" + BASE64.replace(b"+", b" "), {"content_type": FORM}, id="form with base64, + sent as a space"),
+        pytest.param(b"data=" + quote_plus(GZIP_BASE64).encode(), {"content_type": FORM}, id="form with base64 of gzip"),
+        pytest.param(b"data=" + quote_plus(EVENT).encode(), {"content_type": FORM}, id="form with JSON, spaces as +"),
+        pytest.param(b"data=" + quote(EVENT).encode(), {"content_type": FORM}, id="form with JSON, percent-encoded"),
+        pytest.param(b"ip=1&data=" + quote_plus(BASE64).encode() + b"&x=2", {"content_type": FORM}, id="form with other fields"),
+        pytest.param(b"data=" + quote_plus(BASE64).encode(), {"content_type": FORM + b"; charset=UTF-8"}, id="form with parameters"),
+        pytest.param(b"data=" + quote_plus(BASE64).encode(), {"content_type": FORM, "query": b"compression=base64"}, id="beacon"),
+        pytest.param(b"data=" + quote_plus(LZ64).encode() + b"&compression=lz64", {"content_type": FORM}, id="form with lz64"),
+        pytest.param(b"data=" + LZ64.replace(b"+", b" ") + b"&compression=lz64", {"content_type": FORM}, id="form with lz64, + as space"),
+        pytest.param(b"", {"query": b"data=" + quote_plus(BASE64).encode()}, id="query with base64"),
+        pytest.param(b"", {"query": b"ver=1&data=" + quote(EVENT).encode()}, id="query with JSON"),
+        pytest.param(b"", {"query": b"data=" + quote_plus(LZ64).encode() + b"&compression=lz64"}, id="query with lz64"),
+        pytest.param(b'{"event":"loser"}', {"query": b"data=" + quote_plus(BASE64).encode()}, id="the query's data wins over the body"),
+        pytest.param(b"data=e30=", {"content_type": FORM, "query": b"data=" + quote_plus(BASE64).encode()}, id="... and over a form"),
+        pytest.param(b"\xef\xbb\xbf" + JSON, {}, id="a byte order mark"),
+        pytest.param(gzip.compress(b"\xef\xbb\xbf" + JSON), {}, id="a byte order mark in gzip"),
+        pytest.param(JSON, {"query": b"mydata=1&data="}, id="an empty data field in the query"),
+    ],
+)
+def test_every_encoding_gives_the_same_text(body: bytes, hints: dict[str, Any]) -> None:
+    """However an event is wrapped, with right hints, wrong ones or none, its text comes out byte for byte."""
+    assert decode(body, **hints).strip() == JSON
+
+
+@pytest.mark.parametrize("body", [b"", b"  \r\n\t ", gzip.compress(b""), gzip.compress(b"  "), b"ICAg", b"\xef\xbb\xbf", compress("")])
+def test_an_empty_body_is_refused(body: bytes) -> None:
+    """Nothing, or nothing but white space, in whatever encoding, is refused."""
+    with pytest.raises(InvalidRequest):
+        decode(body, query=b"compression=lz64" if body == compress("") else b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "hints"),
+    [
+        pytest.param(GZIP[:-9], {}, id="gzip cut off"),
+        pytest.param(GZIP[:12], {}, id="gzip cut off early"),
+        pytest.param(GZIP[:-8] + b"\0\0\0\0" + GZIP[-4:], {}, id="gzip with a wrong check sum"),
+        pytest.param(GZIP[:15] + b"\xff\xff\xff\xff" + GZIP[19:], {}, id="gzip broken in the middle"),
+        pytest.param(GZIP + b"rubbish", {}, id="rubbish after gzip"),
+        pytest.param(b"\x1f\x8b", {}, id="gzip's magic alone"),
+        pytest.param(b"abc=====", {}, id="no base64"),
+        pytest.param(b"AAAAAAAA", {"query": b"compression=lz64"}, id="no lz64"),
+        pytest.param(BASE64[: len(BASE64) // 8 * 4], {"query": b"compression=lz64"}, id="plain base64 as lz64"),
+    ],
+)
+def test_a_broken_body_is_refused(body: bytes, hints: dict[str, Any]) -> None:
+    """What says what it is and isn't that is refused, not passed on in part."""
+    with pytest.raises(InvalidRequest):
+        decode(body, **hints)
+
+
+def test_gzip_of_several_members_is_joined() -> None:
+    """A gzip file may have several members, and zeros behind the last."""
+    assert gunzip(gzip.compress(b"[1,") + gzip.compress(b"") + gzip.compress(b"2]") + b"\0\0\0", LIMIT) == b"[1,2]"
+
+
+def test_the_limit_is_exact() -> None:
+    """As many bytes as the limit are taken, one more is not."""
+    assert gunzip(gzip.compress(b"x" * 1000), 1000) == b"x" * 1000
+    with pytest.raises(RequestTooLarge):
+        gunzip(gzip.compress(b"x" * 1001), 1000)
+
+
+@given(st.binary(max_size=2000), st.integers(0, 3))
+def test_gzip_round_trips(data: bytes, cuts: int) -> None:
+    """Any bytes, in any number of members and at any level, come out as they went in."""
+    step = len(data) // (cuts + 1) + 1
+    members = [gzip.compress(data[at : at + step], compresslevel=cuts) for at in range(0, max(len(data), 1), step)]
+    assert gunzip(b"".join(members), LIMIT) == data
+
+
+def peak_of(body: bytes, limit: int, **hints: Any) -> int:
+    """The most memory that refusing a body takes, in bytes, beside the body."""
+    tracemalloc.start()
+    try:
+        with pytest.raises((RequestTooLarge, InvalidRequest)):
+            decode(body, limit, **hints)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def bomb(megabytes: int) -> bytes:
+    """A gzip body a thousand times smaller than what is in it."""
+    packer = zlib.compressobj(9, wbits=31)
+    return b"".join([packer.compress(b" " * 1_000_000) for _ in range(megabytes)]) + packer.flush()
+
+
+def test_a_gzip_bomb_is_cut_off_while_it_is_decompressed() -> None:
+    """Of a body that would take 100 MB no more is decompressed than the limit."""
+    assert peak_of(bomb(100), LIMIT) < 4 * LIMIT
+
+
+def test_many_members_share_one_limit() -> None:
+    """A bomb cut into members, each under the limit, is refused all the same; so is one of very many empty members."""
+    assert peak_of(bomb(1) * 50, 3 * LIMIT) < 12 * LIMIT
+    with pytest.raises(InvalidRequest, match="members"):
+        decode(gzip.compress(b"") * (encodings._MAX_GZIP_MEMBERS + 1) + gzip.compress(b"[]"))
+
+
+def test_bombs_in_bombs_are_not_unwrapped_for_ever() -> None:
+    """Only as many layers are unwrapped as senders are known to use; what is still wrapped then is left as it is, and is no JSON."""
+    body = JSON
+    for _ in range(6):
+        body = gzip.compress(body)
+    assert decode(body).startswith(b"\x1f\x8b")
+    assert peak_of(base64.b64encode(gzip.compress(bomb(50))), LIMIT) < 4 * LIMIT
+
+
+def test_an_lz64_bomb_is_cut_off() -> None:
+    """A few kilobytes of lz64 that stand for millions of characters are refused at the limit."""
+    body = compress("a" * 3_000_000)
+    assert len(body) < 10_000
+    assert peak_of(body, LIMIT, query=b"compression=lz64") < 8 * LIMIT
+
+
+def test_an_lz64_body_counts_in_bytes() -> None:
+    """The limit is on the bytes that come out, not on the characters: each of these takes three."""
+    with pytest.raises(RequestTooLarge):
+        decode(compress("中" * 4000), 10_000, query=b"compression=lz64")
+    assert decode(compress("中" * 3000), 10_000, query=b"compression=lz64") == ("中" * 3000).encode()
+
+
+def test_a_long_lz64_body_is_refused_unread() -> None:
+    """Decompressing it would hold up everyone."""
+    with pytest.raises(RequestTooLarge):
+        decode(b"A" * (1024 * 1024 + 4), query=b"compression=lz64")
+
+
+def test_percent_encoding_costs_no_multiple_of_the_body() -> None:
+    """A form in which every character is escaped takes a few times its size, and not a hundred bytes an escape."""
+    body = b"data=" + b"%5b" * 400_000
+    tracemalloc.start()
+    assert decode(body, content_type=FORM) == b"[" * 400_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * len(body)
+
+
+@given(st.text(max_size=300), st.integers(0, 70_000))
+def test_percent_encoding_is_undone_across_pieces(text: str, shift: int) -> None:
+    """No escape is lost where a long value is decoded piece by piece."""
+    value = b"[" + b"x" * shift + text.encode()
+    escaped = b"[" + b"x" * shift + quote(text, safe="").encode()
+    assert decode(b"data=" + escaped, content_type=FORM) == value
+
+
+@given(
+    st.binary(max_size=300), st.sampled_from([b"", b"gzip", b"lz64", b"base64", b"x"]), st.sampled_from([b"", FORM]), st.binary(max_size=30)
+)
+def test_no_body_makes_another_error(body: bytes, hint: bytes, content_type: bytes, query: bytes) -> None:
+    """Rubbish is refused or passed on to be refused as JSON; nothing else comes of it."""
+    for each in (body, b"\x1f\x8b" + body, b"data=" + body):
+        try:
+            decode(each, content_type=content_type, content_encoding=hint, query=b"data=" + query)
+        except (InvalidRequest, RequestTooLarge):
+            continue

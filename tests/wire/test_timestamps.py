@@ -1,0 +1,97 @@
+"""Which texts are a time, and how one is written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shifted
+
+NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2025-03-01T12:00:00Z",
+        "2025-03-01T12:00:00.000Z",
+        "2025-03-01t12:00:00z",
+        "2025-03-01T12:00:00.000000000Z",
+        "2025-03-01T12:00:00",
+        "2025-03-01 12:00:00",
+        "2025-03-01T15:00:00+03",
+        "2025-03-01T15:00:00+03:00",
+        "2025-03-01T15:00:00+0300",
+        "2025-03-01T07:30:00-04:30",
+        "2025-03-01T12",
+        "20250301T120000Z",
+        " 2025-03-01T12:00:00Z ",
+        "Sat, 01 Mar 2025 12:00:00 GMT",
+        "Sat, 01 Mar 2025 15:00:00 +0300",
+    ],
+)
+def test_a_time_is_read(text: str) -> None:
+    """All these are the same instant; one without a zone is UTC (wire facts, trap 16)."""
+    assert parse_timestamp(text) == NOON
+
+
+def test_a_date_alone_is_its_midnight() -> None:
+    """In UTC."""
+    assert parse_timestamp("2025-03-01") == datetime(2025, 3, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "now", "yesterday", "1740830400", "2025-13-01", "2025-02-30T00:00:00Z", "2025-03-01T25:00:00Z", "\0"]
+)
+def test_no_time(text: str) -> None:
+    """Anything else is none."""
+    assert parse_timestamp(text) is None
+
+
+@given(
+    st.text(max_size=60)
+    | st.from_regex(r"[0-9T:+Z. -]{0,40}")
+    | st.from_regex(r"[A-Z][a-z]{2}, [0-9]{1,3} [A-Z][a-z]{2} [0-9]{1,9}.{0,20}")
+)
+def test_no_text_makes_an_error(text: str) -> None:
+    """A text is a time with a zone, or none."""
+    found = parse_timestamp(text)
+    assert found is None or found.tzinfo is not None
+
+
+@given(st.datetimes(timezones=st.builds(lambda minutes: timezone(timedelta(minutes=minutes)), st.integers(-1439, 1439))))
+def test_written_and_read_again(time: datetime) -> None:
+    """A time is the same instant after it was written, in UTC and with a Z."""
+    moved = shifted(time, 0)
+    if moved is not None:
+        text = format_timestamp(moved)
+        assert text.endswith(b"Z")
+        assert parse_timestamp(text.decode()) == time
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, b"1970-01-01T00:00:00.000Z"),
+        (1.5, b"1970-01-01T00:00:01.500Z"),
+        (0.000001, b"1970-01-01T00:00:00.000001Z"),
+        (-1, b"1969-12-31T23:59:59.000Z"),
+    ],
+)
+def test_written_to_the_millisecond_or_the_microsecond(seconds: float, text: bytes) -> None:
+    """As many digits as the time has, in threes, at least three."""
+    assert format_timestamp(at(seconds)) == text
+
+
+@pytest.mark.parametrize("seconds", [1e12, -1e12, 1e300, -1e300, float("inf"), float("-inf")])
+def test_no_time_beyond_the_calendar(seconds: float) -> None:
+    """Moving a time out of the calendar gives none."""
+    assert shifted(NOON, seconds) is None
+
+
+def test_no_time_beyond_the_calendar_by_its_zone() -> None:
+    """Nor where only its zone would take it there."""
+    assert shifted(datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), 0) is None
