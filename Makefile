@@ -16,6 +16,9 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
+# One process a core; a test that needs quiet has no place among them.
+PARALLEL := --numprocesses auto --dist worksteal
+
 .PHONY: help setup demo check test lint types layers unit bench requirements clean
 
 help:  ## list the targets
@@ -40,7 +43,7 @@ demo: setup  ## sandbox and forwarder, with sample traffic of the official SDK; 
 check: lint types layers unit  ## the quick half of the tests: lint, types, layers, unit
 
 test: lint types layers  ## every test
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 lint: setup
 	$(BIN)/ruff check
@@ -52,7 +55,7 @@ layers: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest $(PARALLEL) -m "not slow"
 
 bench: setup  ## measure throughput and memory beside their floors; BENCH="--case single" chooses
 	$(BIN)/python -m benchmarks $(BENCH)

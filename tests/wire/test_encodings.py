@@ -90,7 +90,9 @@ def test_every_encoding_gives_the_same_text(body: bytes, hints: dict[str, Any]) 
     assert decode(body, **hints).strip() == JSON
 
 
-@pytest.mark.parametrize("body", [b"", b"  \r\n\t ", gzip.compress(b""), gzip.compress(b"  "), b"ICAg", b"\xef\xbb\xbf", compress("")])
+@pytest.mark.parametrize(
+    "body", [b"", b"  \r\n\t ", gzip.compress(b"", mtime=0), gzip.compress(b"  ", mtime=0), b"ICAg", b"\xef\xbb\xbf", compress("")]
+)
 def test_an_empty_body_is_refused(body: bytes) -> None:
     """Nothing, or nothing but white space, in whatever encoding, is refused."""
     with pytest.raises(InvalidRequest):
