@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -147,4 +148,10 @@ def _timestamp(head: LooseHead, properties: LooseProperties, offset: float | Non
         time = shifted(at(receipt.now), -offset / 1000)
     else:
         time = None
-    return b'"%b"' % format_timestamp(time or at(receipt.now))
+    return _as_json(receipt.now) if time is None else b'"%b"' % format_timestamp(time)
+
+
+@lru_cache(maxsize=16)
+def _as_json(now: float) -> bytes:
+    """The time of receipt as JSON text; one for all events of a request."""
+    return b'"%b"' % format_timestamp(at(now))

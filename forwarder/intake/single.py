@@ -39,6 +39,7 @@ class OrderedSingleHead(SingleHead, gc=False):
 
 
 _MAX_OPENINGS: Final = 500
+"""A text with no more openings than this isn't nested too deep for any decoder; one needs as many bytes again to close them."""
 
 _decode: Final = msgspec.json.Decoder(SingleHead).decode
 _decode_ordered: Final = msgspec.json.Decoder(OrderedSingleHead).decode
@@ -49,7 +50,7 @@ def read_single(text: bytes, *, ordered: bool) -> tuple[str, frozenset[str]] | N
 
     None if it is anything else, well-formed or not, or names a second id to be ordered with.
     """
-    if len(text) > _MAX_OPENINGS and text.count(b"[") + text.count(b"{") > _MAX_OPENINGS:
+    if len(text) > 2 * _MAX_OPENINGS and text.count(b"[") + text.count(b"{") > _MAX_OPENINGS:
         return None  # it may be nested so deep that a later decoder would fail at it: read_request makes sure
     try:
         if not text.isascii():
