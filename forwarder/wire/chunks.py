@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
 
 from forwarder.core.event import Chunk
 from forwarder.wire.identity import ids_of
+from forwarder.wire.splice import Locator
+
+Span: TypeAlias = tuple[int, int]
+
+_split: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def chunk_of(events: Sequence[bytes], like: Chunk) -> Chunk:
@@ -17,13 +25,27 @@ def chunk_of(events: Sequence[bytes], like: Chunk) -> Chunk:
 def cut_by_size(chunk: Chunk, max_bytes: int, max_events: int) -> list[Chunk]:
     """The chunk in pieces of at most `max_bytes` of events (commas included) and `max_events` each; an event over it is a piece alone."""
     pieces: list[Chunk] = []
-    piece: list[bytes] = []
-    size = 0
-    for event in chunk.events():
-        if piece and (size + len(event) + 1 > max_bytes or len(piece) >= max_events):
-            pieces.append(chunk_of(piece, chunk))
-            piece, size = [], 0
-        piece.append(event)
-        size += len(event) + 1
-    pieces.append(chunk_of(piece, chunk))
+    piece: list[Span] = []
+    for start, end in _spans(chunk):
+        if piece and (end - piece[0][0] + 1 > max_bytes or len(piece) >= max_events):
+            pieces.append(_slice(chunk, piece))
+            piece = []
+        piece.append((start, end))
+    pieces.append(_slice(chunk, piece))
     return pieces
+
+
+def _spans(chunk: Chunk) -> list[Span]:
+    """Where each event begins and ends in the chunk's data. A chunk to be cut may be large: its events are never there one by one."""
+    if chunk.count == 1:
+        return [(0, len(chunk.data))]
+    text = b"[%b]" % chunk.data
+    events = _split(text)
+    return [(at - 1, at - 1 + len(memoryview(event))) for at, event in zip(Locator(text).offsets(events), events, strict=True)]
+
+
+def _slice(chunk: Chunk, spans: Sequence[Span]) -> Chunk:
+    """A chunk of neighbouring events of another."""
+    data = chunk.data[spans[0][0] : spans[-1][1]]
+    ids = frozenset().union(*[ids_of(chunk.data[start:end]) for start, end in spans]) if chunk.ids else chunk.ids
+    return Chunk(chunk.lane, data, len(spans), ids, chunk.received_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 from hypothesis import given
@@ -55,3 +56,16 @@ def test_a_chunk_without_order_stays_without() -> None:
     """Where a lane keeps no order, no ids are looked for."""
     event = b'{"distinct_id":"a"}'
     assert chunk_of([event], chunk_with([event], ordered=False)).ids == frozenset()
+
+
+def test_cutting_a_large_chunk_takes_it_once_more() -> None:
+    """While it is cut its bytes are there twice, in it and in its pieces, and its events never one by one beside."""
+    chunk = chunk_with([b'{"distinct_id":"a","x":"%b"}' % (b"y" * 600)] * 10_000, ordered=False)
+    tracemalloc.start()
+    try:
+        pieces = cut_by_size(chunk, 2_000_000, 5000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum([piece.count for piece in pieces]) == 10_000
+    assert peak < 1.5 * len(chunk.data)

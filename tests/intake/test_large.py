@@ -1,0 +1,69 @@
+"""Large requests: what they take in memory while they are worked on, and when they are not."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from forwarder.core.errors import BufferFull, RequestTooLarge
+from forwarder.core.event import Lane
+from tests.support.intakes import KEY, IntakeRig
+
+BARE = '{"event":"é😀","distinct_id":"u","properties":{"padding":"%s"}}' % ("x" * 300)
+STAMPS = '"uuid":"0190e2b5-7e0d-7cc0-9a3c-000000000000","timestamp":"2026-01-01T00:00:00Z"'
+WHOLE = BARE.replace('"u",', f'"u",{STAMPS},')
+
+
+def body(event: str, count: int) -> bytes:
+    """A batch of one event, many times."""
+    return f'{{"api_key":"{KEY}","batch":[{",".join([event] * count)}]}}'.encode()
+
+
+def peak(act: Callable[[], object]) -> int:
+    """The most bytes that were allocated at a time meanwhile."""
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("event", "client", "times"), [(WHOLE, None, 2.2), (WHOLE, "8.8.8.8", 1.6), (BARE, None, 1.9)])
+def test_a_large_request_is_copied_once(event: str, client: str | None, times: float) -> None:
+    """Beside its text there is what is buffered of it (a stamped event is larger) and little else, whatever characters are in it."""
+    rig, data = IntakeRig(), body(event, 12_000)
+    used = peak(lambda: rig.take(data, client=client))
+    assert rig.figures(Lane(KEY))[0] == 12_000
+    assert used < times * len(data)
+
+
+def test_a_large_request_beside_a_full_buffer() -> None:
+    """It is refused before anything is made of it; small ones still get the buffer's own answer, and later there is room again."""
+    rig, data = IntakeRig(), body(BARE, 12_000)
+    rig.buffer.used = 66_000_000
+    compressed = gzip.compress(data, 1)
+
+    def refused() -> None:
+        with pytest.raises(BufferFull):
+            rig.take(data)
+
+    assert peak(refused) < 100_000
+    with pytest.raises(BufferFull):
+        rig.take(compressed)
+    rig.take(body(BARE, 10))
+    assert rig.figures(Lane(KEY))[0] == 10
+    rig.buffer.used = 0
+    rig.take(compressed)
+    assert rig.figures(Lane(KEY))[0] == 12_010
+
+
+def test_what_could_never_fit_a_small_buffer() -> None:
+    """The sender is told so (413), not to come back, also while the buffer isn't empty."""
+    rig = IntakeRig(max_bytes=2_000_000)
+    rig.take(body(BARE, 10))
+    with pytest.raises(RequestTooLarge):
+        rig.take(body(BARE, 12_000))
