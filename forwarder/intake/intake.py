@@ -85,11 +85,14 @@ class Intake:
         self._books = books
         self._lanes = lanes
         self._quotas = quotas
-        self._policy = policy
+        self._max_body = policy.max_body
+        self._max_event = policy.max_event
+        self._clock_skew_tolerance = policy.clock_skew_tolerance
         self._ordering_of = ordering_of
-        self._clock = clock
+        self._now = clock.now
         self._on_taken = on_taken
         self._headroom = headroom
+        # the fast way needs it before it knows the lane; all live lanes are alike in it
         self._live_is_ordered = ordering_of(Lane("")) is Ordering.PER_DISTINCT_ID
         self._nulled_numbers = 0
         self.draining = False
@@ -98,9 +101,9 @@ class Intake:
         """See `core.ports.Intake.take`."""
         if self.draining:
             raise Draining("shutting down", retry_after=2.0)
-        now = self._clock.now()
-        text = decode_body(incoming, self._policy.max_body)
-        if incoming.client is None and len(text) <= self._policy.max_event and self._take_single(text, incoming.source, now):
+        now = self._now()
+        text = decode_body(incoming, self._max_body)
+        if incoming.client is None and len(text) <= self._max_event and self._take_single(text, incoming.source, now):
             return
         if len(text) > LARGE_TEXT:
             incoming.body = b""  # what the text was decoded from isn't needed any more
@@ -153,10 +156,10 @@ class Intake:
         return Receipt(
             now,
             has_sent_at=request.sent_at is not None,
-            skew=skew if abs(skew) >= self._policy.clock_skew_tolerance else 0.0,
+            skew=skew if abs(skew) >= self._clock_skew_tolerance else 0.0,
             ip=None if client is None else msgspec.json.encode(client),
             ordered=self._ordering_of(lane) is Ordering.PER_DISTINCT_ID,
-            max_event=self._policy.max_event,
+            max_event=self._max_event,
             max_events=self._quotas.max_events,
         )
 

@@ -50,17 +50,17 @@ def read_single(text: bytes, *, ordered: bool) -> tuple[str, frozenset[str]] | N
 
     None if it is anything else, well-formed or not, or names a second id to be ordered with.
     """
-    if len(text) > 2 * _MAX_OPENINGS and text.count(b"[") + text.count(b"{") > _MAX_OPENINGS:
-        return None  # it may be nested so deep that a later decoder would fail at it: read_request makes sure
     try:
+        head = _decode_ordered(text) if ordered else _decode(text)  # first, for it ends early at what makes a batch
         if not text.isascii():
             text.decode()
-        head = _decode_ordered(text) if ordered else _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     distinct_id = head.distinct_id
     if not head.event or not distinct_id.strip() or not text.endswith(b"}"):
         return None
+    if len(text) > 2 * _MAX_OPENINGS and text.count(b"[") + text.count(b"{") > _MAX_OPENINGS:
+        return None  # it may be nested so deep that a later decoder would fail at it: read_request makes sure
     if not isinstance(head, OrderedSingleHead):
         return head.api_key, NO_IDS
     if head.properties.alias is not ABSENT or head.properties.anonymous is not ABSENT:
