@@ -28,6 +28,8 @@ from forwarder.delivery.network_errors import describe
 from forwarder.wire.envelope import PIECE_BYTES, body_pieces
 
 MAX_ANSWER: Final = 64 * 1024
+MAX_RETRY_AFTER: Final = 3600.0
+"""Longest wait in seconds that an answer can ask for: a slip in a proxy's configuration mustn't stop delivery for days (decision 8)."""
 DECIDE_SECONDS: Final = 10.0
 """How long a key check waits for its answer at most."""
 
@@ -172,16 +174,17 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait, from either form of the header; None if there is none that can be read."""
+    """Seconds to wait, from either form of the header, at most `MAX_RETRY_AFTER`; None if there is none that can be read."""
     if value is None:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
-        return float(text[:9])
+        return min(float(text[:9]), MAX_RETRY_AFTER)
     try:
         date = parsedate_to_datetime(text)
     except ValueError:
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - datetime.fromtimestamp(now, UTC)).total_seconds())
+    seconds = (date - datetime.fromtimestamp(now, UTC)).total_seconds()
+    return min(max(0.0, seconds), MAX_RETRY_AFTER)

@@ -17,7 +17,7 @@ from forwarder import __version__
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import Reply
-from forwarder.delivery.sink import MAX_ANSWER, HttpSink, UpstreamPolicy
+from forwarder.delivery.sink import MAX_ANSWER, MAX_RETRY_AFTER, HttpSink, UpstreamPolicy
 from forwarder.wire.envelope import body_pieces, envelope_size
 from tests.delivery.rig import LANE, Rig, chunk_of, events
 from tests.support.clock import FakeClock
@@ -246,3 +246,10 @@ async def test_cancelling_drops_the_connection() -> None:
             await task
         await upstream.until(lambda: upstream.in_flight == 0)
         await sink.close()
+
+
+@pytest.mark.parametrize("value", ["999999999", "Sat, 01 Jan 2124 00:00:00 GMT"])
+async def test_an_hour_is_the_longest_wait(value: str) -> None:
+    """A Retry-After of decades, in either form, counts for an hour: a slip in a proxy's settings doesn't stop delivery for good."""
+    async with Upstream(lambda _: plain(503, retry_after=value)) as upstream:
+        assert (await send(UpstreamPolicy(upstream.url))).retry_after == MAX_RETRY_AFTER
