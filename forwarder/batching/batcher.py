@@ -3,7 +3,7 @@
 Invariants: a batch's size is the exact size of its request's body, envelope included, and is below the limit unless it is one event that
 alone is over it. Chunks are taken whole, and cut only where one doesn't fit an empty batch. A chunk with an event that may not go yet
 keeps its place in the queue, and holds back every later chunk that shares an id with it: to part such chunks event by event would
-cost more than the one round trip that the others in it wait (docs/decisions/).
+cost more than the one round trip that the others in it wait (docs/decisions/0005-order-by-request-not-by-event.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from forwarder.batching.turns import Turns
 from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import Buffer
 from forwarder.wire.chunks import cut_by_size
@@ -23,7 +23,8 @@ from forwarder.wire.envelope import envelope_size
 READ_AHEAD_CHUNKS: Final = 256
 """How many chunks that may not go yet a lane is searched past for others."""
 
-NO_IDS: Final[frozenset[str]] = frozenset()
+READ_AHEAD_IDS: Final = 4096
+"""How many ids such chunks may hold back before the search ends: each look at a queue of large chunks would cost more than it finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Batcher:
         taken: list[Chunk] = []
         kept: list[Chunk] = []
         held: set[str] = set()
-        while queue and len(kept) < READ_AHEAD_CHUNKS:
+        while queue and len(kept) < READ_AHEAD_CHUNKS and len(held) < READ_AHEAD_IDS:
             chunk = queue.popleft()
             if not (blocked.isdisjoint(chunk.ids) and held.isdisjoint(chunk.ids)):
                 held |= chunk.ids

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from forwarder.core.errors import ForwarderError
+from forwarder.core.errors import ConfigurationError, ForwarderError
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8321"
 TIMEOUT: Final = 5.0
@@ -24,9 +24,12 @@ class NoDaemon(ForwarderError):
 
 
 def get(address: str, path: str) -> tuple[int, bytes]:
-    """The status code and body of `GET path`. `address` is `host:port`, `http://host:port` or `unix:/path`. Raises `NoDaemon`."""
+    """The status code and body of `GET path`. `address` is `host:port`, `http://host:port` or `unix:/path`.
+
+    Raises `NoDaemon`, and `ConfigurationError` if `address` is none.
+    """
+    connection = _connection(address)
     try:
-        connection = _connection(address)
         try:
             connection.request("GET", path, headers={"Accept": "application/json"})
             response = connection.getresponse()
@@ -85,5 +88,7 @@ class _UnixConnection(http.client.HTTPConnection):
 def _connection(address: str) -> http.client.HTTPConnection:
     if address.startswith("unix:"):
         return _UnixConnection(address.removeprefix("unix:"))
-    host, _, port = address.removeprefix("http://").rstrip("/").rpartition(":")
+    host, colon, port = address.removeprefix("http://").rstrip("/").rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ConfigurationError(f"{address!r} is no admin address", hint="Write host:port or unix:/path.")
     return http.client.HTTPConnection(_ANY.get(host, host.strip("[]")), int(port), timeout=TIMEOUT)

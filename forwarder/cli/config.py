@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forwarder.cli.run import Config
+
 if TYPE_CHECKING:
     from forwarder.config import Loaded
 
@@ -18,11 +20,6 @@ WRONG_CONFIGURATION = 2
 """Exit code."""
 
 app = typer.Typer(name="config", no_args_is_help=True, help="Check the configuration, show what is in effect, print its schema.")
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="The configuration; without it /etc/forwarder/forwarder.yaml if it is there."),
-]
 
 
 class Output(StrEnum):
@@ -46,7 +43,7 @@ def _load(file: Path | None, *, require_upstream: bool) -> Loaded:
 
 @app.command()
 def check(
-    config: ConfigFile = None,
+    config: Config = None,
     *,
     online: Annotated[bool, typer.Option("--online", help="Also ask the upstream if it is there and knows the api_keys.")] = False,
 ) -> None:
@@ -80,7 +77,7 @@ def _variables(loaded: Loaded) -> str:
 
 @app.command()
 def show(
-    config: ConfigFile = None,
+    config: Config = None,
     output: Annotated[Output, typer.Option("--output", help="YAML with origins in comments, or JSON.")] = Output.YAML,
 ) -> None:
     """Show every key's effective value and where it came from; secrets are masked.

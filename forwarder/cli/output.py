@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.core.errors import ForwarderError
-from forwarder.telemetry.readable import duration, size
+from forwarder.telemetry.readable import duration, halt_times, size
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState, by_label
 
 _PLAIN_WIDTH = 140
@@ -37,7 +37,7 @@ def status_page(snapshot: Snapshot, address: str) -> RenderableType:
     lanes = by_label(snapshot.lanes)
     parts: list[RenderableType] = [_head(snapshot, address), Text(), flow(snapshot), Text(), lane_table(lanes, books=False), Text()]
     parts.append(_upstream(snapshot))
-    parts.extend(_halts(lanes))
+    parts.extend(_halts(lanes, snapshot.now))
     parts.extend(Text(f"! {warning}", style="yellow") for warning in snapshot.warnings)
     return Group(*parts)
 
@@ -96,10 +96,10 @@ def _upstream(snapshot: Snapshot) -> Text:
     return text
 
 
-def _halts(lanes: Iterable[LaneSnapshot]) -> Iterable[Text]:
+def _halts(lanes: Iterable[LaneSnapshot], now: float) -> Iterable[Text]:
     for lane in lanes:
         if lane.halted:
-            text = Text(f"! lane {lane.label} is halted: {lane.halted}", style="red")
+            text = Text(f"! lane {lane.label} is halted: {lane.halted}{halt_times(lane, now)}", style="red")
             text.append(f" ({lane.why})" if lane.why else "")
             text.append(f"\n  what to do: {lane.hint}" if lane.hint else "", style="default")
             yield text

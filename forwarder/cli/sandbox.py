@@ -27,14 +27,10 @@ def sandbox(
 ) -> None:
     """Run the analytics service in small, to watch events arrive and to test against."""
     keys = frozenset(api_key or ())
-    try:
-        split_address(listen)
-        for key in keys:
-            _check(key)
-        uvloop.run(_serve(SandboxOptions(listen=listen, database=database, api_keys=keys, strict=strict)))
-    except ForwarderError as error:
-        typer.echo(f"forwarder sandbox: {error.message} {error.hint}".rstrip(), err=True)
-        raise typer.Exit(2) from None
+    split_address(listen)
+    for key in keys:
+        _check(key)
+    uvloop.run(_serve(SandboxOptions(listen=listen, database=database, api_keys=keys, strict=strict)))
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +42,7 @@ def _check(key: str) -> None:
     try:
         checked_token(key)
     except Refusal as refusal:
-        raise ForwarderError(f"--api-key: {refusal.message}.", hint="A project key looks like phc_….") from None
+        raise ForwarderError(f"--api-key: {refusal.message}", hint="A project key looks like phc_….") from None
 
 
 async def _serve(options: SandboxOptions) -> None:

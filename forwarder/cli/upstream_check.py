@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import aiohttp
 
 from forwarder.config.settings import UpstreamSettings
+from forwarder.core.clock import SystemClock
 from forwarder.core.secrets import mask_key, mask_secrets
-
-_PATIENCE: Final = 10.0
-"""Seconds that the service has for an answer, at most."""
-_DISTINCT_ID: Final = "forwarder-config-check"
+from forwarder.runtime.pipeline import open_sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +43,15 @@ class Findings:
 
 
 async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> Findings:
-    """Ask `/decide?v=3` once for each key, or once without any. Cancelling drops the connection."""
+    """Ask once for each key, or once without any, in the way that the daemon does. Cancelling drops the connection."""
     statuses: dict[str, int] = {}
-    timeout = aiohttp.ClientTimeout(total=min(upstream.timeout, _PATIENCE))
+    sink = open_sink(upstream, SystemClock())
     try:
-        connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(upstream.ca_file) if upstream.ca_file else None))
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-            for key in keys or [""]:
-                statuses[key] = await _ask(session, upstream, key)
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        return Findings(statuses, mask_secrets(str(error) or type(error).__name__))
+        for key in keys or [""]:
+            reply = await sink.decide(key)
+            if reply.status is None:
+                return Findings(statuses, mask_secrets(reply.error))
+            statuses[key] = reply.status
+    finally:
+        await sink.close()
     return Findings(statuses)
-
-
-async def _ask(session: aiohttp.ClientSession, upstream: UpstreamSettings, key: str) -> int:
-    question = {"api_key": key, "distinct_id": _DISTINCT_ID}
-    address = f"{upstream.url}/decide?v=3"
-    async with session.post(address, json=question, proxy=upstream.proxy, allow_redirects=False) as answer:
-        return answer.status

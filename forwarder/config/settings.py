@@ -66,11 +66,6 @@ class TlsSettings(Section):
     key_file: Path | None = None
     """PEM file of the certificate's private key, without passphrase."""
 
-    @property
-    def enabled(self) -> bool:
-        """Whether the listener speaks TLS."""
-        return self.cert_file is not None
-
 
 class HttpSettings(Section):
     """The listener that SDKs send to."""
@@ -93,7 +88,7 @@ class HttpSettings(Section):
     api_keys_file: Path | None = None
     """File of further project keys, one a line; lines that begin with # are comments."""
     max_lanes: Annotated[int, Count(1, 1_000_000)] = 100
-    """Project keys held at once (live and historical events of one key count as two)."""
+    """Project keys held at once (live and historical of one key are two); half of it for keys neither in api_keys nor verified."""
 
 
 class SourcesSettings(Section):

@@ -1,4 +1,8 @@
-"""How long to wait before trying again: exponential, with full jitter (each wait is uniform between zero and the bound)."""
+"""How long to wait before trying again: exponential, with jitter, so that those who failed together don't come back together.
+
+Full jitter (uniform between zero and the bound) spreads retries best; equal jitter (between half the bound and all of it) is for probes,
+which are few and shouldn't come too soon.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,11 @@ class Backoff:
         """The longest wait before attempt `attempt` + 1; attempts count from 1."""
         return float(min(self.maximum, self.initial * 2 ** min(attempt - 1, 60)))
 
-    def delay(self, attempt: int) -> float:
-        """A wait before the next attempt, with full jitter."""
+    def full_jitter(self, attempt: int) -> float:
+        """A wait before attempt `attempt` + 1, anywhere up to the bound."""
         return self.uniform(0.0, self.bound(attempt))
+
+    def equal_jitter(self, attempt: int) -> float:
+        """A wait before attempt `attempt` + 1, of half the bound at least."""
+        bound = self.bound(attempt)
+        return self.uniform(bound / 2, bound)

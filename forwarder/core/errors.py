@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 
 class ForwarderError(Exception):
     """Base of forwarder's own errors. `code` is stable, for machines; `hint` says what to do next."""
@@ -70,3 +73,13 @@ class ConfigurationError(ForwarderError):
     """The configuration can't be used."""
 
     code = "configuration"
+
+
+def cannot_listen(key: str, listen: str, error: OSError) -> ConfigurationError:
+    """The error for an address that can't be listened on; `key` is the setting that holds it."""
+    if error.errno == errno.EADDRINUSE:
+        what, hint = "something else listens there", f"Stop it, or set `{key}` to another address."
+    else:
+        what = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)  # a name's error is below 0
+        hint = f"Set `{key}` to an address of this machine that this user may listen on."
+    return ConfigurationError(f"{key}: can't listen on {listen}: {what}", hint=hint)

@@ -16,7 +16,11 @@ CHUNK_OVERHEAD: Final = 640
 EVENT_OVERHEAD: Final = 160
 """Bytes that an event costs beside its JSON: what ordering and settling keep of it."""
 
-_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+NO_IDS: Final[frozenset[str]] = frozenset()
+"""The ordering keys of events that need none."""
+
+split_events: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+"""The elements of a JSON array, each a view into its text. Raises `msgspec.DecodeError` if it isn't one."""
 
 
 class Lane(NamedTuple):
@@ -48,4 +52,4 @@ class Chunk:
         """The events one by one, each exactly as it was received (white space between them is not theirs)."""
         if self.count == 1:
             return [self.data]
-        return [bytes(raw) for raw in _split(b"[%b]" % self.data)]
+        return [bytes(raw) for raw in split_events(b"[%b]" % self.data)]

@@ -32,7 +32,6 @@ class Delivered:
     """The upstream took the batch. `warning` says what was odd about its answer."""
 
     warning: str = ""
-    quota_limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -61,8 +61,6 @@ class Incoming:
     """The query string, without the question mark, as it was on the wire."""
     content_type: bytes = b""
     content_encoding: bytes = b""
-    legacy: bool = False
-    """Came in on `/e`, `/capture`, `/engage` or `/track`: may be wrapped in base64 twice (wire facts: How the service decodes a body)."""
     client: str | None = None
     """The sender's address if it may be stamped as `$ip`: globally routable, and stamping is on."""
     source: str = "http"
@@ -130,7 +128,3 @@ class Books(Protocol):
 
     def drop(self, lane: Lane | None, reason: DropReason, count: int) -> None:
         """Events were dropped."""
-
-
-Notify = Callable[[], None]
-"""Called when there may be something to do."""

@@ -86,4 +86,4 @@ def _log_buried(letters: Sequence[DeadLetter]) -> None:
     counted = Counter((letter.lane, letter.reason, letter.why) for letter in letters)
     for (lane, reason, why), count in counted.items():
         label = lane_label(lane) if lane else UNDECODABLE
-        _log.warning("events were dead-lettered", lane=label, reason=reason.value, events=count, why=why)
+        _log.warning("events became dead letters", lane=label, reason=reason.value, events=count, why=why)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Reply, Retry, Scope, Split
+from forwarder.core.secrets import mask_secrets
 
 MAX_WORDS: Final = 200
 """Characters of the upstream's own words that are quoted."""
@@ -29,7 +30,8 @@ class Warned(StrEnum):
 
 
 def classify(reply: Reply, *, html_before: bool = False, secret: str = "") -> Outcome:
-    """What `reply` means for the batch. `html_before`: the lane's last answer was a web page; `secret` is kept out of the words quoted."""
+    """What `reply` means for the batch. `html_before`: the lane's last answer was a web page; `secret`, and whatever else looks
+    like a key or like credentials, is kept out of the words quoted."""
     status = reply.status
     if status is None:
         return Retry(_cut(reply.error, secret), Scope.UPSTREAM, reply.retry_after or 0.0)
@@ -55,7 +57,8 @@ def is_web_page(reply: Reply) -> bool:
 
 
 def words(reply: Reply, secret: str = "") -> str:
-    """The reply in a line for people: the status and the beginning of what the upstream said, without control characters and `secret`."""
+    """The reply in a line for people: the status and the beginning of what the upstream said, without control characters, `secret`
+    and whatever else looks like a key or like credentials."""
     said = _cut(reply.body.decode("utf-8", "replace"), secret)
     return f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
 
@@ -70,11 +73,11 @@ def _ok(reply: Reply, html_before: bool, why: str) -> Outcome:  # noqa: FBT001 -
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Delivered(Warned.ODD_BODY)
     if isinstance(said, dict) and said.get("quota_limited"):
-        return Delivered(Warned.QUOTA_LIMITED, quota_limited=True)
+        return Delivered(Warned.QUOTA_LIMITED)
     return Delivered()
 
 
 def _cut(text: str, secret: str) -> str:
     if secret:
         text = text.replace(secret, "…")
-    return _CONTROL.sub(" ", text[: 4 * MAX_WORDS]).strip()[:MAX_WORDS]
+    return _CONTROL.sub(" ", mask_secrets(text[: 4 * MAX_WORDS])).strip()[:MAX_WORDS]

@@ -153,7 +153,6 @@ class Delivery:
         """Figures since the start, and the state of now."""
         now, wall = self._clock.monotonic(), self._clock.now()
         upstream = self._scheduler.upstream
-        paused = wall + upstream.until - now if upstream.failing and upstream.until > now else None
         return DeliveryStatistics(
             requests=dict(self._requests),
             in_flight=self._scheduler.in_flight,
@@ -164,7 +163,8 @@ class Delivery:
             delivered=self._settler.delivered,
             warnings=dict(self._settler.warnings),
             halts=self.halts.report(now, wall),
-            upstream=UpstreamState(upstream.failing, upstream.why, paused),
+            retries=self._scheduler.retries(now, wall),
+            upstream=UpstreamState(upstream.failing, upstream.why),
         )
 
     async def _dispatch(self) -> None:

@@ -80,14 +80,14 @@ class Halts:
         known = self._halted.get(lane)
         if known is not None and (known.by_key_check or not by_key_check):
             return
-        self._halted[lane] = Halted(reason, why, wall, now + self._wait(1), by_key_check)
+        self._halted[lane] = Halted(reason, why, wall, now + self._backoff.equal_jitter(1), by_key_check)
         _log.warning("lane halted", lane=lane_label(lane), reason=reason.value, upstream_said=why, hint=HINTS[reason])
 
     def probe_failed(self, lane: Lane, now: float, reason: HaltReason | None = None, why: str = "") -> None:
         """A probe wasn't answered 200: wait longer. `reason`: what it showed, if that is a reason to halt."""
         halted = self._halted[lane]
         halted.probes += 1
-        halted.next_probe = now + self._wait(halted.probes + 1)
+        halted.next_probe = now + self._backoff.equal_jitter(halted.probes + 1)
         if reason is not None and reason is not halted.reason:
             _log.warning("lane still halted", lane=lane_label(lane), reason=reason.value, upstream_said=why, hint=HINTS[reason])
         if reason is not None:
@@ -108,7 +108,3 @@ class Halts:
             HaltReport(lane, halted.reason, halted.since, halted.why, HINTS[halted.reason], wall + max(0.0, halted.next_probe - now))
             for lane, halted in self._halted.items()
         ]
-
-    def _wait(self, probe: int) -> float:
-        bound = self._backoff.bound(probe)
-        return self._backoff.uniform(bound / 2, bound)

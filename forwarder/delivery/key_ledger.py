@@ -111,10 +111,7 @@ class KeyLedger:
 
     def _wait(self, entry: _Entry) -> float:
         backoff = self._waits.get(entry.status if entry.tries else KeyStatus.VERIFIED)
-        if backoff is None:
-            return HOUR
-        bound = backoff.bound(entry.tries)
-        return backoff.uniform(bound / 2, bound)
+        return HOUR if backoff is None else backoff.equal_jitter(entry.tries)
 
 
 def _meaning(status: int | None, known: KeyStatus) -> KeyStatus:

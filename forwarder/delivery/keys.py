@@ -41,12 +41,8 @@ class KeyCheck:
         """What is known of the key. Starts nothing."""
         return self._ledger.status(api_key)
 
-    def request(self, api_key: str) -> None:
-        """Check the key soon if nothing is known of it, or not lately. Cheap, and may be called again and again."""
-        self.ask(api_key)
-
     def ask(self, api_key: str) -> KeyStatus:
-        """What is known of the key; if nothing is, or not lately, a check starts soon."""
+        """What is known of the key; if nothing is, or not lately, a check starts soon. Cheap, and may be called again and again."""
         status = self._ledger.ask(api_key, self._clock.monotonic())
         self._pump()
         return status

@@ -12,8 +12,6 @@ from forwarder.core.ports import Ordering
 from forwarder.delivery.groups import Group, Part
 from forwarder.wire.identity import ids_of
 
-NOTHING: frozenset[str] = frozenset()
-
 
 class Blocked:
     """The ordering keys of a lane's unsettled groups, in flight or waiting to be sent again.

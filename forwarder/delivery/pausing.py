@@ -42,7 +42,7 @@ class Pause:
         """Attempt number `attempt` failed, when `latest` was the highest number given out. Wait, and at least `not_before` seconds."""
         if attempt > self._failed:
             self.streak += 1
-            self.until = max(self.until, now + self.backoff.delay(self.streak))
+            self.until = max(self.until, now + self.backoff.full_jitter(self.streak))
         self.until = max(self.until, now + not_before)
         self._failed = latest
         self.why = why

@@ -18,8 +18,8 @@ class Batcher(Protocol):
     ) -> Batch | None:
         """Take the lane's next batch off the buffer's queue if one is due by bytes, count or age (`flush`: whatever there is).
 
-        `blocked` are ordering keys that may not be taken now: events that name one, and later events that share a key with an
-        event so skipped, stay in the queue. `max_body` is a bound of the body's size, `max_events` of the count, below the usual ones.
+        `blocked` are ordering keys that may not be taken now: chunks that hold one, and later chunks that share a key with a chunk
+        so skipped, stay in the queue. `max_body` is a bound of the body's size, `max_events` of the count, below the usual ones.
         """
 
     def due_at(self, lane: Lane, now: float) -> float | None:

@@ -48,9 +48,8 @@ class Rulings:
     def execute(self, state: LaneState, at: Moment) -> bool:
         """Make dead letters of what waits for room among them; False if something still waits."""
         for group in list(state.groups):
-            for part in [part for part in group.parts if part.sentence is not None]:
-                assert part.sentence is not None  # noqa: S101 - for the type checker
-                if not self._settler.bury(part.batch, *part.sentence, at.wall):
+            for part, sentence in [(part, part.sentence) for part in group.parts if part.sentence is not None]:
+                if not self._settler.bury(part.batch, *sentence, at.wall):
                     return False
                 state.settled(group, part)
         return True

@@ -14,7 +14,7 @@ import structlog
 
 from forwarder.core.backoff import Backoff
 from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.outcome import HaltReason, Outcome, Reply, Retry, Scope
 from forwarder.core.ports import Ordering
 from forwarder.delivery.classify import classify, is_web_page
@@ -23,19 +23,23 @@ from forwarder.delivery.halting import Halted, Halts
 from forwarder.delivery.key_ledger import KeyStatus
 from forwarder.delivery.lanes import LaneState
 from forwarder.delivery.moment import Moment
-from forwarder.delivery.ordering import NOTHING
 from forwarder.delivery.pausing import Pause, RetryPolicy
 from forwarder.delivery.ports import Batcher
 from forwarder.delivery.probing import candidate, carve
 from forwarder.delivery.rulings import Rulings
 from forwarder.delivery.settling import Settler
 from forwarder.delivery.splitting import Replaces
+from forwarder.delivery.statistics import LaneRetry
+from forwarder.telemetry.labels import lane_label
 
 HISTORICAL_TURN: Final = 20
 """One request in so many is a historical lane's, if one has pending work."""
 
 _SWEEP_EVERY: Final = 1000
 """Attempts between two sweeps of lanes that were kept for a lesson that is over."""
+
+TOLD_AFTER: Final = 3
+"""Failures of a lane in a row after which it is worth a line in the log; one or two happen to everybody."""
 
 _log = structlog.get_logger()
 
@@ -100,7 +104,9 @@ class Scheduler:
         state.html = is_web_page(reply)
         self._landed(state, attempt)
         self._note_upstream(attempt, outcome, now)
+        streak = state.pause.streak
         self._rulings.apply(state, attempt, outcome, Moment(now, wall, self.latest))
+        self._note_lane(state, streak)
         if state.in_flight == 0 and state.idle(now):
             del self._lanes[attempt.lane]
         if self.latest % _SWEEP_EVERY == 0:
@@ -138,6 +144,14 @@ class Scheduler:
                 self._halts.probe_at(lane, self._keys.again_at(api_key) if self._keys else now)
             else:
                 self._halts.resume(lane)
+
+    def retries(self, now: float, wall: float) -> list[LaneRetry]:
+        """The lanes that wait after a failure of their own (a halt or a failing upstream is told elsewhere)."""
+        return [
+            LaneRetry(lane, state.pause.why, wall + max(0.0, state.pause.until - now))
+            for lane, state in self._lanes.items()
+            if state.pause.failing and lane not in self._halts
+        ]
 
     def pending_lanes(self) -> list[Lane]:
         """The lanes that have work in flight or to be sent again."""
@@ -181,7 +195,7 @@ class Scheduler:
         return None if batch is None else self._begin(state, at, state.open(batch))
 
     def _take(self, state: LaneState, at: Moment, *, flush: bool, max_events: int | None = None) -> Batch | None:
-        blocked = NOTHING if state.ordering is Ordering.NONE else state.blocked.keys
+        blocked = NO_IDS if state.ordering is Ordering.NONE else state.blocked.keys
         return self._batcher.next(state.lane, at.wall, blocked=blocked, max_body=state.max_body(at.now), flush=flush, max_events=max_events)
 
     def _probe(self, lane: Lane, halted: Halted, at: Moment, *, flush: bool) -> Attempt | None:
@@ -269,6 +283,13 @@ class Scheduler:
         self.upstream.succeeded(attempt.number)
         if was_failing and not self.upstream.failing:
             _log.info("upstream is back")
+
+    def _note_lane(self, state: LaneState, streak: int) -> None:
+        """Say when a lane's requests keep failing, and when they don't any more; `streak` is how many had failed before this one."""
+        if streak < TOLD_AFTER <= state.pause.streak:
+            _log.warning("lane keeps failing, its deliveries wait", lane=lane_label(state.lane), upstream_said=state.pause.why)
+        elif streak >= TOLD_AFTER and not state.pause.failing:
+            _log.info("lane fails no more", lane=lane_label(state.lane), failures=streak)
 
     def _state(self, lane: Lane) -> LaneState:
         """A fresh state; it is kept once an attempt begins with it."""

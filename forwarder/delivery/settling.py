@@ -58,7 +58,7 @@ class Settler:
             return False
         self._books.bury(batch.lane, reason, len(letters))
         self._forget(batch)
-        _log.warning("events became dead letters", lane=lane_label(batch.lane), reason=reason.value, count=len(letters), upstream_said=why)
+        _log.warning("events became dead letters", lane=lane_label(batch.lane), reason=reason.value, events=len(letters), upstream_said=why)
         return True
 
     def _forget(self, batch: Batch) -> None:
@@ -70,4 +70,4 @@ class Settler:
             if len(self._warned) >= _MAX_REMEMBERED:
                 self._warned.clear()
             self._warned.add((batch.lane, kind))
-            _log.warning("delivered, but the answer was odd", lane=lane_label(batch.lane), reason=kind, count=batch.count)
+            _log.warning("delivered, but the answer was odd", lane=lane_label(batch.lane), reason=kind, events=batch.count)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from forwarder.core.event import Lane
 from forwarder.delivery.halting import HaltReport
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -47,11 +48,19 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamState:
-    """Whether the upstream is there; `paused_until` is wall-clock seconds, None while nothing waits for it."""
+    """Whether the upstream is there, and what it, or the network, said last."""
 
     failing: bool
     why: str
-    paused_until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRetry:
+    """A lane whose last request is to be sent again: what the upstream said, and when the next attempt may be, wall-clock seconds."""
+
+    lane: Lane
+    why: str
+    next_attempt: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +81,6 @@ class DeliveryStatistics:
     warnings: Mapping[str, int]
     """Delivered requests whose answer was odd, by kind (`Warned`)."""
     halts: Sequence[HaltReport]
+    retries: Sequence[LaneRetry]
+    """Lanes that wait after a failure of their own, and aren't halted."""
     upstream: UpstreamState

@@ -74,4 +74,3 @@ decode_ordered: Final = msgspec.json.Decoder(list[OrderedHead]).decode
 decode_located: Final = msgspec.json.Decoder(list[LocatedProperties]).decode
 decode_loose: Final = msgspec.json.Decoder(LooseHead).decode
 decode_loose_properties: Final = msgspec.json.Decoder(LooseProperties).decode
-split_events: Final = msgspec.json.Decoder(list[Raw]).decode

@@ -28,7 +28,7 @@ class LaneRegistry:
         *,
         api_keys: Collection[str] = (),
         vouched: Callable[[str], bool] = lambda _key: True,
-        ask: Callable[[str], None] = lambda _key: None,
+        ask: Callable[[str], object] = lambda _key: None,
     ) -> None:
         self._held = held
         self._is_vouched = vouched

@@ -9,10 +9,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct, field
 
+from forwarder.core.event import NO_IDS
 from forwarder.intake.heads import StampableProperties
 from forwarder.wire.identity import ABSENT, canonical_id
 
-NO_IDS: Final[frozenset[str]] = frozenset()
 NO_PROPERTIES: Final = StampableProperties()
 
 

@@ -20,22 +20,15 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from forwarder.core.event import NO_IDS, split_events
 from forwarder.core.ports import Reason
-from forwarder.intake.heads import (
-    CompleteHead,
-    StampableProperties,
-    decode_complete,
-    decode_located,
-    decode_ordered,
-    split_events,
-)
+from forwarder.intake.heads import CompleteHead, StampableProperties, decode_complete, decode_located, decode_ordered
 from forwarder.intake.loose import Receipt, stamp_one
 from forwarder.intake.uuids import all_hyphenated
 from forwarder.wire.identity import ABSENT, MAX_ID_CHARACTERS, canonical_id, id_text
 from forwarder.wire.shapes import check_count
 from forwarder.wire.splice import Locator
 
-NO_IDS: Final[frozenset[str]] = frozenset()
 _JOINED_AT_ONCE: Final = 1000
 """Events that are kept one by one until they are joined."""
 _QUOTE: Final = ord('"')

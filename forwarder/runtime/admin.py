@@ -6,18 +6,22 @@ failing upstream must not make an orchestrator take the buffers away); no answer
 
 from __future__ import annotations
 
-import contextlib
-import errno
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from aiohttp import web
 
-from forwarder.core.errors import ConfigurationError
+from forwarder.core.errors import cannot_listen
 from forwarder.runtime.page import page
 from forwarder.runtime.status import encode
+from forwarder.sources.http.sockets import UNIX_PREFIX, bind_unix, remove_unix
 from forwarder.telemetry.metrics import Exposition
 from forwarder.telemetry.snapshot import Snapshot
+
+KEY: Final = "admin.listen"
+"""The setting that holds its address."""
 
 _PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Cache-Control": "no-store"}
 
@@ -29,7 +33,8 @@ class AdminServer:
         self._take = take
         self._exposition = Exposition(take)
         self._runner: web.AppRunner | None = None
-        self._socket: Path | None = None
+        self._socket: tuple[Path, int] | None = None
+        """The socket file and its inode: another process may have put its own in its place."""
         self.address = ""
         """Where it listens, once it does: `host:port` or `unix:/path`."""
 
@@ -41,7 +46,7 @@ class AdminServer:
             self.address = await self._listen(runner, listen)
         except OSError as error:
             await runner.cleanup()
-            raise cannot_listen("admin.listen", listen, error) from error
+            raise cannot_listen(KEY, listen, error) from error
         except BaseException:
             await runner.cleanup()
             raise
@@ -52,20 +57,22 @@ class AdminServer:
         if self._runner is not None:
             await self._runner.cleanup()
         if self._socket is not None:
-            with contextlib.suppress(FileNotFoundError):
-                self._socket.unlink()
+            remove_unix(*self._socket)
 
     async def _listen(self, runner: web.AppRunner, listen: str) -> str:
-        if listen.startswith("unix:"):
-            path = Path(listen.removeprefix("unix:"))
-            await web.UnixSite(runner, str(path)).start()
-            self._socket = path
+        if listen.startswith(UNIX_PREFIX):
+            await web.SockSite(runner, self._bind(Path(listen.removeprefix(UNIX_PREFIX)))).start()
             return listen
         host, _, port = listen.rpartition(":")
         await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
         bound = runner.addresses[0]
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         return f"{name}:{bound[1]}"
+
+    def _bind(self, path: Path) -> socket.socket:
+        bound = bind_unix(path, KEY)
+        self._socket = path, path.lstat().st_ino
+        return bound
 
     def _application(self) -> web.Application:
         application = web.Application()
@@ -102,12 +109,3 @@ class AdminServer:
 
     async def _root(self, _: web.Request) -> web.Response:
         raise web.HTTPFound("/status")
-
-
-def cannot_listen(key: str, listen: str, error: OSError) -> ConfigurationError:
-    """The error for an address that can't be listened on; `key` is the setting that holds it."""
-    if error.errno == errno.EADDRINUSE:
-        what, hint = "something else listens there", f"Stop it, or set `{key}` to another address."
-    else:
-        what, hint = error.strerror or str(error), f"Set `{key}` to an address of this machine that this user may listen on."
-    return ConfigurationError(f"{key}: can't listen on {listen}: {what}", hint=hint)

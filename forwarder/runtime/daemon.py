@@ -171,7 +171,7 @@ class Daemon:
         finally:
             left = await self._pipeline.close()
             if left:
-                _name(left)
+                _name_what_is_left(left)
         _log.info("stopped", undelivered=len(left))
         return LEFT_BEHIND if left else 0
 
@@ -205,7 +205,7 @@ class Daemon:
         )
 
 
-def _name(left: Sequence[DeadLetter]) -> None:
+def _name_what_is_left(left: Sequence[DeadLetter]) -> None:
     """Say what was taken and not delivered."""
     labels = LaneLabels()
     counts = Counter(labels.label(letter.lane) for letter in left)

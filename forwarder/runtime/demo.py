@@ -24,7 +24,6 @@ from forwarder.runtime.pipeline import Pipeline, build
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.telemetry.snapshot import Snapshot, balanced
 
-DEFAULT_PORT: Final = 8320
 VISITORS: Final = 60
 """Of the short form: about 400 events."""
 

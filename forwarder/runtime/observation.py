@@ -5,6 +5,7 @@ Invariant: it is taken in one go on the loop's thread, so that figures of differ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,10 +21,14 @@ from forwarder.intake.intake import Intake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.telemetry.books import Account, Books
 from forwarder.telemetry.labels import OTHER, LaneLabels
+from forwarder.telemetry.readable import duration
 from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, by_label, without_credentials
 
 FULL: Final = 0.98
 """The share of the buffer in use from which on it counts as full: hardly a request fits any more."""
+
+NAMED: Final = 3
+"""Lanes that are named in warnings; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Observer:
             http_requests=listener.requests,
             addresses=tuple(parts.listener.addresses),
             connections=listener.connections,
-            warnings=_warnings(delivery, parts.intake.statistics().nulled_numbers),
+            warnings=(*_warnings(delivery, parts.intake.statistics().nulled_numbers), *self._retries(delivery, now)),
             ready=not not_ready,
             not_ready=not_ready,
         )
@@ -93,9 +98,18 @@ class Observer:
             oldest_age=None if since is None else max(0.0, now - since),
             halted=halt.reason.value if halt else None,
             halted_since=halt.since if halt else None,
+            next_probe=halt.next_probe if halt else None,
             why=halt.why if halt else "",
             hint=halt.hint if halt else "",
         )
+
+    def _retries(self, delivery: DeliveryStatistics, now: float) -> Iterator[str]:
+        """Which lanes the upstream doesn't take for now; the first few by name."""
+        for retry in delivery.retries[:NAMED]:
+            wait = duration(max(0.0, retry.next_attempt - now))
+            yield f"lane {self._labels.label(retry.lane)} is to be sent again in {wait}: {retry.why}; its events wait in the buffer"
+        if len(delivery.retries) > NAMED:
+            yield f"{len(delivery.retries) - NAMED} more lanes are to be sent again"
 
     def _oldest(self) -> dict[Lane, float]:
         """When each lane's oldest event was received, waiting or in flight."""

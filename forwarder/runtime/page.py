@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from html import escape
 
-from forwarder.telemetry.readable import duration, size
+from forwarder.telemetry.readable import duration, halt_times, size
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, by_label
 
 REFRESH_SECONDS = 5
@@ -59,7 +59,11 @@ def _notes(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterable[str]:
     for lane in lanes:
         if lane.halted:
             said = f": {escape(lane.why)}" if lane.why else ""
-            yield f'<p class="note">Lane <code>{escape(lane.label)}</code> is halted ({escape(lane.halted)}){said}. {escape(lane.hint)}</p>'
+            reason = escape(lane.halted) + halt_times(lane, snapshot.now)
+            yield (
+                f'<p class="note">Lane <code>{escape(lane.label)}</code> is halted ({reason}){said}. '
+                f"{escape(lane.hint)}</p>"
+            )
 
 
 def _flow(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> str:

@@ -14,7 +14,7 @@ import structlog
 from forwarder.batching.batcher import Batcher, BatchPolicy
 from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.config.settings import Settings
+from forwarder.config.settings import Settings, UpstreamSettings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Chunk, Lane
@@ -46,11 +46,9 @@ RELOADABLE: Final = frozenset(
         "batch.max_bytes",
         "batch.max_events",
         "batch.max_age",
-        "shutdown.delay",
-        "shutdown.drain_timeout",
     }
 )
-"""The keys that take effect on a reload; a certificate is read again in any case."""
+"""The keys that take effect on a reload, beside the daemon's own; a certificate is read again in any case."""
 
 _log = structlog.get_logger()
 
@@ -60,7 +58,7 @@ def build(settings: Settings, clock: Clock) -> Pipeline:
     books = Books()
     dead_letters = MemoryDeadLetters(settings.dead_letters.max_bytes)
     buffer = MemoryBuffer(settings.buffer.max_bytes)
-    sink = _sink(settings, clock)
+    sink = open_sink(settings.upstream, clock)
     keys = KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None
     halts = Halts()
     ordering = _Orderings(settings.delivery.ordering)
@@ -85,7 +83,7 @@ def build(settings: Settings, clock: Clock) -> Pipeline:
         buffer.holdings,
         api_keys=settings.sources.http.api_keys,
         vouched=(lambda key: keys.status(key) is KeyStatus.VERIFIED) if keys else (lambda _key: True),
-        ask=keys.request if keys else (lambda _key: None),
+        ask=keys.ask if keys else (lambda _key: None),
     )
     policy = _http_policy(settings)
     headroom = Headroom(policy.max_receiving, buffer)
@@ -112,8 +110,8 @@ def batch_policy(settings: Settings) -> BatchPolicy:
     return BatchPolicy(min(batch.max_bytes, settings.upstream.max_body), batch.max_events, batch.max_age)
 
 
-def _sink(settings: Settings, clock: Clock) -> HttpSink:
-    upstream = settings.upstream
+def open_sink(upstream: UpstreamSettings, clock: Clock) -> HttpSink:
+    """The way to the upstream. Raises `ConfigurationError` for a `ca_file` that can't be used."""
     ca_file = str(upstream.ca_file) if upstream.ca_file else None
     try:
         return HttpSink(UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy), clock)

@@ -16,7 +16,7 @@ from typing import Final
 
 from aiohttp import web
 
-from forwarder.core.errors import ConfigurationError
+from forwarder.core.errors import ConfigurationError, cannot_listen
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.ingestion import EVENT_PATHS, Ingestion
 from forwarder.sandbox.judging import Keys
@@ -142,7 +142,7 @@ async def _listen(runner: web.AppRunner, listen: str) -> str:
     try:
         await site.start()
     except OSError as error:
-        raise ConfigurationError(f"can't listen on {listen}: {error.strerror or error}", hint="Name another address.") from None
+        raise cannot_listen("sandbox --listen", listen, error) from None
     bound = runner.addresses[0][1]
     return f"http://{f'[{host}]' if ':' in host else host}:{bound}"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -56,7 +55,3 @@ class LaneLabels:
                 return OTHER
             self._own.add(lane)
         return lane_label(lane)
-
-    def assign(self, lanes: Iterable[Lane | None]) -> dict[Lane | None, str]:
-        """The labels of `lanes`, in their order."""
-        return {lane: self.label(lane) for lane in lanes}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from forwarder.telemetry.snapshot import LaneSnapshot
+
 
 def size(count: float) -> str:
     """Bytes, for a person: `12.3 MiB`."""
@@ -21,3 +23,10 @@ def duration(seconds: float) -> str:
         if amount or (unit == "s" and not parts):
             parts.append(f"{amount}{unit}")
     return " ".join(parts[:2])
+
+
+def halt_times(lane: LaneSnapshot, now: float) -> str:
+    """How long the lane is halted and when it is probed next, for a person: `, for 1h 5m, next probe in 12s`; empty if not known."""
+    if lane.halted_since is None or lane.next_probe is None:
+        return ""
+    return f", for {duration(now - lane.halted_since)}, next probe in {duration(lane.next_probe - now)}"

@@ -70,6 +70,7 @@ class LaneSnapshot:
     halted: str | None = None
     """The reason (`HaltReason`) while it takes part in no delivery."""
     halted_since: float | None = None
+    next_probe: float | None = None
     why: str = ""
     """What the upstream said."""
     hint: str = ""
@@ -168,6 +169,7 @@ def _merge(group: list[LaneSnapshot]) -> LaneSnapshot:
         oldest_age=max((lane.oldest_age for lane in group if lane.oldest_age is not None), default=None),
         halted=halted.halted,
         halted_since=halted.halted_since,
+        next_probe=halted.next_probe,
         why=halted.why,
         hint=halted.hint,
     )

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-import msgspec
-
-from forwarder.core.event import Chunk
+from forwarder.core.event import Chunk, split_events
 from forwarder.wire.identity import ids_of
 from forwarder.wire.splice import Locator
 
 Span: TypeAlias = tuple[int, int]
-
-_split: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def chunk_of(events: Sequence[bytes], like: Chunk) -> Chunk:
@@ -40,7 +36,7 @@ def _spans(chunk: Chunk) -> list[Span]:
     if chunk.count == 1:
         return [(0, len(chunk.data))]
     text = b"[%b]" % chunk.data
-    events = _split(text)
+    events = split_events(text)
     return [(at - 1, at - 1 + len(memoryview(event))) for at, event in zip(Locator(text).offsets(events), events, strict=True)]
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import InvalidRequest, InvalidToken, RequestTooLarge
+from forwarder.core.event import split_events
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.splice import Locator
@@ -58,7 +59,6 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_token_bearers = msgspec.json.Decoder(list[_TokenBearer]).decode
 _decode_token_property = msgspec.json.Decoder(_TokenProperty).decode
 _decode_counted = msgspec.json.Decoder(list[_Counted]).decode
-_split = msgspec.json.Decoder(list[Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
 
 _ARRAY: Final = b"["
@@ -151,7 +151,7 @@ def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
     locator = Locator(masked)
     clean: list[bytes] = []
     garbled: list[tuple[bytes, bytes]] = []
-    for raw in _split(request.events):
+    for raw in split_events(request.events):
         start, end = locator.span(raw)
         event, original = masked[start:end], unmasked[start:end]
         if event == original:
@@ -244,6 +244,6 @@ def split_by_token(events: bytes | Raw) -> dict[str, bytes]:
     if len(set(tokens)) == 1:
         return {tokens[0]: bytes(events)} if tokens[0] else {}
     groups: dict[str, list[bytes]] = {}
-    for token, raw in zip(tokens, _split(events), strict=True):
+    for token, raw in zip(tokens, split_events(events), strict=True):
         groups.setdefault(token or "", []).append(bytes(raw))
     return {token: b"[%b]" % b",".join(group) for token, group in groups.items()}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.batching.batcher import READ_AHEAD_CHUNKS, Batcher, BatchPolicy
+from forwarder.batching.batcher import READ_AHEAD_CHUNKS, READ_AHEAD_IDS, Batcher, BatchPolicy
 from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.batch import Batch
@@ -215,6 +215,15 @@ def test_reading_ahead_is_bounded() -> None:
     batcher, _ = batcher_of(*stuck, chunk(event("b", "bob")))
     assert batcher.next(LANE, NOW, flush=True, blocked={"ann"}) is None
     batcher, _ = batcher_of(*stuck[1:], chunk(event("b", "bob")))
+    assert names(batcher.next(LANE, NOW, flush=True, blocked={"ann"})) == ["b"]
+
+
+def test_reading_ahead_is_bounded_in_ids() -> None:
+    """Nor past chunks that hold back so many ids, however few the chunks are."""
+    ids = [event(f"a{number}", f"person-{number}") for number in range(READ_AHEAD_IDS - 1)]
+    batcher, _ = batcher_of(chunk(event("a", "ann"), *ids), chunk(event("b", "bob")))
+    assert batcher.next(LANE, NOW, flush=True, blocked={"ann"}) is None
+    batcher, _ = batcher_of(chunk(event("a", "ann"), *ids[1:]), chunk(event("b", "bob")))
     assert names(batcher.next(LANE, NOW, flush=True, blocked={"ann"})) == ["b"]
 
 

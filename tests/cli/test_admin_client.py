@@ -55,12 +55,19 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
         resolve(None, tmp_path / "missing.yaml")
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "unix:/nowhere/admin.sock", "no-port", "127.0.0.1:x", "[::1]:1", "http://127.0.0.1:1"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "unix:/nowhere/admin.sock", "[::1]:1", "http://127.0.0.1:1"])
 def test_nobody_there(address: str) -> None:
     """Whatever the address is like, nobody there is `NoDaemon`, which names it."""
     with pytest.raises(NoDaemon) as raised:
         get(address, "/livez")
     assert address in raised.value.message
+
+
+@pytest.mark.parametrize("address", ["no-port", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", ""])
+def test_what_is_no_address_is_wrong_usage(address: str) -> None:
+    """An address that can't be one is told from a daemon that isn't there."""
+    with pytest.raises(ConfigurationError, match="is no admin address"):
+        get(address, "/livez")
 
 
 def test_all_interfaces_are_reached_by_loopback() -> None:

@@ -31,6 +31,12 @@ def test_reasons_of_outside_are_text_too() -> None:
     assert "3 [x]" in rendered(lane_table([replace(GOOD, dead_lettered={"[x]": 3})], books=True))
 
 
+def test_a_halt_says_since_when_and_what_is_next() -> None:
+    """Whoever looks at a halted lane sees how long it has stood still, and when it is tried again."""
+    page = rendered(status_page(FULL, "127.0.0.1:8321"))
+    assert f"lane {HALTED.label} is halted: unknown_key, for 1h 11m, next probe in 12s" in page
+
+
 def test_flow_is_one_line() -> None:
     """In, buffer, out, dead letters and dropped fit one line."""
     assert flow(FULL).plain == "  in 1,230 → buffer 70 (2.0 MiB of 64.0 MiB) → out 1,150   dead letters 9   dropped 1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,15 @@ from tests.support.commands import forwarder
 from tests.support.snapshots import FULL, GOOD, HALTED
 
 NOBODY = "127.0.0.1:1"
+
+
+async def _not_found(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A web server of another kind."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_status_shows_the_daemon_to_a_person(daemon: Answering) -> None:
@@ -47,10 +57,21 @@ async def test_status_without_a_daemon_exits_with_3() -> None:
     assert "--admin" in done.err
 
 
-async def test_status_of_something_else_is_refused(daemon: Answering) -> None:
+async def test_status_of_something_else_is_refused() -> None:
     """An address that answers, but not as forwarder does, is told apart from a daemon."""
-    done = await forwarder("status", "--admin", f"{daemon.address}/metrics")
+    server = await asyncio.start_server(_not_found, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        done = await forwarder("status", "--admin", f"{host}:{port}")
     assert done.code == 3
+    assert "answered 404 to /status" in done.err
+
+
+async def test_an_address_that_is_none_is_wrong_usage() -> None:
+    """A slip in `--admin` is exit code 2, not the 3 of a daemon that is down."""
+    done = await forwarder("status", "--admin", "localhost")
+    assert (done.code, done.out) == (2, "")
+    assert "'localhost' is no admin address" in done.err
 
 
 async def test_health_follows_livez(daemon: Answering) -> None:

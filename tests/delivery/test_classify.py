@@ -17,7 +17,7 @@ ROWS: list[tuple[Reply, Outcome]] = [
     (Reply(200, "", body=b""), Delivered()),
     (Reply(200, "text/plain", body=b" \r\n"), Delivered()),
     (Reply(200, "text/plain", body=b"1"), Delivered()),
-    (Reply(200, JSON, body=b'{"quota_limited":["events"]}'), Delivered(Warned.QUOTA_LIMITED, quota_limited=True)),
+    (Reply(200, JSON, body=b'{"quota_limited":["events"]}'), Delivered(Warned.QUOTA_LIMITED)),
     (Reply(200, JSON, body=b'{"quota_limited":[]}'), Delivered()),
     (Reply(200, JSON, body=b'{"cut'), Delivered(Warned.ODD_BODY)),
     (Reply(200, JSON, body=b"[" * 60_000), Delivered(Warned.ODD_BODY)),
@@ -67,6 +67,8 @@ def test_words_are_short_clean_and_without_the_key() -> None:
     assert len(said) <= MAX_WORDS + 10
     straddling = words(Reply(400, body=b"x" * (MAX_WORDS - 4) + b"phc_secret123"), "phc_secret123")
     assert "phc_" not in straddling
+    others = words(Reply(400, body=b"neither phc_anothersecret9876 nor phx_personalsecret5432 via http://me:pass@proxy"), "phc_secret123")
+    assert others == "HTTP 400: neither phc_…9876 nor phx_…5432 via http://…@proxy"
 
 
 @given(st.one_of(st.none(), st.integers(100, 999)), st.binary(max_size=300), st.text(max_size=30), st.booleans())

@@ -238,7 +238,6 @@ async def test_statistics_tell_what_happened() -> None:
         await rig.until(lambda: rig.delivery.statistics().upstream.failing)
         now = rig.delivery.statistics()
         assert now.upstream.why == "HTTP 503: busy"
-        assert now.upstream.paused_until is not None
         await rig.emptied()
         rig.offer(events(4, "f"))
         await rig.halted(HaltReason.FORBIDDEN)
@@ -265,6 +264,20 @@ async def test_no_key_is_in_the_logs() -> None:
         assert LANE.api_key not in str(logs)
         assert LANE.api_key not in str([letter.why for letter in rig.dead_letters.letters])
         assert sum(line["event"] == "delivered, but the answer was odd" for line in logs) == 1
+
+
+async def test_a_lane_that_keeps_failing_is_logged_once() -> None:
+    """The third failure of a lane in a row is a line in the log, later ones aren't, and so is its end; a key isn't in it."""
+    answers = [plain(500, "broken")] * 6
+    async with Upstream(lambda _: answers.pop() if answers else OK) as upstream, Rig(upstream) as rig:
+        with structlog.testing.capture_logs() as logs:
+            rig.offer(events(2))
+            await rig.emptied()
+        told = [(line["event"], line["log_level"]) for line in logs]
+        assert told == [("lane keeps failing, its deliveries wait", "warning"), ("lane fails no more", "info")]
+        assert logs[0]["upstream_said"] == "HTTP 500: broken"
+        assert LANE.api_key not in str(logs)
+        assert rig.delivery.statistics().retries == []
 
 
 async def test_a_sink_that_raises_loses_nothing() -> None:

@@ -100,7 +100,7 @@ async def test_made_up_keys_dont_slow_a_good_lane() -> None:
     async with Upstream(decide=lambda _: Answer(401, when=slow)) as upstream, Rig(upstream, verify_keys=True) as rig:
         assert rig.keys is not None
         for number in range(10_000):
-            rig.keys.request(f"phc_madeup{number}")
+            rig.keys.ask(f"phc_madeup{number}")
         rig.offer(events(50))
         await rig.clock.advance(5.5)
         await upstream.until(lambda: len(upstream.delivered) == 50)
@@ -118,7 +118,7 @@ async def test_refused_keys_dont_slow_a_good_lane() -> None:
         assert keys is not None
         made_up = [Lane(f"phc_madeup{number}") for number in range(300)]
         for lane in made_up:
-            keys.request(lane.api_key)
+            keys.ask(lane.api_key)
         await rig.until(lambda: all(keys.status(lane.api_key) is KeyStatus.REFUSED for lane in made_up))
         for lane in made_up:
             rig.offer(events(1, "made-up"), lane)

@@ -71,7 +71,6 @@ def requests(draw: st.DrawFn) -> Incoming:
         query=draw(st.sampled_from([b"", b"compression=gzip-js", b"compression=lz64", b"compression=base64", b"data=e30", b"%%%&data="])),
         content_type=draw(st.sampled_from([b"", b"application/json", b"application/x-www-form-urlencoded"])),
         content_encoding=draw(st.sampled_from([b"", b"gzip", b"br", b"lz64"])),
-        legacy=draw(st.booleans()),
         client=draw(st.sampled_from([None, "93.184.216.34", "2001:db8::1"])),
     )
 

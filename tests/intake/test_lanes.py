@@ -74,8 +74,13 @@ def test_a_key_that_was_vouched_for_comes_in_again() -> None:
 
 @pytest.mark.parametrize("max_lanes", [1, 2, 3])
 def test_a_single_unknown_key_always_finds_a_place(max_lanes: int) -> None:
-    """However few lanes there may be, or nobody could ever begin."""
-    LaneRegistry(max_lanes, {}, vouched=lambda _: False).admit(chunks(lane(0)))
+    """However few lanes there may be, or nobody could ever begin; a second one waits."""
+    held: dict[Lane, Held] = {}
+    registry = LaneRegistry(max_lanes, held, vouched=lambda _: False)
+    registry.admit(chunks(lane(0)))
+    held[lane(0)] = Held()
+    with pytest.raises(TooManyLanes):
+        registry.admit(chunks(lane(1)))
 
 
 def test_configured_keys() -> None:

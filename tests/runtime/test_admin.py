@@ -132,6 +132,34 @@ async def test_address_in_use_is_one_clear_error() -> None:
     assert "admin.listen" in raised.value.hint
 
 
+async def test_the_socket_of_a_running_daemon_is_left_alone(tmp_path: Path) -> None:
+    """A second daemon on the same path doesn't take the first one's socket away; nor is another file overwritten."""
+    path = tmp_path / "admin.sock"
+    first = AdminServer(Shown())
+    await first.start(f"unix:{path}")
+    with pytest.raises(ConfigurationError, match=r"admin\.listen: can't listen on unix:.*another process does"):
+        await AdminServer(Shown()).start(f"unix:{path}")
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client, client.get("http://localhost/livez") as answer:
+        assert answer.status == 200
+    path.unlink()
+    path.write_text("another's")
+    await first.close()
+    with pytest.raises(ConfigurationError, match="no socket"):
+        await AdminServer(Shown()).start(f"unix:{path}")
+    assert path.read_text() == "another's"
+
+
+async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path: Path) -> None:
+    """What a daemon that was killed has left doesn't keep the next one from starting."""
+    path = tmp_path / "admin.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    server = AdminServer(Shown())
+    await server.start(f"unix:{path}")
+    await server.close()
+    assert not path.exists()
+
+
 async def test_unusable_address_is_one_clear_error(tmp_path: Path) -> None:
     """A socket path in a directory that isn't there raises an error that names it."""
     with pytest.raises(ConfigurationError, match=r"missing/admin\.sock"):
@@ -140,4 +168,6 @@ async def test_unusable_address_is_one_clear_error(tmp_path: Path) -> None:
 
 async def test_closing_what_never_started_does_nothing() -> None:
     """Close may be called whatever happened before."""
-    await AdminServer(Shown()).close()
+    admin = AdminServer(Shown())
+    await admin.close()
+    assert admin.address == ""

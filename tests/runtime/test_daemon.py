@@ -185,6 +185,7 @@ async def test_hangup_without_a_configuration_to_read(life: Life) -> None:
     life.task = asyncio.create_task(life.daemon.run())
     await life.started()
     await life.signalled(signal.SIGHUP, seen=lambda: any(line["event"] == "there is no configuration to read again" for line in life.logs))
+    assert life.pipeline.done == ["start"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from forwarder.runtime.observation import FULL, _not_ready
 from forwarder.telemetry.snapshot import State, balanced
 from tests.support.clock import MIDNIGHT, FakeClock
 from tests.support.listening import post
-from tests.support.upstream import Upstream, plain
+from tests.support.upstream import OK, Upstream, plain
 from tests.support.whole import KEY, Whole, batch, event, events
 
 
@@ -77,6 +77,31 @@ async def test_the_age_goes_on_while_events_wait_to_be_sent_again(clock: FakeClo
         assert whole.snapshot.ready
 
 
+@pytest.mark.parametrize("status", [500, 502, 429])
+async def test_a_lane_that_fails_is_a_warning(clock: FakeClock, status: int) -> None:
+    """Answers that make one lane wait are seen, with the upstream's words and the next attempt, until they end."""
+    answers = [plain(status, "overloaded", retry_after="600")]
+    async with Upstream(lambda _: answers.pop() if answers else OK) as upstream, Whole(upstream.url, clock) as whole:
+        await whole.take(events(1))
+        await whole.until(lambda: bool(whole.snapshot.warnings))
+        (warning,) = whole.snapshot.warnings
+        assert f"HTTP {status}: overloaded" in warning
+        assert "in 10m" in warning
+        assert whole.snapshot.lanes[0].label in warning
+        await clock.advance(601)
+        await whole.emptied()
+        assert whole.snapshot.warnings == ()
+
+
+async def test_lanes_that_fail_are_named_up_to_a_few(clock: FakeClock) -> None:
+    """Many failing lanes don't fill the page: three by name, then their number."""
+    async with Upstream(lambda _: plain(500, "broken", retry_after="600")) as upstream, Whole(upstream.url, clock) as whole:
+        for number in range(5):
+            await whole.take(events(1), f"phc_oneofsome{number:04}")
+        await whole.until(lambda: len(upstream.requests) == 5 and len(whole.snapshot.warnings) == 4)
+        assert whole.snapshot.warnings[3] == "2 more lanes are to be sent again"
+
+
 async def test_lanes_are_called_by_their_labels(clock: FakeClock) -> None:
     """Live and historical apart, never by the key."""
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
@@ -125,6 +150,8 @@ async def test_a_halted_lane_says_why_and_what_to_do(clock: FakeClock) -> None:
         assert (lane.halted, lane.why) == ("forbidden", "HTTP 403: blocked here")
         assert lane.hint
         assert lane.halted_since is not None
+        assert lane.next_probe is not None
+        assert lane.next_probe > lane.halted_since
         assert whole.snapshot.ready
 
 

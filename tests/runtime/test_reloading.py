@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
+from forwarder.runtime.daemon import OWN_KEYS
 from forwarder.runtime.pipeline import RELOADABLE
 from forwarder.runtime.reloading import changed_keys
+from tests.support.repository import ROOT
 
 
 def configured(**sections: Any) -> Settings:
@@ -38,10 +41,10 @@ def test_changed_keys_have_their_dotted_names(sections: dict[str, Any], changed:
     assert set(changed_keys(configured(**sections), configured())) == set(found)
 
 
-def test_what_can_be_reloaded_exists() -> None:
-    """Each name in the list of live keys is a setting."""
-    model = configured().model_dump()
-    for key in RELOADABLE:
-        value: Any = model
-        for name in key.split("."):
-            value = value[name]
+def test_what_can_be_reloaded_exists_and_is_documented() -> None:
+    """Each name in the lists of live keys is a setting, or a section of them, that docs/operations.md names."""
+    document = (ROOT / "docs" / "operations.md").read_text()
+    names = {".".join(path) for path in keys()}
+    assert names >= RELOADABLE
+    assert all(any(name.startswith(section) for name in names) for section in OWN_KEYS)
+    assert [key for key in (*RELOADABLE, *(f"{section}*" for section in OWN_KEYS)) if f"`{key}`" not in document] == []

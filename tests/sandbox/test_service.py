@@ -113,4 +113,4 @@ def test_it_shares_no_decoder_with_the_forwarder() -> None:
             imported.update([node.module] if isinstance(node, ast.ImportFrom) and node.module else names)
     own = {name for name in imported if name.startswith("forwarder") and not name.startswith("forwarder.sandbox")}
     assert own == {"forwarder.core.errors"}
-    assert not {"msgspec", "isal", "orjson"} & imported
+    assert not {"msgspec", "isal"} & imported

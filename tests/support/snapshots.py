@@ -20,6 +20,7 @@ HALTED = LaneSnapshot(
     oldest_age=4000.0,
     halted="unknown_key",
     halted_since=1_767_225_000.0,
+    next_probe=1_767_229_277.0,
     why="401 from <b>/decide</b>",
     hint="Check the project key.",
 )

@@ -43,8 +43,8 @@ def test_labels_are_given_first_come_and_kept() -> None:
     """The first lanes get a label of their own and keep it; the rest are `other`."""
     labels = LaneLabels(limit=2)
     a, b, c = (Lane(f"phc_key_number_{name}") for name in "abc")
-    assert labels.assign([a, b, c]) == {a: lane_label(a), b: lane_label(b), c: OTHER}
-    assert labels.assign([c, b]) == {c: OTHER, b: lane_label(b)}
+    assert [labels.label(lane) for lane in (a, b, c)] == [lane_label(a), lane_label(b), OTHER]
+    assert [labels.label(lane) for lane in (c, b)] == [OTHER, lane_label(b)]
 
 
 def test_undecodable_takes_no_place() -> None:
@@ -57,4 +57,4 @@ def test_undecodable_takes_no_place() -> None:
 def test_made_up_keys_make_no_more_than_the_limit() -> None:
     """Ten thousand made-up keys get 200 labels and `other`."""
     labels = LaneLabels()
-    assert len(set(labels.assign(Lane(f"phc_made_up_{number:09}") for number in range(10_000)).values())) == MAX_LABELS + 1
+    assert len({labels.label(Lane(f"phc_made_up_{number:09}")) for number in range(10_000)}) == MAX_LABELS + 1

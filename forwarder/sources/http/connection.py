@@ -2,7 +2,7 @@
 
 Invariants: a connection is among `Shared.connections` from `connection_made` to `connection_lost`, and what it adds to
 `Headroom.receiving` it takes away again. No connection has a timer: one sweep looks at all of them, and a connection says that its
-wait began anew by `_since = _NEW`, which costs nothing on the way of a request. Nothing more is read from a sender that doesn't
+wait began anew by `_since = NEW`, which costs nothing on the way of a request. Nothing more is read from a sender that doesn't
 read its answers. A connection that ends with something unread lingers: the answer would be lost in a reset otherwise.
 """
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.core.clock import Clock, Timer, wait_for_event
-from forwarder.core.errors import ConfigurationError
+from forwarder.core.errors import cannot_listen
 from forwarder.core.headroom import Headroom
 from forwarder.core.ports import Intake
 from forwarder.sources.http.connection import Shared
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.protocol import HttpProtocol
-from forwarder.sources.http.sockets import bind_unix, describe, parse_listen, remove_unix
+from forwarder.sources.http.sockets import KEY, bind_unix, describe, parse_listen, remove_unix
 
 _BACKLOG: Final = 1024
 
@@ -82,7 +82,7 @@ class HttpListener:
                     self._connection, address.host, address.port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake
                 )
             except OSError as error:
-                raise ConfigurationError(f"Can't listen on {listen}: {error.strerror or error}.") from error
+                raise cannot_listen(KEY, listen, error) from error
         self._servers.append(server)
         self.addresses += [describe(bound) for bound in server.sockets]
         if self._timer is None:

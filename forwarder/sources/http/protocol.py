@@ -48,32 +48,9 @@ class HttpProtocol(Connection):
     """One sender's connection: its parser, and the request in progress."""
 
     __slots__ = (
-        "_body",
-        "_early",
-        "_extra",
-        "_feed",
-        "_gathered",
-        "_head",
-        "_head_fed",
-        "_heads",
-        "_max_body",
-        "_max_header_bytes",
-        "_max_headers",
-        "_memorable",
-        "_method",
-        "_parser",
-        "_paths",
-        "_progress",
-        "_query",
-        "_recent",
-        "_route",
-        "_stalled",
-        "_stamp",
-        "_take",
-        "_upgrading",
-        "on_header",
-        "on_message_begin",
-        "on_url",
+        "_body", "_early", "_extra", "_feed", "_gathered", "_head", "_head_fed", "_heads", "_max_body", "_max_header_bytes",
+        "_max_headers", "_memorable", "_method", "_parser", "_paths", "_progress", "_query", "_recent", "_route", "_stalled",
+        "_stamp", "_take", "_upgrading", "on_header", "on_message_begin", "on_url",
     )
 
     def __init__(self, shared: Shared) -> None:
@@ -355,7 +332,7 @@ class HttpProtocol(Connection):
         self._route.count(answer.status)
         self._send(answer, headers)
         if answer is TAKEN and not self._last and self._may_be_remembered(head):
-            incoming = Incoming(b"", self._query, head.content_type, head.content_encoding, self._route.legacy)
+            incoming = Incoming(b"", self._query, head.content_type, head.content_encoding)
             self._memorable = KnownHead(
                 self._route,
                 incoming,
@@ -377,7 +354,7 @@ class HttpProtocol(Connection):
         client = self._stamp
         if head.forwarded_for or head.forwarded:
             client = self._shared.addresses.client(self._peer, head.forwarded_for, head.forwarded)
-        return Incoming(body, self._query, head.content_type, head.content_encoding, self._route.legacy, client)
+        return Incoming(body, self._query, head.content_type, head.content_encoding, client)
 
     def _offer(self, incoming: Incoming) -> Answer:
         try:

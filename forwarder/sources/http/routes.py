@@ -10,15 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-_TAKEN: Final = {
-    b"/batch": False,
-    b"/capture": True,
-    b"/e": True,
-    b"/i/v0/e": False,
-    b"/track": True,
-    b"/engage": True,
-}
-"""Whether each is legacy: decoded with a second base64 unwrap (wire facts: How the service decodes a body)."""
+_TAKEN: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
+"""All mean the same: any shape and encoding is taken on each, a second wrapping in base64 too (the service undoes that on some only)."""
 
 _ORIGIN: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 
@@ -26,11 +19,10 @@ _ORIGIN: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 class Route:
     """A path, with and without its slash. `taken` counts the usual answer, 200; `codes` all others."""
 
-    __slots__ = ("codes", "legacy", "name", "taken")
+    __slots__ = ("codes", "name", "taken")
 
-    def __init__(self, name: str, *, legacy: bool) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.legacy = legacy
         self.taken = 0
         self.codes: defaultdict[int, int] = defaultdict(int)
 
@@ -43,10 +35,10 @@ class Routes:
     """One listener's routes and their counts."""
 
     def __init__(self) -> None:
-        self.other = Route("other", legacy=False)
+        self.other = Route("other")
         self.by_path: dict[bytes, Route] = {}
-        for path, legacy in _TAKEN.items():
-            self.by_path[path] = self.by_path[path + b"/"] = Route(path.decode(), legacy=legacy)
+        for path in _TAKEN:
+            self.by_path[path] = self.by_path[path + b"/"] = Route(path.decode())
 
     def find(self, url: bytes) -> tuple[Route, bytes]:
         """The route of a request target in origin or absolute form, `other` if it is none, and the query."""

@@ -8,12 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from forwarder.core.errors import ConfigurationError
+from forwarder.core.errors import ConfigurationError, cannot_listen
 
 UNIX_MODE: Final = 0o660
 """Permissions of a Unix socket: its owner and group may send."""
 
 UNIX_PREFIX: Final = "unix:"
+
+KEY: Final = "sources.http.listen"
+"""The setting that holds the listener's address."""
 
 
 class TcpAddress(NamedTuple):
@@ -35,16 +38,19 @@ def parse_listen(listen: str) -> TcpAddress | Path:
     return TcpAddress(host.removeprefix("[").removesuffix("]") or None, int(port))
 
 
-def bind_unix(path: Path) -> socket.socket:
-    """A bound Unix socket at `path`. One that nobody listens on any more is removed first. Raises `ConfigurationError`."""
+def bind_unix(path: Path, key: str = KEY) -> socket.socket:
+    """A bound Unix socket at `path`, which the setting `key` names. One that nobody listens on any more is removed first.
+
+    Raises `ConfigurationError`.
+    """
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _remove_stale(path)
+        _remove_stale(path, key)
         bound.bind(str(path))
         path.chmod(UNIX_MODE)  # nobody can connect yet: it doesn't listen
     except OSError as error:
         bound.close()
-        raise ConfigurationError(f"Can't listen on {path}: {error.strerror or error}.") from error
+        raise cannot_listen(key, f"{UNIX_PREFIX}{path}", error) from error
     except ConfigurationError:
         bound.close()
         raise
@@ -58,13 +64,14 @@ def remove_unix(path: Path, inode: int) -> None:
             path.unlink()
 
 
-def _remove_stale(path: Path) -> None:
+def _remove_stale(path: Path, key: str) -> None:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise ConfigurationError(f"Can't listen on {path}: there is a file that is no socket.", hint="Move it away or choose another path.")
+        why = f"{key}: can't listen on {UNIX_PREFIX}{path}: there is a file that is no socket"
+        raise ConfigurationError(why, hint=f"Move it away, or set `{key}` to another path.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -74,7 +81,8 @@ def _remove_stale(path: Path) -> None:
             return
         except BlockingIOError:
             pass  # somebody listens, with a full queue
-    raise ConfigurationError(f"Can't listen on {path}: another process does.", hint="Stop it or choose another path.")
+    why = f"{key}: can't listen on {UNIX_PREFIX}{path}: another process does"
+    raise ConfigurationError(why, hint=f"Stop it, or set `{key}` to another path.")
 
 
 def describe(bound: socket.socket) -> str:

@@ -95,7 +95,7 @@ async def test_smuggling(name: str, pieces: str) -> None:
         reply = await client.reply()
         assert (reply.status, reply.headers["connection"]) == (400, "close")
         assert await client.ended() == b""
-        assert [taken.legacy for taken in to.intake.taken] == [True]
+        assert len(to.intake.taken) == 1
 
 
 @pytest.mark.parametrize("length", ["3", "003", "3 ", "\t3\t", " 3"])

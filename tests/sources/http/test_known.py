@@ -123,7 +123,7 @@ async def test_larger_than_allowed_is_never_known() -> None:
 
 def test_bounds() -> None:
     """Memory for heads is bounded in number and size."""
-    known = KnownHead(Route("x", legacy=False), Incoming(b""), forwarded_for=b"", forwarded=b"", headers=b"", taken=b"")
+    known = KnownHead(Route("x"), Incoming(b""), forwarded_for=b"", forwarded=b"", headers=b"", taken=b"")
     heads: Heads = {}
     for number in range(MAX_HEADS * 3 + 1):
         remember(heads, (b"%d" % number, b""), known)
