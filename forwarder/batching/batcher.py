@@ -23,7 +23,7 @@ from forwarder.wire.envelope import envelope_size
 READ_AHEAD_CHUNKS: Final = 256
 """How many chunks that may not go yet a lane is searched past for others."""
 
-READ_AHEAD_IDS: Final = 4096
+READ_AHEAD_IDS: Final = 2048
 """How many ids such chunks may hold back before the search ends: each look at a queue of large chunks would cost more than it finds."""
 
 

@@ -116,6 +116,7 @@ class Intake:
         self._lanes.check({lane for lane, _ in (*parts, *rejected)})
         chunks: list[Chunk] = []
         for lane, events in parts:
+            self._quotas.check_room(lane, len(memoryview(events)))
             stamped = stamp(events, self._receipt(request, lane, incoming.client, now))
             rejected += [(lane, each) for each in stamped.rejected]
             if stamped.count:

@@ -17,6 +17,9 @@ HISTORICAL_SHARE: Final = 2
 """One lane may hold a half, halted lanes together a quarter, historical lanes together a half."""
 
 
+_SHARE_IS_FULL: Final = "this project key's share of the buffer is full"
+
+
 class Holding(Protocol):
     """What the buffer holds of a lane."""
 
@@ -44,11 +47,17 @@ class Quotas:
                 raise RequestTooLarge(f"with these events one lane would take over half of the buffer ({self._lane_limit} bytes)")
             holding = self._held.get(lane)
             if holding is not None and holding.bytes + cost > self._lane_limit:
-                raise LaneFull("this project key's share of the buffer is full")
+                raise LaneFull(_SHARE_IS_FULL)
             if self._halted and lane in self._halted and self._sum_of_halted() + cost > self._halted_limit:
                 raise LaneFull("deliveries for this project key are halted, and the buffer's share for such is full")
             if lane.historical and self._sum_of_historical() + cost > self._historical_limit:
                 raise LaneFull("the buffer's share for historical events is full")
+
+    def check_room(self, lane: Lane, size: int) -> None:
+        """Raises `LaneFull` if the lane has no room now for `size` bytes of events: known before any work is done on them."""
+        holding = self._held.get(lane)
+        if holding is not None and size <= self._lane_limit < holding.bytes + size:
+            raise LaneFull(_SHARE_IS_FULL)
 
     def _check_together(self, chunks: Sequence[Chunk]) -> None:
         """What several lanes of one request share."""

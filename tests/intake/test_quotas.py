@@ -93,3 +93,13 @@ def test_the_most_events_that_a_lane_could_hold() -> None:
     quotas = Quotas(LIMIT, {}, ())
     most = quotas.max_events
     assert Chunk(A, b"", most + 1, frozenset(), 0.0).cost > LIMIT // 2
+
+
+def test_what_has_no_room_is_told_before_any_work() -> None:
+    """Bytes alone tell that a lane is full; what an empty lane could never hold is left for the check that says so."""
+    quotas = Quotas(LIMIT, {A: Held(40_000)}, ())
+    quotas.check_room(A, 10_000)
+    with pytest.raises(LaneFull):
+        quotas.check_room(A, 10_001)
+    quotas.check_room(A, LIMIT // 2 + 1)
+    quotas.check_room(B, LIMIT // 2)
