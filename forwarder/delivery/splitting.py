@@ -12,7 +12,7 @@ from typing import Protocol
 
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
-from forwarder.wire.chunks import chunk_of
+from forwarder.wire.chunks import cut_at
 from forwarder.wire.envelope import envelope_size
 
 
@@ -44,8 +44,7 @@ def cut(batch: Batch, at: int, buffer: Replaces) -> tuple[Batch, Batch]:
 
 
 def _cut_chunk(chunk: Chunk, at: int, buffer: Replaces) -> tuple[Chunk, Chunk]:
-    events = chunk.events()
-    parts = chunk_of(events[:at], chunk), chunk_of(events[at:], chunk)
+    parts = cut_at(chunk, at)
     buffer.replace(chunk, parts)
     return parts
 

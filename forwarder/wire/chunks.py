@@ -12,12 +12,6 @@ from forwarder.wire.splice import Locator
 Span: TypeAlias = tuple[int, int]
 
 
-def chunk_of(events: Sequence[bytes], like: Chunk) -> Chunk:
-    """A chunk of some of another's events, with the ordering keys of just those (none if the other has none)."""
-    ids = frozenset().union(*[ids_of(event) for event in events]) if like.ids else like.ids
-    return Chunk(like.lane, b",".join(events), len(events), ids, like.received_at)
-
-
 def cut_by_size(chunk: Chunk, max_bytes: int, max_events: int) -> list[Chunk]:
     """The chunk in pieces of at most `max_bytes` of events (commas included) and `max_events` each; an event over it is a piece alone."""
     pieces: list[Chunk] = []
@@ -31,6 +25,12 @@ def cut_by_size(chunk: Chunk, max_bytes: int, max_events: int) -> list[Chunk]:
     return pieces
 
 
+def cut_at(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
+    """The chunk's first `count` events, and the others; there must be some on either side."""
+    spans = _spans(chunk)
+    return _slice(chunk, spans[:count]), _slice(chunk, spans[count:])
+
+
 def _spans(chunk: Chunk) -> list[Span]:
     """Where each event begins and ends in the chunk's data. A chunk to be cut may be large: its events are never there one by one."""
     if chunk.count == 1:
@@ -41,7 +41,7 @@ def _spans(chunk: Chunk) -> list[Span]:
 
 
 def _slice(chunk: Chunk, spans: Sequence[Span]) -> Chunk:
-    """A chunk of neighbouring events of another."""
+    """A chunk of neighbouring events of another, with the ordering keys of just those (none if the other has none)."""
     data = chunk.data[spans[0][0] : spans[-1][1]]
     ids = frozenset().union(*[ids_of(chunk.data[start:end]) for start, end in spans]) if chunk.ids else chunk.ids
     return Chunk(chunk.lane, data, len(spans), ids, chunk.received_at)

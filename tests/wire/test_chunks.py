@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.event import Chunk, Lane
-from forwarder.wire.chunks import chunk_of, cut_by_size
+from forwarder.wire.chunks import cut_at, cut_by_size
 from forwarder.wire.identity import ids_of
 
 LANE = Lane("phc_a")
@@ -52,10 +52,16 @@ def test_pieces_are_as_few_as_can_be(events: list[bytes], max_bytes: int, max_ev
         assert piece.count == max_events or len(piece.data) + 1 + len(first) + 1 > max_bytes
 
 
-def test_a_chunk_without_order_stays_without() -> None:
-    """Where a lane keeps no order, no ids are looked for."""
-    event = b'{"distinct_id":"a"}'
-    assert chunk_of([event], chunk_with([event], ordered=False)).ids == frozenset()
+@given(EVENTS.filter(lambda events: len(events) > 1), st.data(), st.booleans(), st.sampled_from([b",", b" , ", b",\n"]))
+def test_cutting_at_a_place(events: list[bytes], data: st.DataObject, ordered: bool, separator: bytes) -> None:
+    """Both sides hold their events as they were, in order, with their own ids; where a lane keeps no order, no ids are looked for."""
+    count = data.draw(st.integers(1, len(events) - 1))
+    sides = cut_at(chunk_with(events, ordered=ordered, separator=separator), count)
+    for side, expected in zip(sides, (events[:count], events[count:]), strict=True):
+        assert side.events() == expected
+        assert side.count == len(expected)
+        assert side.ids == (frozenset().union(*map(ids_of, expected)) if ordered else frozenset())
+        assert (side.lane, side.received_at) == (LANE, 12.5)
 
 
 def test_cutting_a_large_chunk_takes_it_once_more() -> None:
