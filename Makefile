@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process a core; a test that needs quiet has no place among them.
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: help setup demo check test lint types layers unit bench requirements clean
+.PHONY: help setup demo check test lint types layers unit test-crash bench requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -56,6 +56,9 @@ layers: setup
 
 unit: setup
 	$(BIN)/pytest $(PARALLEL) -m "not slow"
+
+test-crash: setup  ## kill the daemon 220 times under load and look for what is lost; CRASH="--seed 7 --kills 20" chooses
+	$(BIN)/python -m tests.crash $(CRASH)
 
 bench: setup  ## measure throughput and memory beside their floors; BENCH="--case single" chooses
 	$(BIN)/python -m benchmarks $(BENCH)

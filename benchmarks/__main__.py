@@ -10,8 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.backlog import BacklogResult, backlog_line, measure_backlog
 from benchmarks.bodies import Shape, Variant
-from benchmarks.cases import CASES, MEMORY, Case, Floor, select
+from benchmarks.cases import BACKLOG, CASES, MEMORY, Case, Floor, select
 from benchmarks.memory import MemoryResult, measure_memory
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
@@ -30,7 +31,7 @@ def main() -> int:
     end_on_signals()
     cases, memory = select(arguments.case)
     if not cases and not memory:
-        print(f"no such case; there are {', '.join([*(case.name for case in CASES), *MEMORY])}", file=sys.stderr)
+        print(f"no such case; there are {', '.join([*(case.name for case in CASES), *MEMORY, *BACKLOG])}", file=sys.stderr)
         return 2
     try:
         return _measure(arguments, cases, memory)
@@ -44,7 +45,9 @@ def _measure(arguments: argparse.Namespace, cases: list[Case], memory: list[str]
     rows = _throughput(plan, cases, arguments.repeat)
     if rows:
         print(table(rows))
-    results = [_memory(plan, name, arguments.memory_seconds) for name in memory]
+    results: list[MemoryResult | BacklogResult] = [
+        _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in memory
+    ]
     if arguments.output:
         whole = {"machine": machine(), "throughput": rows, "memory": [{**asdict(result), "good": result.good} for result in results]}
         arguments.output.write_text(json.dumps(whole, indent=2) + "\n")
@@ -64,7 +67,7 @@ def _throughput(plan: Plan, cases: list[Case], repeat: int) -> list[dict[str, An
             _say(f"round {number + 1} of {repeat}: {case.name}")
             plan.case(case, figures[case.name])
     return [
-        row(case, figures[case.name], figures[case.base] if case.ordered else floors[case.floor, case.variant, case.events])
+        row(case, figures[case.name], floors[case.floor, case.variant, case.events] if case.base == case.name else figures[case.base])
         for case in cases
     ]
 
@@ -73,6 +76,13 @@ def _memory(plan: Plan, name: str, seconds: float) -> MemoryResult:
     _say(f"{name}: {seconds:.0f} s without an upstream")
     result = measure_memory(name, plan.target, plan.machine, seconds)
     print(memory_lines([result]))
+    return result
+
+
+def _backlog(plan: Plan, name: str) -> BacklogResult:
+    _say(f"{name}: filling a buffer on disk")
+    result = measure_backlog(name, plan.target, plan.machine)
+    print(backlog_line(result))
     return result
 
 

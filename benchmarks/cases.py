@@ -30,12 +30,14 @@ class Case:
     compression: str
     ordered: bool
     share: float | None
-    """Of the floor (or, where ordered, of the same case without order) that is to be reached; None: only told."""
+    """Of the floor (or of `base`, where that is another case) that is to be reached; None: only told."""
+    disk: bool = False
+    """With the disk buffer, each request answered once an fdatasync covers it; else with the memory buffer."""
 
     @property
     def name(self) -> str:
         """For people, and for `--case`."""
-        return f"{self.variant}-{self.events}-{self.compression}" + ("-ordered" if self.ordered else "")
+        return f"{self.variant}-{self.events}-{self.compression}" + ("-ordered" if self.ordered else "") + ("-disk" if self.disk else "")
 
     @property
     def floor(self) -> Floor:
@@ -49,8 +51,8 @@ class Case:
 
     @property
     def base(self) -> str:
-        """The name of the same case without order; its own where it has none."""
-        return self.name.removesuffix("-ordered")
+        """The name of the case that it is held against: the same without order, or with the memory buffer; its own, if it is that."""
+        return self.name.removesuffix("-ordered").removesuffix("-disk")
 
 
 def _with_order(*cases: Case) -> tuple[Case, ...]:
@@ -70,6 +72,11 @@ CASES: Final = (
         Case(Variant.SDK, 50, "none", ordered=False, share=0.3),
         Case(Variant.SDK, 1000, "none", ordered=False, share=0.3),
     ),
+    *(
+        Case(Variant.STAMPED, events, compression, ordered=False, share=0.65 if events == 1 else 0.7, disk=True)
+        for events in CONNECTIONS
+        for compression in ("none", "gzip")
+    ),
     Case(Variant.BARE, 1, "none", ordered=False, share=None),
     Case(Variant.BARE, 50, "none", ordered=False, share=None),
     Case(Variant.BARE, 1000, "none", ordered=False, share=None),
@@ -79,15 +86,19 @@ MEMORY: Final = ("memory", "memory-dribble", "memory-tiny")
 """The names of the measurements of memory."""
 
 
-def select(patterns: list[str]) -> tuple[list[Case], list[str]]:
-    """The cases, of throughput and of memory, whose names match any of `patterns` (`*` and `?` as in file names); all if none are given.
+BACKLOG: Final = ("backlog",)
+"""The names of the measurements of a backlog on disk."""
 
-    A case that is held against another brings that one along.
+
+def select(patterns: list[str]) -> tuple[list[Case], list[str]]:
+    """The cases, of throughput, and of memory and backlogs, whose names match any of `patterns`; all if none are given.
+
+    `*` and `?` mean what they mean in file names. A case that is held against another brings that one along.
     """
     patterns = patterns or ["*"]
     chosen = {case.name for case in CASES if _matches(case.name, patterns)}
     chosen |= {case.base for case in CASES if case.name in chosen}
-    return [case for case in CASES if case.name in chosen], [name for name in MEMORY if _matches(name, patterns)]
+    return [case for case in CASES if case.name in chosen], [name for name in (*MEMORY, *BACKLOG) if _matches(name, patterns)]
 
 
 def _matches(name: str, patterns: list[str]) -> bool:

@@ -92,11 +92,11 @@ def _recover(sink: Upstream, accepted: int) -> tuple[int, float]:
 
 def _load(name: str) -> tuple[list[Request], int]:
     if name == "memory-tiny":
-        return _with_keys(ring(Variant.TINY, 1000, limit=2_000_000)), 8
-    return _with_keys(ring(Variant.STAMPED, 50)), 32
+        return with_keys(ring(Variant.TINY, 1000, limit=2_000_000)), 8
+    return with_keys(ring(Variant.STAMPED, 50)), 32
 
 
-def _with_keys(requests: list[Request]) -> list[Request]:
+def with_keys(requests: list[Request]) -> list[Request]:
     """The requests, with each of `LANES` project keys of the same length in turn."""
     for number, request in enumerate(requests):
         key = f"{API_KEY[:-1]}{number % LANES}"

@@ -15,11 +15,11 @@ from benchmarks.throughput import Figure
 
 
 def row(case: Case, figure: Figure, against: Figure) -> dict[str, Any]:
-    """One case's line. `against` is its floor or, for an ordered case, the same case without order."""
+    """One case's line. `against` is its floor or the case that it is to be compared with."""
     return {
         "case": case.name,
         "events_per_cpu_second": round(figure.rate),
-        "against": case.base if case.ordered else str(case.floor),
+        "against": str(case.floor) if case.base == case.name else case.base,
         "against_per_cpu_second": round(against.rate),
         "ratio": round(figure.rate / against.rate, 3),
         "wanted": case.share,

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +31,30 @@ class Target:
     command: str = ""
 
     @contextlib.contextmanager
-    def running(self, core: int, compression: str = "none", ordering: str = "none", max_bytes: str = "64MiB") -> Iterator[Program]:
-        """Run it until the block ends. Another program than forwarder brings its own settings, and is told the ports."""
-        if self.command:
-            command, environment = shlex.split(self.command), dict(os.environ)
-        else:
-            command, environment = [str(Path(sys.executable).parent / "forwarder"), "run"], self._settings(compression, ordering, max_bytes)
-        environment |= {"PORT": str(self.port), "SINK_PORT": str(self.sink_port)}
-        with running(command, core, self.port, environment) as program:
-            yield program
+    def running(
+        self,
+        core: int,
+        compression: str = "none",
+        ordering: str = "none",
+        max_bytes: str = "",
+        *,
+        disk: bool = False,
+        state: Path | None = None,
+    ) -> Iterator[Program]:
+        """Run it until the block ends. Another program than forwarder brings its own settings, and is told the ports.
+
+        `disk`: with the disk buffer. `state`: where it keeps what it keeps on disk; by itself a folder that is gone afterwards.
+        """
+        with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as temporary:
+            if self.command:
+                command, environment = shlex.split(self.command), dict(os.environ)
+            else:
+                command = [str(Path(sys.executable).parent / "forwarder"), "run"]
+                environment = self._settings(compression, ordering, max_bytes or ("1GiB" if disk else "64MiB"))
+                environment |= _kept_at(state or Path(temporary), disk=disk)
+            environment |= {"PORT": str(self.port), "SINK_PORT": str(self.sink_port)}
+            with running(command, core, self.port, environment) as program:
+                yield program
 
     def _settings(self, compression: str, ordering: str, max_bytes: str) -> dict[str, str]:
         settings = {
@@ -52,6 +68,13 @@ class Target:
             "LOG__LEVEL": "error",
         }
         return {**_without_settings(os.environ), **{f"FORWARDER_{name}": value for name, value in settings.items()}}
+
+
+def _kept_at(state: Path, *, disk: bool) -> dict[str, str]:
+    """The settings of what is kept on disk."""
+    if disk:
+        return {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(state)}
+    return {"FORWARDER_DEAD_LETTERS__PATH": str(state)}
 
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -65,7 +65,7 @@ class Plan:
         machine = self.machine
         with (
             upstream(self.target.sink_port, machine.load_core) as sink,
-            self.target.running(machine.target_core, case.compression, case.ordering) as program,
+            self.target.running(machine.target_core, case.compression, case.ordering, disk=case.disk) as program,
             pinned(machine.load_core),
         ):
             sink.wait_for(_all_taken(load.run(WARM_UP)))

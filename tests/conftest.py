@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final
@@ -17,6 +18,8 @@ from tests.support.leaks import leaked_files, leaked_tasks, leaked_threads, open
 ASYNC_LIMIT: Final = 45.0
 """Seconds for an asynchronous test, or for one example of a property. Less than pytest's own limit, which can only end the whole run:
 an exception that a signal raises inside a running loop ends whichever task it meets, not the test."""
+
+_places: Final = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,6 +43,14 @@ async def leaves_no_task() -> AsyncIterator[None]:
     """Fail the test that leaves a task on its loop, naming it. Its fixtures are torn down by then."""
     yield
     _fail_for(await leaked_tasks())
+
+
+@pytest.fixture(autouse=True)
+def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a forwarder keeps without being told where goes to a place that no other test has seen, made only when it is used."""
+    place = tmp_path_factory.getbasetemp() / f"state-{next(_places)}"
+    monkeypatch.setenv("STATE_DIRECTORY", str(place))
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
 
 
 @pytest.fixture

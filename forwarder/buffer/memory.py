@@ -7,31 +7,13 @@ the limit by more than the overhead of chunks that were cut after they were take
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from forwarder.buffer.holdings import BufferStatistics, LaneHolding, drop_oldest, withdraw
+from forwarder.core.ack import Ack, Held
 from forwarder.core.errors import BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
-
-
-class LaneHolding:
-    """What the buffer holds of one lane: `bytes` and `events` waiting or in flight, and the queue of what waits."""
-
-    __slots__ = ("bytes", "events", "queue")
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.events = 0
-        self.queue = LaneQueue()
-
-
-@dataclass(frozen=True, slots=True)
-class BufferStatistics:
-    """Bytes count as against the limit: the events' own and the overhead of holding them."""
-
-    bytes: int
-    limit_bytes: int
-    events: int
+from forwarder.core.ports import DropReason, Fate
 
 
 class MemoryBuffer:
@@ -42,8 +24,8 @@ class MemoryBuffer:
         self.used = 0
         self.holdings: dict[Lane, LaneHolding] = {}
 
-    def offer(self, chunks: Sequence[Chunk]) -> None:
-        """Take all of `chunks` or none. Raises `BufferFull`, taking none."""
+    def offer(self, chunks: Sequence[Chunk], held: Held | None = None) -> bool:  # noqa: ARG002 - there is nothing to wait for
+        """Take all of `chunks`, and answer True, or none. Raises `BufferFull`, taking none."""
         cost = 0
         for chunk in chunks:
             cost += chunk.cost
@@ -51,6 +33,11 @@ class MemoryBuffer:
             raise BufferFull("the buffer is full", hint="the upstream is slower than the senders, or down; see `forwarder status`")
         for chunk in chunks:
             self._hold(chunk).queue.append(chunk)
+        return True
+
+    def cost(self, chunk: Chunk) -> int:
+        """What the chunk takes of the memory."""
+        return chunk.cost
 
     def _hold(self, chunk: Chunk) -> LaneHolding:
         holding = self.holdings.get(chunk.lane)
@@ -75,10 +62,28 @@ class MemoryBuffer:
         """From now on `parts`, which hold the same events, stand for `chunk`."""
         for part in parts:
             self._hold(part)
-        self.settle([chunk])
+        self._forget([chunk])
 
-    def settle(self, chunks: Sequence[Chunk]) -> None:
-        """Forget chunks of one lane, and the lane with its last one."""
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:  # noqa: ARG002 - nothing of them is kept
+        """Forget chunks of one lane, and the lane with its last one; tell their acks."""
+        self._forget(chunks)
+        for chunk in chunks:
+            if chunk.ack is not None:
+                chunk.ack.settle(chunk.count)
+
+    def withdraw(self, ack: Ack) -> list[Chunk]:
+        """Take the chunks that have this ack and still wait off their queues."""
+        return withdraw(self.holdings, ack)
+
+    def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
+        """Take the chunk that has waited longest off its queue; empty if none waits."""
+        return drop_oldest(self.holdings, lane)
+
+    def oldest(self, lane: Lane) -> float | None:
+        """When the oldest event that waits was received, wall-clock seconds; None if nothing waits."""
+        return self.queue(lane).oldest
+
+    def _forget(self, chunks: Sequence[Chunk]) -> None:
         cost = sum([chunk.cost for chunk in chunks])
         lane = chunks[0].lane
         holding = self.holdings[lane]

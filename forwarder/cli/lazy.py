@@ -13,10 +13,13 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 LAZY: Final = {
+    "buffer": "Look into, check, save or empty a disk buffer, also one whose daemon is down.",
     "config": "Check the configuration, show what is in effect, print its schema.",
+    "dead-letters": "Look at events that could not be delivered, send them again, or drop them.",
+    "explain": "Say where one event is: buffered and since when, dead-lettered and why, else that it was delivered, or never here.",
     "sandbox": "Run the analytics service in small, to watch events arrive and to test against.",
 }
-"""Name and one line each; the command lives in `forwarder.cli.<name>`."""
+"""Name and one line each; the command lives in `forwarder.cli.<name>`, with `_` for `-`."""
 
 
 class LazyGroup(TyperGroup):
@@ -36,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 def load(name: str) -> Any:
     """The real command: the module's `app`, a group, or what its `register` adds."""
-    module = import_module(f"forwarder.cli.{name}")
+    module = import_module(f"forwarder.cli.{name.replace('-', '_')}")
     if hasattr(module, "app"):
         return get_group(module.app)
     alone = typer.Typer(add_completion=False)

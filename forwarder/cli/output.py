@@ -14,7 +14,7 @@ from rich.text import Text
 
 from forwarder.core.errors import ForwarderError
 from forwarder.telemetry.readable import duration, halt_times, size
-from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState, by_label
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState, Worker, by_label
 
 _PLAIN_WIDTH = 140
 """Where there is no terminal, lines are cut for nobody."""
@@ -37,6 +37,7 @@ def status_page(snapshot: Snapshot, address: str) -> RenderableType:
     lanes = by_label(snapshot.lanes)
     parts: list[RenderableType] = [_head(snapshot, address), Text(), flow(snapshot), Text(), lane_table(lanes, books=False), Text()]
     parts.append(_upstream(snapshot))
+    parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
     parts.extend(_halts(lanes, snapshot.now))
     parts.extend(Text(f"! {warning}", style="yellow") for warning in snapshot.warnings)
     return Group(*parts)
@@ -94,6 +95,11 @@ def _upstream(snapshot: Snapshot) -> Text:
     if upstream.last_error:
         text.append(f"\n  last error: {upstream.last_error}", style="red")
     return text
+
+
+def _worker(worker: Worker) -> str:
+    process = f", process {worker.process}" if worker.process else ""
+    return f"  {worker.name} is {worker.state}{process}; {worker.received:,} received, {worker.restarts:,} restarts"
 
 
 def _halts(lanes: Iterable[LaneSnapshot], now: float) -> Iterable[Text]:

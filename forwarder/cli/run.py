@@ -20,10 +20,16 @@ Config = Annotated[
 def run(config: Config = None) -> None:
     """Run the daemon: take events, and bring them to the upstream.
 
+    With `workers` above 1 it supervises that many processes, which share the listening address.
+
     SIGTERM and SIGINT drain and end it (exit code 1 when events were left), a second one ends it at once (130), SIGHUP reads
     the configuration again.
     """
+    from forwarder.runtime.assignment import assignment
     from forwarder.runtime.daemon import run_daemon
+    from forwarder.runtime.supervisor import needs_supervisor, run_supervisor
+    from forwarder.runtime.worker import run_worker
+    from forwarder.storage.failpoints import arm_from_environment
 
     def load() -> Settings:
         from forwarder.config import load_settings
@@ -33,4 +39,11 @@ def run(config: Config = None) -> None:
         configure_logging(settings.log.format, settings.log.level)
         return settings
 
-    raise typer.Exit(run_daemon(load(), load))
+    arm_from_environment(os.environ)
+    settings = load()
+    assigned = assignment(os.environ)
+    if assigned is not None:
+        raise typer.Exit(run_worker(settings, load, assigned))
+    if needs_supervisor(settings):
+        raise typer.Exit(run_supervisor(settings, load, ["run", *(["--config", str(config)] if config else [])]))
+    raise typer.Exit(run_daemon(settings, load))

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forwarder.config.addresses import parse_address
-from forwarder.config.settings import Settings
+from forwarder.config.settings import MIB, Settings
 from forwarder.config.units import format_duration, format_size
+from forwarder.core.ack import AckLevel
+from forwarder.core.ports import Ordering
+from forwarder.core.segments import largest_event, limit_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +26,58 @@ class Conflict:
 
 def conflicts(settings: Settings) -> list[Conflict]:
     """Everything that doesn't fit together. Reads the files that are named."""
-    return [conflict for check in (_sizes, _retry, _listeners, _tls, _authorities) for conflict in check(settings)]
+    checks = (_sizes, _segments, _acknowledgement, _workers, _retry, _listeners, _tls, _authorities)
+    return [conflict for check in checks for conflict in check(settings)]
 
 
 def _sizes(settings: Settings) -> Iterator[Conflict]:
-    upstream, batch, buffer, dead_letters = settings.upstream, settings.batch, settings.buffer, settings.dead_letters
+    upstream, batch = settings.upstream, settings.batch
     if batch.max_bytes >= upstream.max_body:
-        yield _too_large("batch.max_bytes", batch.max_bytes, "must be smaller than upstream.max_body", upstream.max_body)
-    if batch.max_bytes > buffer.max_bytes // 2:
-        limit = "may be at most half of buffer.max_bytes, all that one lane may hold"
-        yield _too_large("batch.max_bytes", batch.max_bytes, limit, buffer.max_bytes)
+        limit = "must be smaller than upstream.max_body"
+        yield _too_large("batch.max_bytes", batch.max_bytes, limit, upstream.max_body, "upstream.max_body")
+    if batch.max_bytes > settings.buffer_share // 2:
+        limit = f"may be at most half of {_share(settings)}buffer.max_bytes, all that one lane may hold"
+        yield _too_large("batch.max_bytes", batch.max_bytes, limit, settings.buffer_share, "buffer.max_bytes")
     if upstream.max_event > batch.max_bytes:
-        yield _too_large("upstream.max_event", upstream.max_event, "must fit into batch.max_bytes", batch.max_bytes)
-    if upstream.max_event > dead_letters.max_bytes:
-        yield _too_large("upstream.max_event", upstream.max_event, "must fit into dead_letters.max_bytes", dead_letters.max_bytes)
+        yield _too_large("upstream.max_event", upstream.max_event, "must fit into batch.max_bytes", batch.max_bytes, "batch.max_bytes")
+    if upstream.max_event > settings.dead_letter_share:
+        limit = f"must fit into {_share(settings)}dead_letters.max_bytes"
+        yield _too_large("upstream.max_event", upstream.max_event, limit, settings.dead_letter_share, "dead_letters.max_bytes")
 
 
-def _too_large(key: str, size: int, limit: str, bound: int) -> Conflict:
-    other = limit[limit.rindex(" ") + 1 :] if limit.endswith(("max_body", "max_bytes")) else "buffer.max_bytes"
+def _share(settings: Settings) -> str:
+    return "one worker's share of " if settings.workers > 1 else ""
+
+
+def _too_large(key: str, size: int, limit: str, bound: int, other: str) -> Conflict:
+    """`other` is the key to raise."""
     return Conflict(key, f"{format_size(size)} {limit} ({format_size(bound)})", f"lower {key}, or raise {other}")
+
+
+def _segments(settings: Settings) -> Iterator[Conflict]:
+    event, largest = settings.upstream.max_event, largest_event(settings.buffer_share)
+    if settings.buffer.kind != "disk" or event <= largest:
+        return
+    least = limit_for(event)
+    message = f"{format_size(event)} must fit into one file of the disk buffer, which takes events of {format_size(largest)}"
+    enough = f", or raise buffer.max_bytes to {_rounded_up(least * settings.workers)}" if least else ""
+    yield Conflict("upstream.max_event", message, f"lower upstream.max_event{enough}")
+
+
+def _rounded_up(size: int) -> str:
+    return f"{-(-size // MIB)}MiB"
+
+
+def _acknowledgement(settings: Settings) -> Iterator[Conflict]:
+    if settings.buffer.ack is AckLevel.DISK and settings.buffer.kind != "disk":
+        yield Conflict("buffer.ack", "disk needs buffer.kind: disk", "set buffer.kind to disk, or buffer.ack to memory or delivered")
+
+
+def _workers(settings: Settings) -> Iterator[Conflict]:
+    ordering = settings.delivery.ordering
+    if settings.workers > 1 and ordering not in (None, Ordering.NONE):
+        message = f"{ordering} can't be kept by {settings.workers} workers: events of one id come to any of them"
+        yield Conflict("delivery.ordering", message, "set workers to 1, or delivery.ordering to none")
 
 
 def _retry(settings: Settings) -> Iterator[Conflict]:

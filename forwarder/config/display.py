@@ -10,12 +10,15 @@ import yaml
 from forwarder.config.keys import Path, keys
 from forwarder.config.load import Loaded
 from forwarder.config.settings import Settings
+from forwarder.config.units import format_size
 from forwarder.core.secrets import mask_credentials, mask_key
 
 
 def effective(settings: Settings) -> dict[str, Any]:
-    """The settings as JSON can say them: sizes and times as text, secrets masked."""
+    """The settings as JSON can say them: sizes and times as text, secrets masked, and for keys that aren't set what they amount to."""
     tree: dict[str, Any] = settings.model_dump(mode="json")
+    tree["buffer"] |= {"max_bytes": format_size(settings.buffer.limit), "ack": settings.buffer.ack_level.value}
+    tree["dead_letters"]["max_bytes"] = format_size(settings.dead_letter_limit)
     for path in (path for path, key in keys().items() if key.secret):
         section = _section(tree, path)
         section[path[-1]] = _masked(section[path[-1]])

@@ -11,6 +11,9 @@ from forwarder.config.origins import Layer, Origin, Place, Sourced
 from forwarder.config.problems import Problem
 from forwarder.config.suggestions import suggest_variable
 
+_FAILPOINTS: Final = frozenset({"FORWARDER_FAILPOINTS", "FORWARDER_FAILPOINTS_LOG"})
+"""Not settings: they make a process fail at named places, for tests (`storage/failpoints.py`)."""
+
 _SERVICE_LINK: Final = re.compile(r"FORWARDER(_[A-Z0-9]+)*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+")
 
@@ -18,11 +21,12 @@ _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+")
 def read_environment(environ: Mapping[str, str]) -> Layer:
     """What the environment says. Unknown variables with our prefix are problems of the layer."""
     known = {key.variable: path for path, key in keys().items()}
+    passed_over = {*known, *_FAILPOINTS}
     layer = Layer()
     for name, value in environ.items():
         if name in known and value.strip():
             layer.values[known[name]] = Sourced(value.strip(), Origin(Place.ENVIRONMENT, name))
-        elif name.startswith(PREFIX) and name not in known and not _is_service_link(name, value):
+        elif name.startswith(PREFIX) and name not in passed_over and not _is_service_link(name, value):
             layer.problems.append(_unknown(name))
     return layer
 

@@ -25,10 +25,12 @@ from forwarder.config.values import (
     Size,
     UpstreamUrl,
 )
-from forwarder.core.ports import Ordering
+from forwarder.core.ack import AckLevel
+from forwarder.core.ports import Ordering, WhenFull
 
 MB = 1_000_000
 MIB = 1_048_576
+GIB = 1024 * MIB
 
 
 class Section(BaseModel):
@@ -100,10 +102,28 @@ class SourcesSettings(Section):
 class BufferSettings(Section):
     """Where events wait for delivery."""
 
-    kind: Literal["memory"] = "memory"
-    """What holds them."""
-    max_bytes: Annotated[int, Size("1MiB", "1TiB")] = 64 * MIB
-    """Bytes that waiting events may take, with a fixed overhead for each; past it senders are asked to come back."""
+    kind: Literal["memory", "disk"] = "memory"
+    """What holds them: memory, whose events end with the process, or files, whose events outlive it."""
+    path: Path = Path("/var/lib/forwarder")
+    """Directory of the disk buffer's files, and of the dead letters beside them; each worker has its own directory in it."""
+    max_bytes: Annotated[int, Size("1MiB", "1TiB")] | None = None
+    """Bytes that waiting events may take, in memory or on disk, over all workers. Not set: 64MiB in memory, 1GiB on disk."""
+    ack: AckLevel | None = None
+    """What an answer of 200 promises: events are in memory, on disk, or delivered. Not set: what `buffer.kind` is."""
+    ack_timeout: Annotated[float, Duration("100ms", "1h")] = 5.0
+    """How long a sender waits for `disk` or `delivered`; then it is asked to come back."""
+    when_full: WhenFull = WhenFull.REJECT
+    """What happens when there is no room: senders are asked to come back, new events are dropped, or the oldest ones are."""
+
+    @property
+    def limit(self) -> int:
+        """`max_bytes`, or what stands for it where it isn't set."""
+        return self.max_bytes or (GIB if self.kind == "disk" else 64 * MIB)
+
+    @property
+    def ack_level(self) -> AckLevel:
+        """`ack`, or what stands for it where it isn't set."""
+        return self.ack or AckLevel(self.kind)
 
 
 class BatchSettings(Section):
@@ -143,8 +163,10 @@ class DeliverySettings(Section):
 class DeadLetterSettings(Section):
     """Where events are kept that can't be delivered."""
 
-    max_bytes: Annotated[int, Size("64KiB", "1TiB")] = 16 * MIB
-    """Bytes that they may take."""
+    path: Path | None = None
+    """Directory of their files. Not set: `buffer.path` with a disk buffer, else the state directory of this user."""
+    max_bytes: Annotated[int, Size("64KiB", "1TiB")] | None = None
+    """Bytes that they may take, over all workers. Not set: 16MiB beside a memory buffer, 256MiB beside a disk buffer."""
 
 
 class ShutdownSettings(Section):
@@ -186,6 +208,23 @@ class Settings(BaseSettings):
     shutdown: ShutdownSettings = ShutdownSettings()
     admin: AdminSettings = AdminSettings()
     log: LogSettings = LogSettings()
+    workers: Annotated[int, Count(1, 64)] = 1
+    """Processes that share the listening address and the limits, one a core; each has a buffer of its own."""
+
+    @property
+    def buffer_share(self) -> int:
+        """Bytes that one worker's buffer may take."""
+        return self.buffer.limit // self.workers
+
+    @property
+    def dead_letter_limit(self) -> int:
+        """`dead_letters.max_bytes`, or what stands for it where it isn't set."""
+        return self.dead_letters.max_bytes or (256 if self.buffer.kind == "disk" else 16) * MIB
+
+    @property
+    def dead_letter_share(self) -> int:
+        """Bytes that one worker's dead letters may take."""
+        return self.dead_letter_limit // self.workers
 
     @classmethod
     def settings_customise_sources(

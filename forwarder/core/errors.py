@@ -33,6 +33,12 @@ class BufferFull(Backpressure):
     code = "buffer_full"
 
 
+class DiskRefuses(BufferFull):
+    """The disk can't take more now: it is full, fails, is too slow, or its files are being compacted. Dropping events wouldn't help."""
+
+    code = "disk_refuses"
+
+
 class LaneFull(Backpressure):
     """The lane, or its kind (halted, historical), has used its share of the buffer."""
 
@@ -49,6 +55,12 @@ class Draining(Backpressure):
     """The daemon is shutting down."""
 
     code = "draining"
+
+
+class NotAcknowledged(Backpressure):
+    """The level of acknowledgement that is due wasn't reached in time. What had not been sent is dropped; the rest may arrive twice."""
+
+    code = "not_acknowledged"
 
 
 class InvalidRequest(ForwarderError):

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from forwarder.core.ack import Ack
+
 CHUNK_OVERHEAD: Final = 640
 """Bytes that a chunk costs beside its events: the objects that hold it, and its place in a queue."""
 
@@ -34,19 +36,35 @@ class Chunk:
     """Some events of one lane, taken together.
 
     `data` is the events' JSON joined by commas (white space around them allowed), without brackets; `ids` are the ordering
-    keys of all its events (empty where the lane keeps no order); `received_at` is wall-clock time in seconds; `cost` is what the chunk
-    counts for against a limit in bytes: its own, and what holding it takes.
+    keys of all its events (empty where the lane keeps no order); `received_at` is wall-clock time in seconds; `source` is where they came
+    from, and `origin` the number of the dead letter that they were, if they are replayed (else 0); `cost` is what the chunk counts for
+    against a limit of memory in bytes: its own, and what holding it takes; `ack` is told when its events are settled, if somebody waits
+    for that.
     """
 
-    __slots__ = ("cost", "count", "data", "ids", "lane", "received_at")
+    __slots__ = ("ack", "cost", "count", "data", "ids", "lane", "origin", "received_at", "source")
 
-    def __init__(self, lane: Lane, data: bytes, count: int, ids: frozenset[str], received_at: float) -> None:
+    def __init__(  # noqa: PLR0917 - one for each request: keywords would cost
+        self, lane: Lane, data: bytes, count: int, ids: frozenset[str], received_at: float, source: str = "http", ack: Ack | None = None
+    ) -> None:
         self.lane = lane
         self.data = data
         self.count = count
         self.ids = ids
         self.received_at = received_at
+        self.source = source
+        self.ack = ack
+        self.origin = 0
         self.cost = len(data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * count
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The sequence number of the record on disk that holds the events, and the index in it of the first; None if there is none."""
+        return None
+
+    def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:  # noqa: ARG002 - chunks on disk know their places
+        """A chunk of `count` neighbouring events of this one, `at` being the index of the first."""
+        return Chunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
 
     def events(self) -> list[bytes]:
         """The events one by one, each exactly as it was received (white space between them is not theirs)."""

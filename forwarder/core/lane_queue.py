@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
+from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk
 
 
@@ -23,6 +25,9 @@ class LaneQueue:
 
     def __len__(self) -> int:
         return len(self._chunks)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self._chunks)
 
     @property
     def oldest(self) -> float | None:
@@ -68,3 +73,18 @@ class LaneQueue:
         self._chunks.extendleft(reversed(chunks))
         self.size += sum([len(chunk.data) + 1 for chunk in chunks])
         self.events += sum([chunk.count for chunk in chunks])
+
+    def remove(self, chunks: Sequence[Chunk]) -> None:
+        """Take these chunks out, wherever they are. Raises `ValueError` if one doesn't wait."""
+        for chunk in chunks:
+            self._chunks.remove(chunk)
+            self.size -= len(chunk.data) + 1
+            self.events -= chunk.count
+
+    def with_ack(self, ack: Ack) -> list[Chunk]:
+        """The waiting chunks that have this ack. The search ends at what came later: senders give up in the order in which they came.
+
+        After the clock was set back some may not be found; they wait on as if they had been sent.
+        """
+        at = ack.at
+        return [chunk for chunk in takewhile(lambda chunk: chunk.received_at <= at, self._chunks) if chunk.ack is ack]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from forwarder.core.ack import Ack, AckLevel, Held, Waiter
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
@@ -34,10 +35,40 @@ class Reason(StrEnum):
     UNDELIVERED_AT_EXIT = "undelivered_at_exit"
 
 
+class WhenFull(StrEnum):
+    """What a full buffer does with events that come."""
+
+    REJECT = "reject"
+    """Their sender is asked to come back."""
+    DROP_NEWEST = "drop_newest"
+    """They are dropped, and counted."""
+    DROP_OLDEST = "drop_oldest"
+    """Those that have waited longest are dropped, and counted, until there is room."""
+
+
 class DropReason(StrEnum):
     """Why an event was dropped (closed set; documented in docs/operations.md)."""
 
     INVALID_OVERFLOW = "invalid_overflow"
+    """Refused at receipt, and the dead letters' share for such is full."""
+    WITHDRAWN = "withdrawn"
+    """Its sender was told 503: it wasn't acknowledged in time, and hadn't been sent."""
+    DROP_NEWEST = "drop_newest"
+    """The buffer was full, and `buffer.when_full` says so."""
+    DROP_OLDEST = "drop_oldest"
+    """It made room for a newer one, because `buffer.when_full` says so."""
+    OPERATOR = "operator"
+    """A dead letter that somebody dropped by hand."""
+    DAMAGED = "damaged"
+    """Its record on disk can't be read any more; it was moved aside."""
+
+
+class Fate(StrEnum):
+    """How an event's way through the buffer ended, if it wasn't dropped."""
+
+    DELIVERED = "delivered"
+    BURIED = "buried"
+    """It became a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +81,28 @@ class DeadLetter:
     at: float
     why: str = ""
     source: str = "http"
+    coordinates: str = ""
+    """Where in the source it was, for those that have places: topic/partition/offset, file:offset."""
+    place: tuple[int, int] | None = None
+    """Where in the buffer's files it was (`Chunk.place`, of this event): the same event is never buried twice. None: nowhere."""
+
+
+def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:
+    """A dead letter for each event of a chunk."""
+    lane, source, place = chunk.lane, chunk.source, chunk.place
+    return [
+        DeadLetter(reason, lane, event, at, why, source, place=place and (place[0], place[1] + index))
+        for index, event in enumerate(chunk.events())
+    ]
+
+
+class Revived(NamedTuple):
+    """The dead letter that is replayed: its number in the store, and why it was one."""
+
+    number: int
+    reason: Reason
+    at: float | None = None
+    """When it became one, wall-clock seconds: an event that was refused at receipt gets that time if it has none of its own."""
 
 
 @dataclass(slots=True)
@@ -64,37 +117,60 @@ class Incoming:
     client: str | None = None
     """The sender's address if it may be stamped as `$ip`: globally routable, and stamping is on."""
     source: str = "http"
+    ack: AckLevel | None = None
+    """The level that the sender asks for, if it is higher than the configured one."""
+    revived: Revived | None = None
+    """Set if this is a dead letter on its way back: it isn't received anew, and if it is refused at receipt again, `take` raises."""
 
 
 class Intake(Protocol):
     """Takes requests into the pipeline, whole or not at all."""
 
-    def take(self, incoming: Incoming) -> None:
-        """Return when every event of the request is in the buffer or among the dead letters.
+    def take(self, incoming: Incoming, waiter: Waiter) -> bool:
+        """Take the request's events; whether the level of acknowledgement that is due is reached already.
 
-        Keeps nothing of `incoming` itself, and may take the body out of it.
+        False: `waiter.acknowledged` will be called once, later. Keeps nothing of `incoming` itself, and may take the body out of it.
 
-        Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge` or a `Backpressure`; then nothing was taken.
+        Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge` or a `Backpressure`; then nothing was taken, and nobody will be called.
         """
 
 
 class Buffer(Protocol):
     """Where events wait. It owns an event from `offer` until `settle`, in flight or not."""
 
-    def offer(self, chunks: Sequence[Chunk]) -> None:
-        """Take all of `chunks` or none. Raises `BufferFull`, taking none."""
+    def offer(self, chunks: Sequence[Chunk], held: Held | None = None) -> bool:
+        """Take all of `chunks` or none; whether they are held already, as safely as this buffer can.
+
+        False: `held.held` is called once, later; until then they can't be taken from their queues, and `count` doesn't count them. Without
+        `held` the buffer answers for them from now on, and they count at once. Raises `BufferFull`, taking none.
+        """
+
+    def cost(self, chunk: Chunk) -> int:
+        """What the chunk counts for against the limit, in bytes."""
 
     def queue(self, lane: Lane) -> LaneQueue:
-        """The lane's waiting chunks, oldest first. Whoever takes one from it must settle it, or put it back at its place."""
+        """The lane's chunks that are at hand, oldest first. Whoever takes one from it must settle it, or put it back at its place."""
 
     def waiting_lanes(self) -> Collection[Lane]:
-        """The lanes that have waiting chunks."""
+        """The lanes that have waiting chunks, at hand or not."""
 
     def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
         """From now on `parts`, which hold the same events, stand for `chunk`. The queue is the caller's to mend."""
 
-    def settle(self, chunks: Sequence[Chunk]) -> None:
-        """Forget chunks of one lane: they were delivered, buried or dropped. Exactly once for each chunk or its parts."""
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+        """Forget chunks of one lane: they were delivered, buried or dropped. Exactly once for each chunk or its parts.
+
+        Their acks are told.
+        """
+
+    def withdraw(self, ack: Ack) -> list[Chunk]:
+        """Take the chunks that have this ack and still wait off their queues, and return them: they are the caller's to settle."""
+
+    def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
+        """Take the chunk that has waited longest, in `lane` or anywhere, off its queue: the caller's to settle. Empty if none waits."""
+
+    def oldest(self, lane: Lane) -> float | None:
+        """When the oldest event that waits was received, wall-clock seconds; None if nothing waits."""
 
     def count(self, lane: Lane) -> int:
         """Events of the lane that are held, in flight or waiting."""
@@ -104,7 +180,10 @@ class DeadLetters(Protocol):
     """Where events go that can't be delivered."""
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """Keep all of the letters, or none and answer False: there is no room. Counts nothing in the books."""
+        """Keep all of the letters, or none and answer False: there is no room, or they can't be written. Counts nothing in the books.
+
+        They are durable before any record that says that their events are settled.
+        """
 
 
 class Sink(Protocol):
@@ -125,6 +204,12 @@ class Books(Protocol):
 
     def bury(self, lane: Lane | None, reason: Reason, count: int) -> None:
         """Events became dead letters."""
+
+    def revive(self, lane: Lane, reason: Reason, count: int) -> None:
+        """Dead letters went back into the buffer."""
+
+    def turn_away(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
+        """Events came in and were dropped at once."""
 
     def drop(self, lane: Lane | None, reason: DropReason, count: int) -> None:
         """Events were dropped."""

@@ -1,89 +1,56 @@
-"""Dead letters in memory: bounded in bytes, gone with the process, each logged when it is buried.
-
-Invariant: what is refused at receipt takes at most a tenth of the room, so that a sender of rubbish can't take it from the events that the
-upstream refuses; those have all the rest, and their lane waits when it is used up (architecture: Quotas).
-"""
+"""Dead letters in memory: bounded in bytes, gone with the process, each logged when it is buried."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
 
-import structlog
-
+from forwarder.core.ack import Held
 from forwarder.core.ports import DeadLetter
-from forwarder.telemetry.labels import UNDECODABLE, lane_label
+from forwarder.deadletter.records import LETTER_OVERHEAD, RECEIPT_SHARE, DeadLetterStatistics, Room, cost_of, how_many_fit_at_receipt
 
-RECEIPT_SHARE: Final = 10
-LETTER_OVERHEAD: Final = 400
-"""Bytes that a letter costs beside its event and its words."""
-
-_log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterStatistics:
-    """Bytes count as against the limit."""
-
-    bytes: int
-    limit_bytes: int
-    letters: int
+__all__ = ["LETTER_OVERHEAD", "RECEIPT_SHARE", "DeadLetterStatistics", "MemoryDeadLetters"]
 
 
 class MemoryDeadLetters:
     """See `core.ports.DeadLetters`."""
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
         self.letters: list[DeadLetter] = []
-        self._used = 0
-        self._used_at_receipt = 0
+        self._room = Room(max_bytes)
+
+    @property
+    def max_bytes(self) -> int:
+        """The limit."""
+        return self._room.limit
+
+    @max_bytes.setter
+    def max_bytes(self, limit: int) -> None:
+        self._room.limit = limit
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
         """Keep all of the letters, or none and answer False: there is no room."""
-        cost = sum(map(_cost, letters))
-        if self._used + cost > self.max_bytes:
+        cost = sum(map(cost_of, letters))
+        if not self._room.fits(cost):
             return False
-        self._keep(letters, cost)
+        self._room.take(cost, len(letters))
+        self.letters += letters
         return True
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
         """Keep as many of the letters, from the first on, as fit the share of what is refused at receipt; how many those were."""
-        kept = 0
-        for letter in letters:
-            cost = _cost(letter)
-            if self._used_at_receipt + cost > self.max_bytes // RECEIPT_SHARE or self._used + cost > self.max_bytes:
-                break
-            self._used_at_receipt += cost
-            self._keep([letter], cost)
-            kept += 1
-        _log_buried(letters[:kept])
-        if kept < len(letters):
-            _log.warning("events refused at receipt were dropped: their share of the dead letters is full", events=len(letters) - kept)
+        kept = how_many_fit_at_receipt(self._room, letters)
+        self.letters += letters[:kept]
         return kept
 
     def bury_at_exit(self, letters: Sequence[DeadLetter]) -> None:
         """Keep the letters whatever the limit: what they held of the buffer is free with them."""
-        self._keep(letters, sum(map(_cost, letters)))
-
-    def _keep(self, letters: Sequence[DeadLetter], cost: int) -> None:
+        self._room.take(sum(map(cost_of, letters)), len(letters))
         self.letters += letters
-        self._used += cost
+
+    def when_durable(self, held: Held) -> bool:  # noqa: ARG002 - the store on disk makes it wait
+        """Whether all letters are as safe as they can be: in memory they are at once."""
+        return True
 
     def statistics(self) -> DeadLetterStatistics:
         """Figures for metrics, health and tests."""
-        return DeadLetterStatistics(self._used, self.max_bytes, len(self.letters))
-
-
-def _cost(letter: DeadLetter) -> int:
-    return len(letter.data) + len(letter.why) + LETTER_OVERHEAD
-
-
-def _log_buried(letters: Sequence[DeadLetter]) -> None:
-    """One line for each lane and reason."""
-    counted = Counter((letter.lane, letter.reason, letter.why) for letter in letters)
-    for (lane, reason, why), count in counted.items():
-        label = lane_label(lane) if lane else UNDECODABLE
-        _log.warning("events became dead letters", lane=label, reason=reason.value, events=count, why=why)
+        return DeadLetterStatistics(self._room.used, self._room.limit, self._room.letters)

@@ -141,8 +141,7 @@ class Delivery:
             await self._keys.close()
 
     def undelivered(self) -> list[Chunk]:
-        """The chunks that delivery took from the buffer's queues and didn't settle: in flight or to be sent again. For use after
-        `close`."""
+        """The chunks that delivery took from the buffer's queues and didn't settle: in flight or to be sent again."""
         return self._scheduler.unsettled()
 
     def oldest(self) -> dict[Lane, float]:

@@ -15,7 +15,7 @@ import structlog
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import Delivered
-from forwarder.core.ports import Books, DeadLetter, DeadLetters, Reason
+from forwarder.core.ports import Books, DeadLetters, DropReason, Fate, Reason, letters_of
 from forwarder.telemetry.labels import lane_label
 
 _MAX_REMEMBERED = 10_000
@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 class Settles(Protocol):
     """The part of the buffer that settling needs."""
 
-    def settle(self, chunks: Sequence[Chunk]) -> None:
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
         """Forget chunks of one lane."""
 
 
@@ -49,20 +49,17 @@ class Settler:
         count = batch.count
         self._books.deliver(batch.lane, count)
         self.delivered += count
-        self._forget(batch)
+        self._buffer.settle(batch.chunks, Fate.DELIVERED)
 
     def bury(self, batch: Batch, reason: Reason, why: str, wall: float) -> bool:
         """Make dead letters of the batch's events; False if there is no room for them, and then nothing changed."""
-        letters = [DeadLetter(reason, batch.lane, event, wall, why) for chunk in batch.chunks for event in chunk.events()]
+        letters = [letter for chunk in batch.chunks for letter in letters_of(chunk, reason, why, wall)]
         if not self._dead_letters.bury(letters):
             return False
         self._books.bury(batch.lane, reason, len(letters))
-        self._forget(batch)
+        self._buffer.settle(batch.chunks, Fate.BURIED)
         _log.warning("events became dead letters", lane=lane_label(batch.lane), reason=reason.value, events=len(letters), upstream_said=why)
         return True
-
-    def _forget(self, batch: Batch) -> None:
-        self._buffer.settle(batch.chunks)
 
     def _warn(self, batch: Batch, kind: str) -> None:
         self.warnings[kind] += 1

@@ -1,23 +1,26 @@
 """Takes a request into the pipeline: decode, split by lane, stamp, check quotas, offer to the buffer; all or none.
 
-Invariant: when `take` returns, each event of the request is in the buffer, among the dead letters, or dropped and counted as such;
-when it raises, none is, and nothing was counted.
+Invariant: when `take` answers True, each event of the request is in the buffer, among the dead letters, or dropped and counted as such;
+when it answers False, it is so only once the buffer has said that it keeps them; when it raises, none is, and nothing was counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from msgspec import Raw
 
+from forwarder.core.ack import AckLevel, Waiter
 from forwarder.core.clock import Clock
 from forwarder.core.errors import Draining, InvalidRequest
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import Headroom
-from forwarder.core.ports import Books, Buffer, DeadLetter, DropReason, Incoming, Ordering, Reason
+from forwarder.core.ports import Books, Buffer, Incoming, Ordering, Reason, Revived, WhenFull
+from forwarder.intake.admission import WHY, Admission, ReceiptDeadLetters
+from forwarder.intake.entry import Entry
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.loose import Receipt
 from forwarder.intake.quotas import Quotas
@@ -29,37 +32,33 @@ from forwarder.wire.shapes import Request, check_count, read_request, split_by_t
 LARGE_TEXT: Final = 1 << 20
 """Bytes from which on a request is worked on only if there is headroom for the copy that becomes of it."""
 
-_WHY: Final = {
-    Reason.MISSING_EVENT: "the event has no name",
-    Reason.MISSING_DISTINCT_ID: "the event has no distinct_id",
-    Reason.INVALID_EVENT: "the event is no object, or its name no string",
-    Reason.LONE_SURROGATE: "a lone surrogate is no text",
-    Reason.TOO_LARGE: "the event is over upstream.max_event",
-}
-
-
-class ReceiptDeadLetters(Protocol):
-    """The dead letters, as far as they take what is refused at receipt."""
-
-    def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
-        """Keep as many of the letters, from the first on, as fit the share for such; how many those were."""
-
 
 @dataclass(frozen=True, slots=True)
 class IntakePolicy:
-    """Limits in bytes; `clock_skew_tolerance` in seconds."""
+    """Limits in bytes; `clock_skew_tolerance` and `ack_timeout` in seconds."""
 
     max_body: int
     max_event: int
     clock_skew_tolerance: float
+    ack: AckLevel = AckLevel.MEMORY
+    """What an answer of 200 promises at least; a sender may ask for more."""
+    ack_timeout: float = 5.0
+    """How long a sender waits for its events' delivery; then it is told to come back."""
+    when_full: WhenFull = WhenFull.REJECT
+    durable: bool = False
+    """Whether the buffer is on disk, so that the level `disk` can be had."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeStatistics:
-    """Counted since the start."""
+    """Counted since the start, but for `awaiting_delivery`."""
 
     nulled_numbers: int
     """NaN and Infinity that became null."""
+    awaiting_delivery: int = 0
+    """Requests whose senders wait now until their events are delivered."""
+    not_acknowledged: int = 0
+    """Requests whose senders waited for that in vain."""
 
 
 class Intake:
@@ -80,9 +79,17 @@ class Intake:
         headroom: Headroom | None = None,
     ) -> None:
         """`headroom`: how much may be worked on; None: anything that `policy` allows."""
-        self._buffer = buffer
-        self._dead_letters = dead_letters
-        self._books = books
+        self._admission = Admission(
+            buffer,
+            dead_letters,
+            books,
+            lanes,
+            quotas,
+            when_full=policy.when_full,
+            ack_timeout=policy.ack_timeout,
+            clock=clock,
+            on_taken=on_taken,
+        )
         self._lanes = lanes
         self._quotas = quotas
         self._max_body = policy.max_body
@@ -90,55 +97,73 @@ class Intake:
         self._clock_skew_tolerance = policy.clock_skew_tolerance
         self._ordering_of = ordering_of
         self._now = clock.now
-        self._on_taken = on_taken
+        self._level = policy.ack
+        self._durable = policy.durable
+        self._rejects = policy.when_full is WhenFull.REJECT
         self._headroom = headroom
         # the fast way needs it before it knows the lane; all live lanes are alike in it
         self._live_is_ordered = ordering_of(Lane("")) is Ordering.PER_DISTINCT_ID
-        self._nulled_numbers = 0
         self.draining = False
 
-    def take(self, incoming: Incoming) -> None:
+    def take(self, incoming: Incoming, waiter: Waiter) -> bool:
         """See `core.ports.Intake.take`."""
         if self.draining:
             raise Draining("shutting down", retry_after=2.0)
+        level = self._level if incoming.ack is None and incoming.revived is None else self._level_of(incoming)
         now = self._now()
         text = decode_body(incoming, self._max_body)
-        if incoming.client is None and len(text) <= self._max_event and self._take_single(text, incoming.source, now):
-            return
+        if incoming.client is None and len(text) <= self._max_event and incoming.revived is None:
+            single = read_single(text, ordered=self._live_is_ordered)
+            if single is not None:
+                api_key, ids = single
+                return self._admission.put_one(Chunk(self._lanes.live(api_key), text, 1, ids, now, incoming.source), level, waiter)
         if len(text) > LARGE_TEXT:
             incoming.body = b""  # what the text was decoded from isn't needed any more
             if self._headroom is not None:
                 self._headroom.check(len(text))
+        return self._admission.put(self._entry(text, incoming, now, waiter), level)
+
+    def _level_of(self, incoming: Incoming) -> AckLevel:
+        """The level that is due: the configured one, or the higher one that the sender asks for. Raises `InvalidRequest`."""
+        if incoming.revived is not None:  # never `delivered`: what isn't delivered in time is dropped, for its sender still has it
+            return AckLevel.DISK if self._durable else AckLevel.MEMORY
+        asked = incoming.ack or self._level
+        level = asked if asked.rank > self._level.rank else self._level
+        if level is AckLevel.DISK and not self._durable:
+            raise InvalidRequest("Forwarder-Ack: disk can't be had here: the buffer is in memory (buffer.kind).")
+        return level
+
+    def _entry(self, text: bytes, incoming: Incoming, now: float, waiter: Waiter) -> Entry:
+        """The request that the text holds, stamped."""
         request = read_request(text, self._quotas.max_events)
         if request.token is None:
             check_count(request.events, self._quotas.max_events)
         parts, rejected = self._parts(request)
         self._lanes.check({lane for lane, _ in (*parts, *rejected)})
         chunks: list[Chunk] = []
+        received = now if incoming.revived is None or incoming.revived.at is None else incoming.revived.at
         for lane, events in parts:
-            self._quotas.check_room(lane, len(memoryview(events)))
-            stamped = stamp(events, self._receipt(request, lane, incoming.client, now))
+            if self._rejects:
+                self._quotas.check_room(lane, len(memoryview(events)))
+            stamped = stamp(events, self._receipt(request, lane, incoming.client, received))
             rejected += [(lane, each) for each in stamped.rejected]
             if stamped.count:
-                chunks.append(Chunk(lane, stamped.data, stamped.count, stamped.ids, now))
+                chunks.append(Chunk(lane, stamped.data, stamped.count, stamped.ids, now, incoming.source))
         if not chunks and not rejected:
             raise InvalidRequest("there are no events in the request")
-        self._offer(chunks)
-        self._count(chunks, rejected, incoming.source, now)
-        self._nulled_numbers += request.nulled
+        entry = Entry(self._admission, chunks, incoming.source, now, waiter)
+        entry.rejected, entry.nulled = rejected, request.nulled
+        if incoming.revived is not None:
+            self._revive(entry, incoming.revived)
+        return entry
 
-    def _take_single(self, text: bytes, source: str, now: float) -> bool:
-        """The fast way of one event that needs no stamp; False if the text isn't that, and then nothing was done."""
-        single = read_single(text, ordered=self._live_is_ordered)
-        if single is None:
-            return False
-        api_key, ids = single
-        lane = self._lanes.live(api_key)
-        chunks = (Chunk(lane, text, 1, ids, now),)
-        self._offer(chunks)
-        self._books.receive(lane, source, 1)
-        self._on_taken()
-        return True
+    def _revive(self, entry: Entry, revived: Revived) -> None:
+        """The request is a dead letter on its way back. Raises `InvalidRequest` if it would be refused at receipt again."""
+        if entry.rejected:
+            raise InvalidRequest(WHY[entry.rejected[0][1].reason])
+        entry.revived = revived
+        for chunk in entry.chunks:
+            chunk.origin = revived.number
 
     def _parts(self, request: Request) -> tuple[list[tuple[Lane, bytes | Raw]], list[tuple[Lane, Rejected]]]:
         """The request's events as an array a lane, and those that aren't text."""
@@ -164,32 +189,11 @@ class Intake:
             max_events=self._quotas.max_events,
         )
 
-    def _offer(self, chunks: Sequence[Chunk]) -> None:
-        """Into the buffer, or raise."""
-        if chunks:
-            self._lanes.admit(chunks)
-            self._quotas.check(chunks)
-            self._buffer.offer(chunks)
-
-    def _count(self, chunks: Sequence[Chunk], rejected: Sequence[tuple[Lane, Rejected]], source: str, now: float) -> None:
-        """Enter in the books what was taken; nothing can fail from here on."""
-        for chunk in chunks:
-            self._books.receive(chunk.lane, source, chunk.count)
-        if rejected:
-            self._bury(rejected, source, now)
-        if chunks:
-            self._on_taken()
-
-    def _bury(self, rejected: Sequence[tuple[Lane, Rejected]], source: str, now: float) -> None:
-        letters = [DeadLetter(each.reason, lane, each.data, now, _WHY[each.reason], source) for lane, each in rejected]
-        kept = self._dead_letters.bury_at_receipt(letters)
-        for at, letter in enumerate(letters):
-            self._books.receive(letter.lane, source, 1)
-            if at < kept:
-                self._books.bury(letter.lane, letter.reason, 1)
-            else:
-                self._books.drop(letter.lane, DropReason.INVALID_OVERFLOW, 1)
+    def end_waiting(self) -> None:
+        """Answer every sender that still waits for delivery: to be called when nothing will be delivered any more."""
+        self._admission.end_waiting()
 
     def statistics(self) -> IntakeStatistics:
         """Figures for metrics, health and tests."""
-        return IntakeStatistics(self._nulled_numbers)
+        admission = self._admission
+        return IntakeStatistics(admission.nulled_numbers, admission.awaited, admission.not_acknowledged)

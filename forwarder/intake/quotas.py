@@ -5,7 +5,7 @@ Past its share only that lane's senders are told to wait, so that one lane's tro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from forwarder.core.errors import LaneFull, RequestTooLarge
@@ -29,7 +29,9 @@ class Holding(Protocol):
 class Quotas:
     """Says no before the buffer is asked. Holds no state of its own: `held` is the buffer's, `halted` is delivery's."""
 
-    def __init__(self, max_bytes: int, held: Mapping[Lane, Holding], halted: Collection[Lane]) -> None:
+    def __init__(self, max_bytes: int, held: Mapping[Lane, Holding], halted: Collection[Lane], cost: Callable[[Chunk], int]) -> None:
+        """`cost`: what a chunk counts for against the buffer's limit, in bytes."""
+        self._cost = cost
         self._limit = max_bytes
         self._lane_limit = max_bytes // LANE_SHARE
         self._halted_limit = max_bytes // HALTED_SHARE
@@ -42,7 +44,7 @@ class Quotas:
         if len(chunks) > 1:
             self._check_together(chunks)
         for chunk in chunks:
-            lane, cost = chunk.lane, chunk.cost
+            lane, cost = chunk.lane, self._cost(chunk)
             if cost > self._lane_limit:
                 raise RequestTooLarge(f"with these events one lane would take over half of the buffer ({self._lane_limit} bytes)")
             holding = self._held.get(lane)
@@ -61,16 +63,27 @@ class Quotas:
 
     def _check_together(self, chunks: Sequence[Chunk]) -> None:
         """What several lanes of one request share."""
-        if sum(chunk.cost for chunk in chunks) > self._limit:
+        if sum(self._cost(chunk) for chunk in chunks) > self._limit:
             raise RequestTooLarge(f"these events would take more than the whole buffer ({self._limit} bytes)")
-        halted = sum(chunk.cost for chunk in chunks if chunk.lane in self._halted)
+        halted = sum(self._cost(chunk) for chunk in chunks if chunk.lane in self._halted)
         if halted and self._sum_of_halted() + halted > self._halted_limit:
             raise LaneFull("deliveries for these project keys are halted, and the buffer's share for such is full")
-        historical = sum(chunk.cost for chunk in chunks if chunk.lane.historical)
+        historical = sum(self._cost(chunk) for chunk in chunks if chunk.lane.historical)
         if historical > self._historical_limit:
             raise RequestTooLarge(f"these historical events would take over half of the buffer ({self._historical_limit} bytes)")
         if historical and self._sum_of_historical() + historical > self._historical_limit:
             raise LaneFull("the buffer's share for historical events is full")
+
+    def full_lanes(self, chunks: Sequence[Chunk]) -> Sequence[Lane]:
+        """The lanes whose shares have no room for these chunks, when `check` said so."""
+        return [chunk.lane for chunk in chunks if not self._fits(chunk)] or [chunk.lane for chunk in chunks]
+
+    def _fits(self, chunk: Chunk) -> bool:
+        try:
+            self.check((chunk,))
+        except LaneFull:
+            return False
+        return True
 
     @property
     def max_events(self) -> int:

@@ -1,4 +1,4 @@
-"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`. It only reads snapshots.
+"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`. It only reads: snapshots, and where one event is.
 
 Invariants: `/livez` answers as long as the loop turns, whatever else is broken; `/readyz` fails only when nothing can be taken (a
 failing upstream must not make an orchestrator take the buffers away); no answer holds a secret.
@@ -6,16 +6,19 @@ failing upstream must not make an orchestrator take the buffers away); no answer
 
 from __future__ import annotations
 
+import inspect
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+import msgspec
 from aiohttp import web
 
 from forwarder.core.errors import cannot_listen
 from forwarder.runtime.page import page
 from forwarder.runtime.status import encode
+from forwarder.runtime.uuid_search import NotAUuid, Sighting, WantedUuid
 from forwarder.sources.http.sockets import UNIX_PREFIX, bind_unix, remove_unix
 from forwarder.telemetry.metrics import Exposition
 from forwarder.telemetry.snapshot import Snapshot
@@ -25,13 +28,16 @@ KEY: Final = "admin.listen"
 
 _PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Cache-Control": "no-store"}
 
+Explain: TypeAlias = Callable[[WantedUuid], Sequence[Sighting] | Awaitable[Sequence[Sighting]]]
+
 
 class AdminServer:
-    """Serves what `take` sees."""
+    """Serves what `take` sees, at once or after asking others. What that raises makes the answer 500."""
 
-    def __init__(self, take: Callable[[], Snapshot]) -> None:
+    def __init__(self, take: Callable[[], Snapshot | Awaitable[Snapshot]], explain: Explain | None = None) -> None:
+        """`explain` says where an event is, as far as the daemon has it at hand; without it nobody can ask."""
         self._take = take
-        self._exposition = Exposition(take)
+        self._explain = explain
         self._runner: web.AppRunner | None = None
         self._socket: tuple[Path, int] | None = None
         """The socket file and its inode: another process may have put its own in its place."""
@@ -74,6 +80,10 @@ class AdminServer:
         self._socket = path, path.lstat().st_ino
         return bound
 
+    async def _now(self) -> Snapshot:
+        taken = self._take()
+        return await taken if inspect.isawaitable(taken) else taken
+
     def _application(self) -> web.Application:
         application = web.Application()
         application.add_routes(
@@ -82,30 +92,44 @@ class AdminServer:
                 web.get("/livez", self._livez),
                 web.get("/readyz", self._readyz),
                 web.get("/status", self._status),
+                web.get("/explain", self._where),
                 web.get("/", self._root),
             ]
         )
         return application
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body, content_type = self._exposition.render(request.headers.get("Accept", ""))
+        snapshot = await self._now()
+        body, content_type = Exposition(lambda: snapshot).render(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _livez(self, _: web.Request) -> web.Response:
         return web.Response(text="live\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        snapshot = self._take()
+        snapshot = await self._now()
         if snapshot.ready:
             return web.Response(text="ready\n")
         return web.Response(status=503, text="not ready: " + ("; ".join(snapshot.not_ready) or snapshot.state) + "\n")
 
     async def _status(self, request: web.Request) -> web.Response:
-        snapshot = self._take()
+        snapshot = await self._now()
         headers = {**_PAGE_HEADERS, "Vary": "Accept"}
         if "text/html" in request.headers.get("Accept", ""):
             return web.Response(text=page(snapshot), content_type="text/html", headers=headers)
         return web.Response(body=encode(snapshot), content_type="application/json", headers=headers)
+
+    async def _where(self, request: web.Request) -> web.Response:
+        """Where the event with the query's `uuid` is; `[]` when it isn't at hand."""
+        if self._explain is None:
+            raise web.HTTPNotFound
+        try:
+            wanted = WantedUuid.parse(request.query.get("uuid", ""))
+        except NotAUuid as error:
+            return web.Response(status=400, text=f"{error.message}\n")
+        told = self._explain(wanted)
+        found = await told if inspect.isawaitable(told) else told
+        return web.Response(body=msgspec.json.encode(list(found)), content_type="application/json")
 
     async def _root(self, _: web.Request) -> web.Response:
         raise web.HTTPFound("/status")

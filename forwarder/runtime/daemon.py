@@ -2,7 +2,7 @@
 
 Invariants: the admin server is the first to listen and the last to close, so that a start or a drain can be watched; from the first
 SIGTERM or SIGINT on `/readyz` fails, while events are still taken for `shutdown.delay`; a second one ends the process at once. The
-exit code is 0 only if nothing that was taken is left undelivered in memory.
+exit code is 0 only if nothing that was taken is left undelivered in memory; what a disk buffer holds stays for the next start.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import gc
 import os
 import signal
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 import uvloop
@@ -24,12 +22,14 @@ import uvloop
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.core.ports import DeadLetter, Reason
+from forwarder.core.ports import DeadLetter
 from forwarder.runtime.admin import AdminServer
 from forwarder.runtime.allocator import fix_thresholds
+from forwarder.runtime.announcing import announce_addresses, announce_buffer, held, name_what_is_left, name_what_waits
 from forwarder.runtime.pipeline import build
-from forwarder.telemetry.labels import LaneLabels
-from forwarder.telemetry.readable import size
+from forwarder.runtime.roles import ALONE, Role
+from forwarder.runtime.uuid_search import Sighting, WantedUuid
+from forwarder.storage.layout import worker_directory
 from forwarder.telemetry.snapshot import Snapshot, State
 
 INTERRUPTED: Final = 130
@@ -43,7 +43,27 @@ COLLECT_EVERY: Final = 50_000
 OWN_KEYS: Final = ("log.", "shutdown.")
 """Sections that take effect on a reload without the pipeline's help: loading applies the first, the shutdown reads the second."""
 
+Load = Callable[[], Settings]
+
 _log = structlog.get_logger(__name__)
+
+
+def say_interrupted(settings: Settings, number: signal.Signals, events: int) -> None:
+    """Say that a second signal ends everything now, and what becomes of the events in the buffer."""
+    fate = {"events_waiting": events} if settings.buffer.kind == "disk" else {"events_lost": events}
+    _log.error("interrupted", signal=number.name, exit_code=INTERRUPTED, **fate)
+
+
+def read_again(load: Load | None) -> Settings | None:
+    """The configuration as it is now; None, with the reason in the log, if it can't be read or there is none."""
+    if load is None:
+        _log.warning("there is no configuration to read again")
+        return None
+    try:
+        return load()
+    except ForwarderError as error:
+        _log.error("the configuration can't be read again; the one in use stays", why=error.message, hint=error.hint)
+        return None
 
 
 class Runnable(Protocol):
@@ -54,6 +74,9 @@ class Runnable(Protocol):
 
     def snapshot(self) -> Snapshot:
         """The state now."""
+
+    def explain(self, wanted: WantedUuid) -> Sequence[Sighting]:
+        """Where an event is, as far as it is at hand."""
 
     def reload(self, settings: Settings) -> list[str]:
         """Use other settings from now on; the keys that need a restart."""
@@ -68,8 +91,7 @@ class Runnable(Protocol):
         """Stop everything; the events that were left undelivered."""
 
 
-Build = Callable[[Settings, Clock], Runnable]
-Load = Callable[[], Settings]
+Build = Callable[[Settings, Clock, Role], Runnable]
 
 
 def run_daemon(settings: Settings, load: Load | None = None) -> int:
@@ -77,10 +99,15 @@ def run_daemon(settings: Settings, load: Load | None = None) -> int:
 
     Raises `ForwarderError` when it can't start: an address in use, an unusable certificate.
     """
+    return run_tuned(lambda: Daemon(settings, build, load).run())
+
+
+def run_tuned(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run to its end what handles events, on the fast loop, with the C library and the collector set for it."""
     fix_thresholds()
     _spare_the_collector()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Daemon(settings, build, load).run())
+        return runner.run(main())
 
 
 def _spare_the_collector() -> None:
@@ -99,6 +126,7 @@ class Daemon:
         build_pipeline: Build,
         load: Load | None = None,
         *,
+        role: Role = ALONE,
         clock: Clock | None = None,
         exit_now: Callable[[int], None] = os._exit,
     ) -> None:
@@ -106,9 +134,11 @@ class Daemon:
         self._load = load
         self._clock = clock or SystemClock()
         self._exit_now = exit_now
-        self._pipeline = build_pipeline(settings, self._clock)
-        self._admin = AdminServer(self.snapshot)
+        self._pipeline = build_pipeline(settings, self._clock, role)
+        self._admin = AdminServer(self.snapshot, self._pipeline.explain)
         self._stop = asyncio.Event()
+        self.directory = worker_directory(settings.buffer.path, role.number)
+        """Where a disk buffer's files are."""
 
     @property
     def admin_address(self) -> str:
@@ -129,12 +159,12 @@ class Daemon:
             loop.add_signal_handler(number, self.on_stop_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         try:
-            await self._admin.start(self._settings.admin.listen)
+            await self._open()
             return await self._serve()
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
-            await self._admin.close()
+            await self._close()
 
     def on_stop_signal(self, number: signal.Signals) -> None:
         """Begin the shutdown; the second time, end the process at once."""
@@ -142,25 +172,19 @@ class Daemon:
             _log.info("stopping", signal=number.name, takes_for_seconds=self._settings.shutdown.delay)
             self._stop.set()
             return
-        held = sum(lane.buffered for lane in self._pipeline.snapshot().lanes)
-        _log.error("interrupted", signal=number.name, events_lost=held, exit_code=INTERRUPTED)
+        say_interrupted(self._settings, number, held(self._pipeline.snapshot()))
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
 
     def reload(self) -> None:
         """Read the configuration again; what is wrong with it, or can't change live, is logged and changes nothing."""
-        if self._load is None:
-            _log.warning("there is no configuration to read again")
-            return
-        try:
-            settings = self._load()
-        except ForwarderError as error:
-            _log.error("the configuration can't be read again; the one in use stays", why=error.message, hint=error.hint)
+        settings = read_again(self._load)
+        if settings is None:
             return
         fixed = [key for key in self._pipeline.reload(settings) if not key.startswith(OWN_KEYS)]
         self._settings = settings
-        _log.info("configuration read again", needs_restart=fixed)
+        self._reloaded(fixed)
 
     async def _serve(self) -> int:
         left: list[DeadLetter] = []
@@ -171,8 +195,11 @@ class Daemon:
         finally:
             left = await self._pipeline.close()
             if left:
-                _name_what_is_left(left)
-        _log.info("stopped", undelivered=len(left))
+                name_what_is_left(left, self._pipeline.snapshot().dead_letters_path)
+        waiting = 0 if left else held(self._pipeline.snapshot())
+        if waiting:
+            name_what_waits(self._pipeline.snapshot(), self.directory)
+        _log.info("stopped", undelivered=len(left), waiting=waiting)
         return LEFT_BEHIND if left else 0
 
     async def _start(self) -> None:
@@ -189,33 +216,20 @@ class Daemon:
         _log.info("draining", seconds=shutdown.drain_timeout)
         await self._pipeline.drain(shutdown.drain_timeout)
 
+    def _reloaded(self, fixed: list[str]) -> None:
+        """Say that the configuration was read again."""
+        _log.info("configuration read again", needs_restart=fixed)
+
     def _announce(self) -> None:
+        """Say that it runs."""
         snapshot = self._pipeline.snapshot()
-        _log.info(
-            "listening",
-            ingestion=list(snapshot.addresses) or [self._settings.sources.http.listen],
-            admin=self.admin_address,
-            upstream=snapshot.upstream.url,
-        )
-        _log.warning(
-            "events wait in memory",
-            meaning=f"Events wait in memory, at most {size(snapshot.buffer_limit_bytes)}: what the upstream hasn't taken is lost "
-            f"if this process is killed, and when it stops after {self._settings.shutdown.drain_timeout:g} s of draining.",
-            keys={"kind": "buffer.kind", "size": "buffer.max_bytes", "drain": "shutdown.drain_timeout"},
-        )
+        announce_addresses(self._settings, snapshot, self.admin_address)
+        announce_buffer(self._settings, snapshot, self.directory)
 
+    async def _open(self) -> None:
+        """Be seen, from before the pipeline's start on."""
+        await self._admin.start(self._settings.admin.listen)
 
-def _name_what_is_left(left: Sequence[DeadLetter]) -> None:
-    """Say what was taken and not delivered."""
-    labels = LaneLabels()
-    counts = Counter(labels.label(letter.lane) for letter in left)
-    oldest = min(letter.at for letter in left)
-    _log.error(
-        "events were left behind",
-        undelivered=len(left),
-        lanes=dict(counts),
-        oldest=datetime.fromtimestamp(oldest, UTC).isoformat(timespec="seconds"),
-        reason=Reason.UNDELIVERED_AT_EXIT,
-        meaning="These events became dead letters. Dead letters are kept in memory in this version: they end with this process.",
-        hint="Give the drain more time with `shutdown.drain_timeout`, and see why the upstream didn't take them.",
-    )
+    async def _close(self) -> None:
+        """Be seen no more."""
+        await self._admin.close()

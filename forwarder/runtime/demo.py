@@ -134,7 +134,7 @@ async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -
         settings = Settings.model_validate({"upstream": {"url": sandbox.url}, "sources": {"http": {"listen": ingestion}}})
         clock = SystemClock()
         pipeline = build(settings, clock)
-        admin = AdminServer(pipeline.snapshot)
+        admin = AdminServer(pipeline.snapshot, pipeline.explain)
         await admin.start(f"127.0.0.1:{ports.admin}")
         demo = Demo(sandbox, pipeline, admin, client, clock)
         try:

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from forwarder import __version__
+from forwarder.buffer.disk.buffer import DiskBuffer, DiskStatistics
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.clock import Clock
 from forwarder.core.event import Lane
+from forwarder.core.ports import DropReason, WhenFull
 from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.deadletter.store import DeadLetterStore
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import HaltReport
 from forwarder.delivery.statistics import DeliveryStatistics, HistogramCounts
@@ -36,8 +39,8 @@ class Parts:
     """The parts of a pipeline that have something to tell."""
 
     books: Books
-    dead_letters: MemoryDeadLetters
-    buffer: MemoryBuffer
+    dead_letters: DeadLetterStore | MemoryDeadLetters
+    buffer: DiskBuffer | MemoryBuffer
     delivery: Delivery
     intake: Intake
     listener: HttpListener
@@ -46,26 +49,32 @@ class Parts:
 class Observer:
     """Takes snapshots of one pipeline."""
 
-    def __init__(self, parts: Parts, upstream_url: str, clock: Clock) -> None:
+    def __init__(self, parts: Parts, upstream_url: str, clock: Clock, when_full: WhenFull = WhenFull.REJECT) -> None:
         self._parts = parts
+        self._when_full = when_full
         self._url = without_credentials(upstream_url)
         self._clock = clock
         self._labels = LaneLabels()
         self._started_at = clock.now()
+        self._found = sum(map(parts.buffer.count, parts.buffer.waiting_lanes()))
+        self._dropped_before = sum(_dropped_when_full(parts.books))
 
     def snapshot(self, state: State) -> Snapshot:
         """The state of all parts now."""
         parts, now = self._parts, self._clock.now()
         delivery, listener, buffer = parts.delivery.statistics(), parts.listener.statistics(), parts.buffer.statistics()
-        not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes)
+        letters, disk = parts.dead_letters.statistics(), buffer if isinstance(buffer, DiskStatistics) else DiskStatistics(0, 0, 0)
+        not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.refusing)
         return Snapshot(
             version=__version__,
             state=state,
             started_at=self._started_at,
             now=now,
             lanes=self._lanes(delivery, now),
+            buffer_kind="disk" if disk is buffer else "memory",
             buffer_bytes=buffer.bytes,
             buffer_limit_bytes=buffer.limit_bytes,
+            buffer_disk_bytes=disk.disk_bytes,
             upstream=Upstream(self._url, _upstream_state(delivery), delivery.upstream.why),
             upstream_requests=delivery.requests,
             request_duration=_histogram(delivery.durations),
@@ -76,9 +85,17 @@ class Observer:
             http_requests=listener.requests,
             addresses=tuple(parts.listener.addresses),
             connections=listener.connections,
-            warnings=(*_warnings(delivery, parts.intake.statistics().nulled_numbers), *self._retries(delivery, now)),
+            warnings=(
+                *_warnings(delivery, parts.intake.statistics().nulled_numbers),
+                *self._retries(delivery, now),
+                *self._buffer_warnings(disk),
+                *letters.warnings,
+            ),
             ready=not not_ready,
             not_ready=not_ready,
+            buffer_found=self._found,
+            dead_letters_path=str(letters.path or ""),
+            dead_letters_wanted=letters.wanted,
         )
 
     def _lanes(self, delivery: DeliveryStatistics, now: float) -> tuple[LaneSnapshot, ...]:
@@ -111,11 +128,19 @@ class Observer:
         if len(delivery.retries) > NAMED:
             yield f"{len(delivery.retries) - NAMED} more lanes are to be sent again"
 
+    def _buffer_warnings(self, disk: DiskStatistics) -> Iterator[str]:
+        """What the files of the buffer have lost, and what is lost because it is full."""
+        if disk.aside:
+            yield f"{disk.aside} files lie aside that hold what couldn't be read of the buffer; `forwarder buffer ls` names them"
+        dropped = sum(_dropped_when_full(self._parts.books)) - self._dropped_before
+        if dropped and self._when_full is not WhenFull.REJECT:
+            yield f"{dropped} events were dropped since the start because the buffer was full (buffer.when_full: {self._when_full.value})"
+
     def _oldest(self) -> dict[Lane, float]:
         """When each lane's oldest event was received, waiting or in flight."""
         oldest = self._parts.delivery.oldest()
         for lane in self._parts.buffer.waiting_lanes():
-            waiting = self._parts.buffer.queue(lane).oldest
+            waiting = self._parts.buffer.oldest(lane)
             if waiting is not None:
                 oldest[lane] = min(waiting, oldest.get(lane, waiting))
         return oldest
@@ -131,12 +156,20 @@ def _of_account(label: str, account: Account) -> LaneSnapshot:
     )
 
 
-def _not_ready(state: State, used: int, limit: int) -> tuple[str, ...]:
+def _dropped_when_full(books: Books) -> Iterator[int]:
+    """Events that were dropped for want of room, an account at a time."""
+    for account in (*books.accounts.values(), books.accounts.others):
+        yield account.dropped.get(DropReason.DROP_NEWEST, 0) + account.dropped.get(DropReason.DROP_OLDEST, 0)
+
+
+def _not_ready(state: State, used: int, limit: int, refusing: str = "") -> tuple[str, ...]:
     """Why nothing can be taken; an upstream that is down or a halted lane is no reason (architecture: Health)."""
     if state is State.STARTING:
         return ("starting",)
     if state is State.DRAINING:
         return ("draining: this process is about to end",)
+    if refusing:
+        return (f"the disk refuses to write: {refusing}; senders get 503",)
     return ("the buffer is full: senders get 503",) if used >= limit * FULL else ()
 
 

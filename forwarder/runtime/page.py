@@ -34,6 +34,7 @@ def page(snapshot: Snapshot) -> str:
     """The whole page."""
     lanes = by_label(snapshot.lanes)
     parts = [_head(snapshot), *_notes(snapshot, lanes), _flow(lanes, snapshot), _lanes(lanes), _upstream(snapshot), _requests(snapshot)]
+    parts += [_workers(snapshot)] if snapshot.workers else []
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>forwarder</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -108,6 +109,20 @@ def _upstream(snapshot: Snapshot) -> str:
 def _requests(snapshot: Snapshot) -> str:
     rows = [[f"<code>{escape(path)}</code>", str(code), f"{count:,}"] for (path, code), count in sorted(snapshot.http_requests.items())]
     return _table(f"Senders' requests ({snapshot.connections:,} open connections)", ["route", "answer", "requests"], rows)
+
+
+def _workers(snapshot: Snapshot) -> str:
+    rows = [
+        [
+            escape(worker.name),
+            escape(f"{worker.state}: {worker.why}".removesuffix(": ")),
+            str(worker.process or ""),
+            f"{worker.received:,}",
+            f"{worker.restarts:,}",
+        ]
+        for worker in snapshot.workers
+    ]
+    return _table("Workers", ["worker", "state", "process", "received", "restarts"], rows)
 
 
 def _table(title: str, heads: list[str], rows: list[list[str]]) -> str:

@@ -6,6 +6,7 @@ that has nowhere to go.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from typing import Final
 
@@ -13,14 +14,19 @@ import structlog
 
 from forwarder.batching.batcher import Batcher, BatchPolicy
 from forwarder.batching.turns import Turns
+from forwarder.buffer.disk.buffer import DiskBuffer
+from forwarder.buffer.disk.opening import OpenPolicy
+from forwarder.buffer.disk.stored import WINDOW
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.config.settings import Settings, UpstreamSettings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import LEAST, Headroom
-from forwarder.core.ports import DeadLetter, Ordering, Reason
+from forwarder.core.ports import DeadLetter, Fate, Ordering, Reason, letters_of
 from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.deadletter.replay import Replayer
+from forwarder.deadletter.store import DeadLetterStore
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.key_ledger import KeyStatus
@@ -30,8 +36,12 @@ from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
+from forwarder.runtime.at_hand import at_hand
 from forwarder.runtime.observation import Observer, Parts
 from forwarder.runtime.reloading import changed_keys
+from forwarder.runtime.roles import ALONE, Role
+from forwarder.runtime.stores import Stores, open_stores
+from forwarder.runtime.uuid_search import Sighting, WantedUuid
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.tls import load_tls, reload_tls
@@ -53,15 +63,18 @@ RELOADABLE: Final = frozenset(
 _log = structlog.get_logger()
 
 
-def build(settings: Settings, clock: Clock) -> Pipeline:
-    """The pipeline that the settings ask for, not yet started. Raises `ConfigurationError` for files that can't be used."""
+def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int = WINDOW) -> Pipeline:
+    """The pipeline that the settings ask for, not yet started. `window`: bytes of memory for what a disk buffer has at hand.
+
+    Raises `ConfigurationError` for files that can't be used.
+    """
     books = Books()
-    dead_letters = MemoryDeadLetters(settings.dead_letters.max_bytes)
-    buffer = MemoryBuffer(settings.buffer.max_bytes)
+    ordering = _Orderings(settings.delivery.ordering, settings.workers)
     sink = open_sink(settings.upstream, clock)
+    stores = open_stores(settings, role, clock, books, OpenPolicy(settings.buffer_share, ordering.of, window))
+    buffer, dead_letters = stores.buffer, stores.dead_letters
     keys = KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None
     halts = Halts()
-    ordering = _Orderings(settings.delivery.ordering)
     batcher = Batcher(buffer, Turns(), batch_policy(settings))
     retry = settings.delivery.retry
     concurrency = settings.delivery.concurrency
@@ -86,22 +99,25 @@ def build(settings: Settings, clock: Clock) -> Pipeline:
         ask=keys.ask if keys else (lambda _key: None),
     )
     policy = _http_policy(settings)
-    headroom = Headroom(policy.max_receiving, buffer)
+    headroom = Headroom(policy.max_receiving, buffer.memory if isinstance(buffer, DiskBuffer) else buffer)
     intake = Intake(
         buffer,
         dead_letters,
         books,
         lanes,
-        Quotas(settings.buffer.max_bytes, buffer.holdings, halts),
-        policy=IntakePolicy(settings.sources.http.max_body, settings.upstream.max_event, settings.delivery.clock_skew_tolerance),
+        Quotas(settings.buffer_share, buffer.holdings, halts, buffer.cost),
+        policy=_intake_policy(settings),
         ordering_of=ordering.of,
         clock=clock,
         on_taken=delivery.wake,
         headroom=headroom,
     )
+    if isinstance(buffer, DiskBuffer):
+        buffer.on_arrival = delivery.wake
+    replayer = Replayer(dead_letters, intake, clock) if isinstance(dead_letters, DeadLetterStore) else None
     listener = HttpListener(policy, intake, clock, headroom)
     parts = Parts(books, dead_letters, buffer, delivery, intake, listener)
-    return Pipeline(settings, clock, parts, batcher=batcher, lanes=lanes, sink=sink)
+    return Pipeline(settings, clock, parts, role, stores=stores, replayer=replayer, batcher=batcher, lanes=lanes, sink=sink)
 
 
 def batch_policy(settings: Settings) -> BatchPolicy:
@@ -119,11 +135,25 @@ def open_sink(upstream: UpstreamSettings, clock: Clock) -> HttpSink:
         raise ConfigurationError(f"upstream.ca_file {ca_file} can't be used: {error}", hint="Give a readable PEM file.") from error
 
 
+def _intake_policy(settings: Settings) -> IntakePolicy:
+    buffer = settings.buffer
+    return IntakePolicy(
+        settings.sources.http.max_body,
+        settings.upstream.max_event,
+        settings.delivery.clock_skew_tolerance,
+        ack=buffer.ack_level,
+        ack_timeout=buffer.ack_timeout,
+        when_full=buffer.when_full,
+        durable=buffer.kind == "disk",
+    )
+
+
 def _http_policy(settings: Settings) -> HttpPolicy:
     http = settings.sources.http
     return HttpPolicy(
         max_body=http.max_body,
         max_connections=http.max_connections,
+        answer_timeout=settings.buffer.ack_timeout + 1.0,  # a delivery that isn't acknowledged in time ends itself, a little sooner
         max_receiving=http.max_body + LEAST,
         stamp_ip=http.stamp_ip == "auto",
         trusted_proxies=http.trusted_proxies,
@@ -132,11 +162,14 @@ def _http_policy(settings: Settings) -> HttpPolicy:
 
 
 class _Orderings:
-    """Which order a lane keeps: what is configured; else none for live events and per_distinct_id for historical ones."""
+    """Which order a lane keeps: what is configured; else none for live events and per_distinct_id for historical ones.
 
-    def __init__(self, configured: Ordering | None) -> None:
+    Events of one id come to any of several workers, which can't keep an order between them.
+    """
+
+    def __init__(self, configured: Ordering | None, workers: int) -> None:
         self._live = configured or Ordering.NONE
-        self._historical = configured or Ordering.PER_DISTINCT_ID
+        self._historical = configured or (Ordering.PER_DISTINCT_ID if workers == 1 else Ordering.NONE)
 
     def of(self, lane: Lane) -> Ordering:
         """The lane's ordering."""
@@ -146,15 +179,30 @@ class _Orderings:
 class Pipeline:
     """A pipeline's life: start, take and deliver, stop taking, drain, close."""
 
-    def __init__(self, settings: Settings, clock: Clock, parts: Parts, *, batcher: Batcher, lanes: LaneRegistry, sink: HttpSink) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        parts: Parts,
+        role: Role,
+        *,
+        stores: Stores,
+        replayer: Replayer | None,
+        batcher: Batcher,
+        lanes: LaneRegistry,
+        sink: HttpSink,
+    ) -> None:
         self._settings = settings
         """What it was built with: keys that can't be reloaded keep these values."""
+        self._role = role
         self._parts = parts
         self._clock = clock
+        self._stores = stores
+        self._replayer = replayer
         self._batcher = batcher
         self._lanes = lanes
         self._sink = sink
-        self._observer = Observer(parts, settings.upstream.url, clock)
+        self._observer = Observer(parts, settings.upstream.url, clock, settings.buffer.when_full)
         self._tls: ssl.SSLContext | None = None
         self.state = State.STARTING
 
@@ -168,9 +216,18 @@ class Pipeline:
         http = self._settings.sources.http
         if http.tls.cert_file and http.tls.key_file:
             self._tls = load_tls(http.tls.cert_file, http.tls.key_file)
+        self._stores.committer.start()
         self._parts.delivery.start()
-        await self._parts.listener.start(http.listen, self._tls)
+        if self._replayer is not None:
+            self._replayer.start()
+        if self._role.listens:
+            await self._listen(http.listen)
         self.state = State.RUNNING
+
+    async def _listen(self, listen: str) -> None:
+        descriptor = self._role.descriptor
+        inherited = None if descriptor is None else socket.socket(fileno=descriptor)
+        await self._parts.listener.start(listen, self._tls, reuse_port=self._role.reuse_port, inherited=inherited)
 
     def stop_taking(self) -> None:
         """Refuse new events from now on."""
@@ -186,10 +243,16 @@ class Pipeline:
     async def close(self) -> list[DeadLetter]:
         """Stop everything; the events that were left undelivered, which have become dead letters."""
         self.stop_taking()
-        await self._parts.listener.close(0)
+        if self._replayer is not None:
+            self._replayer.stop()
         await self._parts.delivery.close()
+        self._parts.intake.end_waiting()
+        await self._stores.committer.settle()  # who waits for the disk gets an answer
+        await self._parts.listener.close(0)
         await self._sink.close()
-        return self._bury_the_rest()
+        left = self._bury_the_rest() if isinstance(self._parts.buffer, MemoryBuffer) else []
+        await self._stores.close()
+        return left
 
     def _bury_the_rest(self) -> list[DeadLetter]:
         buffer = self._parts.buffer
@@ -202,15 +265,21 @@ class Pipeline:
 
     def _bury(self, chunk: Chunk) -> list[DeadLetter]:
         reason, why = Reason.UNDELIVERED_AT_EXIT, "forwarder ended before the upstream took it"
-        letters = [DeadLetter(reason, chunk.lane, event, chunk.received_at, why) for event in chunk.events()]
+        letters = letters_of(chunk, reason, why, chunk.received_at)
         self._parts.dead_letters.bury_at_exit(letters)
         self._parts.books.bury(chunk.lane, reason, len(letters))
-        self._parts.buffer.settle([chunk])
+        self._parts.buffer.settle([chunk], Fate.BURIED)
         return letters
 
     def snapshot(self) -> Snapshot:
         """The state now."""
         return self._observer.snapshot(self.state)
+
+    def explain(self, wanted: WantedUuid) -> list[Sighting]:
+        """Where an event is, as far as it is at hand."""
+        parts = self._parts
+        letters = parts.dead_letters.letters if isinstance(parts.dead_letters, MemoryDeadLetters) else ()
+        return at_hand(wanted, parts.buffer, parts.delivery.undelivered(), letters)
 
     def reload(self, settings: Settings) -> list[str]:
         """Use other settings from now on, as far as that can be done live; the keys that need a restart, each time until there was one."""

@@ -1,15 +1,15 @@
 """The accounts of the pipeline, per lane: received = delivered + buffered + dead-lettered + dropped(reason).
 
-Invariants: plain integers, changed only by the verbs `receive`, `deliver`, `bury` and `drop`, on the loop's thread; nothing here
-is estimated. `buffered` isn't kept here: it is what the other figures leave, and the buffer's own count must agree with it. However many
-keys senders make up, at most `MAX_ACCOUNTS` lanes have an account beside those that have something buffered: what idle ones hold is
-put together in `others`.
+Invariants: plain integers, changed only by the verbs `receive`, `deliver`, `bury`, `revive`, `unbury`, `discard` and `drop`, on the
+loop's thread; nothing here is estimated. `buffered` isn't kept here: it is what the other figures leave, and the buffer's own count must
+agree with it. However many keys senders make up, at most `MAX_ACCOUNTS` lanes have an account beside those that have something buffered:
+what idle ones hold is put together in `others`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -78,6 +78,8 @@ class Books:
 
     def __init__(self) -> None:
         self.accounts = Accounts()
+        self.on_turned_away: Callable[[Lane | None, str, DropReason, int], None] | None = None
+        """Told of what was received and dropped at once: no record of a log says so."""
 
     def receive(self, lane: Lane | None, source: str, count: int) -> None:
         """Events came in: accepted, or kept as dead letters at receipt."""
@@ -90,6 +92,26 @@ class Books:
     def bury(self, lane: Lane | None, reason: Reason, count: int) -> None:
         """Events became dead letters."""
         self.accounts[lane].dead_lettered[reason] += count
+
+    def revive(self, lane: Lane, reason: Reason, count: int) -> None:
+        """Dead letters went back into the buffer."""
+        self.accounts[lane].dead_lettered[reason] -= count
+
+    def unbury(self, lane: Lane | None, reason: Reason, count: int) -> None:
+        """Events turned out to have been dead letters before, and counted."""
+        self.accounts[lane].dead_lettered[reason] -= count
+
+    def discard(self, lane: Lane | None, reason: Reason, count: int) -> None:
+        """An operator dropped dead letters."""
+        self.accounts[lane].dead_lettered[reason] -= count
+        self.accounts[lane].dropped[DropReason.OPERATOR] += count
+
+    def turn_away(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
+        """Events came in and were dropped at once."""
+        self.receive(lane, source, count)
+        self.drop(lane, reason, count)
+        if self.on_turned_away is not None:
+            self.on_turned_away(lane, source, reason, count)
 
     def drop(self, lane: Lane | None, reason: DropReason, count: int) -> None:
         """Events were dropped."""

@@ -31,6 +31,7 @@ class SnapshotCollector(Collector):
         yield from _delivery(snapshot)
         yield _halted(lanes)
         yield _http(snapshot)
+        yield from _workers(snapshot)
         yield _gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
 
 
@@ -81,6 +82,9 @@ def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metr
     yield _gauge("forwarder_buffer_bytes", "Bytes that the buffer holds, overhead included.", (), [((), snapshot.buffer_bytes)])
     yield _gauge("forwarder_buffer_limit_bytes", "Bytes that the buffer may hold.", (), [((), snapshot.buffer_limit_bytes)])
     yield _gauge(
+        "forwarder_buffer_disk_bytes", "Bytes that a disk buffer's files take; 0 in memory.", (), [((), snapshot.buffer_disk_bytes)]
+    )
+    yield _gauge(
         "forwarder_oldest_event_age_seconds",
         "Time since the lane's oldest waiting event was received; 0 when none waits.",
         ("lane",),
@@ -120,6 +124,22 @@ def _http(snapshot: Snapshot) -> Metric:
         "Requests of senders, by route and answer.",
         ("path", "code"),
         [((path, str(code)), count) for (path, code), count in snapshot.http_requests.items()],
+    )
+
+
+def _workers(snapshot: Snapshot) -> Iterator[Metric]:
+    working = ("running", "draining")
+    yield _gauge(
+        "forwarder_worker_up",
+        "1 for a worker that works, 0 for one that doesn't; none if the daemon is one process.",
+        ("worker",),
+        [((worker.name,), float(worker.state in working)) for worker in snapshot.workers],
+    )
+    yield _counter(
+        "forwarder_worker_restarts",
+        "How often a worker was started again after it had ended unasked.",
+        ("worker",),
+        [((worker.name,), worker.restarts) for worker in snapshot.workers],
     )
 
 

@@ -107,6 +107,22 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True)
+class Worker:
+    """One of the processes that share a daemon's work."""
+
+    name: str
+    """Its directory's: `worker-<n>`."""
+    state: str
+    """`starting`, `running`, `draining`, `away` (it died, and comes back), or `done` (a directory that was left, and is empty now)."""
+    process: int | None = None
+    restarts: int = 0
+    why: str = ""
+    """Why it is away."""
+    received: int = 0
+    """Events that it took: how they are spread over the workers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole daemon at the instant `now`."""
 
@@ -118,6 +134,8 @@ class Snapshot:
     buffer_kind: str = "memory"
     buffer_bytes: int = 0
     buffer_limit_bytes: int = 0
+    buffer_disk_bytes: int = 0
+    """What a disk buffer's files take."""
     upstream: Upstream = field(default_factory=Upstream)
     upstream_requests: Mapping[str, int] = field(default_factory=dict)
     """By status code, or by kind of failure where no whole answer came."""
@@ -137,6 +155,14 @@ class Snapshot:
     ready: bool = False
     not_ready: tuple[str, ...] = ()
     """Why nothing can be taken now; empty when ready."""
+    buffer_found: int = 0
+    """Events that were in the buffer's files when it was opened."""
+    dead_letters_path: str = ""
+    """Where dead letters are kept; empty if they are in memory only."""
+    dead_letters_wanted: int = 0
+    """Dead letters that somebody has marked to be replayed or dropped, and that weren't yet."""
+    workers: tuple[Worker, ...] = ()
+    """The processes that this is the sum of; none if the daemon is one process."""
 
 
 def balanced(snapshot: Snapshot) -> bool:

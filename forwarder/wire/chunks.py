@@ -16,19 +16,21 @@ def cut_by_size(chunk: Chunk, max_bytes: int, max_events: int) -> list[Chunk]:
     """The chunk in pieces of at most `max_bytes` of events (commas included) and `max_events` each; an event over it is a piece alone."""
     pieces: list[Chunk] = []
     piece: list[Span] = []
+    at = 0
     for start, end in _spans(chunk):
         if piece and (end - piece[0][0] + 1 > max_bytes or len(piece) >= max_events):
-            pieces.append(_slice(chunk, piece))
+            pieces.append(_slice(chunk, piece, at))
+            at += len(piece)
             piece = []
         piece.append((start, end))
-    pieces.append(_slice(chunk, piece))
+    pieces.append(_slice(chunk, piece, at))
     return pieces
 
 
 def cut_at(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
     """The chunk's first `count` events, and the others; there must be some on either side."""
     spans = _spans(chunk)
-    return _slice(chunk, spans[:count]), _slice(chunk, spans[count:])
+    return _slice(chunk, spans[:count], 0), _slice(chunk, spans[count:], count)
 
 
 def _spans(chunk: Chunk) -> list[Span]:
@@ -40,8 +42,8 @@ def _spans(chunk: Chunk) -> list[Span]:
     return [(at - 1, at - 1 + len(memoryview(event))) for at, event in zip(Locator(text).offsets(events), events, strict=True)]
 
 
-def _slice(chunk: Chunk, spans: Sequence[Span]) -> Chunk:
-    """A chunk of neighbouring events of another, with the ordering keys of just those (none if the other has none)."""
+def _slice(chunk: Chunk, spans: Sequence[Span], at: int) -> Chunk:
+    """A chunk of neighbouring events of another from index `at` on, with the ordering keys of just those (none if it has none)."""
     data = chunk.data[spans[0][0] : spans[-1][1]]
     ids = frozenset().union(*[ids_of(chunk.data[start:end]) for start, end in spans]) if chunk.ids else chunk.ids
-    return Chunk(chunk.lane, data, len(spans), ids, chunk.received_at)
+    return chunk.part(data, len(spans), ids, at)

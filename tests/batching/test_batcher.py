@@ -15,6 +15,7 @@ from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import Fate
 from forwarder.wire.envelope import body_pieces, envelope_size
 from forwarder.wire.identity import ids_of
 
@@ -140,7 +141,7 @@ def test_a_request_larger_than_a_batch_is_cut() -> None:
     for batch in batches:
         assert_exact(batch, 700)
         for each in batch.chunks:
-            buffer.settle([each])
+            buffer.settle([each], Fate.DELIVERED)
     assert buffer.statistics().bytes == 0
 
 

@@ -18,6 +18,7 @@ from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import Fate
 from forwarder.wire.envelope import body_pieces
 from forwarder.wire.identity import ids_of
 
@@ -97,7 +98,7 @@ class BatchingModel(RuleBasedStateMachine):
         """A batch was taken by the upstream."""
         if batch is not None:
             for chunk in batch.chunks:
-                self.buffer.settle([chunk])
+                self.buffer.settle([chunk], Fate.DELIVERED)
             self.flying.remove(batch)
             self.settled[batch.lane] += names(batch)
 

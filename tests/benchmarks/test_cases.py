@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.cases import CASES, MEMORY, select
+from benchmarks.cases import BACKLOG, CASES, MEMORY, select
 
 
 def test_without_a_choice_everything_is_measured() -> None:
     """No pattern means all cases; their names are different."""
     cases, memory = select([])
-    assert (cases, memory) == (list(CASES), list(MEMORY))
+    assert (cases, memory) == (list(CASES), [*MEMORY, *BACKLOG])
     assert len({case.name for case in cases}) == len(cases)
 
 
@@ -17,6 +17,11 @@ def test_an_ordered_case_brings_the_one_that_it_is_held_against() -> None:
     cases, memory = select(["sdk-50-none-ordered"])
     assert [case.name for case in cases] == ["sdk-50-none", "sdk-50-none-ordered"]
     assert memory == []
+
+
+def test_a_case_on_disk_brings_the_one_in_memory() -> None:
+    """Choosing a case with the disk buffer measures the same case with the memory buffer, too."""
+    assert [case.name for case in select(["stamped-1-gzip-disk"])[0]] == ["stamped-1-gzip", "stamped-1-gzip-disk"]
 
 
 def test_patterns_choose_among_memory_too() -> None:

@@ -1,11 +1,12 @@
 """What every buffer promises (`forwarder.core.ports.Buffer`), run over each implementation.
 
-An implementation joins by its name in `OPENERS`: a function that makes an empty one of so many bytes in a folder.
+An implementation joins by its name in `OPENERS`: a function that makes an empty one of so many bytes in a folder, and whose calls show
+at once. It may put together what is offered together: so these tests compare events, and settle what they were given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -13,37 +14,89 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forwarder.buffer.memory import BufferStatistics, LaneHolding, MemoryBuffer
-from forwarder.core.errors import BufferFull
+from forwarder.buffer.holdings import BufferStatistics, LaneHolding
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.ack import Ack
+from forwarder.core.ack import Held as HeldBy
+from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.ports import DropReason, Fate
+from forwarder.wire.chunks import cut_at
+from tests.support.disk import DiskRig
 
 LIVE: Final = Lane("phc_bufferbuffer1234")
 OTHER: Final = Lane("phc_otherotherother1")
 HISTORICAL: Final = LIVE._replace(historical=True)
 LIMIT: Final = 100_000
+HALF: Final = 55_000
+"""Bytes of padding of which two events don't fit."""
 
 
 class Held(Protocol):
     """A buffer with the figures that every implementation offers beside the port: quotas, metrics and tests read them."""
 
-    holdings: dict[Lane, LaneHolding]
-
-    def offer(self, chunks: Sequence[Chunk]) -> None: ...
+    @property
+    def holdings(self) -> Mapping[Lane, LaneHolding]: ...
+    def offer(self, chunks: Sequence[Chunk], held: HeldBy | None = None) -> bool: ...
+    def cost(self, chunk: Chunk) -> int: ...
     def queue(self, lane: Lane) -> LaneQueue: ...
     def waiting_lanes(self) -> Collection[Lane]: ...
     def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None: ...
-    def settle(self, chunks: Sequence[Chunk]) -> None: ...
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None: ...
     def count(self, lane: Lane) -> int: ...
+    def withdraw(self, ack: Ack) -> list[Chunk]: ...
+    def drop_oldest(self, lane: Lane | None) -> list[Chunk]: ...
+    def oldest(self, lane: Lane) -> float | None: ...
     def statistics(self) -> BufferStatistics: ...
+    def close(self) -> None: ...
+
+
+class InMemory(MemoryBuffer):
+    """The buffer in memory."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class OnDisk:
+    """The buffer on disk, with a commit after each call."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._rig = DiskRig(folder, max_bytes=max_bytes)
+        buffer = self._buffer = self._rig.buffer
+        self.cost, self.queue, self.count, self.oldest = buffer.cost, buffer.queue, buffer.count, buffer.oldest
+        self.waiting_lanes, self.withdraw, self.drop_oldest = buffer.waiting_lanes, buffer.withdraw, buffer.drop_oldest
+        self.statistics = buffer.statistics
+
+    @property
+    def holdings(self) -> Mapping[Lane, LaneHolding]:
+        return self._buffer.holdings
+
+    def offer(self, chunks: Sequence[Chunk], held: HeldBy | None = None) -> bool:
+        answer = self._buffer.offer(chunks, held)
+        self._rig.pump()
+        return answer
+
+    def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
+        self._buffer.replace(chunk, parts)
+        self._rig.pump()
+
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+        self._buffer.settle(chunks, fate)
+        self._rig.pump()
+
+    def close(self) -> None:
+        """Close its files."""
+        self._rig.close()
 
 
 Open = Callable[[Path, int], Held]
-OPENERS: Final[dict[str, Open]] = {"memory": lambda _, max_bytes: MemoryBuffer(max_bytes)}
+OPENERS: Final[dict[str, Open]] = {"memory": lambda _, max_bytes: InMemory(max_bytes), "disk": OnDisk}
 
 
 @pytest.fixture(params=list(OPENERS))
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Held]:
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[int], Held]]:
     """Makes a buffer of the kind under test, empty, each in a folder of its own."""
     opener = OPENERS[request.param]
     made: list[Held] = []
@@ -54,7 +107,9 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], He
         made.append(opener(folder, max_bytes))
         return made[-1]
 
-    return make
+    yield make
+    for each in made:
+        each.close()
 
 
 @pytest.fixture
@@ -75,9 +130,47 @@ def taken(buffer: Held, lane: Lane = LIVE) -> list[Chunk]:
     return [queue.popleft() for _ in range(len(queue))]
 
 
+def events(chunks: Sequence[Chunk]) -> list[bytes]:
+    """All events of some chunks, in order."""
+    return [event for each in chunks for event in each.events()]
+
+
+def taken_whole(buffer: Held, lane: Lane = LIVE) -> Chunk:
+    """What waits in the lane: one chunk."""
+    (one,) = taken(buffer, lane)
+    return one
+
+
+def cut(whole: Chunk) -> list[Chunk]:
+    """The chunk's events, one by one."""
+    parts = [whole]
+    while parts[-1].count > 1:
+        parts[-1:] = cut_at(parts[-1], 1)
+    return parts
+
+
+def figures(buffer: Held) -> tuple[int, int, int]:
+    """Bytes, the limit, events."""
+    statistics = buffer.statistics()
+    return statistics.bytes, statistics.limit_bytes, statistics.events
+
+
+class Told:
+    """A `core.ack.Held` and `core.ack.Waiter` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.answers: list[Backpressure | None] = []
+
+    def held(self, error: Backpressure | None) -> None:
+        self.answers.append(error)
+
+    def acknowledged(self, error: Backpressure | None) -> None:
+        self.answers.append(error)
+
+
 def test_it_begins_empty(buffer: Held) -> None:
     """No bytes, no events, no lanes."""
-    assert buffer.statistics() == BufferStatistics(0, LIMIT, 0)
+    assert figures(buffer) == (0, LIMIT, 0)
     assert (list(buffer.waiting_lanes()), dict(buffer.holdings), buffer.count(LIVE)) == ([], {}, 0)
     assert not buffer.queue(LIVE)
 
@@ -88,7 +181,16 @@ def test_what_is_offered_waits_in_order(buffer: Held) -> None:
     buffer.offer(chunks[:2])
     buffer.offer(chunks[2:3])
     buffer.offer(chunks[3:])
-    assert taken(buffer) == chunks
+    assert events(taken(buffer)) == events(chunks)
+
+
+def test_whoever_waits_until_events_are_held_is_told_once(buffer: Held) -> None:
+    """At once, by the answer, or later: never both."""
+    told = Told()
+    at_once = buffer.offer([chunk()], told)
+    assert told.answers == ([] if at_once else [None])
+    assert buffer.offer([chunk()])
+    assert buffer.count(LIVE) == 2
 
 
 def test_lanes_are_apart(buffer: Held) -> None:
@@ -104,10 +206,10 @@ def test_lanes_are_apart(buffer: Held) -> None:
 def test_a_request_over_several_lanes_is_taken_whole_or_not_at_all(buffer: Held) -> None:
     """If one of its chunks has no room, none is taken, and nothing has changed."""
     buffer.offer([chunk("here")])
-    before = buffer.statistics()
+    before = figures(buffer)
     with pytest.raises(BufferFull):
-        buffer.offer([chunk("small", lane=OTHER), chunk("large", padding=LIMIT)])
-    assert buffer.statistics() == before
+        buffer.offer([chunk("small", lane=OTHER), chunk("large", padding=HALF), chunk("as large", padding=HALF)])
+    assert figures(buffer) == before
     assert list(buffer.waiting_lanes()) == [LIVE]
     assert buffer.count(OTHER) == 0
 
@@ -115,7 +217,7 @@ def test_a_request_over_several_lanes_is_taken_whole_or_not_at_all(buffer: Held)
 def test_full_is_said_with_a_hint_and_when_to_come_back(buffer: Held) -> None:
     """The sender learns when, the operator where to look."""
     with pytest.raises(BufferFull) as caught:
-        buffer.offer([chunk(padding=LIMIT)])
+        buffer.offer([chunk(padding=HALF), chunk(padding=HALF)])
     assert caught.value.retry_after > 0
     assert caught.value.hint
 
@@ -123,32 +225,34 @@ def test_full_is_said_with_a_hint_and_when_to_come_back(buffer: Held) -> None:
 def test_the_limit_can_be_used_to_the_last_byte(opened: Callable[[int], Held]) -> None:
     """What costs exactly the limit fits; one byte more doesn't."""
     one = chunk(padding=100)
-    buffer = opened(2 * one.cost)
+    cost = opened(LIMIT).cost(one)
+    buffer = opened(2 * cost)
     buffer.offer([one, chunk(padding=100)])
-    assert buffer.statistics().bytes == 2 * one.cost
+    assert buffer.statistics().bytes == 2 * cost
     with pytest.raises(BufferFull):
-        opened(2 * one.cost - 1).offer([one, chunk(padding=100)])
+        opened(2 * cost - 1).offer([one, chunk(padding=100)])
 
 
 def test_what_is_in_flight_still_counts(opened: Callable[[int], Held]) -> None:
     """Taking a chunk off its queue frees nothing; settling it does."""
-    one = chunk(padding=100)
-    buffer = opened(one.cost)
-    buffer.offer([one])
-    assert taken(buffer) == [one]
-    assert (buffer.count(LIVE), buffer.statistics().bytes) == (1, one.cost)
+    cost = opened(LIMIT).cost(chunk(padding=100))
+    buffer = opened(cost)
+    buffer.offer([chunk(padding=100)])
+    one = taken_whole(buffer)
+    assert (buffer.count(LIVE), buffer.statistics().bytes) == (1, cost)
     with pytest.raises(BufferFull):
         buffer.offer([chunk()])
-    buffer.settle([one])
+    buffer.settle([one], Fate.DELIVERED)
     buffer.offer([chunk()])
     assert buffer.count(LIVE) == 1
 
 
 def test_what_is_put_back_is_first_again(buffer: Held) -> None:
     """Whoever takes chunks and can't send them puts them back at their place, also when nothing else waits meanwhile."""
-    chunks = [chunk(str(number)) for number in range(3)]
-    buffer.offer(chunks)
-    assert taken(buffer) == chunks
+    for number in range(3):
+        buffer.offer([chunk(str(number))])
+    chunks = taken(buffer)
+    assert len(chunks) == 3
     assert list(buffer.waiting_lanes()) == []
     buffer.queue(LIVE).put_back(chunks[:2])
     assert list(buffer.waiting_lanes()) == [LIVE]
@@ -158,44 +262,40 @@ def test_what_is_put_back_is_first_again(buffer: Held) -> None:
 
 def test_a_lane_without_events_is_forgotten(buffer: Held) -> None:
     """With its last event settled nothing of it is remembered: keys that senders make up cost nothing for good."""
-    one = chunk()
-    buffer.offer([one])
-    taken(buffer)
-    buffer.settle([one])
+    buffer.offer([chunk()])
+    buffer.settle(taken(buffer), Fate.DELIVERED)
     assert (list(buffer.waiting_lanes()), dict(buffer.holdings), buffer.count(LIVE)) == ([], {}, 0)
-    assert buffer.statistics() == BufferStatistics(0, LIMIT, 0)
+    assert figures(buffer) == (0, LIMIT, 0)
 
 
 def test_parts_stand_for_what_was_cut(buffer: Held) -> None:
     """After a cut the same events are held, at what the parts cost, and each part is settled by itself."""
-    whole = chunk(count=3)
-    buffer.offer([whole])
-    taken(buffer)
-    parts = [Chunk(LIVE, event, 1, frozenset(), 0.0) for event in whole.events()]
+    buffer.offer([chunk(count=3)])
+    whole = taken_whole(buffer)
+    parts = cut(whole)
     buffer.replace(whole, parts)
     assert buffer.count(LIVE) == 3
-    assert buffer.statistics().bytes == sum(part.cost for part in parts)
+    assert buffer.statistics().bytes == sum(map(buffer.cost, parts))
     for part in parts[:2]:
-        buffer.settle([part])
+        buffer.settle([part], Fate.DELIVERED)
     assert buffer.count(LIVE) == 1
     buffer.queue(LIVE).put_back(parts[2:])
     assert taken(buffer) == parts[2:]
-    buffer.settle([parts[2]])
+    buffer.settle([parts[2]], Fate.DELIVERED)
     assert buffer.statistics().bytes == 0
 
 
 def test_a_cut_fits_in_a_full_buffer(opened: Callable[[int], Held]) -> None:
     """Cutting what was taken can't be refused, though its parts cost a little more than the whole."""
-    whole = chunk(count=2)
-    buffer = opened(whole.cost)
-    buffer.offer([whole])
-    taken(buffer)
-    parts = [Chunk(LIVE, event, 1, frozenset(), 0.0) for event in whole.events()]
+    buffer = opened(opened(LIMIT).cost(chunk(count=2)))
+    buffer.offer([chunk(count=2)])
+    whole = taken_whole(buffer)
+    parts = cut(whole)
     buffer.replace(whole, parts)
     with pytest.raises(BufferFull):
         buffer.offer([chunk()])
     for part in parts:
-        buffer.settle([part])
+        buffer.settle([part], Fate.DELIVERED)
     buffer.offer([chunk()])
 
 
@@ -209,60 +309,104 @@ def test_figures_are_per_lane(buffer: Held) -> None:
     assert buffer.statistics().events == 5
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+def test_what_nobody_waits_for_any_more_is_withdrawn_unless_it_is_under_way(buffer: Held) -> None:
+    """Only what waits comes off the queue; it still has to be settled."""
+    ack = Ack(2, Told())
+    for name in ("flying", "waiting"):
+        buffer.offer([Chunk(LIVE, b'{"event":"%b"}' % name.encode(), 1, frozenset(), 0.0, "http", ack)])
+    buffer.offer([chunk("another's")])
+    buffer.queue(LIVE).popleft()
+    (withdrawn,) = buffer.withdraw(ack)
+    assert withdrawn.data == b'{"event":"waiting"}'
+    assert (len(buffer.queue(LIVE)), buffer.count(LIVE)) == (1, 3)
+
+
+def test_the_oldest_is_dropped_first(buffer: Held) -> None:
+    """Of one lane, or of all; and its age is told."""
+    buffer.offer([chunk("newer", at=2.0)])
+    buffer.offer([chunk("older", lane=OTHER, at=1.0)])
+    assert (buffer.oldest(LIVE), buffer.oldest(OTHER), buffer.oldest(HISTORICAL)) == (2.0, 1.0, None)
+    (first,) = buffer.drop_oldest(None)
+    assert first.lane == OTHER
+    assert buffer.drop_oldest(OTHER) == []
+    (second,) = buffer.drop_oldest(LIVE)
+    assert events([second]) == events([chunk("newer")])
+
+
+class Model:
+    """A buffer as a plain list of each lane's events."""
+
+    def __init__(self, buffer: Held, limit: int) -> None:
+        self.buffer = buffer
+        self.limit = limit
+        self.used = 0
+        self.waiting: dict[Lane, list[bytes]] = {LIVE: [], OTHER: [], HISTORICAL: []}
+        self.flying: list[Chunk] = []
+
+    def offer(self, chunks: Sequence[Chunk]) -> None:
+        """All of them are taken if they fit, else none."""
+        cost = sum(map(self.buffer.cost, chunks))
+        if self.used + cost > self.limit:
+            with pytest.raises(BufferFull):
+                self.buffer.offer(chunks)
+            return
+        self.buffer.offer(chunks)
+        self.used += cost
+        for each in chunks:
+            self.waiting[each.lane] += each.events()
+
+    def take(self, lane: Lane) -> None:
+        """The lane's first chunk."""
+        if self.waiting[lane]:
+            one = self.buffer.queue(lane).popleft()
+            self.flying.append(one)
+            assert one.events() == self.waiting[lane][: one.count]
+            del self.waiting[lane][: one.count]
+
+    def settle(self, one: Chunk) -> None:
+        """It is over."""
+        self.buffer.settle([one], Fate.DELIVERED)
+        self.used -= self.buffer.cost(one)
+
+    def put_back(self, one: Chunk) -> None:
+        """It waits again, before the others."""
+        self.buffer.queue(one.lane).put_back([one])
+        self.waiting[one.lane][:0] = one.events()
+
+    def cut(self, one: Chunk) -> None:
+        """Each event goes its own way."""
+        parts = cut(one)
+        self.buffer.replace(one, parts)
+        self.used += sum(map(self.buffer.cost, parts)) - self.buffer.cost(one)
+        self.flying.extend(parts)
+
+    def check(self) -> None:
+        """The buffer's figures are those of the lists."""
+        flying = {lane: sum(one.count for one in self.flying if one.lane == lane) for lane in self.waiting}
+        held = {lane: flying[lane] + len(waiting) for lane, waiting in self.waiting.items()}
+        assert figures(self.buffer) == (self.used, self.limit, sum(held.values()))
+        assert set(self.buffer.waiting_lanes()) == {lane for lane, waiting in self.waiting.items() if waiting}
+        assert set(self.buffer.holdings) == {lane for lane, count in held.items() if count}
+        assert {lane: self.buffer.count(lane) for lane in held} == held
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @given(data=st.data())
 def test_accounts_are_exact_whatever_happens(opened: Callable[[int], Held], data: st.DataObject) -> None:
     """Offers, takes, put-backs, cuts and settlements in any order: bytes, events, order and lanes are those of a plain list."""
-    limit = 12_000
-    buffer = opened(limit)
-    waiting: dict[Lane, list[Chunk]] = {LIVE: [], OTHER: [], HISTORICAL: []}
-    flying: list[Chunk] = []
-
-    def offer(number: int) -> None:
-        lanes = data.draw(st.lists(st.sampled_from(list(waiting)), min_size=1, max_size=3, unique=True))
-        chunks = [chunk(str(number), data.draw(st.integers(1, 4)), lane, padding=data.draw(st.integers(0, 900))) for lane in lanes]
-        used = sum(each.cost for each in [*flying, *(one for queue in waiting.values() for one in queue)])
-        if used + sum(each.cost for each in chunks) > limit:
-            with pytest.raises(BufferFull):
-                buffer.offer(chunks)
-            return
-        buffer.offer(chunks)
-        for each in chunks:
-            waiting[each.lane].append(each)
-
-    def take(lane: Lane) -> None:
-        if waiting[lane]:
-            flying.append(buffer.queue(lane).popleft())
-            assert flying[-1] is waiting[lane].pop(0)
-
-    def land(one: Chunk) -> None:
-        flying.remove(one)
-        kind = data.draw(st.sampled_from(["settle", "put back", "cut"]))
-        if kind == "settle":
-            buffer.settle([one])
-        elif kind == "put back":
-            buffer.queue(one.lane).put_back([one])
-            waiting[one.lane].insert(0, one)
-        else:
-            parts = [Chunk(one.lane, event, 1, frozenset(), 0.0) for event in one.events()]
-            buffer.replace(one, parts)
-            flying.extend(parts)
-
+    model = Model(opened(12_000), 12_000)
+    lanes = list(model.waiting)
     for number in range(data.draw(st.integers(1, 25))):
-        step = data.draw(st.sampled_from(["offer", "take", "land"]))
+        step = data.draw(st.sampled_from(["offer", "take", "settle", "put back", "cut"]))
         if step == "offer":
-            offer(number)
+            drawn = data.draw(st.lists(st.sampled_from(lanes), min_size=1, max_size=3, unique=True))
+            sizes = st.tuples(st.integers(1, 4), st.integers(0, 900))
+            model.offer([chunk(str(number), count, lane, padding=size) for lane in drawn for count, size in [data.draw(sizes)]])
         elif step == "take":
-            take(data.draw(st.sampled_from(list(waiting))))
-        elif flying:
-            land(data.draw(st.sampled_from(flying)))
-        everything = [*flying, *(one for queue in waiting.values() for one in queue)]
-        statistics = buffer.statistics()
-        assert statistics.bytes == sum(one.cost for one in everything)
-        assert statistics.events == sum(one.count for one in everything)
-        assert set(buffer.waiting_lanes()) == {lane for lane, queue in waiting.items() if queue}
-        assert set(buffer.holdings) == {one.lane for one in everything}
-        for lane in waiting:
-            assert buffer.count(lane) == sum(one.count for one in everything if one.lane == lane)
-    for lane, queue in waiting.items():
-        assert taken(buffer, lane) == queue
+            model.take(data.draw(st.sampled_from(lanes)))
+        elif model.flying:
+            one = model.flying.pop(data.draw(st.integers(0, len(model.flying) - 1)))
+            {"settle": model.settle, "put back": model.put_back, "cut": model.cut}[step](one)
+        model.check()
+    for lane, waiting in model.waiting.items():
+        assert events(taken(model.buffer, lane)) == waiting

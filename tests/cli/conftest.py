@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from forwarder.runtime.admin import AdminServer
+from forwarder.runtime.uuid_search import Sighting
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.snapshots import FULL
 
 
 @dataclass
 class Answering:
-    """The server's address, and what it shows."""
+    """The server's address, and what it shows and says."""
 
     snapshot: Snapshot = FULL
+    sightings: list[Sighting] = field(default_factory=list)
     address: str = field(default="")
 
 
@@ -24,7 +26,7 @@ class Answering:
 async def daemon() -> AsyncIterator[Answering]:
     """A daemon as commands see it."""
     answering = Answering()
-    server = AdminServer(lambda: answering.snapshot)
+    server = AdminServer(lambda: answering.snapshot, lambda _: answering.sightings)
     await server.start("127.0.0.1:0")
     answering.address = server.address
     yield answering

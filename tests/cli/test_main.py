@@ -14,7 +14,12 @@ from forwarder.cli.lazy import LAZY, load
 from forwarder.core.errors import ConfigurationError
 from tests.support.commands import forwarder
 
-COMMANDS = ["run", "demo", "status", "health", "audit", "sandbox", "config check", "config show", "config schema"]
+COMMANDS = [
+    *("run", "demo", "status", "health", "audit", "explain", "sandbox"),
+    *("buffer ls", "buffer verify", "buffer export", "buffer drain"),
+    *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
+    *("config check", "config show", "config schema"),
+]
 HEAVY = ["aiohttp", "uvloop", "pydantic_settings", "prometheus_client", "structlog", "posthog", "sqlite3"]
 
 

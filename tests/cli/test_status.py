@@ -31,6 +31,7 @@ async def test_status_shows_the_daemon_to_a_person(daemon: Answering) -> None:
     assert (done.code, done.err) == (0, "")
     for fact in ("in 1,230 → buffer 70", "out 1,150", "running, ready", GOOD.label, "7 refused", "upstream is down", "connection refused"):
         assert fact in done.out
+    assert "worker-0 is running, process 4711; 1,000 received" in done.out
     assert f"lane {HALTED.label} is halted: unknown_key" in done.out
     assert "what to do: Check the project key." in done.out
 

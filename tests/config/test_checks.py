@@ -65,6 +65,38 @@ def test_the_defaults_fit() -> None:
             "6MB must fit into batch.max_bytes (5MB): lower upstream.max_event, or raise batch.max_bytes",
         ),
         ({"dead_letters": {"max_bytes": "64KiB"}}, "upstream.max_event", "1MB must fit into dead_letters.max_bytes (64KiB)"),
+        (
+            {"workers": 8},
+            "batch.max_bytes",
+            "5MB may be at most half of one worker's share of buffer.max_bytes, all that one lane may hold (8MiB)"
+            ": lower batch.max_bytes, or raise buffer.max_bytes",
+        ),
+        (
+            {"workers": 4, "dead_letters": {"max_bytes": "3MB"}},
+            "upstream.max_event",
+            "1MB must fit into one worker's share of dead_letters.max_bytes (750kB)",
+        ),
+        (
+            {"buffer": {"kind": "disk", "max_bytes": "64MiB"}, "upstream": {"max_event": "4MB"}},
+            "upstream.max_event",
+            "4MB must fit into one file of the disk buffer, which takes events of 2044KiB: "
+            "lower upstream.max_event, or raise buffer.max_bytes to 245MiB",
+        ),
+        (
+            {"buffer": {"kind": "disk", "max_bytes": "10GiB"}, "upstream": {"max_event": "64MiB"}},
+            "upstream.max_event",
+            "takes events of 65532KiB: lower upstream.max_event",
+        ),
+        (
+            {"buffer": {"ack": "disk"}},
+            "buffer.ack",
+            "disk needs buffer.kind: disk: set buffer.kind to disk, or buffer.ack to memory or delivered",
+        ),
+        (
+            {"workers": 2, "delivery": {"ordering": "per_distinct_id"}},
+            "delivery.ordering",
+            "per_distinct_id can't be kept by 2 workers",
+        ),
         ({"delivery": {"retry": {"initial": "1m"}}}, "delivery.retry.initial", "1m is more than delivery.retry.max (30s)"),
         ({"admin": {"listen": "0.0.0.0:8320"}}, "admin.listen", "can't both be listened on"),
     ],
@@ -82,6 +114,23 @@ def test_limits_that_just_fit_are_taken() -> None:
         "buffer": {"max_bytes": 4_000_000},
     }
     assert found(**sizes) == {}
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"buffer": {"kind": "disk", "ack": "disk"}},
+        {"buffer": {"ack": "delivered"}},
+        {"buffer": {"kind": "disk", "ack": "memory"}},
+        {"workers": 2, "delivery": {"ordering": "none"}},
+        {"workers": 4},
+        {"workers": 2, "sources": {"http": {"listen": "unix:/run/forwarder.sock"}}},
+        {"buffer": {"kind": "disk", "max_bytes": "245MiB"}, "upstream": {"max_event": "4MB"}},
+    ],
+)
+def test_what_fits_is_taken(sections: dict[str, Any]) -> None:
+    """Every level up to the buffer's kind, and delivered over any; workers that each have room enough."""
+    assert found(**sections) == {}
 
 
 def test_a_certificate_and_its_key_fit(tmp_path: Path) -> None:

@@ -38,7 +38,24 @@ def test_the_yaml_can_be_read_again(tmp_path: Path) -> None:
     )
     file = tmp_path / "shown.yaml"
     file.write_text(as_yaml(Loaded(settings, dict.fromkeys((key.name for key in keys().values()), DEFAULT), None)))
-    assert load_settings(file, {}).settings == settings
+    assert effective(load_settings(file, {}).settings) == effective(settings)
+
+
+def test_keys_that_are_not_set_show_what_they_amount_to(tmp_path: Path) -> None:
+    """What the buffer's kind decides is shown decided, as a default."""
+    for kind, limit, kept in (("memory", "64MiB", "16MiB"), ("disk", "1GiB", "256MiB")):
+        loaded = load_settings(None, {"FORWARDER_BUFFER__KIND": kind}, default_file=tmp_path / "none", require_upstream=False)
+        shown = as_json(loaded)
+        assert shown["settings"]["buffer"] == {
+            "kind": kind,
+            "path": "/var/lib/forwarder",
+            "max_bytes": limit,
+            "ack": kind,
+            "ack_timeout": "5s",
+            "when_full": "reject",
+        }
+        assert shown["settings"]["dead_letters"]["max_bytes"] == kept
+        assert shown["origins"]["buffer.max_bytes"] == shown["origins"]["buffer.ack"] == "default"
 
 
 def test_json_holds_settings_origins_and_file(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_an_unknown_variable_is_a_problem_with_a_suggestion(name: str, hint: str
         ("FORWARDER_PORT_8320_TCP", "tcp://10.0.0.1:8320"),
         ("FORWARDER_PORT_8320_TCP_ADDR", "10.0.0.1"),
         ("FORWARDER_ADMIN_SERVICE_HOST", "10.0.0.1"),
+        ("FORWARDER_FAILPOINTS", "commit.begin=kill"),
         ("OTHER_UPSTREAM__URL", "x"),
         ("PATH", "/bin"),
     ],

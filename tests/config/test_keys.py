@@ -23,9 +23,11 @@ def test_every_key_says_what_it_means() -> None:
 def test_defaults_are_as_people_write_them() -> None:
     """Sizes and times as text, nothing as None."""
     assert keys()["upstream", "timeout"].default == "30s"
-    assert keys()["buffer", "max_bytes"].default == "64MiB"
+    assert keys()["batch", "max_bytes"].default == "5MB"
     assert keys()["delivery", "retry", "give_up_after"].default == "never"
     assert keys()["upstream", "proxy"].default is None
+    assert keys()["buffer", "max_bytes"].default is None
+    assert (keys()["workers",].default, keys()["workers",].variable) == (1, "FORWARDER_WORKERS")
 
 
 def test_secrets_are_known() -> None:

@@ -16,6 +16,8 @@ from forwarder.config import InvalidConfiguration, Loaded, Problem, Settings, lo
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.keys import keys
 from forwarder.config.origins import Origin, Place, Sourced, nested
+from forwarder.config.settings import MIB
+from forwarder.core.ack import AckLevel
 from forwarder.core.ports import Ordering
 
 URL = {"FORWARDER_UPSTREAM__URL": "https://h.example.com"}
@@ -47,7 +49,7 @@ def test_an_address_is_all_it_needs(tmp_path: Path) -> None:
 def test_the_defaults_are_those_of_the_documents() -> None:
     """The values that are promised."""
     default = Settings()
-    assert default.buffer.max_bytes == 64 * 1024 * 1024
+    assert (default.buffer.limit, default.buffer.ack_level, default.dead_letter_limit) == (64 * MIB, AckLevel.MEMORY, 16 * MIB)
     assert default.sources.http.listen == "127.0.0.1:8320"
     assert (default.batch.max_bytes, default.batch.max_events, default.batch.max_age) == (5_000_000, 5000, 1.0)
     assert default.delivery.ordering is None
@@ -126,7 +128,11 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ("batch.max_age", "2h", "from 0s to 1h"),
         ("batch.max_bytes", "[1]", "not a size"),
         ("buffer.max_bytes", "1kB", "from 1MiB"),
-        ("buffer.kind", "disk", "must be 'memory'"),
+        ("buffer.kind", "tape", "must be 'memory' or 'disk'"),
+        ("buffer.ack", "fsync", "must be 'memory', 'disk' or 'delivered'"),
+        ("buffer.ack_timeout", "0s", "from 100ms to 1h"),
+        ("buffer.when_full", "drop", "must be 'reject', 'drop_newest' or 'drop_oldest'"),
+        ("workers", "0", "from 1 to 64"),
         ("upstream.timeout", "never", "not a time"),
         ("upstream.verify_keys", "maybe", "boolean"),
         ("upstream.proxy", "proxy:3128", "http://"),
@@ -206,6 +212,11 @@ SAMPLES: dict[KeyPath, list[Any]] = {
     ("sources", "http", "max_body"): ["1MB", "2MiB", 3000],
     ("sources", "http", "cors_origins"): [["*"], ["https://a.example.com", "https://b.example.com"]],
     ("sources", "http", "max_lanes"): [1, 50],
+    ("buffer", "kind"): ["memory", "disk"],
+    ("buffer", "path"): ["/srv/a", "state"],
+    ("buffer", "max_bytes"): ["64MiB", "2GB"],
+    ("buffer", "ack"): ["memory", "delivered"],
+    ("buffer", "when_full"): ["reject", "drop_oldest"],
     ("batch", "max_events"): [1, 1000],
     ("delivery", "concurrency"): ["adaptive", 4],
     ("delivery", "ordering"): ["none", "strict"],

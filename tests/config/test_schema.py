@@ -59,6 +59,7 @@ def test_the_examples_are_valid(file: Path) -> None:
         {"upstream": {"url": "${URL}", "timeout": "${T:-5s}", "max_body": 1_000_000, "verify_keys": "${VERIFY}"}},
         {"sources": {"http": {"api_keys": "a,b", "trusted_proxies": ["10.0.0.0/8"], "max_lanes": 5}}},
         {"delivery": {"concurrency": 5, "ordering": "strict", "retry": {"give_up_after": "never"}}},
+        {"buffer": {"kind": "disk", "path": "/srv/x", "max_bytes": None, "ack": "delivered", "when_full": "drop_oldest"}, "workers": 4},
         {"batch": {"max_age": 0, "max_bytes": "1.5 mib"}},
     ],
 )
@@ -77,6 +78,8 @@ def test_takes_what_forwarder_takes(document: Any) -> None:
         ({"upstream": {"max_body": "20M"}}, "$.upstream.max_body"),
         ({"delivery": {"concurrency": 0}}, "$.delivery.concurrency"),
         ({"delivery": {"ordering": "sorted"}}, "$.delivery.ordering"),
+        ({"buffer": {"ack": "fsync"}}, "$.buffer.ack"),
+        ({"workers": 0}, "$.workers"),
         ({"sources": {"http": {"cors_origins": [1]}}}, "$.sources.http.cors_origins"),
     ],
 )

@@ -24,7 +24,13 @@ def test_it_waits_for_the_drain() -> None:
     assert int(VALUES["TimeoutStopSec"]) > shutdown.delay + shutdown.drain_timeout
 
 
+def test_its_state_is_where_the_buffer_is() -> None:
+    """The directory that systemd makes for it is the default of `buffer.path`, and nobody else's to read."""
+    assert Settings().buffer.path.as_posix() == f"/var/lib/{VALUES['StateDirectory']}"
+    assert VALUES["StateDirectoryMode"] == "0700"
+
+
 def test_it_is_confined() -> None:
-    """It runs as a user of its own, without privileges, on a file system that it can't write to."""
+    """It runs as a user of its own, without privileges, on a file system that it can't write to but for its own state."""
     wanted = {"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "CapabilityBoundingSet": ""}
     assert {each: VALUES.get(each) for each in wanted} == wanted

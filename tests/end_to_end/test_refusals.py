@@ -10,6 +10,7 @@ from forwarder.core.errors import Backpressure, TooManyLanes
 from forwarder.core.ports import Incoming
 from tests.support.listening import post
 from tests.support.upstream import OK, UNAUTHORIZED, Answer, Request, Upstream, plain
+from tests.support.waiters import Told
 from tests.support.waiting import FastClock, eventually
 from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, event, events
 
@@ -56,9 +57,9 @@ async def test_poison_is_found_and_the_rest_delivered_once(request_size: int) ->
         assert accepted(upstream) == dict.fromkeys(good, 1)
         (lane,) = whole.snapshot.lanes
         assert (lane.delivered, dict(lane.dead_lettered)) == (990, {"refused": 10})
-        letters = whole.pipeline._parts.dead_letters.letters
-        assert sorted(letter.data for letter in letters) == sorted(set(sent) - set(good))
-        assert {letter.why for letter in letters} == {"HTTP 400: not an event of ours"}
+        letters = await whole.letters()
+        assert sorted(data for data, _ in letters) == sorted(set(sent) - set(good))
+        assert {why for _, why in letters} == {"HTTP 400: not an event of ours"}
 
 
 async def test_bad_events_are_kept_from_the_good_ones() -> None:
@@ -73,7 +74,7 @@ async def test_bad_events_are_kept_from_the_good_ones() -> None:
         assert accepted(upstream) == dict.fromkeys(good, 1)
         (lane,) = whole.snapshot.lanes
         assert dict(lane.dead_lettered) == {"missing_event": 1, "missing_distinct_id": 1, "lone_surrogate": 1, "too_large": 1}
-        assert {letter.data for letter in whole.pipeline._parts.dead_letters.letters} == set(bad)
+        assert {data for data, _ in await whole.letters()} == set(bad)
 
 
 async def test_an_unknown_key_is_held_and_delivered_when_it_is_known() -> None:
@@ -102,7 +103,7 @@ async def test_made_up_keys_do_not_stop_a_good_one() -> None:
             taken, refused = 0, 0
             for number in range(10_000):
                 try:
-                    whole.pipeline._parts.intake.take(Incoming(batch(events(1), f"phc_madeup{number:06}")))
+                    whole.pipeline._parts.intake.take(Incoming(batch(events(1), f"phc_madeup{number:06}")), Told())
                     taken += 1
                 except TooManyLanes:
                     refused += 1
@@ -123,7 +124,7 @@ async def test_a_good_key_that_comes_after_made_up_ones_gets_in() -> None:
     async with upstream, Whole(upstream.url, FastClock(10), upstream={"verify_keys": True}) as whole:
         for number in range(200):
             try:
-                whole.pipeline._parts.intake.take(Incoming(batch(events(1), f"phc_madeup{number:06}")))
+                whole.pipeline._parts.intake.take(Incoming(batch(events(1), f"phc_madeup{number:06}")), Told())
             except Backpressure:
                 continue
         first = await whole.send(post("/batch/", batch(events(1), GOOD)))

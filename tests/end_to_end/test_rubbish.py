@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any, Final
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 
 from forwarder.core.errors import ForwarderError
 from forwarder.core.ports import Incoming, Intake
-from forwarder.runtime.pipeline import build
+from forwarder.runtime.pipeline import Pipeline, build
 from forwarder.telemetry.snapshot import balanced
 from forwarder.wire.envelope import body_pieces
 from tests.support.clock import FakeClock
 from tests.support.listening import post
 from tests.support.upstream import OK, Answer, Upstream, plain
+from tests.support.waiters import Told
 from tests.support.whole import KEY, Whole, batch, event, gzipped
 from tests.support.whole import settings as configured
 
@@ -84,6 +86,14 @@ def requests(draw: st.DrawFn) -> Incoming:
 def test_no_bytes_break_it(incoming: list[Incoming], ordering: str) -> None:
     """No input raises anything but the errors that are answered; every event is in the buffer or accounted for; each batch is valid."""
     pipeline = build(configured("http://127.0.0.1:9", delivery={"ordering": ordering}), FakeClock())
+    try:
+        feed(pipeline, incoming)
+    finally:
+        asyncio.run(pipeline._stores.close())
+
+
+def feed(pipeline: Pipeline, incoming: list[Incoming]) -> None:
+    """Give a pipeline that isn't started all of it, and look at what it would send."""
     intake, buffer = pipeline._parts.intake, pipeline._parts.buffer
     for each in incoming:
         before = pipeline.snapshot().lanes
@@ -110,7 +120,7 @@ def test_no_bytes_break_it(incoming: list[Incoming], ordering: str) -> None:
 def offered(intake: Intake, incoming: Incoming) -> ForwarderError | None:
     """What a request is refused with; None if it was taken."""
     try:
-        intake.take(incoming)
+        intake.take(incoming, Told())
     except ForwarderError as error:
         return error
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from operator import attrgetter
 
 import pytest
 
@@ -31,7 +32,7 @@ def chunk(lane: Lane, cost: int) -> Chunk:
 
 def check(*chunks: Chunk, held: dict[Lane, int] | None = None, halted: Collection[Lane] = ()) -> None:
     """Ask whether chunks may be taken, given what is held."""
-    Quotas(LIMIT, {lane: Held(size) for lane, size in (held or {}).items()}, halted).check(chunks)
+    Quotas(LIMIT, {lane: Held(size) for lane, size in (held or {}).items()}, halted, attrgetter("cost")).check(chunks)
 
 
 def test_a_lane_may_hold_half() -> None:
@@ -90,14 +91,14 @@ def test_lanes_of_one_request_count_together() -> None:
 
 def test_the_most_events_that_a_lane_could_hold() -> None:
     """Even without any bytes of their own, more than these are over its half."""
-    quotas = Quotas(LIMIT, {}, ())
+    quotas = Quotas(LIMIT, {}, (), attrgetter("cost"))
     most = quotas.max_events
     assert Chunk(A, b"", most + 1, frozenset(), 0.0).cost > LIMIT // 2
 
 
 def test_what_has_no_room_is_told_before_any_work() -> None:
     """Bytes alone tell that a lane is full; what an empty lane could never hold is left for the check that says so."""
-    quotas = Quotas(LIMIT, {A: Held(40_000)}, ())
+    quotas = Quotas(LIMIT, {A: Held(40_000)}, (), attrgetter("cost"))
     quotas.check_room(A, 10_000)
     with pytest.raises(LaneFull):
         quotas.check_room(A, 10_001)

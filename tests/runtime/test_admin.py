@@ -171,3 +171,18 @@ async def test_closing_what_never_started_does_nothing() -> None:
     admin = AdminServer(Shown())
     await admin.close()
     assert admin.address == ""
+
+
+async def test_what_is_shown_may_take_asking_others() -> None:
+    """A snapshot that has to be waited for is served as any other, by every path that shows one."""
+
+    async def take() -> Snapshot:
+        return FULL
+
+    server = AdminServer(take)
+    await server.start("127.0.0.1:0")
+    async with aiohttp.ClientSession(f"http://{server.address}") as client:
+        assert parse((await get(client, "/status"))[2].encode()) == FULL
+        assert (await get(client, "/readyz"))[0] == 200
+        assert "forwarder_worker_up{" in (await get(client, "/metrics"))[2]
+    await server.close()

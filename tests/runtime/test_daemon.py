@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,6 +20,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.runtime.daemon import INTERRUPTED, Daemon
+from forwarder.runtime.roles import Role
 from forwarder.telemetry.labels import lane_label
 from tests.support.clock import FakeClock, settle
 from tests.support.pipelines import FakePipeline
@@ -47,7 +50,7 @@ class Life:
         self.daemon = Daemon(configuration, self._build, self._load, clock=self.clock, exit_now=self.exits.append)
         self.task = asyncio.create_task(self.daemon.run())
 
-    def _build(self, configuration: Settings, clock: Clock) -> FakePipeline:
+    def _build(self, configuration: Settings, clock: Clock, _: Role) -> FakePipeline:
         self.pipeline = FakePipeline(configuration, clock)
         self.prepare(self.pipeline)
         return self.pipeline
@@ -115,11 +118,19 @@ async def test_delay_goes_on_taking_but_is_not_ready(life: Life) -> None:
     assert await life.ended() == 0
 
 
-async def test_events_left_behind_make_1_and_are_named(life: Life) -> None:
-    """What memory still held is told per lane label with the oldest's time, and that it ends with the process; the exit code is 1."""
+@pytest.mark.parametrize(
+    ("kept_at", "meaning"), [("", "end with this process"), ("/var/lib/one", "kept at /var/lib/one: `forwarder dead-letters replay")]
+)
+async def test_events_left_behind_make_1_and_are_named(life: Life, kept_at: str, meaning: str) -> None:
+    """What memory still held is told per lane label with the oldest's time, and where it is now; the exit code is 1."""
     lane = Lane("phc_abcdefghijklmnop")
     letters = [DeadLetter(Reason.UNDELIVERED_AT_EXIT, lane, b"{}", at) for at in (1_767_225_660.0, 1_767_225_600.0)]
-    life.prepare = lambda pipeline: pipeline.left.extend(letters)
+
+    def prepare(pipeline: FakePipeline) -> None:
+        pipeline.left.extend(letters)
+        pipeline.shown = replace(pipeline.shown, dead_letters_path=kept_at)
+
+    life.prepare = prepare
     life.begin(settings())
     await life.started()
     await life.signalled(signal.SIGTERM, seen=life.task.done)
@@ -127,7 +138,7 @@ async def test_events_left_behind_make_1_and_are_named(life: Life) -> None:
     line = life.logged("events were left behind")
     assert line["lanes"] == {lane_label(lane): 2}
     assert line["oldest"] == "2026-01-01T00:00:00+00:00"
-    assert "end with this process" in line["meaning"]
+    assert meaning in line["meaning"]
     assert lane.api_key not in str(life.logs)
 
 
@@ -151,6 +162,26 @@ async def test_start_says_what_a_memory_buffer_means(life: Life) -> None:
     line = life.logged("events wait in memory")
     assert "64.0 MiB" in line["meaning"]
     assert line["keys"]["kind"] == "buffer.kind"
+
+
+async def test_a_disk_buffer_keeps_its_backlog(life: Life, tmp_path: Path) -> None:
+    """With a disk buffer the start says where events wait and how many were found, and a stop that leaves some there ends with 0."""
+    life.prepare = lambda pipeline: setattr(pipeline, "shown", FULL)
+    life.begin(settings(buffer={"kind": "disk", "path": str(tmp_path)}))
+    await life.started()
+    line = life.logged("events wait on disk")
+    assert (line["path"], line["found"]) == (str(tmp_path / "worker-0"), 70)
+    await life.signalled(signal.SIGTERM, seen=life.task.done)
+    assert await life.ended() == 0
+    assert life.logged("events wait on disk for the next start")["events"] == 70
+
+
+async def test_files_that_a_memory_buffer_leaves_alone_are_named(life: Life, tmp_path: Path) -> None:
+    """After a change from disk to memory the start says that a disk buffer's files are there, and how to look into them."""
+    (tmp_path / "worker-0" / "log").mkdir(parents=True)
+    life.begin(settings(buffer={"path": str(tmp_path)}))
+    await life.started()
+    assert f"forwarder buffer ls {tmp_path}" in life.logged("the files of a disk buffer aren't used")["hint"]
 
 
 async def test_hangup_reads_the_configuration_again(life: Life) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from forwarder import __version__
 from forwarder.runtime.observation import FULL, _not_ready
+from forwarder.storage.layout import ASIDE, DEAD_LETTERS, LOG
 from forwarder.telemetry.snapshot import State, balanced
 from tests.support.clock import MIDNIGHT, FakeClock
 from tests.support.listening import post
@@ -31,6 +34,46 @@ def test_not_ready_only_when_nothing_can_be_taken(state: State, used: int, reaso
     assert all(reason in each for each in said)
 
 
+def test_not_ready_while_the_disk_refuses() -> None:
+    """It says so, with the system's words; the end that is about to come is told before that."""
+    (why,) = _not_ready(State.RUNNING, 1000, 1000, "No space left on device")
+    assert why == "the disk refuses to write: No space left on device; senders get 503"
+    assert "draining" in _not_ready(State.DRAINING, 0, 1000, "No space left on device")[0]
+
+
+async def test_the_buffer_is_what_is_configured(clock: FakeClock) -> None:
+    """Its kind, and on disk what its files take; in memory there are none."""
+    async with Upstream() as upstream:
+        async with Whole(upstream.url, clock, buffer={"kind": "disk", "max_bytes": "8MiB"}) as whole:
+            await whole.take(events(3))
+            snapshot = whole.snapshot
+            assert (snapshot.buffer_kind, snapshot.buffer_limit_bytes) == ("disk", 8 << 20)
+            files = sum(file.stat().st_size for file in whole.disk.log.directory.iterdir())
+            assert snapshot.buffer_disk_bytes == files > snapshot.buffer_bytes > 0
+        async with Whole(upstream.url, clock) as whole:
+            assert (whole.snapshot.buffer_kind, whole.snapshot.buffer_disk_bytes) == ("memory", 0)
+
+
+async def test_what_lies_aside_is_a_warning(clock: FakeClock, tmp_path: Path) -> None:
+    """Files of buffer and dead letters that couldn't be read are told, at the start that finds them; those of the buffer later too."""
+    disk = {"kind": "disk", "max_bytes": "8MiB", "path": tmp_path}
+    async with Upstream() as upstream:
+        async with Whole(upstream.url, clock, buffer=disk) as whole:
+            await whole.take(events(3))
+            assert whole.snapshot.warnings == ()
+        worker = tmp_path / "worker-0"
+        (segment,) = (worker / LOG).iterdir()
+        segment.write_bytes(b"rubbish" * 1000)
+        (worker / DEAD_LETTERS).write_bytes(b"rubbish" * 1000)
+        async with Whole(upstream.url, clock, buffer=disk) as whole:
+            aside, letters = whole.snapshot.warnings
+            number = len([file for file in (worker / ASIDE).iterdir() if file.name != "README"])
+            assert aside.startswith(f"{number} files lie aside")
+            assert "dead letters couldn't be read" in letters
+        async with Whole(upstream.url, clock, buffer=disk) as whole:
+            assert whole.snapshot.warnings == (aside,)
+
+
 async def test_a_fresh_pipeline(clock: FakeClock) -> None:
     """It has no lanes, has sent nothing, is ready, and knows since when it runs."""
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
@@ -40,7 +83,7 @@ async def test_a_fresh_pipeline(clock: FakeClock) -> None:
         assert (snapshot.lanes, snapshot.upstream.state, snapshot.upstream.url) == ((), "unknown", upstream.url)
         assert (snapshot.ready, snapshot.not_ready, snapshot.warnings) == (True, (), ())
         assert snapshot.addresses == (whole.address,)
-        assert snapshot.buffer_limit_bytes == whole.settings.buffer.max_bytes
+        assert snapshot.buffer_limit_bytes == whole.settings.buffer.limit
 
 
 async def test_one_event_from_receipt_to_delivery(clock: FakeClock) -> None:

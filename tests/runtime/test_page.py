@@ -85,3 +85,11 @@ def test_page_of_a_fresh_daemon() -> None:
     reader = read(Snapshot("1", State.STARTING, 0.0, 0.0))
     assert "None yet." in reader.text
     assert "table" not in reader.tags
+
+
+def test_workers_are_listed_where_there_are_several() -> None:
+    """Each worker has a row, with why it is away; a daemon of one process has no such table."""
+    text = read(FULL).text
+    assert "worker-1" in text
+    assert "away: it was ended by SIGKILL" in text
+    assert "Workers" not in read(replace(FULL, workers=())).text

@@ -35,7 +35,7 @@ LIVE, HISTORICAL = Lane(KEY), Lane(KEY, historical=True)
 )
 def test_orderings(configured: Ordering | None, live: Ordering, historical: Ordering) -> None:
     """What is configured holds for all lanes; without it history is kept in order, and live events aren't."""
-    orderings = _Orderings(configured)
+    orderings = _Orderings(configured, workers=1)
     assert (orderings.of(LIVE), orderings.of(HISTORICAL)) == (live, historical)
 
 

@@ -44,7 +44,9 @@ class FakeTimer:
 class FakeClock:
     """A `forwarder.core.clock.Clock` whose time passes in `advance` alone."""
 
-    def __init__(self, now: float = MIDNIGHT, monotonic: float = 1000.0) -> None:
+    def __init__(self, now: float = MIDNIGHT, monotonic: float = 1000.0, *, turns: int = TURNS) -> None:
+        """`turns`: of the loop after each timer; few make hours pass quickly, where no chain of callbacks has to end at once."""
+        self._turns = turns
         self._wall = round(now * NANOSECONDS)
         self._monotonic = round(monotonic * NANOSECONDS)
         self._timers: list[FakeTimer] = []
@@ -85,15 +87,15 @@ class FakeClock:
     async def advance(self, seconds: float) -> None:
         """Let `seconds` pass: fire what falls due, in order, each at its own time, and let the loop settle after each."""
         end = self._monotonic + round(seconds * NANOSECONDS)
-        await settle()
+        await settle(self._turns)
         while (timer := self._next(end)) is not None:
             self._pass(max(0, timer.due - self._monotonic))
             callback, timer.callback = timer.callback, None
             if callback is not None:
                 callback()
-                await settle()
+                await settle(self._turns)
         self._pass(end - self._monotonic)
-        await settle()
+        await settle(self._turns)
 
     def step(self, seconds: float) -> None:
         """Set the wall clock forward or back, as an administrator or NTP does: no time passes and no timer fires."""

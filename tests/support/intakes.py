@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import LEAST, Headroom
-from forwarder.core.ports import DropReason, Incoming, Ordering, Reason
-from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, WhenFull
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.books import Books
 from tests.support.clock import FakeClock
+from tests.support.waiters import SlowBuffer, SlowDeadLetters, Told
 
 KEY = "phc_good"
 UUID = "0190a0a0-1111-7222-8333-444455556666"
@@ -37,10 +38,15 @@ class IntakeRig:
     api_keys: Collection[str] = ()
     halted: set[Lane] = field(default_factory=set)
     clock: FakeClock = field(default_factory=FakeClock)
+    ack: AckLevel = AckLevel.MEMORY
+    when_full: WhenFull = WhenFull.REJECT
+    durable: bool = False
+    """Whether the buffer is like one on disk: `slow` says when it holds what it was offered."""
 
     def __post_init__(self) -> None:
-        self.buffer = MemoryBuffer(self.max_bytes)
-        self.dead_letters = MemoryDeadLetters(self.dead_letter_bytes)
+        self.slow = SlowBuffer(self.max_bytes)
+        self.buffer: MemoryBuffer = self.slow if self.durable else MemoryBuffer(self.max_bytes)
+        self.dead_letters = SlowDeadLetters(self.dead_letter_bytes)
         self.books = Books()
         self.woken = 0
         self.intake = Intake(
@@ -48,8 +54,10 @@ class IntakeRig:
             self.dead_letters,
             self.books,
             LaneRegistry(self.max_lanes, self.buffer.holdings, api_keys=self.api_keys),
-            Quotas(self.max_bytes, self.buffer.holdings, self.halted),
-            policy=IntakePolicy(self.max_body, self.max_event, 1.0),
+            Quotas(self.max_bytes, self.buffer.holdings, self.halted, self.buffer.cost),
+            policy=IntakePolicy(
+                self.max_body, self.max_event, 1.0, ack=self.ack, ack_timeout=5.0, when_full=self.when_full, durable=self.durable
+            ),
             ordering_of=lambda _lane: self.ordering,
             clock=self.clock,
             on_taken=self._wake,
@@ -61,8 +69,19 @@ class IntakeRig:
 
     def take(self, body: Any, *, client: str | None = None, **hints: Any) -> None:
         """Take a body: bytes as they are, anything else as JSON."""
+        self.offer(body, Told(), client=client, **hints)
+
+    def offer(self, body: Any, waiter: Told, **hints: Any) -> bool:
+        """Take a body, for somebody who waits."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.intake.take(Incoming(data, client=client, **hints))
+        return self.intake.take(Incoming(data, **hints), waiter)
+
+    def ask(self, *events: Any, **hints: Any) -> Told:
+        """Take events of the good key; who waits for the answer."""
+        told = Told()
+        told.reached = self.offer(batch(*events), told, **hints)
+        assert self.balanced()
+        return told
 
     def chunks(self) -> list[Chunk]:
         """The chunks that wait, lane by lane; they stay."""

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from forwarder.core.ack import Waiter
+from forwarder.core.errors import Backpressure
 from forwarder.core.headroom import Headroom
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpListener, HttpPolicy
@@ -19,17 +21,28 @@ LIMIT = 10.0
 
 @dataclass
 class FakeIntake:
-    """Keeps what it is offered, or raises what it is told to."""
+    """Keeps what it is offered, or raises what it is told to; what is `later` waits in `waiters`."""
 
     taken: list[Incoming] = field(default_factory=list)
     refuse: Callable[[Incoming], Exception | None] = lambda _: None
+    later: Callable[[Incoming], bool] = lambda _: False
+    waiters: list[Waiter] = field(default_factory=list)
 
-    def take(self, incoming: Incoming) -> None:
+    def take(self, incoming: Incoming, waiter: Waiter) -> bool:
         """See `Intake.take`."""
         error = self.refuse(incoming)
         if error is not None:
             raise error
         self.taken.append(replace(incoming))
+        if self.later(incoming):
+            self.waiters.append(waiter)
+            return False
+        return True
+
+    def acknowledge(self, count: int = 1, error: Backpressure | None = None) -> None:
+        """Tell those that have waited longest."""
+        for _ in range(count):
+            self.waiters.pop(0).acknowledged(error)
 
     @property
     def bodies(self) -> list[bytes]:

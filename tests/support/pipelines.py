@@ -8,6 +8,7 @@ from dataclasses import replace
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
+from forwarder.runtime.uuid_search import Sighting, WantedUuid
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.snapshots import FULL
 
@@ -22,6 +23,7 @@ class FakePipeline:
         self.shown: Snapshot = replace(FULL, lanes=())
         self.left: list[DeadLetter] = []
         self.fixed: list[str] = []
+        self.at_hand: list[Sighting] = []
         self.failure: Exception | None = None
         self.started = asyncio.Event()
 
@@ -35,6 +37,10 @@ class FakePipeline:
     def snapshot(self) -> Snapshot:
         """What is to be shown."""
         return self.shown
+
+    def explain(self, wanted: WantedUuid) -> list[Sighting]:
+        """Have nothing at hand but what was told."""
+        return self.at_hand
 
     def reload(self, settings: Settings) -> list[str]:
         """Take other settings."""

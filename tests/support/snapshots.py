@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState
+from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, Worker
 
 GOOD = LaneSnapshot(
     label="phc_…good#0a1b2c",
@@ -32,6 +32,7 @@ FULL = Snapshot(
     lanes=(GOOD, HALTED),
     buffer_bytes=2_097_152,
     buffer_limit_bytes=67_108_864,
+    buffer_disk_bytes=4_194_304,
     upstream=Upstream("https://analytics.example.com", UpstreamState.DOWN, "connection refused"),
     upstream_requests={"200": 12, "connection_refused": 3},
     request_duration=Histogram((0.1, 1.0), (10, 2, 3), 7.5),
@@ -44,4 +45,8 @@ FULL = Snapshot(
     connections=5,
     warnings=("upstream is down",),
     ready=True,
+    buffer_found=70,
+    dead_letters_path="/var/lib/forwarder",
+    dead_letters_wanted=3,
+    workers=(Worker("worker-0", "running", 4711, received=1000), Worker("worker-1", "away", restarts=2, why="it was ended by SIGKILL")),
 )

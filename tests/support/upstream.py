@@ -121,10 +121,13 @@ class Upstream:
     """The server, as an asynchronous context manager.
 
     `script` is answered first, one answer a request; then `answer` decides. `/decide` has its own: `decide`. `in_flight` and
-    `most_in_flight` count requests to `/batch/` between the end of their head and their answer.
+    `most_in_flight` count requests to `/batch/` between the end of their head and their answer. With `keeps` false it keeps no request:
+    for long runs, in which `answer` takes what it needs.
     """
 
-    def __init__(self, answer: Decide = lambda _: OK, *, decide: Decide = lambda _: OK, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, answer: Decide = lambda _: OK, *, decide: Decide = lambda _: OK, tls: ssl.SSLContext | None = None, keeps: bool = True
+    ) -> None:
         self.answer = answer
         self.decide = decide
         self.script: deque[Answer] = deque()
@@ -134,6 +137,7 @@ class Upstream:
         self.in_flight = 0
         self.most_in_flight = 0
         self._tls = tls
+        self._keeps = keeps
         self._sequence = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -200,7 +204,8 @@ class Upstream:
         headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
         request = Request(line.split(" ")[1], headers, self._step())
         is_decide = request.path.startswith("/decide")
-        (self.decides if is_decide else self.requests).append(request)
+        if self._keeps:
+            (self.decides if is_decide else self.requests).append(request)
         if is_decide:
             return await self._respond(request, reader, writer, self.decide)
         self.in_flight += 1
@@ -235,7 +240,8 @@ class Upstream:
             return False
         if answer.accepts and request.path.startswith("/batch"):
             request.ended = self._step()
-            self._answered.append(request)
+            if self._keeps:
+                self._answered.append(request)
         cut = len(answer.body) // 2 if answer.fault is Fault.TRUNCATE else len(answer.body)
         writer.write(_head(answer) + answer.body[:cut])
         await writer.drain()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +17,14 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
+from forwarder.buffer.disk.buffer import DiskBuffer
+from forwarder.buffer.disk.stored import WINDOW
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
+from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.deadletter.schema import open_readable
+from forwarder.deadletter.store import DeadLetterStore
 from forwarder.runtime.pipeline import Pipeline, build
 from forwarder.telemetry.snapshot import Snapshot, balanced
 from tests.support.clock import FakeClock
@@ -47,27 +54,100 @@ def settings(url: str, **sections: Mapping[str, Any]) -> Settings:
 
 
 class Whole:
-    """A pipeline from start to close, as an asynchronous context manager. `left` is what was undelivered at its end."""
+    """A pipeline from start to close, as an asynchronous context manager. `left` is what was undelivered at its end.
 
-    def __init__(self, url: str, clock: Clock | None = None, **sections: Mapping[str, Any]) -> None:
+    A disk buffer without a `path` gets a directory of its own, which is gone at the end. `window`: bytes of its memory for events at hand.
+    """
+
+    def __init__(self, url: str, clock: Clock | None = None, *, window: int = WINDOW, **sections: Mapping[str, Any]) -> None:
         self.clock = clock or FastClock()
-        self.settings = settings(url, **sections)
-        self.pipeline: Pipeline = build(self.settings, self.clock)
         self.left: list[DeadLetter] = []
         self._client: Client | None = None
+        self._window = window
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        buffer = sections.get("buffer", {})
+        if buffer.get("kind") == "disk" and "path" not in buffer:
+            self._directory = tempfile.TemporaryDirectory(prefix="forwarder-")
+            sections["buffer"] = {**buffer, "path": self._directory.name}
+        self.settings = settings(url, **sections)
+        self.pipeline = self._build()
+
+    def _build(self) -> Pipeline:
+        try:
+            return build(self.settings, self.clock, window=self._window)
+        except BaseException:
+            self._clean_up()
+            raise
+
+    def _clean_up(self) -> None:
+        if self._directory is not None:
+            self._directory.cleanup()
 
     async def __aenter__(self) -> Whole:
         try:
             await self.pipeline.start()
         except BaseException:
             await self.pipeline.close()
+            self._clean_up()
             raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._client is not None:
-            await self._client.close()
+        await self._hang_up()
         self.left = await self.pipeline.close()
+        self._clean_up()
+
+    async def _hang_up(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def restart(self, *, crash: bool = False) -> None:
+        """End the pipeline and start another one on the same files. With `crash` the end is one without a word to anybody: what no
+        group commit has written by now, or is writing, is lost."""
+        await self._hang_up()
+        await (self._abandon() if crash else self._close())
+        self.pipeline = self._build()
+        await self.pipeline.start()
+
+    async def _close(self) -> None:
+        self.left = await self.pipeline.close()
+
+    async def _abandon(self) -> None:
+        """Let go of everything, and write nothing: a process that is killed does no more."""
+        pipeline = self.pipeline
+        parts, stores = pipeline._parts, pipeline._stores
+        stores.committer._parts.clear()
+        if pipeline._replayer is not None:
+            pipeline._replayer.stop()
+        await parts.delivery.close()
+        await parts.listener.close(0)
+        await pipeline._sink.close()
+        await stores.committer.close()
+        if isinstance(parts.buffer, DiskBuffer):
+            parts.buffer.commits.closing = True  # nothing more is read, moved or deleted
+            await parts.buffer.loader.close()
+            parts.buffer.log.close()
+        if isinstance(parts.dead_letters, DeadLetterStore):
+            parts.dead_letters.close()
+        for lock in stores.locks:
+            lock.release()
+        for delivery in list(parts.intake._admission._awaited):
+            delivery._finish(None)
+
+    @property
+    def disk(self) -> DiskBuffer:
+        """The buffer, which is on disk."""
+        buffer = self.pipeline._parts.buffer
+        assert isinstance(buffer, DiskBuffer)
+        return buffer
+
+    @property
+    def at_work(self) -> bool:
+        """Whether something is under way that takes real time: a request to the upstream, a commit, a read from the disk."""
+        stores = self.pipeline._stores
+        reading = isinstance(stores.buffer, DiskBuffer) and bool(stores.buffer.loader._tasks)
+        return bool(self.snapshot.in_flight) or stores.committer._busy or reading
 
     @property
     def address(self) -> str:
@@ -102,18 +182,34 @@ class Whole:
         assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
 
     async def until(self, condition: Callable[[], object], limit: float = LIMIT) -> None:
-        """Wait for `condition`. A clock that stands still is turned whenever nothing is under way to the upstream."""
+        """Wait for `condition`. A clock that stands still is turned whenever nothing is under way that takes real time."""
         deadline = asyncio.get_running_loop().time() + limit
         if not isinstance(self.clock, FakeClock):
             await eventually(condition, limit, told=lambda: self.snapshot)
             return
         while not condition():
             assert asyncio.get_running_loop().time() < deadline, f"not so after {limit:g} s: {self.snapshot}"
-            await (tick() if self.snapshot.in_flight else self.clock.advance(STEP))
+            await (tick() if self.at_work else self.clock.advance(STEP))
 
     async def emptied(self, limit: float = LIMIT) -> None:
         """Wait until nothing is buffered any more."""
         await self.until(lambda: not any(lane.buffered for lane in self.snapshot.lanes), limit)
+
+    async def written(self) -> None:
+        """Wait until the disk buffer's log says everything that was settled."""
+        commits, committer = self.disk.commits, self.pipeline._stores.committer
+        await self.until(lambda: not (commits.marks or commits._tally.lanes or committer._busy))
+
+    async def letters(self) -> list[tuple[bytes, str]]:
+        """The events among the dead letters and why each is one, once all are written."""
+        letters = self.pipeline._parts.dead_letters
+        if isinstance(letters, MemoryDeadLetters):
+            return [(letter.data, letter.why) for letter in letters.letters]
+        await self.pipeline._stores.committer.settle()
+        path = letters.statistics().path
+        assert path is not None
+        with contextlib.closing(open_readable(path)) as connection:
+            return connection.execute("SELECT data, why FROM letters ORDER BY number").fetchall()
 
     def total(self, figure: Callable[[Any], int]) -> int:
         """A figure of all lanes together."""
@@ -156,10 +252,10 @@ class _Batch(msgspec.Struct):
 
 
 @contextmanager
-def always_balanced(pipeline: Pipeline) -> Iterator[list[Snapshot]]:
+def always_balanced(watched: Pipeline | Whole) -> Iterator[list[Snapshot]]:
     """Take a snapshot after every single callback of the loop, and fail at the end if the books of one didn't balance.
 
-    What it yields gets every snapshot that didn't, and in the end the last one.
+    What it yields gets every snapshot that didn't. Of a `Whole` it is the pipeline that runs.
     """
     run = asyncio.Handle._run
     wrong: list[Snapshot] = []
@@ -169,6 +265,7 @@ def always_balanced(pipeline: Pipeline) -> Iterator[list[Snapshot]]:
         nonlocal looked
         run(handle)
         looked += 1
+        pipeline = watched if isinstance(watched, Pipeline) else watched.pipeline
         if not balanced(snapshot := pipeline.snapshot()):
             wrong.append(snapshot)
 

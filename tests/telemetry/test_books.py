@@ -93,3 +93,17 @@ def test_made_up_keys_grow_nothing() -> None:
     assert sum(sum(account.received.values()) for account in accounts) == 5 + 6 * MAX_ACCOUNTS
     assert sum(account.buffered for account in accounts) == 5
     assert books.accounts.others.dead_lettered[Reason.MISSING_EVENT] == books.accounts.others.dropped[DropReason.INVALID_OVERFLOW] > 0
+
+
+def test_dead_letters_leave_by_three_doors() -> None:
+    """Replayed they are buffered again, dropped by hand they are counted as that, and one that was counted twice is counted once."""
+    books = Books()
+    books.receive(LANE, "http", 4)
+    books.bury(LANE, Reason.REFUSED, 4)
+    books.revive(LANE, Reason.REFUSED, 1)
+    books.discard(LANE, Reason.REFUSED, 2)
+    account = books.accounts[LANE]
+    assert (account.buffered, account.dead_lettered, account.dropped) == (1, {Reason.REFUSED: 1}, {DropReason.OPERATOR: 2})
+    books.bury(LANE, Reason.REFUSED, 1)
+    books.unbury(LANE, Reason.REFUSED, 1)
+    assert (account.buffered, account.dead_lettered) == (1, {Reason.REFUSED: 1})

@@ -9,6 +9,7 @@ read its answers. A connection that ends with something unread lingers: the answ
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Final, cast
 
 from forwarder.core.headroom import Headroom
@@ -19,6 +20,7 @@ from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.cors import Cors
 from forwarder.sources.http.known import Heads
 from forwarder.sources.http.limits import LINGER_BYTES, RECEIVING_RETRY_AFTER, REFUSED_CONNECTIONS, BodyPace, HttpPolicy
+from forwarder.sources.http.pending import Pending
 from forwarder.sources.http.routes import Routes
 
 IDLE: Final = 0
@@ -27,9 +29,11 @@ HEAD: Final = 1
 """A request's header is coming in."""
 BODY: Final = 2
 """A request's body is coming in."""
-LINGERING: Final = 3
+ENDING: Final = 3
+"""The last answer waits, for its turn or for the intake; what still comes is thrown away."""
+LINGERING: Final = 4
 """The last answer is written; what still comes is thrown away until the sender closes."""
-CLOSING: Final = 4
+CLOSING: Final = 5
 """The transport is told to close once the last answer is out."""
 
 NEW: Final = -1.0
@@ -76,6 +80,8 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_counted",
         "_discarded",
+        "_eof",
+        "_full",
         "_last",
         "_pace",
         "_peer",
@@ -84,6 +90,8 @@ class Connection(asyncio.Protocol):
         "_since",
         "_transport",
         "_turned_away",
+        "_unread",
+        "_waiting",
         "_write",
     )
 
@@ -98,6 +106,14 @@ class Connection(asyncio.Protocol):
         self._last = shared.draining
         """Whether the next answer is the last."""
         self._peer: Peer = NOBODY
+        self._waiting: deque[Pending] = deque()
+        """The answers that are not given yet, in the order of the requests."""
+        self._full = False
+        """Whether so many answers wait that nothing more is read."""
+        self._unread = False
+        """Whether the sender doesn't read its answers."""
+        self._eof = False
+        """Whether the sender sends no more."""
 
     # What the transport calls
 
@@ -119,6 +135,7 @@ class Connection(asyncio.Protocol):
         shared = self._shared
         self._phase = CLOSING
         self._release()
+        self._forget_waiting()
         shared.connections.discard(self)
         shared.turned_away -= self._turned_away
         if not shared.connections:
@@ -126,11 +143,26 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The sender doesn't read its answers: read nothing more from it."""
+        self._unread = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """It reads again."""
-        self._transport.resume_reading()
+        self._unread = False
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again, if there is no reason left not to."""
+        if not self._unread and not self._full and self._phase < CLOSING:
+            self._transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        """The sender sends no more. What waits for an answer still gets it; but over TLS, and if nothing waits, this is the end."""
+        if not self._waiting or self._phase > ENDING or not self._transport.can_write_eof():
+            return False
+        self._eof, self._phase = True, ENDING
+        self._release()
+        return True
 
     # Time
 
@@ -143,6 +175,8 @@ class Connection(asyncio.Protocol):
 
     def _is_late(self, now: float) -> bool:
         policy = self._shared.policy
+        if self._waiting and self._phase in (IDLE, ENDING):
+            return False  # it isn't the sender who is late
         if self._phase == BODY:
             if self._pace is None:
                 self._pace = BodyPace(self._since, policy.body_timeout, 0)
@@ -163,8 +197,8 @@ class Connection(asyncio.Protocol):
     # Ends
 
     def close_if_idle(self) -> None:
-        """Close it if no request is in progress."""
-        if self._phase == IDLE:
+        """Close it if no request is in progress, and none waits for its answer."""
+        if self._phase == IDLE and not self._waiting:
             self._shut()
 
     def end_with_next_answer(self, *, last: bool) -> None:
@@ -173,12 +207,13 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Drop it."""
+        self._forget_waiting()
         self._transport.abort()
 
-    def _refuse(self, answer: Answer) -> None:
-        """Give the last answer, before the request is complete."""
-        self._write(self._last_words(answer))
-        self._linger()
+    def _forget_waiting(self) -> None:
+        """Nobody is there any more for the answers that wait."""
+        while self._waiting:
+            self._waiting.popleft().connection = None
 
     def _linger(self) -> None:
         self._phase, self._since = LINGERING, NEW
@@ -197,6 +232,7 @@ class Connection(asyncio.Protocol):
     def _shut(self) -> None:
         self._phase, self._since = CLOSING, NEW
         self._release()
+        self._forget_waiting()
         self._transport.close()
 
     def _discard(self, size: int) -> None:
@@ -223,6 +259,6 @@ class Connection(asyncio.Protocol):
         """Bytes of the body in progress that have arrived."""
         raise NotImplementedError
 
-    def _last_words(self, answer: Answer) -> bytes:
-        """`answer` to the request in progress, counted, as it is written on a connection that ends with it."""
+    def _refuse(self, answer: Answer) -> None:
+        """Give the last answer, before the request in progress is complete."""
         raise NotImplementedError

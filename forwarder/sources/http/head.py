@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import InvalidRequest
 from forwarder.sources.http import answers
 from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.limits import HttpPolicy
@@ -24,6 +26,7 @@ class Head:
     __slots__ = (
         "_handlers",
         "_handlers_of_head",
+        "ack",
         "begun",
         "content_encoding",
         "content_length",
@@ -51,6 +54,7 @@ class Head:
         self.begun = True
         self.count = self.size = self.hosts = 0
         self.content_length = -1
+        self.ack: bytes | None = None
         self.url = self.content_type = self.content_encoding = self.origin = self.forwarded_for = self.forwarded = b""
         if self.rare:
             self.rare = {}
@@ -92,6 +96,7 @@ class Head:
             b"Origin": self.origin,
             b"X-Forwarded-For": self.forwarded_for,
             b"Forwarded": self.forwarded,
+            b"Forwarder-Ack": self.ack or b"",
             **{name: value for name, value in self.rare.items() if name not in (b"upgrade", b"connection")},
             b"Connection": b"keep-alive" if keep_alive else b"close",
         }
@@ -120,6 +125,10 @@ def _keep_content_encoding(head: Head, value: bytes) -> None:
 
 def _keep_origin(head: Head, value: bytes) -> None:
     head.origin = value
+
+
+def _keep_ack(head: Head, value: bytes) -> None:
+    head.ack = value if head.ack is None else _joined(head.ack, value)
 
 
 def _keep_forwarded_for(head: Head, value: bytes) -> None:
@@ -155,6 +164,7 @@ _HANDLERS: Final[Mapping[bytes, _Handler]] = {
     b"content-type": _keep_content_type,
     b"content-encoding": _keep_content_encoding,
     b"origin": _keep_origin,
+    b"forwarder-ack": _keep_ack,
     **{name: _keep_rare(name) for name in _RARE},
 }
 _HANDLERS_BEHIND_PROXY: Final[Mapping[bytes, _Handler]] = {
@@ -191,3 +201,14 @@ def other_than_take(method: bytes, url: bytes, *, known: bool) -> Answer | None:
     if not known:
         return answers.NOT_FOUND
     return None if method == b"POST" else answers.METHOD_NOT_ALLOWED
+
+
+_LEVELS: Final[Mapping[bytes, AckLevel]] = {level.value.encode(): level for level in AckLevel}
+
+
+def asked_level(value: bytes) -> AckLevel:
+    """The level of acknowledgement that a `Forwarder-Ack` header asks for. Raises `InvalidRequest` for anything else."""
+    level = _LEVELS.get(value.strip().lower())
+    if level is None:
+        raise InvalidRequest("Forwarder-Ack is one of memory, disk, delivered.")
+    return level

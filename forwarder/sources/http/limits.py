@@ -48,6 +48,8 @@ class HttpPolicy:
     """From the first byte of a request to the end of its header; then 408."""
     body_timeout: float = 60.0
     """From the end of the header to the end of the body, longer while at least `BODY_RATE` comes in; then 408."""
+    answer_timeout: float = 30.0
+    """For the intake to acknowledge a complete request; then 503. Longer than its own limits: it is for a disk that hangs."""
     linger_timeout: float = 5.0
     """For a sender to read the last answer and close."""
     stamp_ip: bool = True

@@ -6,11 +6,13 @@ Order of stopping: `draining = True` (answers say `Connection: close`, new reque
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.errors import cannot_listen
@@ -22,6 +24,9 @@ from forwarder.sources.http.protocol import HttpProtocol
 from forwarder.sources.http.sockets import KEY, bind_unix, describe, parse_listen, remove_unix
 
 _BACKLOG: Final = 1024
+
+_OTHERS_SOCKET: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""The file of a socket that was inherited isn't removed: from 3.13 on the loop would, and others may listen on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +62,23 @@ class HttpListener:
     def draining(self, draining: bool) -> None:
         self._shared.drain(draining=draining)
 
-    async def start(self, listen: str, tls: ssl.SSLContext | None = None) -> None:
+    async def start(
+        self, listen: str, tls: ssl.SSLContext | None = None, *, reuse_port: bool = False, inherited: socket.socket | None = None
+    ) -> None:
         """Listen on `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`) too.
 
-        Raises `ConfigurationError` if the address is none or can't be had. Cancellation leaves nothing listening on it.
+        With `reuse_port`, other processes may listen on the same TCP address; `inherited` is a bound Unix socket that others share, to be
+        used in place of `listen`, and closed here. Raises `ConfigurationError` if the address is none or can't be had. Cancellation leaves
+        nothing listening on it.
         """
         address = parse_listen(listen)
         loop = asyncio.get_running_loop()
         handshake = self._shared.policy.header_timeout if tls else None
-        if isinstance(address, Path):
+        if inherited is not None:
+            server = await loop.create_unix_server(
+                self._connection, sock=inherited, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake, **_OTHERS_SOCKET
+            )
+        elif isinstance(address, Path):
             bound = bind_unix(address)
             self._unix.append((address, address.lstat().st_ino))
             try:
@@ -79,7 +92,13 @@ class HttpListener:
         else:
             try:
                 server = await loop.create_server(
-                    self._connection, address.host, address.port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake
+                    self._connection,
+                    address.host,
+                    address.port,
+                    backlog=_BACKLOG,
+                    ssl=tls,
+                    ssl_handshake_timeout=handshake,
+                    reuse_port=reuse_port or None,
                 )
             except OSError as error:
                 raise cannot_listen(KEY, listen, error) from error

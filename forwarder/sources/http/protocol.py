@@ -4,8 +4,9 @@ A request that comes whole, with a head that was seen before, goes straight thro
 path, HTTP/1.1, one Host, a body with a length) needs little more than its parser; nothing is kept of its head but what decoding needs,
 and a body that came in one piece is passed on as it is. For the others `_examine` asks the rules in `head.py`.
 
-Invariants: answers are written in the order of the requests, because the intake answers at once; nothing is parsed after the last
-answer; an exception from the intake that it may not raise is answered 500, logged here, and ends the connection.
+Invariants: nothing is parsed after the request that gets the last answer; answers are given in the order of the requests, whether the
+intake answers at once or later (`answering.py`); an exception from the intake that it may not raise is answered 500, logged, and ends
+the connection.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import answers
+from forwarder.sources.http.answering import Answering, answer_to
 from forwarder.sources.http.answers import TAKEN, TAKEN_SILENTLY, Answer
 from forwarder.sources.http.body import Body
-from forwarder.sources.http.connection import BODY, HEAD, IDLE, LINGERING, NEW, Connection, Shared
-from forwarder.sources.http.head import Head, other_than_take, refusal
+from forwarder.sources.http.connection import BODY, ENDING, HEAD, IDLE, NEW, Shared
+from forwarder.sources.http.head import Head, asked_level, other_than_take, refusal
 from forwarder.sources.http.known import MAX_DIGITS, KnownHead, remember, split_head
 from forwarder.sources.http.limits import RECEIVING_RETRY_AFTER, SMALL_BODY
+from forwarder.sources.http.pending import MOST_PENDING
 from forwarder.sources.http.routes import is_beacon
 
 log = structlog.get_logger(__name__)
@@ -31,6 +34,7 @@ log = structlog.get_logger(__name__)
 _POST: Final = b"POST"
 _DRAINING: Final = answers.unavailable("This forwarder is shutting down.", RECEIVING_RETRY_AFTER)
 _TOO_MUCH: Final = answers.unavailable("Too much is being received.", RECEIVING_RETRY_AFTER)
+_TOO_MANY_PENDING: Final = answers.unavailable("Too many requests wait for their answers on this connection.", RECEIVING_RETRY_AFTER)
 
 
 class _Refused(Exception):
@@ -44,7 +48,7 @@ class _Ended(Exception):
     """Raised in a callback: stop parsing, the last answer was given."""
 
 
-class HttpProtocol(Connection):
+class HttpProtocol(Answering):
     """One sender's connection: its parser, and the request in progress."""
 
     __slots__ = (
@@ -81,7 +85,7 @@ class HttpProtocol(Connection):
         self._extra = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `Connection.connection_made`."""
+        """See `Answering.connection_made`."""
         super().connection_made(transport)
         self._stamp = self._peer.stamp
         self._heads = self._shared.heads[self._peer.trusted]
@@ -96,7 +100,7 @@ class HttpProtocol(Connection):
         self._feed = self._parser.feed_data
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `Connection.connection_lost`. The parser and what refers to it go at once, not when garbage is collected."""
+        """See `Answering.connection_lost`. The parser and what refers to it go at once, not when garbage is collected."""
         super().connection_lost(exc)
         self._forget_request()
         del self._parser, self._feed, self.on_message_begin, self.on_url, self.on_header
@@ -114,7 +118,7 @@ class HttpProtocol(Connection):
                 self._parse(data)
             else:
                 self._take_known(known, data[start:])
-        elif self._phase < LINGERING:
+        elif self._phase < ENDING:
             self._parse(data)
         else:
             self._discard(len(data))
@@ -127,7 +131,7 @@ class HttpProtocol(Connection):
             stop = error
         if stop is not None:
             self._stopped(stop, data)
-        if self._head.begun and self._phase < LINGERING:
+        if self._head.begun and self._phase < ENDING:
             self._wait_for_more(len(data))
 
     def _take_known(self, known: KnownHead, body: bytes) -> None:
@@ -139,14 +143,17 @@ class HttpProtocol(Connection):
             incoming.client = self._shared.addresses.client(self._peer, known.forwarded_for, known.forwarded)
         self._since = NEW
         try:
-            self._take(incoming)
+            done = self._take(incoming, self._spare)
         except Exception as error:
-            answer = self._answer_to(error)
-            known.route.count(answer.status)
-            self._send(answer, known.headers)
+            self._send(known.route, answer_to(error), known.headers)
         else:
-            known.route.taken += 1
-            self._write(known.taken)
+            if not done:
+                self._wait_for_intake(known.route, TAKEN, known.headers, known.taken)
+            elif self._waiting:
+                self._send(known.route, TAKEN, known.headers)
+            else:
+                known.route.taken += 1
+                self._write(known.taken)
         finally:
             incoming.body = b""
 
@@ -191,7 +198,7 @@ class HttpProtocol(Connection):
         cause = error.__context__ if isinstance(error, HttpParserCallbackError) else None
         if isinstance(cause, _Refused):
             self._refuse(cause.answer)
-        elif self._phase >= LINGERING:
+        elif self._phase >= ENDING:
             return
         elif cause is None:
             self._refuse(answers.bad_request(f"This is not HTTP as it should be: {error}."))
@@ -239,8 +246,10 @@ class HttpProtocol(Connection):
 
     def on_headers_complete(self) -> None:
         """The head is complete: decide what can be decided without the body."""
-        if self._phase >= LINGERING:
+        if self._phase >= ENDING:
             raise _Ended
+        if len(self._waiting) >= MOST_PENDING:
+            raise _Refused(_TOO_MANY_PENDING)
         head = self._head
         parser = self._parser
         route = self._paths.get(head.url)
@@ -262,7 +271,7 @@ class HttpProtocol(Connection):
         ):
             self._examine()
         self._phase, self._since = BODY, NEW
-        self._progress = self._stalled = 0
+        self._progress, self._stalled = -1, 0  # what came with the head counts for nothing: it may be of requests before it
 
     def _examine(self) -> None:
         """Decide on a head that is not usual."""
@@ -299,7 +308,7 @@ class HttpProtocol(Connection):
             raise _Refused(self._early)
         if self._shared.headroom.receiving > self._shared.headroom.bound():
             raise _Refused(_TOO_MUCH)
-        self._write(answers.CONTINUE)
+        self._send_interim(answers.CONTINUE)
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body, mostly all of it."""
@@ -324,15 +333,18 @@ class HttpProtocol(Connection):
             self._phase = IDLE
             return
         head = self._head
-        answer = self._early
+        answer, done = self._early, True
         if answer is None:
-            answer = self._offer(self._incoming(head))
+            answer, done = self._offer(head)
         headers = self._extra + self._cors_headers() if head.rare or head.origin else b""
         self._phase, self._since, head.begun = IDLE, NEW, False
-        self._route.count(answer.status)
-        self._send(answer, headers)
+        if done:
+            self._send(self._route, answer, headers, bodiless=self._method == b"HEAD")
+        else:
+            self._wait_for_intake(self._route, answer, headers)
         if answer is TAKEN and not self._last and self._may_be_remembered(head):
-            incoming = Incoming(b"", self._query, head.content_type, head.content_encoding)
+            ack = None if head.ack is None else asked_level(head.ack)
+            incoming = Incoming(b"", self._query, head.content_type, head.content_encoding, ack=ack)
             self._memorable = KnownHead(
                 self._route,
                 incoming,
@@ -354,39 +366,19 @@ class HttpProtocol(Connection):
         client = self._stamp
         if head.forwarded_for or head.forwarded:
             client = self._shared.addresses.client(self._peer, head.forwarded_for, head.forwarded)
-        return Incoming(body, self._query, head.content_type, head.content_encoding, client)
+        ack = None if head.ack is None else asked_level(head.ack)
+        return Incoming(body, self._query, head.content_type, head.content_encoding, client, ack=ack)
 
-    def _offer(self, incoming: Incoming) -> Answer:
+    def _offer(self, head: Head) -> tuple[Answer, bool]:
+        """The request's answer, and whether it can be given; else the intake tells `_spare` when."""
         try:
-            self._take(incoming)
+            done = self._take(self._incoming(head), self._spare)
         except Exception as error:
-            return self._answer_to(error)
-        return TAKEN_SILENTLY if incoming.query and is_beacon(incoming.query) else TAKEN
+            return answer_to(error), True
+        return TAKEN_SILENTLY if self._query and is_beacon(self._query) else TAKEN, done
 
-    def _answer_to(self, error: Exception) -> Answer:
-        """The answer to what the intake raised."""
-        answer = answers.of_error(error)
-        if answer is None:
-            log.error("The intake failed.", exc_info=error)
-            return answers.INTERNAL_ERROR
-        error.__traceback__ = None  # an error that is raised again and again must not collect the frames of every request
-        return answer
-
-    # Answers
-
-    def _send(self, answer: Answer, headers: bytes) -> None:
-        """Answer a complete request."""
-        if self._last or answer is answers.INTERNAL_ERROR:
-            self._write(answer.render(answers.CLOSE + headers, without_body=self._method == b"HEAD"))
-            self._finish()
-        elif headers or self._method == b"HEAD":
-            self._write(answer.render(headers, without_body=self._method == b"HEAD"))
-        else:
-            self._write(answer.plain)
-
-    def _last_words(self, answer: Answer) -> bytes:
-        self._route.count(answer.status)
-        return answer.render(answers.CLOSE + self._cors_headers(), without_body=self._method == b"HEAD")
+    def _refuse(self, answer: Answer) -> None:
+        self._send_refusal(self._route, answer, self._cors_headers(), bodiless=self._method == b"HEAD")
 
     def _cors_headers(self) -> bytes:
         head, cors = self._head, self._shared.cors

@@ -177,6 +177,31 @@ def _conversation(pieces: list[bytes], shared: Shared | None = None) -> tuple[by
     return bytes(recorder.written), recorder.ended, intake.taken
 
 
+def late(incoming: Incoming) -> bool:
+    """About half of the bodies that are taken are acknowledged later."""
+    return sum(incoming.body) % 2 == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(requests(), min_size=1, max_size=6), st.data())
+def test_late_answers_are_the_same_answers(pipeline: list[bytes], data: st.DataObject) -> None:
+    """Whenever and in whatever order requests are acknowledged, what is written is what it would be if all were at once."""
+    expected = _conversation(pipeline)
+    intake = FakeIntake(refuse=by_body, later=late)
+    shared = Shared(POLICY, intake)
+    recorder, protocol = Recorder(), HttpProtocol(shared)
+    protocol.connection_made(recorder)
+    for piece in pipeline:
+        protocol.data_received(piece)
+        for _ in range(data.draw(st.integers(0, len(intake.waiters)))):
+            intake.waiters.pop(data.draw(st.integers(0, len(intake.waiters) - 1))).acknowledged(None)
+    for waiter in data.draw(st.permutations(intake.waiters)):
+        waiter.acknowledged(None)
+    protocol.connection_lost(None)
+    assert shared.headroom.receiving == 0
+    assert (bytes(recorder.written), recorder.ended, intake.taken) == expected
+
+
 CORS = re.compile(rb"(Access-Control-[\w-]+: [^\r]*|Vary: Origin)\r\n")
 
 
@@ -197,6 +222,15 @@ def test_cuts_change_nothing(raw: bytes, data: st.DataObject) -> None:
     assert _comparable(_conversation([raw[at : at + 1] for at in range(len(raw))])) == whole
 
 
+def test_what_came_before_a_head_is_not_its_bodys_delay() -> None:
+    """One read with requests of more bytes than a header may have, and the head of another: it is waited for, however it is cut."""
+    usual = b"POST /batch/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n" + b"x" * 10
+    raw = usual * (POLICY.max_header_bytes // len(usual) + 2) + b"POST /batch/ HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
+    written, ended, _ = _conversation([raw])
+    assert (b" 431 " in written, ended) == (False, False)
+    assert _conversation([raw[:-10], raw[-10:]])[:2] == (written, ended)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=6), st.integers(1, 400))
 def test_memory_of_heads_changes_nothing(pipeline: list[bytes], cut: int) -> None:
@@ -212,10 +246,13 @@ def test_memory_of_heads_changes_nothing(pipeline: list[bytes], cut: int) -> Non
 
 def test_no_garbage() -> None:
     """A connection that is gone is gone at once: nothing waits for the garbage collector."""
-    shared = Shared(POLICY, FakeIntake())
+    intake = FakeIntake(later=lambda incoming: incoming.body == b"xx")
+    shared = Shared(POLICY, intake)
     protocol = HttpProtocol(shared)
     protocol.connection_made(Recorder())
-    protocol.data_received(post() + b"POST")
+    protocol.data_received(post() + post(body=b"xx") + b"POST")
+    assert len(intake.waiters) == 1
+    intake.waiters.clear()
     gc.collect()
     gc.disable()
     try:

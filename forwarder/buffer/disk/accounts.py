@@ -1,0 +1,102 @@
+"""The books as the log has them: what was received, delivered and dropped, per lane, by all records up to a place.
+
+Dead letters aren't among them: their file knows what is in it, and what was received only to become one (docs/decisions/0010). A lane that
+has nothing in the buffer may be folded into `others`, so that senders who make up keys can't make a checkpoint grow.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from copy import deepcopy
+from typing import Any, Final
+
+import msgspec
+
+from forwarder.core.event import Lane
+from forwarder.core.ports import DropReason, Fate
+
+MAX_LANES: Final = 1000
+
+
+class LaneAccount(msgspec.Struct):
+    """One lane's figures, in events."""
+
+    received: dict[str, int] = msgspec.field(default_factory=dict)
+    """By source."""
+    delivered: int = 0
+    dropped: dict[str, int] = msgspec.field(default_factory=dict)
+    """By reason."""
+
+    def add(self, other: LaneAccount) -> None:
+        """Take over another account's figures."""
+        self.delivered += other.delivered
+        for mine, its in ((self.received, other.received), (self.dropped, other.dropped)):
+            for key, count in its.items():
+                mine[key] = mine.get(key, 0) + count
+
+    @property
+    def open(self) -> int:
+        """Events that are neither delivered nor dropped."""
+        return sum(self.received.values()) - self.delivered - sum(self.dropped.values())
+
+
+class _Entry(msgspec.Struct, array_like=True):
+    api_key: str | None
+    historical: bool
+    account: LaneAccount
+
+
+class LogAccounts:
+    """The accounts of all lanes; lane None is that of events whose lane couldn't be told."""
+
+    def __init__(self) -> None:
+        self.lanes: defaultdict[Lane | None, LaneAccount] = defaultdict(LaneAccount)
+        self.others = LaneAccount()
+
+    def receive(self, lane: Lane | None, source: str, count: int) -> None:
+        """Events came in."""
+        received = self.lanes[lane].received
+        received[source] = received.get(source, 0) + count
+
+    def settle(self, lane: Lane, fate: str, count: int) -> None:
+        """Events were settled; a burial is the dead letters' to count."""
+        if fate == Fate.DELIVERED:
+            self.lanes[lane].delivered += count
+        elif fate != Fate.BURIED:
+            self.drop(lane, fate, count)
+
+    def drop(self, lane: Lane | None, reason: str, count: int) -> None:
+        """Events were dropped."""
+        dropped = self.lanes[lane].dropped
+        dropped[DropReason(reason).value] = dropped.get(reason, 0) + count
+
+    def fold(self, most: int = MAX_LANES) -> None:
+        """Put the lanes together that have nothing in the buffer and nothing among the dead letters, when there are too many."""
+        if len(self.lanes) <= min(most, MAX_LANES):
+            return
+        for lane in [lane for lane, account in self.lanes.items() if lane is not None and not account.open]:
+            self.others.add(self.lanes.pop(lane))
+
+    def merge(self, other: LogAccounts) -> None:
+        """Take over all figures of others."""
+        for lane, account in other.lanes.items():
+            self.lanes[lane].add(account)
+        self.others.add(other.others)
+
+    def copy(self) -> LogAccounts:
+        """The same figures, apart from these."""
+        return deepcopy(self)
+
+    def plain(self) -> dict[str, Any]:
+        """The figures as JSON can say them."""
+        entries = [_Entry(lane.api_key if lane else None, bool(lane and lane.historical), each) for lane, each in self.lanes.items()]
+        return {"lanes": entries, "others": self.others}
+
+    @classmethod
+    def of_plain(cls, plain: Any) -> LogAccounts:
+        """The figures that `plain` gave. Raises `msgspec.ValidationError`."""
+        accounts = cls()
+        accounts.others = msgspec.convert(plain["others"], LaneAccount)
+        for entry in msgspec.convert(plain["lanes"], list[_Entry]):
+            accounts.lanes[None if entry.api_key is None else Lane(entry.api_key, entry.historical)] = entry.account
+        return accounts

@@ -1,0 +1,98 @@
+"""Where what can't be read goes: copied or moved aside whole, told, and never deleted.
+
+Each find is a file in `aside/`, named after when and where it was found, and a line in `aside/README` that says what it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from forwarder.buffer.disk.reading import Damage
+from forwarder.buffer.disk.segment import open_segment, read_at, sync_directory
+
+_HINT = "nothing of it was deleted; `forwarder buffer verify` tells more, docs/buffer.md what can be done"
+
+_log = structlog.get_logger()
+
+
+class Aside:
+    """The folder for what can't be read."""
+
+    def __init__(self, directory: Path, now: Callable[[], float]) -> None:
+        self.directory = directory
+        self._now = now
+        self.found = self.count()
+        """How many finds there are: counted once, and as they come."""
+
+    def keep(self, segment: Path, generation: int, damage: Damage) -> None:
+        """Copy a damaged place of a segment. A disk that refuses even that is told; the place itself stays until its file is used again."""
+        place = f"segment-{generation}-at-{damage.offset}.bytes"
+        copied = next(self.directory.glob(f"*-{place}"), None)  # at an earlier start
+        name = copied.name if copied else f"{self._stamp()}-{place}"
+        _log.error(
+            "part of the buffer's files can't be read; it was copied aside",
+            file=str(segment),
+            at=damage.offset,
+            bytes=damage.size,
+            what=damage.what,
+            events=damage.events or "unknown",
+            copy=str(self.directory / name),
+            hint=_HINT,
+        )
+        if copied is None:
+            self._copy(segment, generation, damage, name)
+
+    def _copy(self, segment: Path, generation: int, damage: Damage, name: str) -> None:
+        try:
+            fd = open_segment(segment, read_only=True)
+            try:
+                data = read_at(fd, damage.size, damage.offset)
+            finally:
+                os.close(fd)
+            self._write(name, data, f"{damage.what}: {damage.size} bytes at {damage.offset} of {segment.name}, generation {generation}")
+        except OSError as error:
+            _log.error("it couldn't be copied aside", why=error.strerror or str(error))
+
+    def move(self, file: Path, what: str) -> bool:
+        """Move a whole file; whether that could be done."""
+        target = self.directory / f"{self._stamp()}-{file.name}"
+        try:
+            self.directory.mkdir(mode=0o700, exist_ok=True)
+            while target.exists():
+                target = target.with_name(f"{target.name}.more")
+            file.rename(target)
+            sync_directory(file.parent)
+            self._note(target.name, what)
+        except OSError as error:
+            _log.error("a file of the buffer can't be used, nor moved aside", file=str(file), what=what, why=error.strerror or str(error))
+            return False
+        _log.error("a file of the buffer can't be used; it was moved aside whole", file=str(file), to=str(target), what=what, hint=_HINT)
+        return True
+
+    def count(self) -> int:
+        """How many finds there are."""
+        try:
+            return sum(1 for entry in self.directory.iterdir() if entry.name != "README")
+        except OSError:  # mostly there are none, and no folder either
+            return 0
+
+    def _stamp(self) -> str:
+        return datetime.fromtimestamp(self._now(), UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+
+    def _write(self, name: str, data: bytes, what: str) -> None:
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        with (self.directory / name).open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self._note(name, what)
+
+    def _note(self, name: str, what: str) -> None:
+        self.found += 1
+        with (self.directory / "README").open("a", encoding="utf-8") as file:
+            file.write(f"{name}: {what}\n")

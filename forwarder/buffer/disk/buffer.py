@@ -1,0 +1,399 @@
+"""The buffer on disk: what is offered becomes records of the log, and goes to whoever takes batches once it is durable.
+
+Invariants: an event can be taken from its lane's queue only after an fdatasync that covers its record; it is in memory while it is at hand
+(within `stored.WINDOW`), and on disk alone otherwise; it is read back at most once. `used` is what all events count for, offered ones
+included, and never above the limit but for the overhead of cut chunks. Whatever changes a lane's count and the books does so in one
+callback of the loop. When the disk refuses, offers are refused, what is settled is remembered, and each second it is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from forwarder.buffer.disk.aside import Aside
+from forwarder.buffer.disk.commits import Commits
+from forwarder.buffer.disk.compaction import Compaction
+from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE
+from forwarder.buffer.disk.loading import Loader, Stretch
+from forwarder.buffer.disk.log import Log, Placement
+from forwarder.buffer.disk.moving import MovedPiece
+from forwarder.buffer.disk.pending import NewRecord, Offer
+from forwarder.buffer.disk.reading import Damage
+from forwarder.buffer.disk.runs import EVENT_COST, Run, cost
+from forwarder.buffer.disk.segment import Segment, Stored
+from forwarder.buffer.disk.stored import DiskHolding, StoredChunk, Window
+from forwarder.buffer.holdings import BufferStatistics, drop_oldest, withdraw
+from forwarder.core.ack import Ack, Held
+from forwarder.core.clock import Clock
+from forwarder.core.errors import BufferFull, RequestTooLarge
+from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
+from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.ports import DropReason, Fate, Ordering
+from forwarder.storage import failpoints
+from forwarder.storage.committer import RETRY_SECONDS, Committer
+from forwarder.telemetry.labels import lane_label
+from forwarder.wire.chunks import cut_by_size
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskStatistics(BufferStatistics):
+    """`disk_bytes`: what the files take; `refusing`: why the disk refuses to write, or nothing; `aside`: what lies there."""
+
+    disk_bytes: int = 0
+    at_hand_bytes: int = 0
+    refusing: str = ""
+    aside: int = 0
+
+
+def _nothing(*_: object) -> None:
+    """What is called until somebody else is to be."""
+
+
+class DiskBuffer:
+    """See `core.ports.Buffer`."""
+
+    def __init__(
+        self,
+        log: Log,
+        committer: Committer,
+        clock: Clock,
+        *,
+        max_bytes: int,
+        ordering_of: Callable[[Lane], Ordering],
+        window: int,
+        aside: Aside,
+    ) -> None:
+        """`window`: bytes of memory for events at hand; `aside`: where what can't be read goes."""
+        self.log = log
+        self.max_bytes = max_bytes
+        self.used = 0
+        self.memory = Window(window)
+        """What the events at hand, and those that wait for their fsync, take of the memory."""
+        self.holdings: dict[Lane, DiskHolding] = {}
+        self.segments: dict[int, Segment] = {}
+        """Those in use, by generation."""
+        self.commits = Commits(log, committer, clock, self)
+        self.on_arrival: Callable[[], None] = _nothing
+        """Called when there is something new to take."""
+        self.on_damaged: Callable[[Lane, int], None] = _nothing
+        """Called when events of a lane turn out to be unreadable: they are dropped, and what is there of them is moved aside."""
+        self._committer = committer
+        self._clock = clock
+        self._unreadable = ""
+        """Why something on disk couldn't be read, the last time."""
+        self._ordering_of = ordering_of
+        self._aside = aside
+        self.loader = Loader(self)
+        self._compaction = Compaction(self, aside)
+        self._max_record = (log.size - SEGMENT_HEADER_SIZE) // 2
+
+    def holding(self, lane: Lane) -> DiskHolding:
+        """What is held of a lane, opened if there is nothing yet."""
+        found = self.holdings.get(lane)
+        if found is None:
+            found = self.holdings[lane] = DiskHolding(ordered=self._ordering_of(lane) is not Ordering.NONE)
+        return found
+
+    # The port
+
+    def offer(self, chunks: Sequence[Chunk], held: Held | None = None) -> bool:
+        """See `core.ports.Buffer.offer`: what is offered with `held` is held after an fsync. Raises `BufferFull`, `RequestTooLarge`."""
+        total = 0
+        for chunk in chunks:
+            size = len(chunk.data)
+            total += size + 1 + EVENT_COST * chunk.count  # `cost`, which this is too hot for
+            if size > self._max_record or chunk.ack is not None:
+                return self._offer_unusual(chunks, held)
+        self._offer(chunks, held, total)
+        return held is None
+
+    def _offer(self, chunks: Sequence[Chunk], held: Held | None, total: int) -> None:
+        if self.used + total > self.max_bytes:
+            raise BufferFull("the buffer is full", hint="the upstream is slower than the senders, or down; see `forwarder status`")
+        self.commits.offer((chunks, held, total))
+        for chunk in chunks:
+            holding = self.holdings.get(chunk.lane)
+            if holding is None:
+                holding = self.holding(chunk.lane)
+            holding.bytes += len(chunk.data) + 1 + EVENT_COST * chunk.count
+            if held is None:
+                holding.events += chunk.count
+        self.used += total
+        self.memory.used += total
+
+    def _offer_unusual(self, chunks: Sequence[Chunk], held: Held | None) -> bool:
+        """Chunks that don't fit a record, or whose delivery somebody waits for."""
+        chunks = [part for chunk in chunks for part in self._cut(chunk)]
+        self._check_unusual(chunks)
+        self._offer(chunks, held, sum(map(self.cost, chunks)))
+        return held is None
+
+    def _cut(self, chunk: Chunk) -> list[Chunk]:
+        """The chunk in pieces that each fit a record."""
+        return [chunk] if len(chunk.data) <= self._max_record else cut_by_size(chunk, self._max_record, chunk.count)
+
+    def _check_unusual(self, chunks: Sequence[Chunk]) -> None:
+        """Raises what can't change by waiting: an event that no segment takes, a lane whose turn comes after its ack's time is over."""
+        for chunk in chunks:
+            if len(chunk.data) > self.log.largest_record():
+                raise RequestTooLarge("an event is larger than a segment of the buffer's files")
+            if chunk.ack is not None and (holding := self.holdings.get(chunk.lane)) is not None and holding.ordered and holding.runs:
+                raise BufferFull("too much waits before these events for them to be delivered in time", retry_after=30.0)
+
+    def cost(self, chunk: Chunk) -> int:
+        """What the chunk counts for: never less than it takes on disk."""
+        return cost(len(chunk.data), chunk.count)
+
+    def queue(self, lane: Lane) -> LaneQueue:
+        """The lane's chunks at hand. Asking for it makes more of them come from the disk, if there are."""
+        holding = self.holdings.get(lane)
+        if holding is None:
+            return LaneQueue()
+        if holding.runs and not holding.loading:
+            self._load(lane, holding)
+        return holding.queue
+
+    def waiting_lanes(self) -> Collection[Lane]:
+        """The lanes that have waiting chunks, at hand or on disk alone."""
+        return [lane for lane, holding in self.holdings.items() if holding.queue or holding.runs]
+
+    def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
+        """From now on `parts`, which hold the same events, stand for `chunk`."""
+        holding = self.holdings[chunk.lane]
+        more = sum([self.cost(part) for part in parts]) - self.cost(chunk)
+        self.used += more
+        holding.bytes += more
+        self._take_memory(holding, sum([part.cost for part in parts]) - chunk.cost)
+        if failpoints.ARMED:
+            failpoints.hit("bisect.cut")
+
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+        """Forget chunks of one lane, mark them in the log, tell their acks."""
+        lane = chunks[0].lane
+        holding = self.holdings[lane]
+        marks = self.commits.marks.of(lane, fate)
+        group = self.log.groups + 1
+        for chunk in chunks:
+            if not isinstance(chunk, StoredChunk):
+                raise TypeError("only what came from this buffer can be settled in it")
+            record, count = chunk.record, chunk.count
+            marks.add(record.sequence, chunk.first, count, whole=record.full and count == record.count)
+            record.segment.dead_in = group
+            if record.settle(chunk.first, count):
+                self._compaction.settled(record.length)
+            size = cost(len(chunk.data), count)
+            self.used -= size
+            holding.bytes -= size
+            holding.events -= count
+            self._take_memory(holding, -chunk.cost)
+        self._forget_if_empty(lane)
+        self.commits.mark_soon()
+        for chunk in chunks:
+            if chunk.ack is not None:
+                chunk.ack.settle(chunk.count)
+
+    def withdraw(self, ack: Ack) -> list[Chunk]:
+        """Take the chunks that have this ack and still wait off their queues: those at hand, as all are that somebody waits for."""
+        return withdraw(self.holdings, ack)
+
+    def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
+        """Take the chunk that has waited longest off its queue; empty if none is at hand."""
+        return drop_oldest(self.holdings, lane)
+
+    def oldest(self, lane: Lane) -> float | None:
+        """When the oldest event that waits was received, wall-clock seconds; None if nothing waits."""
+        holding = self.holdings.get(lane)
+        if holding is None:
+            return None
+        times = [holding.runs[0].received_at] if holding.runs else []
+        if holding.queue.oldest is not None:
+            times.append(holding.queue.oldest)
+        return min(times, default=None)
+
+    def count(self, lane: Lane) -> int:
+        """Events of the lane that are held, in flight or waiting."""
+        holding = self.holdings.get(lane)
+        return holding.events if holding else 0
+
+    def tally(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
+        """Note in the log's books that events were received and dropped without ever being in the buffer."""
+        self.commits.tally(lane, source, reason, count)
+
+    def statistics(self) -> DiskStatistics:
+        """Figures for metrics, health and tests."""
+        files = len(self.log.in_use) + len(self.log.free)
+        events = sum([holding.events for holding in self.holdings.values()])
+        on_disk, refusing = files * self.log.size, self.commits.refusing
+        return DiskStatistics(self.used, self.max_bytes, events, on_disk, self.memory.used, refusing, self._aside.found)
+
+    async def close(self) -> None:
+        """Write what waits to be written, and that the end was in good order. For use before the committer is closed."""
+        await self.loader.close()
+        self.commits.closing = True
+        self._committer.wanted()
+        await self._committer.settle()
+        self.log.close()
+
+    # What the commits tell
+
+    def kept(self, record: NewRecord) -> None:
+        """A record is durable: its events can be taken, now or when they come from the disk again."""
+        if record.placement is None:
+            raise AssertionError("a record that wasn't placed can't be kept")
+        segment, _, length = record.placement
+        segment.live += length
+        self.segments[segment.generation] = segment
+        holding = self.holdings[record.lane]
+        holding.events += record.uncounted
+        counts_for = cost(record.size, record.count)
+        self.memory.used -= counts_for
+        memory = record.size + CHUNK_OVERHEAD + EVENT_OVERHEAD * record.count
+        if self._stays_at_hand(holding, memory) or record.ack is not None:
+            self._at_hand(record, holding, Stored(segment, record.sequence, 0, record.count, length, full=True))
+        else:
+            self._leave_on_disk(record, holding, counts_for, record.placement)
+
+    def _stays_at_hand(self, holding: DiskHolding, memory: int) -> bool:
+        """Whether a new record stays in memory. Behind others that don't, only where no order is kept, and with room to spare."""
+        share = self.memory.share()
+        if not holding.runs:
+            return holding.at_hand + memory <= share
+        return not holding.ordered and holding.at_hand + memory <= (share * 3 // 4 if holding.spilling else share)
+
+    def _at_hand(self, record: NewRecord, holding: DiskHolding, stored: Stored) -> None:
+        data = record.data[0] if len(record.data) == 1 else b"".join(record.data)
+        chunk = StoredChunk(
+            record.lane, data, record.count, record.ids, record.received_at, record.source, record.ack, record=stored, first=0
+        )
+        holding.queue.append(chunk)
+        holding.spilling = False
+        self._take_memory(holding, chunk.cost)
+
+    def _leave_on_disk(self, record: NewRecord, holding: DiskHolding, counts_for: int, placement: Placement) -> None:
+        run = holding.runs[-1] if holding.runs else None
+        generation, begin, end = placement.segment.generation, placement.offset, placement.offset + placement.length
+        if run is None or not holding.spilling or run.generation != generation:
+            holding.runs.append(
+                Run(generation, begin, end, record.sequence, record.sequence, record.count, counts_for, record.received_at)
+            )
+        else:
+            run.end, run.last = end, record.sequence
+            run.events += record.count
+            run.bytes += counts_for
+        holding.spilling = True
+
+    def given_up(self, offer: Offer) -> None:
+        """An offer isn't taken: its room is free again."""
+        chunks, _, counts_for = offer
+        self.used -= counts_for
+        self.memory.used -= counts_for
+        for chunk in chunks:
+            self.holdings[chunk.lane].bytes -= self.cost(chunk)
+            self._forget_if_empty(chunk.lane)
+
+    def group_ended(self) -> None:
+        """A group is over: what is new can be taken, and what isn't needed any more is freed, or made so."""
+        self.on_arrival()
+        for segment in self.log.release(kept=self.commits.held_back):
+            self.segments.pop(segment.generation, None)
+        if self.commits.closing:
+            return
+        if surplus := self.log.surplus():
+            self.loader.run(partial(_remove, surplus), _nothing)
+        if not self.commits.moving:
+            self._compaction.begin()
+
+    # Loading
+
+    def _load(self, lane: Lane, holding: DiskHolding) -> None:
+        run = holding.runs[0]
+        segment = self.segments[run.generation]
+        room = self.memory.share() // 2 - holding.at_hand
+        if segment.busy or self.commits.closing or (room <= 0 and holding.at_hand):
+            return
+        holding.loading = True
+        ids = self._ordering_of(lane) is Ordering.PER_DISTINCT_ID
+        self.loader.load(segment, lane, run, room=room, ordered=ids)
+
+    def loaded(self, lane: Lane, run: Run, stretch: Stretch) -> None:
+        """A stretch of the lane's first run was read: its events are at hand."""
+        holding = self.holdings[lane]
+        holding.loading = False
+        self._unreadable = ""
+        segment = self.segments[run.generation]
+        for each in stretch.records:
+            stored = Stored(segment, each.sequence, each.first, each.count, each.length, full=each.full)
+            chunk = StoredChunk(lane, each.data, each.count, each.ids, each.received_at, each.source, None, record=stored, first=each.first)
+            holding.queue.append(chunk)
+            self._take_memory(holding, chunk.cost)
+            run.events -= each.count
+            run.bytes -= self.cost(chunk)
+        for damage in stretch.damages:
+            self._damaged(segment, damage)
+        run.start, run.first = stretch.end, max(run.first, stretch.last)  # other pieces of the last record may follow
+        if stretch.records:
+            run.received_at = stretch.records[-1].received_at
+        if run.start >= run.end:
+            holding.runs.popleft()
+            self.close_run(lane, holding, run)
+        self.on_arrival()
+
+    def close_run(self, lane: Lane, holding: DiskHolding, run: Run) -> None:
+        """All of a run was read. What is left of its figures is what couldn't be, or was an estimate."""
+        self.used -= run.bytes
+        holding.bytes -= run.bytes
+        if run.events:
+            _log.error("events on disk can't be read any more; they count as dropped", lane=lane_label(lane), events=run.events)
+            holding.events -= run.events
+            self.commits.lose(lane, run.events)
+            self.on_damaged(lane, run.events)
+        self._forget_if_empty(lane)
+
+    def not_loaded(self, lane: Lane, error: Exception) -> None:
+        """The disk can't be read now: it is tried again in a second."""
+        self.not_read(error)
+        self.holdings[lane].loading = False
+
+    def not_read(self, error: Exception) -> None:
+        """Say so, once for each reason, and try again in a second."""
+        why = getattr(error, "strerror", None) or repr(error)
+        if why != self._unreadable:
+            _log.error("events on disk can't be read now; it is tried again each second", why=why, exc_info=not isinstance(error, OSError))
+        self._unreadable = why
+        self._clock.call_later(RETRY_SECONDS, self.on_arrival)
+
+    def _damaged(self, segment: Segment, damage: Damage) -> None:
+        """Keep a copy. The segment stays in use until compaction has copied the rest: what was damaged isn't told from what is live."""
+        self._aside.keep(segment.path, segment.generation, damage)
+
+    # What the compaction tells
+
+    def moved(self, segment: Segment, moved: Sequence[tuple[MovedPiece, Placement]]) -> None:
+        """What was left of a segment is durable elsewhere."""
+        self._compaction.moved(segment, moved)
+
+    def not_moved(self, segment: Segment) -> None:
+        """There is no room for what is left of a segment."""
+        self._compaction.not_moved(segment)
+
+    # Accounts
+
+    def _take_memory(self, holding: DiskHolding, size: int) -> None:
+        holding.at_hand += size
+        self.memory.used += size
+
+    def _forget_if_empty(self, lane: Lane) -> None:
+        holding = self.holdings.get(lane)
+        if holding is not None and not holding.events and not holding.bytes:
+            del self.holdings[lane]
+
+
+def _remove(segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        segment.remove()

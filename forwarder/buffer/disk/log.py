@@ -1,0 +1,344 @@
+"""Writing the log: where the next record goes, which segments are in use, and which may be used again.
+
+Invariants: groups are written one at a time, in sequence; a group's bytes are one write a segment and one fdatasync a file, and nobody is
+told of it before that has returned. After a write or a sync that failed nothing more goes into that segment, for what the disk has of it
+can't be known. Segments are given up oldest first; the last `RESERVE` of them are never given to new events, so that marks can always be
+written and compaction can always go on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from isal.isal_zlib import crc32
+
+from forwarder.buffer.disk.accounts import LogAccounts
+from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, Kind, encode_record_header
+from forwarder.buffer.disk.segment import Segment, write_vectors
+from forwarder.core.errors import BufferFull
+from forwarder.storage import failpoints
+
+RESERVE: Final = 1
+MAX_RECORD_OVERHEAD: Final = 4096
+"""More than what a segment needs beside the one record that fills it: header, checkpoint, end."""
+
+CHECKPOINT_SHARE: Final = 64
+LANE_BYTES: Final = 128
+"""A checkpoint has about one in so many bytes of a segment for its lanes, each of which takes about so many; idle lanes beyond are one."""
+
+KEEP_FREE: Final = 4
+"""Free segments that are kept for their next use; more are deleted."""
+
+
+class Placement(NamedTuple):
+    """Where a record will be."""
+
+    segment: Segment
+    offset: int
+    length: int
+
+
+class LastRecord(NamedTuple):
+    """Marks to be written last."""
+
+    meta: bytes
+    body: bytes
+    flags: int
+    events: int
+
+
+class _Write(NamedTuple):
+    segment: Segment
+    at: int
+    vectors: list[bytes]
+
+
+class Group:
+    """One commit: a job of the committer. Records are added on the loop, `run` writes them on the commit thread."""
+
+    def __init__(self, log: Log, number: int) -> None:
+        self._log = log
+        self.number = number
+        self.writes: list[_Write] = []
+        self.tail = log.tail
+        self.end = log.tail.end if log.tail else 0
+        self.delta = LogAccounts()
+        """What the group's records do to the books."""
+        self.taken: list[Segment] = []
+        """Segments that it begins."""
+        self.held_back: list[_Write] = []
+        """Written last, and only if the jobs before this one succeeded: the marks of buried events."""
+        self.end_before_last = 0
+        self.alone = False
+        self.began = False
+        """Whether anything of it may be in the files."""
+
+    def add(self, kind: Kind, body: Sequence[bytes] = (), *, meta: bytes = b"", fresh: bool = False, **fields: int | float) -> Placement:
+        """Add a record; `fresh`: of new events, which may not use the reserve. Raises `BufferFull`."""
+        size = sum(map(len, body))
+        self.make_room(RECORD_HEADER_SIZE + len(meta) + size, RESERVE if fresh else 0)
+        return self._put(self.writes, kind, body, size, meta, fields)
+
+    def add_last(self, records: Sequence[LastRecord]) -> None:
+        """Add marks that are written only if the jobs before this one succeed; nothing can be added behind them. Raises `BufferFull`."""
+        self.make_room(sum([RECORD_HEADER_SIZE + len(record.meta) + len(record.body) for record in records]), 0)
+        self.end_before_last = self.end
+        for record in records:
+            fields: dict[str, int | float] = {"flags": record.flags, "events": record.events}
+            self._put(self.held_back, Kind.MARKS, (record.body,), len(record.body), record.meta, fields)
+
+    @property
+    def left(self) -> int:
+        """Bytes of records that the tail takes, and what ends it behind them."""
+        return max(0, self.tail.size - self.end - RECORD_HEADER_SIZE) if self.tail else 0
+
+    def make_room(self, length: int, reserve: int) -> None:
+        """Go on in the next segment if the tail has no room for so many bytes (and for what ends it). Raises `BufferFull`."""
+        if length > self.left:
+            if length + SEGMENT_HEADER_SIZE > self._log.size:
+                raise BufferFull("a record is larger than a segment")
+            self._roll(reserve)
+            if length > self.left:
+                raise BufferFull("a record is larger than a segment")
+
+    def rolls(self, sizes: Sequence[int]) -> int:
+        """How many segments more it would take to add records of these sizes, in order, each with what belongs to it in one segment."""
+        size = self._log.size
+        left = self.left
+        count = 0
+        for needed in sizes:
+            if needed > left:
+                count += 1
+                left = size - MAX_RECORD_OVERHEAD
+            left -= needed
+        return count
+
+    def _put(  # noqa: PLR0917 - it is called for each record
+        self, writes: list[_Write], kind: Kind, body: Sequence[bytes], size: int, meta: bytes, fields: dict[str, int | float]
+    ) -> Placement:
+        segment = self.tail
+        if segment is None:
+            raise AssertionError("a record needs a segment")
+        checksum = 0
+        for piece in body:
+            checksum = crc32(piece, checksum)
+        header = encode_record_header(segment.generation, kind, size=size, body_crc=checksum, meta=meta, **fields)  # type: ignore[arg-type]
+        if not writes or writes[-1].segment is not segment:
+            writes.append(_Write(segment, self.end, []))
+        writes[-1].vectors.append(header)
+        writes[-1].vectors.extend(body)
+        placement = Placement(segment, self.end, len(header) + size)
+        self.end += placement.length
+        return placement
+
+    def _roll(self, reserve: int) -> None:
+        """Go on in the next segment, which begins with a checkpoint."""
+        log = self._log
+        following = log.next_segment(reserve, planned=len(self.taken))
+        if self.tail is not None:
+            self._put(self.writes, Kind.END, (), 0, b"", {})
+        self.taken.append(following)
+        following.begin(log.next_generation + len(self.taken) - 1)
+        self.tail, self.end = following, SEGMENT_HEADER_SIZE
+        self.writes.append(_Write(following, 0, [following.header(log.now())]))
+        checkpoint = log.checkpoint(self.delta)
+        self._put(self.writes, Kind.CHECKPOINT, (checkpoint,), len(checkpoint), b"", {})
+
+    def run(self, *, alone: bool) -> None:
+        """See `storage.committer.Job`. Each file is synced before the next one is written: a checkpoint counts what is before it."""
+        self.alone = alone
+        if failpoints.ARMED:
+            failpoints.hit("commit.begin")
+        for segment in self.taken:
+            segment.create()
+        self.began = True
+        for segment, writes in groupby(self.writes if alone else self.writes + self.held_back, key=attrgetter("segment")):
+            for write in writes:
+                write_vectors(segment.fd, write.vectors, write.at)
+            segment.check_name()
+            if failpoints.ARMED:
+                failpoints.hit("checkpoint.written" if self.taken else "commit.written")
+            self._log.sync({segment.fd})
+        if failpoints.ARMED:
+            failpoints.hit("commit.synced")
+
+    @property
+    def without_last(self) -> bool:
+        """Whether the marks that were to be last are not written."""
+        return self.alone and bool(self.held_back)
+
+
+def sync_files(descriptors: set[int]) -> None:
+    """Return when all that was written to the files is on the disk. Raises `OSError`."""
+    for fd in descriptors:
+        os.fdatasync(fd)
+
+
+class Log:
+    """The segments of one directory, for one process."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        size: int,
+        most: int,
+        now: Callable[[], float],
+        sync: Callable[[set[int]], None] = sync_files,
+    ) -> None:
+        """`size`: of a segment, in bytes; `most`: how many there may be."""
+        self.directory = directory
+        self.size = size
+        self.most = most
+        self.now = now
+        self.sync = sync
+        self.next_sequence = 1
+        """For the next record of events."""
+        self.tail: Segment | None = None
+        self.in_use: deque[Segment] = deque()
+        """Oldest first, the tail last."""
+        self.free: deque[Segment] = deque()
+        self._retired: list[Segment] = []
+        """Those that are of another size, from before the limit was changed, and aren't needed any more."""
+        self.accounts = LogAccounts()
+        self.next_generation = 1
+        self.given_up: list[tuple[int, int]] = []
+        """Generations, from and to, that a failing disk left without an end, or without anything: recovery doesn't miss it."""
+        self._checkpoint_size = 0
+        self.void: list[tuple[int, int]] = []
+        """Generations, and the place in them from which on stands what a failed group may have written."""
+        self.next_number = 1
+        self.groups = 0
+        self.finished = 0
+
+    def begin(self) -> Group:
+        """A new group, to be committed or abandoned before the next one begins."""
+        self.groups += 1
+        return Group(self, self.groups)
+
+    def next_segment(self, reserve: int, *, planned: int) -> Segment:
+        """A segment to go on in, of which `reserve` must be left; `planned`: segments that are taken already. Raises `BufferFull`."""
+        without_any = self.tail is None and not planned and not reserve  # what is settled must be noted, whatever the limit
+        if self.available() - planned <= reserve and not without_any:
+            hint = "the upstream is slower than the senders, or down"
+            raise BufferFull("the buffer's files are full; they are being compacted", hint=hint)
+        can_make = self.available() - planned > len(self.free)
+        if len(self.free) > (1 if reserve and can_make else 0):  # new events leave the last one to the marks: the disk may be full
+            return self.free.popleft()
+        return self._plan()
+
+    def _plan(self) -> Segment:
+        """A segment whose file isn't made yet."""
+        segment = Segment.planned(self.directory, self.next_number, self.size)
+        self.next_number += 1
+        return segment
+
+    def largest_record(self) -> int:
+        """Bytes of events that one record can have, whatever the segment that it comes into begins with."""
+        return self.size - SEGMENT_HEADER_SIZE - MAX_RECORD_OVERHEAD // 2 - 2 * self._checkpoint_size
+
+    def make_spare(self) -> None:
+        """Have a free file: what is settled must be noted even when the disk has no room for another. Raises `OSError`."""
+        if not self.free and self.available() > 0:
+            spare = self._plan()
+            spare.create()
+            self.free.append(spare)
+
+    def available(self) -> int:
+        """Segments that are free, or may be made."""
+        return self.most - len(self.in_use)
+
+    def room(self, group: Group | None = None) -> int:
+        """Bytes of records that new events may take, at least: now, or in a group that has something already."""
+        if group is None:
+            group = Group(self, self.groups)
+        return group.left + max(0, self.available() - len(group.taken) - RESERVE) * (self.size // 2)
+
+    def checkpoint(self, delta: LogAccounts) -> bytes:
+        """What a segment begins with: the state after everything that was committed, and `delta`."""
+        self.accounts.fold(self.size // CHECKPOINT_SHARE // LANE_BYTES)
+        books = self.accounts.copy()
+        books.merge(delta)
+        oldest = self.in_use[0].generation if self.in_use else self.next_generation
+        self.given_up = [each for each in self.given_up if each[1] >= oldest]
+        self.void = [each for each in self.void if each[0] >= oldest]
+        state = {"oldest": oldest, "next": self.next_sequence, "given_up": self.given_up, "void": self.void, "books": books.plain()}
+        encoded = msgspec.json.encode(state)
+        self._checkpoint_size = len(encoded)
+        return encoded
+
+    def commit(self, group: Group) -> None:
+        """The group is durable."""
+        self.finished = group.number
+        self.accounts.merge(group.delta)
+        self.in_use.extend(group.taken)
+        self.next_generation += len(group.taken)
+        self._leave([self.tail, *group.taken[:-1]] if group.taken else [])
+        self.tail = group.tail
+        if self.tail is not None:
+            self.tail.end = group.end_before_last if group.without_last else group.end
+
+    def abandon(self, group: Group) -> None:
+        """The group failed. What the disk has of it isn't known, so its segments are given up, each with a generation of its own."""
+        self.finished = group.number
+        if not group.began:
+            self.discard(group)
+            return
+        self.free.extend([segment for segment in group.taken if segment.fd >= 0])  # nothing in them was promised to anybody
+        if self.tail is not None:
+            self.give_up(self.tail.generation, self.tail.generation)
+            self.void.append((self.tail.generation, self.tail.end))
+        self.void += [(segment.generation, 0) for segment in group.taken]
+        if group.taken:
+            self.give_up(self.next_generation, self.next_generation + len(group.taken) - 1)
+        self.next_generation += len(group.taken)
+        self._leave([self.tail])
+        self.tail = None
+
+    def discard(self, group: Group) -> None:
+        """The group won't be written: what it would have taken is free again."""
+        self.free.extendleft([segment for segment in reversed(group.taken) if segment.fd >= 0])
+
+    def give_up(self, first: int, last: int) -> None:
+        """Generations have no end, or nothing."""
+        if self.given_up and self.given_up[-1][1] == first - 1:
+            first = self.given_up.pop()[0]
+        self.given_up.append((first, last))
+
+    def _leave(self, segments: Sequence[Segment | None]) -> None:
+        """Nothing more is written into these: a record may be anywhere in them."""
+        for segment in segments:
+            if segment is not None:
+                segment.end = segment.size
+
+    def release(self, *, kept: bool) -> list[Segment]:
+        """Free the oldest segments that hold nothing unsettled, if the marks that say so are durable; which those were.
+
+        `kept`: some marks wait for longer than a group, so that nothing may be freed.
+        """
+        freed = []
+        while not kept and self.in_use and self.in_use[0] is not self.tail:
+            oldest = self.in_use[0]
+            if oldest.live > 0 or oldest.readers or oldest.busy or oldest.dead_in > self.finished:
+                break
+            freed.append(self.in_use.popleft())
+        self.free.extend([segment for segment in freed if segment.size == self.size])
+        self._retired += [segment for segment in freed if segment.size != self.size]
+        return freed
+
+    def surplus(self) -> list[Segment]:
+        """Free segments that need not be kept, taken off the list: they are to be deleted, which may take a while."""
+        retired, self._retired = self._retired, []
+        return retired + [self.free.popleft() for _ in range(len(self.free) - KEEP_FREE)]
+
+    def close(self) -> None:
+        """Close all files."""
+        for segment in (*self.in_use, *self.free, *self._retired):
+            segment.close()

@@ -1,0 +1,206 @@
+"""Opening a buffer's directory: what is readable goes on, what isn't is moved aside whole and told. Nothing is deleted, and there is never
+a fresh start that nobody hears of.
+
+The log goes on behind its last record, in a new segment only if something there can't be read: it is never written over. On a disk that
+can't be written the backlog is delivered all the same; new events are refused until it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from forwarder.buffer.disk.aside import Aside
+from forwarder.buffer.disk.buffer import DiskBuffer
+from forwarder.buffer.disk.log import Log, sync_files
+from forwarder.buffer.disk.recovery import Recovered, recover
+from forwarder.buffer.disk.scanning import SegmentScan
+from forwarder.buffer.disk.segment import Segment, open_segment
+from forwarder.buffer.disk.stored import WINDOW
+from forwarder.core.clock import Clock
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.event import Lane
+from forwarder.core.ports import Fate, Ordering
+from forwarder.core.segments import largest_event, segment_size
+from forwarder.storage import failpoints, layout
+from forwarder.storage.committer import Committer
+from forwarder.telemetry.labels import lane_label
+
+FEWEST_SEGMENTS: Final = 4
+"""However low the limit was set: where records from before are too large for the segments that it asks for, all are as large as theirs."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPolicy:
+    """`max_bytes` bounds everything that the log has on disk; `window` the memory for events at hand."""
+
+    max_bytes: int
+    ordering_of: Callable[[Lane], Ordering]
+    window: int = WINDOW
+    sync: Callable[[set[int]], None] = sync_files
+
+
+class Letters(Protocol):
+    """What the dead letters' file knows that matters here."""
+
+    def places(self) -> Collection[tuple[int, int]]:
+        """The events of the log that are dead letters, by sequence and index."""
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """These letters are in the log again: they are no letters any more."""
+
+    def gone(self, lane: Lane) -> int:
+        """Events of the log that the letters account for: those that are there or were dropped, less what never was in the log."""
+
+    def lanes(self) -> Collection[Lane]:
+        """The lanes that they know."""
+
+
+def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: OpenPolicy, letters: Letters) -> DiskBuffer:
+    """Open the buffer of one worker, whose lock is held. It is to be started with its committer.
+
+    Raises `ConfigurationError` if the directory can't be used at all.
+    """
+    log_directory = directory / layout.LOG
+    try:
+        log_directory.mkdir(mode=0o700, exist_ok=True)
+        found = recover(log_directory, letters.places())
+    except OSError as error:
+        raise ConfigurationError(
+            f"buffer.path: {error.filename or log_directory} can't be read: {error.strerror or error}",
+            hint="Set `buffer.path` to a directory that this user may read and write.",
+        ) from error
+    if failpoints.ARMED:
+        failpoints.hit("opening.read")
+    aside = Aside(directory / layout.ASIDE, clock.now)
+    _put_aside(found, aside)
+    size = _size(policy.max_bytes, found)
+    most = max(FEWEST_SEGMENTS, policy.max_bytes // size)
+    log = Log(log_directory, size=size, most=most, now=clock.now, sync=policy.sync)
+    window = min(policy.window, policy.max_bytes)
+    buffer = DiskBuffer(log, committer, clock, max_bytes=policy.max_bytes, ordering_of=policy.ordering_of, window=window, aside=aside)
+    _take_over(buffer, found)
+    letters.forget(found.origins)
+    _balance(buffer, found, letters)
+    _sync(log)
+    buffer.commits.begin()
+    return buffer
+
+
+def _size(max_bytes: int, found: Recovered) -> int:
+    """The size of segments: what the limit says, or that of older ones whose records wouldn't fit into such."""
+    size = segment_size(max_bytes)
+    largest = largest_event(max_bytes)
+    return max([size, *(scan.header.size for scan in found.segments if scan.live and max(scan.lengths, default=0) > largest)])
+
+
+def _put_aside(found: Recovered, aside: Aside) -> None:
+    generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
+    for finding in found.findings:
+        if finding.whole_file:
+            aside.move(finding.path, finding.what)
+        elif finding.damage is not None and finding.path in generations:
+            aside.keep(finding.path, generations[finding.path], finding.damage)
+        else:
+            _log.error("the buffer's files aren't complete", file=str(finding.path), what=finding.what)
+
+
+def _take_over(buffer: DiskBuffer, found: Recovered) -> None:
+    """Go on with what was read."""
+    log = buffer.log
+    for scan in found.segments:
+        segment = _segment(scan)
+        segment.end, segment.live, segment.holes = scan.end, scan.live, scan.holes
+        log.in_use.append(segment)
+        buffer.segments[segment.generation] = segment
+    log.given_up = list(found.given_up)
+    log.void = list(found.void.items())
+    last = log.in_use[-1] if log.in_use else None
+    if _give_up(log, found) and last is not None and not found.segments[-1].ended and last.size == log.size and not last.read_only:
+        log.tail = last
+    elif last is not None and not found.segments[-1].complete:
+        log.give_up(last.generation, last.generation)
+    for scan in found.free:
+        if scan.header.size == log.size:
+            log.free.append(_segment(scan))
+        else:  # the limit was changed, and the size of segments with it
+            _remove(scan.path)
+    for path in found.unfinished:
+        _remove(path)
+    for segment in log.release(kept=bool(found.buried)):
+        del buffer.segments[segment.generation]
+    # where the limit was lowered there may be more segments than it allows: what is delivered of them must be written down all the same
+    log.most = max(log.most, len(log.in_use) + 1)
+    log.accounts = found.accounts
+    log.next_generation = found.next_generation
+    log.next_number = 1 + max((int(path.stem) for path in log.directory.iterdir() if path.stem.isdigit()), default=0)
+    log.next_sequence = found.next_sequence
+    for lane, runs in found.runs.items():
+        holding = buffer.holding(lane)
+        holding.runs.extend(runs)
+        holding.events = sum([run.events for run in runs])
+        holding.bytes = sum([run.bytes for run in runs])
+        buffer.used += holding.bytes
+
+
+def _give_up(log: Log, found: Recovered) -> bool:
+    """Note which segments have no end or are missing: it was reported, and the next checkpoint says so. Whether that was known before."""
+    known = True
+    for scan, following in zip(found.segments, found.segments[1:], strict=False):
+        first = scan.header.generation + scan.complete
+        last = following.header.generation - 1
+        if last >= first and not any(begin <= first and last <= end for begin, end in found.given_up):
+            log.give_up(first, last)
+            known = False
+    return known
+
+
+def _remove(path: Path) -> None:
+    """Delete a file that holds nothing that is needed; on a disk that can't be written it stays."""
+    try:
+        path.unlink()
+    except OSError as error:
+        _log.debug("a file that isn't needed can't be deleted", file=str(path), why=error.strerror or str(error))
+
+
+def _sync(log: Log) -> None:
+    """What was read may never have been synced: a group that failed, a crash before its end. From now on it counts."""
+    try:
+        log.sync({segment.fd for segment in log.in_use})
+    except OSError as error:
+        _log.error("what was found on disk can't be synced", why=error.strerror or str(error))
+    try:
+        log.make_spare()
+    except OSError as error:
+        _log.warning("there is no room for a spare file of the buffer", why=error.strerror or str(error))
+
+
+def _segment(scan: SegmentScan) -> Segment:
+    try:
+        return Segment(scan.path, open_segment(scan.path), scan.header.size, scan.header.generation)
+    except OSError:  # a disk that can't be written
+        fd = open_segment(scan.path, read_only=True)
+        return Segment(scan.path, fd, scan.header.size, scan.header.generation, read_only=True)
+
+
+def _balance(buffer: DiskBuffer, found: Recovered, letters: Letters) -> None:
+    """Finish what a crash left between two steps, and make the books say what there is."""
+    for lane, sequence, index in found.buried:
+        buffer.commits.marks.of(lane, Fate.BURIED).add(sequence, index, 1, whole=False)
+    accounts = buffer.log.accounts
+    for lane in {*found.runs, *(lane for lane in accounts.lanes if lane is not None), *letters.lanes()}:
+        account = accounts.lanes[lane]
+        received = sum(account.received.values())
+        missing = received - account.delivered - sum(account.dropped.values()) - buffer.count(lane) - letters.gone(lane)
+        if missing > 0:
+            _log.error("events of the buffer are gone; they count as dropped", lane=lane_label(lane), events=missing)
+            buffer.commits.lose(lane, missing)
+        elif missing < 0:
+            _log.warning("there are events that the books didn't know; they count as received", lane=lane_label(lane), events=-missing)
+            buffer.commits.find(lane, -missing)

@@ -1,0 +1,147 @@
+"""What waits for the next group: offered events on their way into records, and marks of settled ones.
+
+Small chunks of a lane that keeps no order are put together in one record and one chunk: that is what makes an fsync for each request
+affordable, and the batches behind it cheaper to make.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from forwarder.buffer.disk.format import ALL, HISTORICAL, encode_meta
+from forwarder.buffer.disk.log import LastRecord, Placement
+from forwarder.core.ack import Ack, Held
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import DropReason, Fate
+
+MERGE_BELOW: Final = 16 << 10
+"""Chunks smaller than this are put together."""
+
+MARK_BYTES: Final = 16
+
+MERGED_BYTES: Final = 256 << 10
+MERGED_EVENTS: Final = 1000
+"""How much becomes one record."""
+
+
+Offer: TypeAlias = tuple[Sequence[Chunk], Held | None, int]
+"""Events that were offered together, who waits for them (None: the buffer answers for them already), and what they count for."""
+
+
+class NewRecord:
+    """Chunks that become one record."""
+
+    __slots__ = ("ack", "count", "data", "ids", "lane", "origin", "placement", "received_at", "sequence", "size", "source", "uncounted")
+
+    def __init__(self, chunk: Chunk, *, counted: bool) -> None:
+        self.lane = chunk.lane
+        self.source = chunk.source
+        self.data = [chunk.data]
+        self.size = len(chunk.data)
+        self.count = chunk.count
+        self.ids = chunk.ids
+        self.received_at = chunk.received_at
+        self.ack: Ack | None = chunk.ack
+        self.origin = chunk.origin
+        self.uncounted = 0 if counted else chunk.count
+        """Events that the lane's count doesn't have yet."""
+        self.sequence = 0
+        self.placement: Placement | None = None
+
+    def add(self, chunk: Chunk, *, counted: bool) -> None:
+        """Put a further chunk behind the others."""
+        self.data += (b",", chunk.data)
+        self.size += len(chunk.data) + 1
+        self.count += chunk.count
+        if not counted:
+            self.uncounted += chunk.count
+
+    def takes(self, chunk: Chunk, most: int) -> bool:
+        """Whether a further small chunk may go into it."""
+        return self.size + len(chunk.data) < most and self.count < MERGED_EVENTS and chunk.source == self.source
+
+    @property
+    def flags(self) -> int:
+        """The record's flags."""
+        return HISTORICAL if self.lane.historical else 0
+
+
+def merge(offers: Sequence[Offer], most: int = MERGED_BYTES) -> Iterator[NewRecord]:
+    """The records for what was offered, each lane's in order; small chunks are put together to about `most` bytes."""
+    open_records: dict[Lane, NewRecord] = {}
+    for chunks, held, _ in offers:
+        counted = held is None
+        for chunk in chunks:
+            record = open_records.get(chunk.lane)
+            small = len(chunk.data) < MERGE_BELOW and not chunk.ids and chunk.ack is None and not chunk.origin
+            if record is not None and small and record.takes(chunk, most):
+                record.add(chunk, counted=counted)
+                continue
+            if record is not None:
+                yield open_records.pop(chunk.lane)
+            if small:
+                open_records[chunk.lane] = NewRecord(chunk, counted=counted)
+            else:
+                yield NewRecord(chunk, counted=counted)
+    yield from open_records.values()
+
+
+@dataclass(slots=True)
+class LaneMarks:
+    """Settled events of one lane and fate."""
+
+    lane: Lane
+    fate: Fate | DropReason
+    marks: array[int]
+    events: int = 0
+
+    def add(self, sequence: int, first: int, count: int, *, whole: bool) -> None:
+        """Events of a record are settled; `whole`: all that it ever held."""
+        self.marks.append(sequence)
+        self.marks.append(ALL if whole else first << 32 | count)
+        self.events += count
+
+    def parts(self, most: int) -> Iterator[LaneMarks]:
+        """The same in parts of at most `most` bytes each; the first of them counts all the events."""
+        step = max(1, most // MARK_BYTES) * 2
+        for at in range(0, len(self.marks), step):
+            yield LaneMarks(self.lane, self.fate, self.marks[at : at + step], 0 if at else self.events)
+
+    def record(self) -> LastRecord:
+        """As they go into the log."""
+        flags = HISTORICAL if self.lane.historical else 0
+        return LastRecord(encode_meta(self.fate.value, self.lane.api_key), self.marks.tobytes(), flags, self.events)
+
+
+class Marks:
+    """All that was settled since the last group."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[Lane, Fate | DropReason], LaneMarks] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    def of(self, lane: Lane, fate: Fate | DropReason) -> LaneMarks:
+        """Where a lane's settled events are noted."""
+        found = self._lanes.get((lane, fate))
+        if found is None:
+            found = self._lanes[lane, fate] = LaneMarks(lane, fate, array("Q"))
+        return found
+
+    def take(self, *, buried: bool) -> list[LaneMarks]:
+        """All of the buried, or of the others, which are no longer here then."""
+        taken = {key: marks for key, marks in self._lanes.items() if (key[1] is Fate.BURIED) == buried}
+        for key in taken:
+            del self._lanes[key]
+        return list(taken.values())
+
+    def put_back(self, taken: Sequence[LaneMarks]) -> None:
+        """They were not written."""
+        for marks in taken:
+            mine = self.of(marks.lane, marks.fate)
+            mine.marks.extend(marks.marks)
+            mine.events += marks.events

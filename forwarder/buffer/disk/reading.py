@@ -1,0 +1,183 @@
+"""Reading records out of a segment's bytes: the chain of records, and what stands where it is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+from isal.isal_zlib import crc32
+
+from forwarder.buffer.disk.format import (
+    MAGIC,
+    RECORD_HEADER,
+    RECORD_HEADER_SIZE,
+    SEGMENT_HEADER_SIZE,
+    Kind,
+    RecordHeader,
+    decode_record_header,
+    search_key,
+)
+from forwarder.buffer.disk.segment import read_at
+from forwarder.core.event import split_events
+
+Ranges: TypeAlias = list[tuple[int, int]]
+"""Events of a record as (index of the first, count)."""
+
+
+READ: Final = 1 << 20
+"""Bytes that are read at a time."""
+
+
+class Found(NamedTuple):
+    """A record, and where it is."""
+
+    offset: int
+    header: RecordHeader
+    meta: bytes
+    body: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a segment that can't be read as what they were. `header` and `meta` are the record's, where they are whole."""
+
+    offset: int
+    size: int
+    what: str
+    header: RecordHeader | None = None
+    meta: bytes = b""
+
+    @property
+    def events(self) -> int:
+        """How many events were in it, as far as it can be told: those of a record whose header is whole."""
+        return self.header.events if self.header is not None and self.header.kind == Kind.DATA else 0
+
+
+def records(data: bytes, generation: int, *, base: int = 0, start: int = SEGMENT_HEADER_SIZE) -> Iterator[Found | Damage]:
+    """Every record of a generation in a segment's bytes, in order, and the damaged places between them.
+
+    `base` is where in the segment `data` begins, `start` where in `data` to begin. What follows the last record is no damage: zeros, or
+    what an earlier generation left.
+    """
+    view = memoryview(data)
+    at = start
+    while True:
+        header = decode_record_header(view, at, generation)
+        if header is None or at + header.length > len(data):
+            resumed = _resync(view, data, at + 1, generation)
+            if resumed is None:
+                if header is not None:
+                    yield Damage(base + at, len(data) - at, "a record that was cut off", header, _meta(view, at, header))
+                elif _begins(data, at, generation):
+                    yield Damage(base + at, len(data) - at, "a record's header")
+                return
+            yield Damage(base + at, resumed - at, "bytes between records")
+            at = resumed
+            continue
+        yield _checked(view, at, header, base)
+        if header.kind == Kind.END:
+            return
+        at += header.length
+
+
+def _checked(view: memoryview, at: int, header: RecordHeader, base: int) -> Found | Damage:
+    """The record at `at`, whose header is whole, if its body is too."""
+    begin = at + header.length - header.size
+    body = view[begin : begin + header.size]
+    if crc32(body) != header.body_crc:
+        return Damage(base + at, header.length, "a record's body", header, _meta(view, at, header))
+    return Found(base + at, header, _meta(view, at, header), body)
+
+
+def _meta(view: memoryview, at: int, header: RecordHeader) -> bytes:
+    begin = at + RECORD_HEADER_SIZE
+    return bytes(view[begin : begin + header.meta_size])
+
+
+def read_records(fd: int, generation: int, start: int, end: int) -> Iterator[Found | Damage]:
+    """What `records` finds between two places of a file, of which a little is read at a time. Raises `OSError`."""
+    while start < end:
+        block = read_at(fd, min(READ, end - start), start)
+        at = 0
+        while (header := decode_record_header(block, at, generation)) is not None and at + header.length <= len(block):
+            yield _checked(memoryview(block), at, header, start)
+            at += header.length
+        if at:
+            start += at
+            continue
+        if header is not None and start + header.length <= end:
+            yield from records(read_at(fd, header.length, start), generation, base=start, start=0)
+            start += header.length
+            continue
+        damage = next(records(read_at(fd, end - start, start), generation, base=start, start=0), None)
+        if not isinstance(damage, Damage):
+            damage = Damage(start, end - start, "records that are gone")
+        yield damage
+        start = damage.offset + damage.size
+
+
+def _begins(data: bytes, at: int, generation: int) -> bool:
+    """Whether a record of this generation was begun at `at`, to judge by either of the two marks in it."""
+    return data.startswith(search_key(generation), at + 8) and (data.startswith(MAGIC, at) or any(data[at : at + 8]))
+
+
+def _resync(view: memoryview, data: bytes, start: int, generation: int) -> int | None:
+    """Where the next whole header of this generation begins; None if there is none."""
+    key = search_key(generation)
+    at = data.find(key, start + 8)
+    while at >= 0:
+        if decode_record_header(view, at - 8, generation) is not None:
+            return at - 8
+        at = data.find(key, at + 1)
+    return None
+
+
+def newest_generation(data: bytes) -> int:
+    """The highest generation of a whole record in a segment whose own header can't be read; 0 if there is none."""
+    newest, at = 0, data.find(MAGIC)
+    while 0 <= at <= len(data) - RECORD_HEADER_SIZE:
+        generation: int = RECORD_HEADER.unpack_from(data, at)[2]
+        if generation > newest and decode_record_header(data, at, generation) is not None:
+            newest = generation
+        at = data.find(MAGIC, at + 1)
+    return newest
+
+
+def remaining(first: int, count: int, gone: Ranges) -> Ranges:
+    """What is left of a record's events when some are settled, of it or of other pieces of what it was."""
+    left = []
+    at = first
+    for begin, size in overlap(first, count, gone):
+        if begin > at:
+            left.append((at, begin - at))
+        at = max(at, begin + size)
+    if at < first + count:
+        left.append((at, first + count - at))
+    return left
+
+
+def overlap(first: int, count: int, wanted: Ranges) -> Ranges:
+    """What a record's events and some ranges have in common."""
+    end = first + count
+    cut = [(max(begin, first), min(begin + size, end)) for begin, size in sorted(wanted)]
+    return [(begin, stop - begin) for begin, stop in cut if stop > begin]
+
+
+def slices(body: bytes, first: int, count: int, wanted: Ranges) -> list[bytes]:
+    """The events of each wanted range, joined by commas, out of a record's body whose first event has index `first`."""
+    if wanted == [(first, count)]:
+        return [body]
+    events = [bytes(raw) for raw in split_events(b"[%b]" % body)]
+    return [b",".join(events[begin - first : begin - first + size]) for begin, size in wanted]
+
+
+def events_of(body: bytes, count: int) -> list[bytes]:
+    """A record's events one by one. Raises `msgspec.DecodeError` if it isn't the inside of an array of so many."""
+    if count == 1:
+        return [body]
+    found = [bytes(raw) for raw in split_events(b"[%b]" % body)]
+    if len(found) != count:
+        raise msgspec.DecodeError("a record's count isn't that of its events")
+    return found

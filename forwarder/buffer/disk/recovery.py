@@ -1,0 +1,324 @@
+"""Reading a log at the start, or beside a running daemon: what is in it, what is unsettled, and what is damaged. It changes nothing.
+
+Two passes: the first reads every record and gathers what the marks say, the second makes of the unsettled ones **runs**: stretches of a
+segment that hold a lane's records in the order of their sequences. So nothing is kept for each record once it is over.
+
+Invariants: of a record and its copies one is used: the copies if together they have all that is unsettled of it, else the record, as far
+as it can be read. No sequence that any record or mark names is given again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from forwarder.buffer.disk.accounts import LogAccounts
+from forwarder.buffer.disk.format import ALL, Kind, decode_meta, lane_of
+from forwarder.buffer.disk.reading import Damage, Found, Ranges, events_of, overlap, records, remaining, slices
+from forwarder.buffer.disk.runs import LaneRuns, Run, unsettled, wanted_of
+from forwarder.buffer.disk.scanning import Finding, SegmentScan, find_files, load
+from forwarder.core.event import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Unsettled events of one record, for those who look into a buffer."""
+
+    lane: Lane
+    sequence: int
+    first: int
+    events: list[bytes]
+    received_at: float
+    source: str
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as it was read."""
+
+    directory: Path
+    segments: list[SegmentScan] = field(default_factory=list)
+    """Those that are needed, in order."""
+    free: list[SegmentScan] = field(default_factory=list)
+    unfinished: list[Path] = field(default_factory=list)
+    """Files whose making was not finished."""
+    runs: dict[Lane, list[Run]] = field(default_factory=dict)
+    accounts: LogAccounts = field(default_factory=LogAccounts)
+    findings: list[Finding] = field(default_factory=list)
+    next_sequence: int = 1
+    next_generation: int = 1
+    given_up: list[tuple[int, int]] = field(default_factory=list)
+    void: dict[int, int] = field(default_factory=dict)
+    """From which place on a generation holds what a group wrote that failed: it was refused, or written again elsewhere."""
+    """Generations, from and to, that a failing disk left without an end, or without anything."""
+    origins: set[int] = field(default_factory=set)
+    """The dead letters that were replayed by records that are still here."""
+    closed: bool = False
+    """Whether the last process ended in good order."""
+    lanes: dict[Lane, int] = field(default_factory=dict)
+    """The lanes that the scans number."""
+    settled: set[int] = field(default_factory=set)
+    """The sequences of records that are settled as a whole."""
+    parts: dict[int, Ranges] = field(default_factory=dict)
+    """What is settled of others."""
+    buried: list[tuple[Lane, int, int]] = field(default_factory=list)
+    """Events by (lane, sequence, index) that are dead letters, and not marked as settled."""
+    copies: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Copied records by (sequence, generation of the original): the generation of the last copy. There are more if writing one failed."""
+    homes: dict[int, int] = field(default_factory=dict)
+    """The generation in which a record is used, by its sequence, if there are copies of it."""
+
+    def events(self, lane: Lane) -> int:
+        """Unsettled events of a lane."""
+        return sum(run.events for run in self.runs.get(lane, ()))
+
+    def records(self) -> Iterator[Record]:
+        """The unsettled events, in the order of each lane. Reads the files again. Raises `OSError`."""
+        scans = {scan.header.generation: scan for scan in self.segments}
+        for lane, runs in self.runs.items():
+            for run in runs:
+                yield from _records_of(scans[run.generation], lane, run)
+
+
+def recover(directory: Path, letters: Collection[tuple[int, int]] = ()) -> Recovered:
+    """Read the log in `directory` (the `log` folder of a worker). Raises `OSError` if a file can't be read at all.
+
+    `letters`: events, by sequence and index, that are dead letters: they are settled, also if a crash came before the mark that says so.
+    """
+    found = Recovered(directory)
+    files = find_files(directory)
+    found.unfinished, found.findings = files.unfinished, files.findings
+    if files.used:
+        found.next_generation = files.used[-1].header.generation + 1
+        _read_all(found, files.used)
+    found.free += files.unused
+    _bury(found, letters)
+    _choose_homes(found)
+    _make_runs(found)
+    return found
+
+
+def _read_all(found: Recovered, scans: list[SegmentScan]) -> None:
+    """Find the last checkpoint, and read from its oldest generation on."""
+    oldest, base = 0, 0
+    for scan in reversed(scans):
+        checkpoint = _checkpoint(scan)
+        if checkpoint is not None:
+            oldest, base = checkpoint["oldest"], scan.header.generation
+            found.given_up = [(first, last) for first, last in checkpoint.get("given_up", ())]
+            found.void = dict(checkpoint.get("void", ()))
+            break
+    for scan in scans:
+        if found.void.get(scan.header.generation) == 0:
+            found.free.append(scan)
+        elif scan.header.generation >= oldest:
+            found.segments.append(scan)
+        elif scan.garbled:  # what it was used for last can't be told: only what it held before is readable
+            found.findings.append(Finding(scan.path, "its header and its last records can't be read", whole_file=True))
+        else:
+            found.free.append(scan)
+    for scan in found.segments:
+        _read_segment(found, scan, counts=scan.header.generation >= base)
+    _check_ends(found, base)
+
+
+def _check_ends(found: Recovered, base: int) -> None:
+    """Each segment up to the last checkpoint has an end and a next one, or was given up."""
+    for scan, following in zip(found.segments, found.segments[1:], strict=False):
+        generation, next_one = scan.header.generation, following.header.generation
+        known = [each for each in range(generation, next_one) if any(first <= each <= last for first, last in found.given_up)]
+        missing = next_one - generation - 1 - sum(each > generation for each in known)
+        if missing and next_one <= base:
+            found.findings.append(Finding(following.path, f"{missing} segments before it are missing"))
+        if not scan.complete and scan.end < scan.header.size and generation not in known and generation < base:
+            damage = Damage(scan.end, scan.header.size - scan.end, "the segment's last records")
+            found.findings.append(Finding(scan.path, damage.what, damage))
+
+
+def _checkpoint(scan: SegmentScan) -> dict[str, Any] | None:
+    """The checkpoint at a segment's begin, if it can be read."""
+    first = next(records(load(scan), scan.header.generation), None)
+    if not isinstance(first, Found) or first.header.kind != Kind.CHECKPOINT:
+        return None
+    plain: dict[str, Any] = msgspec.json.decode(first.body)
+    return plain
+
+
+def _read_segment(found: Recovered, scan: SegmentScan, *, counts: bool) -> None:
+    """Take account of a segment's records; `counts`: of its figures too, for the checkpoint that the books begin with is not behind it."""
+    found.closed = False
+    data = load(scan)
+    void = found.void.get(scan.header.generation, len(data))
+    for item in records(data, scan.header.generation):
+        if item.offset >= void:
+            scan.complete = True
+            break
+        if isinstance(item, Damage):
+            _damaged(found, scan, item, counts=counts)
+            continue
+        scan.end = item.offset + item.header.length
+        kind = item.header.kind
+        if kind == Kind.DATA:
+            _data(found, scan, item, counts=counts)
+        elif kind == Kind.MARKS:
+            _marks(found, item, counts=counts)
+        elif kind == Kind.TALLY and counts:
+            found.accounts.merge(LogAccounts.of_plain(msgspec.json.decode(item.body)))
+        elif kind == Kind.CHECKPOINT:
+            plain = msgspec.json.decode(item.body)
+            found.next_sequence = max(found.next_sequence, plain["next"])
+            if counts:
+                found.accounts = LogAccounts.of_plain(plain["books"])
+        found.closed = kind == Kind.CLOSED
+        scan.complete |= kind == Kind.END
+    scan.ended |= scan.complete
+    if len(data) < scan.header.size:
+        scan.end = scan.header.size
+
+
+def _damaged(found: Recovered, scan: SegmentScan, damage: Damage, *, counts: bool) -> None:
+    """Report a damaged place. What a whole header says counts: so many events were received, and are gone."""
+    found.findings.append(Finding(scan.path, damage.what, damage))
+    scan.end, scan.ended = max(scan.end, damage.offset + damage.size), True
+    scan.broken.append(damage.offset)
+    header = damage.header
+    if header is None or header.kind != Kind.DATA:
+        return
+    found.next_sequence = max(found.next_sequence, header.sequence + 1)
+    if counts and not header.moved_from and not header.origin:
+        source, api_key = decode_meta(damage.meta)
+        found.accounts.receive(lane_of(api_key, header.flags), source, header.events)
+
+
+def _data(found: Recovered, scan: SegmentScan, item: Found, *, counts: bool) -> None:
+    header = item.header
+    source, api_key = decode_meta(item.meta)
+    lane = lane_of(api_key, header.flags)
+    scan.add(item, found.lanes.setdefault(lane, len(found.lanes)))
+    if header.sequence >= found.next_sequence:
+        found.next_sequence = header.sequence + 1
+    if header.moved_from:
+        found.copies[header.sequence, header.moved_from] = scan.header.generation
+    if header.origin:
+        found.origins.add(header.origin)
+    elif counts and not header.moved_from:
+        found.accounts.receive(lane, source, header.events)
+
+
+def _marks(found: Recovered, item: Found, *, counts: bool) -> None:
+    marks = array("Q", bytes(item.body))
+    for sequence, place in zip(marks[::2], marks[1::2], strict=True):
+        if place == ALL:
+            found.settled.add(sequence)
+        else:
+            found.parts.setdefault(sequence, []).append((place >> 32, place & 0xFFFFFFFF))
+    # a mark may be all that is left of a record: its sequence isn't given again
+    found.next_sequence = max(found.next_sequence, max(marks[::2], default=0) + 1)
+    if counts:
+        fate, api_key = decode_meta(item.meta)
+        found.accounts.settle(lane_of(api_key, item.header.flags), fate, item.header.events)
+
+
+def _bury(found: Recovered, letters: Collection[tuple[int, int]]) -> None:
+    """Settle what is a dead letter already."""
+    by_sequence: defaultdict[int, list[int]] = defaultdict(list)
+    for sequence, index in letters:
+        by_sequence[sequence].append(index)
+        found.next_sequence = max(found.next_sequence, sequence + 1)
+    lanes = list(found.lanes)
+    for scan in found.segments if letters else ():
+        for at, sequence in enumerate(scan.sequences):
+            if sequence not in by_sequence or sequence in found.settled:
+                continue
+            left = remaining(scan.firsts[at], scan.counts[at], found.parts.get(sequence, []))
+            buried = [index for index in by_sequence[sequence] if overlap(index, 1, left)]
+            found.parts.setdefault(sequence, []).extend([(index, 1) for index in buried])
+            found.buried += [(lanes[scan.lanes[at]], sequence, index) for index in buried]
+
+
+def _choose_homes(found: Recovered) -> None:
+    """Of each record that was copied, find where it is used: in the last copy that has all that is unsettled of what it was copied from.
+
+    A copy lacks something if the crash came while it was written, or if it is damaged.
+    """
+    held = _ranges(found.segments, {sequence for sequence, _ in found.copies})
+    incomplete = set()
+    for (sequence, original), generation in sorted(found.copies.items(), key=lambda each: each[0][1]):
+        if found.homes.get(sequence, original) != original:
+            continue  # it is used from before that copy
+        gone = [*found.parts.get(sequence, []), *held[sequence, generation]]
+        needed = held.get((sequence, original), []) if sequence not in found.settled else []
+        lacking = any(remaining(first, count, gone) for first, count in needed)
+        found.homes[sequence] = original if lacking else generation
+        if lacking:
+            incomplete.add(generation)
+    for scan in found.segments:  # the next copy of a record may not stand beside an incomplete one
+        scan.ended |= scan.header.generation in incomplete
+
+
+def _ranges(scans: list[SegmentScan], sequences: set[int]) -> dict[tuple[int, int], Ranges]:
+    """The events that the records of these sequences hold, by sequence and generation."""
+    held: defaultdict[tuple[int, int], Ranges] = defaultdict(list)
+    for scan in scans if sequences else ():
+        for at, sequence in enumerate(scan.sequences):
+            if sequence in sequences:
+                held[sequence, scan.header.generation].append((scan.firsts[at], scan.counts[at]))
+    return held
+
+
+def _make_runs(found: Recovered) -> None:
+    made: defaultdict[int, LaneRuns] = defaultdict(LaneRuns)
+    for scan in found.segments:
+        for at in range(len(scan.sequences)):
+            _place(found, scan, at, made)
+    lanes = list(found.lanes)
+    for number, lane_runs in made.items():
+        found.runs[lanes[number]] = _untangled(found, number) if lane_runs.interleaved else lane_runs.ordered
+
+
+def _place(found: Recovered, scan: SegmentScan, at: int, made: defaultdict[int, LaneRuns]) -> None:
+    """Add a record to its lane's runs, or to the holes in them."""
+    sequence = scan.sequences[at]
+    if sequence in found.settled or found.homes.get(sequence, scan.header.generation) != scan.header.generation:
+        scan.holes[sequence] = None
+        return
+    if sequence in found.parts:
+        scan.holes[sequence] = found.parts[sequence]
+    events, size = unsettled(scan, at)
+    if events:
+        scan.live += scan.lengths[at]
+        made[scan.lanes[at]].add(scan, at, events, size)
+
+
+def _untangled(found: Recovered, number: int) -> list[Run]:
+    """The runs of a lane record by record: compaction put some of them where others' sequences lie between theirs."""
+    places = [
+        (scan.sequences[at], scan.firsts[at], index, at)
+        for index, scan in enumerate(found.segments)
+        for at in range(len(scan.sequences))
+        if scan.lanes[at] == number and unsettled(scan, at)[0]
+    ]
+    made = LaneRuns()
+    for _, _, index, at in sorted(places):
+        scan = found.segments[index]
+        made.add(scan, at, *unsettled(scan, at))
+    return made.runs
+
+
+def _records_of(scan: SegmentScan, lane: Lane, run: Run) -> Iterator[Record]:
+    for item in records(load(scan)[: run.end], run.generation, start=run.start):
+        if isinstance(item, Damage) or item.header.kind != Kind.DATA:
+            continue
+        source, api_key = decode_meta(item.meta)
+        header = item.header
+        if lane_of(api_key, header.flags) != lane or not run.first <= header.sequence <= run.last:
+            continue
+        wanted = wanted_of(header.sequence, header.first, header.events, scan.holes)
+        for (first, count), body in zip(wanted, slices(bytes(item.body), header.first, header.events, wanted), strict=True):
+            yield Record(lane, header.sequence, first, events_of(body, count), header.received_at, source)

@@ -1,0 +1,126 @@
+"""What `forwarder dead-letters` prints.
+
+Invariant: project keys are shown by their labels, and an event's own text with everything masked that looks like a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from forwarder.cli.dead_letter_files import LetterFile
+from forwarder.cli.output import console
+from forwarder.core.event import Lane
+from forwarder.core.secrets import mask_key, mask_secrets
+from forwarder.deadletter.selection import Content, Summary
+from forwarder.telemetry.readable import duration, size
+
+_LONGEST_WHY: Final = 80
+
+
+def letters(count: int) -> str:
+    """So many letters."""
+    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
+
+
+def print_table(found: Sequence[tuple[LetterFile, Summary]], total: int, now: float) -> None:
+    """A row a letter, the newest first."""
+    if not found:
+        console().print(Text("No dead letters.", style="dim"))
+        return
+    table = Table(box=None, pad_edge=True, header_style="dim")
+    for name in ("number", "age", "reason", "lane", "event", "size", "why"):
+        right = name in ("number", "age", "size")
+        table.add_column(name, justify="right" if right else "left", overflow="ellipsis", no_wrap=name != "why")
+    for file, letter in found:
+        age = duration(now - letter.at)
+        row = (file.name(letter.number), age, letter.reason, letter.label, letter.event or "", size(letter.size), _why(letter))
+        table.add_row(*map(Text, row))
+    out = console()
+    out.print(table)
+    more = f"; {len(found):,} of them are shown, --limit shows more" if total > len(found) else ""
+    out.print(Text(f"{letters(total)}{more}"))
+
+
+def _why(letter: Summary) -> str:
+    """Why it is one, and what was asked to be done with it."""
+    mark, note = letter.mark and f"[{letter.mark}]", letter.note and f"(replay: {letter.note})"
+    return mask_secrets(" ".join(filter(None, (mark, letter.why[:_LONGEST_WHY], note))))
+
+
+def as_json(found: Sequence[tuple[LetterFile, Summary]], total: int) -> str:
+    """The same for programs."""
+    document = {"count": total, "results": [plain(file, letter) for file, letter in found]}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def plain(file: LetterFile, letter: Summary) -> dict[str, Any]:
+    """A letter for programs; times as ISO 8601, sizes in bytes."""
+    return {
+        "number": file.name(letter.number),
+        "reason": letter.reason,
+        "lane": letter.label,
+        "at": _time(letter.at),
+        "why": mask_secrets(letter.why),
+        "source": letter.source,
+        "coordinates": letter.coordinates,
+        "event": letter.event,
+        "distinct_id": letter.distinct_id,
+        "uuid": letter.uuid,
+        "bytes": letter.size,
+        "mark": letter.mark,
+        "rate": letter.rate,
+        "note": letter.note,
+        "file": str(file.path),
+    }
+
+
+def print_letter(file: LetterFile, letter: Summary, content: Content) -> None:
+    """Everything about a letter, and its event."""
+    out = console()
+    changed = "" if content.intact else "; not those that were written: the disk has changed them"
+    shown = {**plain(file, letter), "bytes": f"{letter.size:,}{changed}"}
+    for name, value in shown.items():
+        if value not in (None, ""):
+            out.print(Text(f"{name:>12}  {value}"), soft_wrap=True)
+    out.print(Text(readable(content.data, letter.lane)), soft_wrap=True)
+    if content.replacement is not None:
+        out.print(Text("to be sent in its place:"))
+        out.print(Text(readable(content.replacement, letter.lane)), soft_wrap=True)
+
+
+def letter_as_json(file: LetterFile, letter: Summary, content: Content) -> str:
+    """Everything about a letter, for programs; bytes that are no text in base64."""
+    document = {**plain(file, letter), "intact": content.intact, **_data("data", content.data, letter.lane)}
+    if content.replacement is not None:
+        document |= _data("replacement", content.replacement, letter.lane)
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def readable(data: bytes, lane: Lane | None) -> str:
+    """An event's text, without keys."""
+    return without_keys(data.decode("utf-8", "backslashreplace"), lane)
+
+
+def without_keys(text: str, lane: Lane | None) -> str:
+    """The text with everything masked that is the lane's key or looks like one."""
+    if lane is not None and lane.api_key:
+        text = text.replace(lane.api_key, mask_key(lane.api_key))
+    return mask_secrets(text)
+
+
+def _data(name: str, data: bytes, lane: Lane | None) -> dict[str, str]:
+    try:
+        return {name: without_keys(data.decode(), lane)}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

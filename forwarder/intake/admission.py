@@ -1,0 +1,234 @@
+"""The way of a request's chunks into the buffer and the books: at the level of acknowledgement that is due, by the rule for a full buffer.
+
+Invariant: books and buffer move in the same callback, so that a look at both between any two finds them balanced. Of a request that the
+buffer refuses, at once or later, nothing is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, Protocol
+
+from forwarder.core.ack import Ack, AckLevel, Held, Waiter
+from forwarder.core.clock import Clock
+from forwarder.core.errors import Backpressure, BufferFull, Draining, LaneFull, NotAcknowledged
+from forwarder.core.event import Chunk
+from forwarder.core.ports import Books, Buffer, DeadLetter, DropReason, Reason, WhenFull
+from forwarder.intake.entry import AwaitedDelivery, Entry, WhenWritten
+from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.quotas import Quotas
+
+WHY: Final = {
+    Reason.MISSING_EVENT: "the event has no name",
+    Reason.MISSING_DISTINCT_ID: "the event has no distinct_id",
+    Reason.INVALID_EVENT: "the event is no object, or its name no string",
+    Reason.LONE_SURROGATE: "a lone surrogate is no text",
+    Reason.TOO_LARGE: "the event is over upstream.max_event",
+}
+"""What a dead letter says that was refused at receipt."""
+
+_FULL: Final = (BufferFull, LaneFull)
+"""What `when_full` is about: exactly these, no others that are like them (a disk that can't be written, say)."""
+
+
+class ReceiptDeadLetters(Protocol):
+    """The dead letters, as far as they take what is refused at receipt."""
+
+    def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
+        """Keep as many of the letters, from the first on, as fit the share for such; how many those were."""
+
+    def when_durable(self, held: Held) -> bool:
+        """Whether all letters that were buried so far are durable, or never will be; else `held` is told once, later."""
+
+
+class Admission:
+    """Puts requests into the buffer, and counts them."""
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        dead_letters: ReceiptDeadLetters,
+        books: Books,
+        lanes: LaneRegistry,
+        quotas: Quotas,
+        *,
+        when_full: WhenFull,
+        ack_timeout: float,
+        clock: Clock,
+        on_taken: Callable[[], None],
+    ) -> None:
+        """`ack_timeout`: how long a sender waits for delivery, in seconds."""
+        self._buffer = buffer
+        self._dead_letters = dead_letters
+        self._books = books
+        self._lanes = lanes
+        self._quotas = quotas
+        self._when_full = when_full
+        self._rejects = when_full is WhenFull.REJECT
+        self._ack_timeout = ack_timeout
+        self._clock = clock
+        self._on_taken = on_taken
+        self._awaited: dict[AwaitedDelivery, None] = {}
+        self.nulled_numbers = 0
+        """NaN and Infinity that became null."""
+        self.not_acknowledged = 0
+        """Requests whose senders were told to come back because their events weren't delivered in time."""
+
+    @property
+    def awaited(self) -> int:
+        """Requests whose senders wait for their events' delivery."""
+        return len(self._awaited)
+
+    def put_one(self, chunk: Chunk, level: AckLevel, waiter: Waiter) -> bool:
+        """`put` for one chunk with nothing beside it, the most frequent of all."""
+        chunks = (chunk,)
+        if level is AckLevel.MEMORY:
+            try:
+                self._lanes.admit(chunks)
+                self._quotas.check(chunks)
+                self._buffer.offer(chunks)
+            except _FULL:
+                if self._when_full is WhenFull.REJECT:
+                    raise
+            else:
+                self._books.receive(chunk.lane, chunk.source, chunk.count)
+                self._on_taken()
+                return True
+        entry = Entry(self, chunks, chunk.source, chunk.received_at, waiter)
+        if level is AckLevel.DISK and self._rejects:
+            self._lanes.admit(chunks)
+            self._quotas.check(chunks)
+            if not self._buffer.offer(chunks, entry):
+                return False
+            return self._entered(entry, level)
+        return self.put(entry, level)
+
+    def put(self, entry: Entry, level: AckLevel) -> bool:
+        """Put a request's chunks into the buffer and what was refused of it to the dead letters; whether `level` is reached.
+
+        If not, the entry's waiter is told later. Raises what the lanes, the quotas and the buffer raise, and then nothing was taken.
+        """
+        if level is AckLevel.DELIVERED and entry.chunks:
+            return self._put_until_delivered(entry)
+        if entry.chunks and not self._offer(entry, None if level is AckLevel.MEMORY else entry):
+            return False
+        return self._entered(entry, level)
+
+    def _entered(self, entry: Entry, level: AckLevel) -> bool:
+        """Count what can be counted at once; whether there is nothing to wait for."""
+        self.enter(entry)
+        return level is AckLevel.MEMORY or not entry.rejected or self.written(WhenWritten(entry.waiter.acknowledged))
+
+    def _put_until_delivered(self, entry: Entry) -> bool:
+        awaited = AwaitedDelivery(entry)
+        try:
+            held = self._offer(entry, awaited)
+        except Backpressure:
+            entry.chunks = ()  # they refer to each other, and would wait for the garbage collector
+            raise
+        if not entry.chunks:  # they were dropped
+            return self._entered(entry, AckLevel.DELIVERED)
+        awaited.start(self._clock, self._ack_timeout)
+        self._awaited[awaited] = None
+        if held:
+            awaited.held(None)
+        return False
+
+    def _offer(self, entry: Entry, held: Held | None) -> bool:
+        """Into the buffer, or raise; whether the chunks are held already. Where new events are dropped instead, the entry has none left."""
+        try:
+            return self._try(entry.chunks, held)
+        except _FULL as error:
+            if self._when_full is WhenFull.REJECT or entry.revived is not None or type(error) not in _FULL:
+                raise
+            full: Backpressure = error
+        if self._when_full is WhenFull.DROP_NEWEST:
+            self._drop_newest(entry)
+            return True
+        while True:
+            self._drop_oldest(entry.chunks, full)
+            try:
+                return self._try(entry.chunks, held)
+            except _FULL as error:
+                full = error
+
+    def _try(self, chunks: Sequence[Chunk], held: Held | None) -> bool:
+        self._lanes.admit(chunks)
+        self._quotas.check(chunks)
+        return self._buffer.offer(chunks, held)
+
+    def _drop_newest(self, entry: Entry) -> None:
+        for chunk in entry.chunks:
+            self._books.turn_away(chunk.lane, chunk.source, DropReason.DROP_NEWEST, chunk.count)
+        entry.chunks = ()
+
+    def _drop_oldest(self, chunks: Sequence[Chunk], full: Backpressure) -> None:
+        """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing waits there."""
+        for lane in self._quotas.full_lanes(chunks) if isinstance(full, LaneFull) else (None,):
+            dropped = self._buffer.drop_oldest(lane)
+            if dropped:
+                self._drop(dropped, DropReason.DROP_OLDEST)
+                return
+        raise full
+
+    def _drop(self, chunks: Sequence[Chunk], reason: DropReason) -> None:
+        """Count and settle chunks that were taken off their queues. Whoever waits for their delivery is told to come back."""
+        for lane, group in groupby(chunks, attrgetter("lane")):
+            of_lane = list(group)
+            self._books.drop(lane, reason, sum([chunk.count for chunk in of_lane]))
+            for chunk in of_lane:
+                if chunk.ack is not None:
+                    chunk.ack.end(NotAcknowledged("the events had to make room for newer ones"))
+            self._buffer.settle(of_lane, reason)
+
+    def end_waiting(self) -> None:
+        """Tell every sender that waits for delivery to come back, and drop what it will bring again."""
+        for awaited in list(self._awaited):
+            awaited.fail(Draining("shutting down", retry_after=2.0))
+
+    # What a request asks for when it is its turn: see `entry.Accounting`
+
+    def enter(self, entry: Entry) -> None:
+        """Count a request in the books; bury what of it was refused at receipt. Nothing can fail from here on."""
+        if entry.revived is None:
+            for chunk in entry.chunks:
+                self._books.receive(chunk.lane, chunk.source, chunk.count)
+        else:
+            for chunk in entry.chunks:
+                self._books.revive(chunk.lane, entry.revived.reason, chunk.count)
+        if entry.rejected:
+            self._bury(entry)
+        self.nulled_numbers += entry.nulled
+        if entry.chunks:
+            self._on_taken()
+
+    def _bury(self, entry: Entry) -> None:
+        source = entry.source
+        letters = [DeadLetter(each.reason, lane, each.data, entry.now, WHY[each.reason], source) for lane, each in entry.rejected]
+        kept = self._dead_letters.bury_at_receipt(letters)
+        for at, letter in enumerate(letters):
+            if at < kept:
+                self._books.receive(letter.lane, source, 1)
+                self._books.bury(letter.lane, letter.reason, 1)
+            else:
+                self._books.turn_away(letter.lane, source, DropReason.INVALID_OVERFLOW, 1)
+
+    def written(self, held: Held) -> bool:
+        """Whether all dead letters are durable; else `held` is told when they are."""
+        return self._dead_letters.when_durable(held)
+
+    def withdraw(self, ack: Ack) -> list[Chunk]:
+        """Take what still waits of a request out of the buffer."""
+        return self._buffer.withdraw(ack)
+
+    def drop_withdrawn(self, chunks: Sequence[Chunk]) -> None:
+        """Settle and count what was withdrawn."""
+        self._drop(chunks, DropReason.WITHDRAWN)
+
+    def ended(self, delivery: AwaitedDelivery, error: Backpressure | None) -> None:
+        """The sender of a request that was awaited gets its answer."""
+        self._awaited.pop(delivery, None)
+        if error is not None:
+            self.not_acknowledged += 1

@@ -1,0 +1,132 @@
+"""A request on its way from the intake to its answer, at each level of acknowledgement.
+
+Invariants: a request enters the books in the same callback in which the buffer begins to count its events, and not at all if the buffer
+refuses them late; its waiter is told once. What is dropped because its sender was told to come back had not been sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from forwarder.core.ack import Ack, Held, Waiter
+from forwarder.core.clock import Clock, Timer
+from forwarder.core.errors import Backpressure, NotAcknowledged
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import Revived
+from forwarder.intake.stamping import Rejected
+
+
+class Accounting(Protocol):
+    """What a request asks of the intake when it is its turn."""
+
+    def enter(self, entry: Entry) -> None:
+        """Count the request in the books; bury what of it was refused at receipt."""
+
+    def written(self, held: Held) -> bool:
+        """Whether all dead letters are durable; else `held` is told when they are."""
+
+    def withdraw(self, ack: Ack) -> list[Chunk]:
+        """Take what still waits of a request out of the buffer."""
+
+    def drop_withdrawn(self, chunks: Sequence[Chunk]) -> None:
+        """Settle and count what was withdrawn."""
+
+    def ended(self, delivery: AwaitedDelivery, error: Backpressure | None) -> None:
+        """Its waiter is being told."""
+
+
+class Entry:
+    """One request that is being taken. At the level `disk` it waits for the buffer itself: there is one for each event of many senders."""
+
+    __slots__ = ("accounting", "chunks", "now", "nulled", "rejected", "revived", "source", "waiter")
+
+    def __init__(self, accounting: Accounting, chunks: Sequence[Chunk], source: str, now: float, waiter: Waiter) -> None:
+        self.accounting = accounting
+        self.chunks = chunks
+        self.source = source
+        self.now = now
+        self.waiter = waiter
+        self.rejected: Sequence[tuple[Lane, Rejected]] = ()
+        self.revived: Revived | None = None
+        self.nulled = 0
+
+    def held(self, error: Backpressure | None) -> None:
+        """See `core.ack.Held`."""
+        if error is None:
+            self.accounting.enter(self)
+            if self.rejected and not self.accounting.written(WhenWritten(self.waiter.acknowledged)):
+                return
+        self.waiter.acknowledged(error)
+
+
+@dataclass(frozen=True, slots=True)
+class WhenWritten:
+    """Hands on what the dead letters say (`core.ack.Held`)."""
+
+    tell: Callable[[Backpressure | None], None]
+
+    def held(self, error: Backpressure | None) -> None:
+        """See `core.ack.Held`."""
+        self.tell(error)
+
+
+class AwaitedDelivery:
+    """A request whose sender waits until all its events are delivered, or durable dead letters: `core.ack.Waiter` and `Held`."""
+
+    __slots__ = ("_entered", "_entry", "_timer", "_waiter", "ack")
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._waiter: Waiter | None = entry.waiter
+        self._timer: Timer | None = None
+        self._entered = False
+        self.ack = Ack(sum([chunk.count for chunk in entry.chunks]), self, entry.now)
+        for chunk in entry.chunks:
+            chunk.ack = self.ack
+
+    def start(self, clock: Clock, timeout: float) -> None:
+        """Wait no longer than `timeout` seconds from now on."""
+        self._timer = clock.call_later(timeout, self.expire)
+
+    def held(self, error: Backpressure | None) -> None:
+        """The buffer has the events, or none of them. They are withdrawn at once if the time is over already."""
+        if error is not None:
+            self.ack.end(error)
+            return
+        self._entered = True
+        accounting = self._entry.accounting
+        accounting.enter(self._entry)
+        if self._waiter is None:
+            accounting.drop_withdrawn(accounting.withdraw(self.ack))
+
+    def acknowledged(self, error: Backpressure | None) -> None:
+        """All events are settled, or one was dropped. What became a dead letter has to be written before the sender may forget it."""
+        if self._waiter is None:
+            return
+        if error is not None:
+            self.fail(error)
+        elif self._entry.accounting.written(WhenWritten(self._finish)):
+            self._finish(None)
+
+    def expire(self) -> None:
+        """The time is over."""
+        self.fail(NotAcknowledged("the events could not be delivered in time"))
+
+    def fail(self, error: Backpressure) -> None:
+        """Tell the sender to come back, and drop what it will bring again: all that wasn't sent yet."""
+        accounting = self._entry.accounting
+        chunks = accounting.withdraw(self.ack) if self._entered else []
+        self._finish(error)
+        self.ack.end(error)
+        accounting.drop_withdrawn(chunks)
+
+    def _finish(self, error: Backpressure | None) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._entry.accounting.ended(self, error)
+        waiter.acknowledged(error)

@@ -1,0 +1,124 @@
+"""Which directories a command is to look into: those that a PATH names, or those of the configuration.
+
+A PATH is a state directory (`buffer.path`), whose workers' directories are meant all together, or one worker's directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forwarder.config.settings import Settings
+from forwarder.core.errors import ConfigurationError
+from forwarder.storage.directory import LOCK
+from forwarder.storage.layout import DEAD_LETTERS, LOG, state_directories, worker_directories
+
+
+class NotABuffer(ConfigurationError):
+    """There is no disk buffer where one was looked for."""
+
+    code = "not_a_buffer"
+
+
+def buffers_at(path: Path) -> list[Path]:
+    """The workers' directories with a log that `path` names. Raises `NotABuffer`."""
+    found = buffers_if_any(path)
+    if not found:
+        raise NotABuffer(
+            f"{path} is no disk buffer: {_what_is_wrong(path)}",
+            hint="Name the directory of `buffer.path`, one of the `worker-<n>` directories in it, or a configuration with `--config FILE`.",
+        )
+    return found
+
+
+def buffers_if_any(path: Path) -> list[Path]:
+    """The workers' directories with a log that `path` names; none if there is nothing."""
+    return [directory for directory in _directories(path) if _has_log(directory)]
+
+
+def buffers_of(settings: Settings) -> list[Path]:
+    """The workers' directories of the configured buffer. Raises `NotABuffer`."""
+    if settings.buffer.kind != "disk":
+        raise NotABuffer(
+            "the configuration's buffer is in memory (buffer.kind: memory): there are no files of it",
+            hint="Name the directory of a disk buffer, or a configuration that has one with `--config FILE`.",
+        )
+    return buffers_at(settings.buffer.path)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFiles:
+    """One worker's files: its directory if there is a log in it, and its dead letters' file if there is one."""
+
+    log: Path | None
+    dead_letters: Path | None
+
+
+def files_at(path: Path) -> list[WorkerFiles]:
+    """The files of the workers that `path` names; none if there is nothing. Raises `NotABuffer` if it can't be looked into."""
+    found = [_files(directory, directory) for directory in _directories(path)]
+    return [files for files in found if files != WorkerFiles(None, None)]
+
+
+def files_of(settings: Settings, environment: Mapping[str, str]) -> list[WorkerFiles]:
+    """The files of the configuration's workers; none if there is nothing. Raises `NotABuffer` if they can't be looked into."""
+    places = dead_letter_roots(settings, environment)
+    if settings.buffer.kind != "disk":
+        return [files for place in places for files in files_at(place)]
+    (letters,) = places
+    if letters == settings.buffer.path:
+        return files_at(letters)
+    directories = {directory.name: directory for directory in (*_directories(letters), *_directories(settings.buffer.path))}
+    found = [_files(settings.buffer.path / name, letters / name) for name in sorted(directories)]
+    return [files for files in found if files != WorkerFiles(None, None)]
+
+
+def _files(log: Path, letters: Path) -> WorkerFiles:
+    file = letters / DEAD_LETTERS
+    return WorkerFiles(log if _has_log(log) else None, file if file.is_file() else None)
+
+
+def dead_letter_roots(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
+    """Where the configuration's dead letters are, or may be: where it isn't said, every place that a daemon would have tried."""
+    if settings.dead_letters.path is not None:
+        return [settings.dead_letters.path]
+    return [settings.buffer.path] if settings.buffer.kind == "disk" else list(state_directories(environment, is_root=os.geteuid() == 0))
+
+
+def holder(directory: Path) -> int | None:
+    """The process that says it has the directory's lock; None if it says nothing."""
+    try:
+        return int((directory / LOCK).read_text("ascii", "replace"))
+    except (OSError, ValueError):
+        return None
+
+
+def _directories(path: Path) -> list[Path]:
+    """A worker's directory, or those of all workers."""
+    try:
+        if (path / LOG).is_dir() or (path / DEAD_LETTERS).is_file():
+            return [path]
+        return list(worker_directories(path).values())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _has_log(directory: Path) -> bool:
+    try:
+        return (directory / LOG).is_dir()
+    except OSError as error:
+        raise _unreadable(directory, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> NotABuffer:
+    return NotABuffer(f"{path} can't be read: {error.strerror or error}", hint="Run this as the user that forwarder runs as.")
+
+
+def _what_is_wrong(path: Path) -> str:
+    if not path.exists():
+        return "it doesn't exist"
+    return "it holds no worker-<n> directory with a log" if path.is_dir() else "it is a file"

@@ -1,0 +1,58 @@
+"""An answer that is not given yet, with its place in the order of its connection's requests."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from forwarder.core.errors import Backpressure
+from forwarder.sources.http.answers import TAKEN, Answer
+from forwarder.sources.http.routes import Route
+
+MAX_PENDING: Final = 64
+"""Answers that wait on one connection until no more is read from it; what one read brought is parsed all the same, up to `MOST_PENDING`."""
+
+MOST_PENDING: Final = 256
+"""Past these the next request is refused, and the connection ends with it: one read can hold thousands of tiny requests."""
+
+
+class Answers(Protocol):
+    """A connection, as far as it gives answers."""
+
+    def answer_late(self, pending: Pending, error: Backpressure | None) -> None:
+        """The request of `pending` is acknowledged, or it won't be."""
+
+
+class Pending:
+    """Waits for the intake (`core.ack.Waiter`), or for the answers before it. One that isn't needed serves the next request."""
+
+    __slots__ = ("answer", "bodiless", "connection", "due", "headers", "refusal", "route", "since", "taken")
+
+    def __init__(self, connection: Answers) -> None:
+        self.connection: Answers | None = connection
+        """None once the connection is gone: nobody is told."""
+        self.answer: Answer | None = TAKEN
+        """What will be said if the request is acknowledged; None: `taken` is no answer, but goes before one."""
+        self.route: Route | None = None
+        self.headers = b""
+        self.taken = b""
+        """The whole answer, if it was put together before."""
+        self.due = False
+        """Whether it can be given as soon as those before it are."""
+        self.bodiless = False
+        self.refusal = False
+        """Whether its request wasn't read to the end."""
+        self.since = 0.0
+        """When a sweep first saw it wait."""
+
+    def overdue(self, now: float, timeout: float) -> bool:
+        """Whether its request has waited for too long for the intake. Called by each sweep."""
+        if self.due:
+            return False
+        self.since = self.since or now
+        return now - self.since >= timeout
+
+    def acknowledged(self, error: Backpressure | None) -> None:
+        """See `core.ack.Waiter`. Harmless when the connection is gone."""
+        connection = self.connection
+        if connection is not None:
+            connection.answer_late(self, error)

@@ -1,0 +1,1 @@
+"""What writing durably takes: group commit, locked directories, and named places where tests make it fail."""

@@ -1,0 +1,92 @@
+"""Named places at which tests make forwarder fail, or kill it: the worst moments, one by one.
+
+`FORWARDER_FAILPOINTS` in the environment of a process arms them: a comma-separated list of `name=action` or `name=action@N`, where the
+action is `kill` (SIGKILL), `enospc` or `eio` (an `OSError` of that kind is raised there), done at the N-th passing only, or at each one
+without `@N`. `FORWARDER_FAILPOINTS_LOG` names a file that each deed is appended to, one name a line.
+
+Free when off: a place in the code is `if failpoints.ARMED: failpoints.hit("name")`, a look at an empty dict.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+NAMES: Final = frozenset(
+    {
+        "opening.read",  # the log was read, nothing is changed yet
+        "opening.written",  # the new segment with its checkpoint was written
+        "commit.begin",  # before the first byte of a group
+        "commit.written",  # a group was written, not synced
+        "commit.synced",  # it is synced, nobody was told
+        "checkpoint.written",  # a segment's first records were written, not synced
+        "settle.marked",  # events are settled in memory, their marks not written
+        "bisect.cut",  # a chunk was cut in parts
+        "compaction.read",  # what remains of a segment was read, not written again
+        "compaction.moved",  # it was written again and synced; the segment isn't free yet
+        "dead_letters.begin",  # before dead letters are written
+        "dead_letters.committed",  # they are committed, the marks of their events aren't written
+        "replay.held",  # a dead letter is in the buffer again, and still among the dead letters
+    }
+)
+
+
+class Action(StrEnum):
+    """What happens at an armed place."""
+
+    KILL = "kill"
+    ENOSPC = "enospc"
+    EIO = "eio"
+
+
+ARMED: Final[dict[str, tuple[Action, int | None]]] = {}
+"""The armed places: what to do, and at which passing (None: at each)."""
+
+_passings: Final[dict[str, int]] = {}
+
+
+def arm(text: str) -> None:
+    """Arm the places that `text` names, and no others. Raises `ValueError` for a name or an action that doesn't exist."""
+    armed: dict[str, tuple[Action, int | None]] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, deed = item.partition("=")
+        action, _, passing = deed.partition("@")
+        if name not in NAMES:
+            raise ValueError(f"there is no failpoint {name!r}")
+        armed[name] = (Action(action), int(passing) if passing else None)
+    ARMED.clear()
+    ARMED.update(armed)
+    _passings.clear()
+
+
+def hit(name: str) -> None:
+    """Pass the place `name`. Raises `OSError`, or ends the process, if it is armed for that."""
+    armed = ARMED.get(name)
+    if armed is None:
+        return
+    action, passing = armed
+    _passings[name] = _passings.get(name, 0) + 1
+    if passing is not None and _passings[name] != passing:
+        return
+    _log(name)
+    if action is Action.KILL:
+        os.kill(os.getpid(), signal.SIGKILL)
+    number = errno.ENOSPC if action is Action.ENOSPC else errno.EIO
+    raise OSError(number, os.strerror(number))
+
+
+def arm_from_environment(environment: Mapping[str, str]) -> None:
+    """Arm what the environment says. Raises `ValueError` as `arm` does."""
+    arm(environment.get("FORWARDER_FAILPOINTS", ""))
+
+
+def _log(name: str) -> None:
+    log = os.environ.get("FORWARDER_FAILPOINTS_LOG")
+    if log:
+        with Path(log).open("a", encoding="ascii") as file:
+            file.write(f"{name}\n")

@@ -1,0 +1,160 @@
+"""Opening a buffer's directory that is locked, can't be read, or is of another size; and what is found on a disk with bad places."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+from structlog.testing import capture_logs
+
+from forwarder.buffer.disk import scanning
+from forwarder.buffer.disk.format import Kind
+from forwarder.core.errors import BufferFull, ConfigurationError
+from forwarder.core.event import Lane
+from forwarder.storage import failpoints
+from forwarder.storage.directory import LockedDirectory
+from tests.support.commands import forwarder
+from tests.support.damage import PAGE, segments
+from tests.support.disk import DiskRig
+
+LANE: Final = Lane("phc_openingopening12")
+
+
+def event(number: int, size: int = 2000) -> bytes:
+    """Event number so and so."""
+    return b'{"event":"%d","p":"%b"}' % (number, b"x" * size)
+
+
+async def test_two_processes_on_one_directory(tmp_path: Path) -> None:
+    """The second one ends at once with exit code 2, says who has it, and what to do."""
+    lock = LockedDirectory.acquire(tmp_path / "worker-0", "buffer.path")
+    try:
+        env = {
+            "FORWARDER_BUFFER__KIND": "disk",
+            "FORWARDER_BUFFER__PATH": str(tmp_path),
+            "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9",
+            "FORWARDER_UPSTREAM__VERIFY_KEYS": "false",
+            "FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0",
+            "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0",
+        }
+        second = await forwarder("run", env=env)
+    finally:
+        lock.release()
+    assert second.code == 2
+    said = " ".join((second.out + second.err).split())
+    assert f"buffer.path: {tmp_path}/worker-0 is in use by another forwarder (process {os.getpid()})" in said
+    assert "give this one a directory of its own with `buffer.path`" in said
+
+
+def test_a_directory_that_is_none(tmp_path: Path) -> None:
+    """A file where the log's folder belongs: which one, and what to do."""
+    (tmp_path / "worker-0").mkdir()
+    (tmp_path / "worker-0" / "log").write_text("mine")
+    with pytest.raises(ConfigurationError, match=r"buffer.path: .*/worker-0/log can't be read: File exists") as caught:
+        DiskRig(tmp_path / "worker-0")
+    assert caught.value.hint == "Set `buffer.path` to a directory that this user may read and write."
+    assert (tmp_path / "worker-0" / "log").read_text() == "mine"
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of another user's: nothing is begun beside them."""
+    rig = DiskRig(tmp_path / "worker-0")
+    rig.put(LANE, event(1))
+    rig.abandon()
+    path = segments(rig.log_directory)[0].path
+
+    def refuse(path: Path, *, read_only: bool) -> int:
+        raise PermissionError(errno.EACCES, f"Permission denied{'' if read_only else '!'}", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scanning, "open_segment", refuse)
+        with pytest.raises(ConfigurationError, match=f"{path} can't be read: Permission denied"):
+            rig.open()
+    rig.open()
+    assert rig.events(LANE) == [event(1)]
+    rig.abandon()
+
+
+def test_a_page_that_the_disk_does_not_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad sector costs the records that it is in; all others are read page by page."""
+    rig = DiskRig(tmp_path / "worker-0")
+    for number in range(20):
+        rig.put(LANE, event(number, 5000))
+    rig.abandon()
+    item = segments(rig.log_directory)[0].records(Kind.DATA)[7]
+    bad = item.offset // PAGE * PAGE + PAGE
+    read = os.pread
+
+    def pread(fd: int, size: int, at: int) -> bytes:
+        if at <= bad < at + size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", pread)
+    with capture_logs() as logs:
+        rig.open()
+    assert [line["what"] for line in logs if line["log_level"] == "error" and "what" in line] == ["a record's body"]
+    assert any(line["event"] == "it couldn't be copied aside" for line in logs)
+    assert rig.events(LANE) == [event(number, 5000) for number in range(20) if number != 7]
+    assert rig.dropped(LANE) == {"damaged": 1}
+    rig.abandon()
+
+
+@pytest.mark.parametrize(("before", "after"), [(4 << 20, 1 << 20), (1 << 20, 4 << 20), (1 << 20, 512 << 10)])
+def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
+    """Lowered below what is there: nothing is lost, nothing is taken until there is room. Raised: more is taken. The files follow."""
+    rig = DiskRig(tmp_path / "worker-0", max_bytes=before)
+    sent = [event(number, 20_000) for number in range(before // 30_000)]
+    for each in sent:
+        rig.put(LANE, each)
+    rig.close()
+    changed = DiskRig(tmp_path / "worker-0", max_bytes=after)
+    assert changed.events(LANE) == sent
+    assert changed.open_events(LANE) == len(sent)
+    if after < before:
+        with pytest.raises(BufferFull):
+            changed.put(LANE, event(10_000))
+    else:
+        changed.put(LANE, event(10_000))
+        sent.append(event(10_000))
+    while changed.buffer.count(LANE):
+        changed.deliver(LANE)
+    for number in range(50):
+        changed.put(LANE, event(number, 20_000))
+        changed.deliver(LANE)
+    assert sum(path.stat().st_size for path in changed.log_directory.iterdir()) <= after + changed.buffer.log.size
+    assert {path.stat().st_size for path in changed.log_directory.iterdir()} == {changed.buffer.log.size}
+    changed.close()
+    with capture_logs() as logs:
+        changed.open()
+    assert [line for line in logs if line["log_level"] != "info"] == []
+    assert changed.buffer.count(LANE) == changed.open_events(LANE) == 0
+    changed.abandon()
+
+
+@pytest.mark.parametrize("deed", ["commit.begin=enospc@1", "checkpoint.written=enospc@1", "commit.synced=eio@1"])
+def test_a_disk_that_refuses_at_the_start(tmp_path: Path, deed: str) -> None:
+    """The first commit fails: what is there is at hand all the same, events are refused with the reason, and then taken by themselves."""
+    rig = DiskRig(tmp_path / "worker-0")
+    rig.put(LANE, event(1))
+    last = segments(rig.log_directory)[0]
+    last.flip(last.records()[-1].offset + 20)  # so that the log goes on in a new segment
+    rig.abandon()
+    try:
+        failpoints.arm(deed)
+        rig.open()
+        assert rig.buffer.commits.refusing in ("No space left on device", "Input/output error")
+        with pytest.raises(BufferFull, match="the disk refuses to write"):
+            rig.put(LANE, event(2))
+    finally:
+        failpoints.arm("")
+    rig.pump()
+    assert rig.buffer.commits.refusing == ""
+    rig.put(LANE, event(2))
+    rig.crash()
+    assert event(2) in rig.events(LANE)
+    assert rig.buffer.count(LANE) == rig.open_events(LANE)
+    rig.abandon()

@@ -1,0 +1,184 @@
+"""`forwarder buffer`: what a user sees of a disk buffer's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forwarder.core.event import Lane
+from forwarder.telemetry.labels import lane_label
+from tests.support.commands import forwarder
+from tests.support.disk_logs import LogWriter, in_use
+
+KEY, OTHER = "phc_commandscommands1234", "phc_anotheranother5678"
+LIVE, PAST = Lane(KEY), Lane(OTHER, historical=True)
+EVENTS = [b'{"event":"a"}', b'{ "event" : "b" }', b'{"event":"\xc3\xa9"}']
+
+
+def write(root: Path) -> LogWriter:
+    """A buffer with three live events and two historical ones, and some that are settled."""
+    log = LogWriter(root)
+    log.events(LIVE, EVENTS, received_at=1_767_225_600.0)
+    log.events(LIVE, EVENTS[:2])
+    log.settle(LIVE, 2, 2)
+    log.events(PAST, EVENTS[:2], received_at=1_767_225_700.5)
+    return log
+
+
+async def test_ls_shows_lanes_by_their_labels(tmp_path: Path) -> None:
+    """Events, bytes and age of what waits; no project key."""
+    write(tmp_path)
+    done = await forwarder("buffer", "ls", str(tmp_path))
+    assert (done.code, done.err) == (0, "")
+    rows = {line.split()[0]: line.split() for line in done.out.splitlines() if "phc_" in line}
+    assert set(rows) == {lane_label(LIVE), lane_label(PAST)}
+    assert rows[lane_label(LIVE)][1] == "3"
+    assert rows[lane_label(PAST)][-1] == "historical"
+    assert "5 events in all" in done.out
+    assert KEY not in done.out
+
+
+async def test_ls_tells_programs_the_same(tmp_path: Path) -> None:
+    """JSON, with times as ISO 8601; a directory of one worker can be named too, and one that is in use says so."""
+    log = write(tmp_path)
+    (log.directory / "aside").mkdir()
+    (log.directory / "aside" / "00000009.segment").write_bytes(b"xyz")
+    with in_use(log.directory):
+        done = await forwarder("buffer", "ls", str(log.directory), "--output", "json")
+    told = json.loads(done.out)
+    (worker,) = told["directories"]
+    assert (told["events"], worker["events"], worker["in_use"], worker["damage"]) == (5, 5, True, [])
+    assert isinstance(worker["process"], int)
+    assert [(lane["lane"], lane["historical"], lane["events"], lane["oldest"]) for lane in worker["lanes"]] == [
+        (lane_label(LIVE), False, 3, "2026-01-01T00:00:00+00:00"),
+        (lane_label(PAST), True, 2, "2026-01-01T00:01:40+00:00"),
+    ]
+    assert [(Path(file["file"]).name, file["size"]) for file in worker["aside"]] == [("00000009.segment", 3)]
+
+
+async def test_without_a_path_the_configured_buffer_is_meant(tmp_path: Path) -> None:
+    """The configuration names it, by file or by environment; one in memory has no files."""
+    LogWriter(tmp_path / "state", worker=0).events(LIVE, EVENTS)
+    LogWriter(tmp_path / "state", worker=3).events(LIVE, EVENTS)
+    config = tmp_path / "forwarder.yaml"
+    config.write_text(f"buffer: {{kind: disk, path: {tmp_path}/state}}\n")
+    done = await forwarder("buffer", "ls", "--config", str(config))
+    assert "6 events in all" in done.out
+    environment = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path / "state")}
+    assert (await forwarder("buffer", "ls", env=environment)).out == done.out
+    memory = await forwarder("buffer", "ls", env={"FORWARDER_BUFFER__KIND": "memory"})
+    assert memory.code == 2
+    assert "buffer.kind: memory" in memory.err
+
+
+@pytest.mark.parametrize("command", ["ls", "verify", "export", "drain"])
+async def test_what_is_no_buffer_is_told(tmp_path: Path, command: str) -> None:
+    """Exit code 2, with what was wrong and what to name."""
+    done = await forwarder("buffer", command, str(tmp_path / "none"))
+    assert (done.code, done.out) == (2, "")
+    assert f"{tmp_path}/none is no disk buffer: it doesn't exist" in done.err
+    assert "buffer.path" in done.err
+    assert "holds no worker-<n> directory" in (await forwarder("buffer", command, str(tmp_path))).err
+
+
+async def test_verify_says_that_all_is_whole(tmp_path: Path) -> None:
+    """Exit code 0, with what there is; what was moved aside before is mentioned."""
+    log = write(tmp_path)
+    done = await forwarder("buffer", "verify", str(tmp_path))
+    assert (done.code, done.out) == (0, f"{log.directory}: whole, 5 events\n")
+    (log.directory / "aside").mkdir()
+    (log.directory / "aside" / "00000009.segment").write_bytes(b"xyz")
+    done = await forwarder("buffer", "verify", str(tmp_path))
+    assert done.code == 0
+    assert "aside/00000009.segment, 3 B" in done.out
+
+
+async def test_verify_names_the_damaged_place(tmp_path: Path) -> None:
+    """File, offset, size, and how many events were in it; exit code 1."""
+    log = write(tmp_path)
+    at = log.events(LIVE, EVENTS)
+    log.events(LIVE, EVENTS)
+    log.flip(at + 120)
+    done = await forwarder("buffer", "verify", str(tmp_path))
+    assert done.code == 1
+    assert f"{log.directory}: damaged; what can be read: 8 events" in done.out
+    assert f"! {log.path} at {at}, " in done.out
+    assert "a record's body (3 events)" in done.out
+
+
+async def test_damage_that_a_daemon_has_dealt_with_is_only_mentioned(tmp_path: Path) -> None:
+    """It was copied aside, with a note; its place in the segment stays until that is used again. Exit code 0."""
+    log = write(tmp_path)
+    at = log.events(LIVE, EVENTS)
+    log.events(LIVE, EVENTS)
+    log.flip(at + 120)
+    aside = log.directory / "aside"
+    aside.mkdir()
+    (aside / f"20260101T000000.000000Z-segment-1-at-{at}.bytes").write_bytes(b"x")
+    (aside / "README").write_text(f"20260101T000000.000000Z-segment-1-at-{at}.bytes: a record's body: 1 bytes\n")
+    done = await forwarder("buffer", "verify", str(tmp_path))
+    assert done.code == 0
+    assert "(3 events), found before and copied aside" in done.out
+    assert ".bytes, 1 B, " in done.out
+    assert ": a record's body: 1 bytes" in done.out
+    assert "README" not in done.out
+
+
+async def test_verify_names_another_version(tmp_path: Path) -> None:
+    """A file that this version can't read is not whole."""
+    log = LogWriter(tmp_path, version=99)
+    done = await forwarder("buffer", "verify", str(tmp_path))
+    assert done.code == 1
+    assert f"{log.path}: it is of version 99" in done.out
+
+
+async def test_export_writes_a_line_for_each_event(tmp_path: Path) -> None:
+    """Each with its key, its kind and its own bytes; the message says that there are keys in it."""
+    write(tmp_path)
+    done = await forwarder("buffer", "export", str(tmp_path))
+    assert done.code == 0
+    head = f'{{"api_key":"{KEY}","historical_migration":false,"batch":['
+    past = f'{{"api_key":"{OTHER}","historical_migration":true,"batch":['
+    assert done.out.splitlines() == [
+        *(f"{head}{event.decode()}]}}" for event in EVENTS),
+        *(f"{past}{event.decode()}]}}" for event in EVENTS[:2]),
+    ]
+    assert "5 events exported. They hold project keys" in done.err
+
+
+async def test_export_of_one_lane_to_a_file(tmp_path: Path) -> None:
+    """The file is written whole, and never replaced unasked; a lane that isn't there is told with those that are."""
+    write(tmp_path / "state")
+    out = tmp_path / "out.jsonl"
+    arguments = ("buffer", "export", str(tmp_path / "state"), "--lane", lane_label(PAST), "--output", str(out))
+    done = await forwarder(*arguments)
+    assert (done.code, done.out) == (0, "")
+    assert [json.loads(line)["api_key"] for line in out.read_text().splitlines()] == [OTHER, OTHER]
+    again = await forwarder(*arguments)
+    assert again.code == 2
+    assert "is there already" in again.err
+    assert (await forwarder(*arguments, "--force")).code == 0
+    missing = await forwarder("buffer", "export", str(tmp_path / "state"), "--lane", "phc_…none#000000")
+    assert missing.code == 2
+    assert lane_label(LIVE) in missing.err
+
+
+async def test_an_export_that_leaves_something_out_says_so(tmp_path: Path) -> None:
+    """What can't be read isn't in it: exit code 1."""
+    log = write(tmp_path)
+    log.flip(log.events(LIVE, EVENTS) + 120)
+    log.events(LIVE, EVENTS[:1])
+    done = await forwarder("buffer", "export", str(tmp_path))
+    assert done.code == 1
+    assert len(done.out.splitlines()) == 6
+    assert "can't be read (3 events at least)" in done.err
+
+
+async def test_line_breaks_between_tokens_do_not_end_a_line(tmp_path: Path) -> None:
+    """An event that was sent over several lines is still one line, of the same length."""
+    LogWriter(tmp_path).events(LIVE, [b'{\r\n "event": "a"\n}'])
+    done = await forwarder("buffer", "export", str(tmp_path))
+    (line,) = done.out.splitlines()
+    assert line.endswith('[{   "event": "a" }]}')

@@ -1,0 +1,115 @@
+"""What dead letters promise, in memory and in a file alike: their bounds, and what is logged of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+import pytest_asyncio
+from structlog.testing import capture_logs
+
+from forwarder.core.ports import DeadLetter, Reason
+from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.deadletter.records import LETTER_OVERHEAD, RECEIPT_SHARE
+from forwarder.deadletter.store import DeadLetterStore
+from forwarder.telemetry.labels import lane_label
+from tests.deadletter.rig import COST, LANE, letter, started
+
+Store: TypeAlias = MemoryDeadLetters | DeadLetterStore
+
+
+@pytest_asyncio.fixture(params=["memory", "disk"])
+async def stack(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, AsyncExitStack]]:
+    """What kind of store, and what closes it."""
+    async with AsyncExitStack() as closing:
+        yield request.param, closing
+
+
+async def make(stack: tuple[str, AsyncExitStack], directory: Path, max_bytes: int) -> Store:
+    """A store with so much room."""
+    kind, closing = stack
+    if kind == "memory":
+        return MemoryDeadLetters(max_bytes)
+    return (await closing.enter_async_context(started(directory, max_bytes=max_bytes))).store
+
+
+async def test_it_keeps_original_bytes(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """A letter is kept as it was handed in."""
+    store, buried = await make(stack, tmp_path, 10 * COST), [letter(), letter()]
+    assert store.bury(buried)
+    now = store.statistics()
+    assert (now.letters, now.bytes, now.limit_bytes, now.failing) == (2, 2 * COST, 10 * COST, "")
+
+
+async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """Letters that don't all fit change nothing, so that their events stay where they are."""
+    store = await make(stack, tmp_path, 3 * COST)
+    assert store.bury([letter(), letter()])
+    assert not store.bury([letter(), letter()])
+    assert store.statistics().letters == 2
+    assert store.bury([letter()])
+    assert not store.bury([letter(LETTER_OVERHEAD)])
+
+
+async def test_words_count_too(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """What the upstream said is kept with the event, and costs."""
+    store = await make(stack, tmp_path, 10 * COST)
+    store.bury([DeadLetter(Reason.REFUSED, LANE, b"{}", 0.0, why="w" * 50)])
+    assert store.statistics().bytes == 2 + 50 + LETTER_OVERHEAD
+
+
+async def test_rubbish_has_a_tenth_at_most(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """Of what is refused at receipt the first letters are kept that fit the share; the upstream's refusals have the rest."""
+    store = await make(stack, tmp_path, RECEIPT_SHARE * 3 * COST)
+    assert store.bury_at_receipt([letter(), letter()]) == 2
+    assert store.bury_at_receipt([letter(), letter()]) == 1
+    assert store.bury_at_receipt([letter()]) == 0
+    assert store.bury([letter() for _ in range(27)])
+    assert not store.bury([letter()])
+
+
+async def test_rubbish_takes_no_room_that_is_not_there(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """When all is used by the upstream's refusals, nothing is kept at receipt."""
+    store = await make(stack, tmp_path, 10 * COST)
+    assert store.bury([letter() for _ in range(10)])
+    assert store.bury_at_receipt([letter(LETTER_OVERHEAD)]) == 0
+
+
+async def test_the_end_knows_no_limit(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """What is left at exit is kept whatever the limit: what it takes is the buffer's, which is free with it."""
+    store = await make(stack, tmp_path, COST)
+    store.bury_at_exit([letter() for _ in range(5)])
+    assert store.statistics().letters == 5
+
+
+async def test_receipt_is_logged_once_a_lane_and_reason(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """A request of a thousand bad events is a line, not a thousand; it names the lane by its label and never shows the event."""
+    store = await make(stack, tmp_path, 1000 * COST)
+    bad = [letter(reason=Reason.MISSING_EVENT) for _ in range(3)]
+    with capture_logs() as logs:
+        store.bury_at_receipt([*bad, letter(reason=Reason.TOO_LARGE), letter(reason=Reason.INVALID_EVENT, lane=None)])
+    assert [(line["lane"], line["reason"], line["events"]) for line in logs] == [
+        (lane_label(LANE), "missing_event", 3),
+        (lane_label(LANE), "too_large", 1),
+        ("none", "invalid_event", 1),
+    ]
+    assert LANE.api_key not in str(logs)
+    assert "xxx" not in str(logs)
+
+
+async def test_what_is_dropped_is_said(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """Past the share there is a line with how many events are gone."""
+    store = await make(stack, tmp_path, RECEIPT_SHARE * COST)
+    with capture_logs() as logs:
+        assert store.bury_at_receipt([letter(), letter(), letter()]) == 1
+    assert logs[-1]["events"] == 2
+    assert "dropped" in logs[-1]["event"]
+
+
+def test_sqlite_can_be_used_by_two_threads() -> None:
+    """The library is built so that a connection may be opened on one thread and used on another."""
+    assert sqlite3.threadsafety == 3

@@ -1,0 +1,57 @@
+"""Editing events by jq: what the expression doesn't touch stays, to the last digit."""
+
+from __future__ import annotations
+
+import pytest
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.deadletter.editing import Edit, NotEditable
+
+NUMBERS = b'{"a":12345678901234567890,"b":1.0,"c":3.10,"d":100000000000000000000.5,"e":-0.0,"f":0.1}'
+
+
+@pytest.mark.parametrize("expression", [".", "del(.x)", "with_entries(.)", '.x = "new" | del(.x)', ". # as it is", "def same: .; same"])
+def test_numbers_keep_their_digits(expression: str) -> None:
+    """Numbers too large or too exact for a double, and those that are only written unusually, stay as they were written."""
+    assert Edit(expression).apply(NUMBERS) == NUMBERS
+
+
+def test_only_the_notation_changes() -> None:
+    """White space goes, exponents and escapes are written in jq's way, and the last of two equal keys stays."""
+    event = rb'{ "a" : 1e2, "b": "\u00e9\/", "c": 1, "c": 2, "d": "\ud83d\ude00" }'
+    assert Edit(".").apply(event) == '{"a":1E+2,"b":"é/","c":2,"d":"😀"}'.encode()
+
+
+def test_an_edit() -> None:
+    """What the expression says is changed, and nothing else."""
+    assert Edit('.properties.plan = "free" | .n += 1').apply(b'{"uuid":"u","n":1,"properties":{"big":12345678901234567890}}') == (
+        b'{"uuid":"u","n":2,"properties":{"big":12345678901234567890,"plan":"free"}}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "event", "why"),
+    [
+        (".a", NUMBERS, "no object"),
+        ("[.]", NUMBERS, "no object"),
+        ("empty", NUMBERS, "0 results"),
+        (".,.", NUMBERS, "2 results"),
+        ('error("no")', NUMBERS, "jq: no"),
+        (".a.b", NUMBERS, "jq: "),
+        (".", b'{"a":"\\ud800"}', "surrogate"),
+        (".", b"\xff", "jq: "),
+        (".", b"", "jq: "),
+        (".", b"{} {}", "jq: "),
+    ],
+)
+def test_what_makes_no_event(expression: str, event: bytes, why: str) -> None:
+    """A result that isn't exactly one object is refused, and so is text that jq can't read."""
+    with pytest.raises(NotEditable, match=why):
+        Edit(expression).apply(event)
+
+
+@pytest.mark.parametrize("expression", ["", "nonsense", ".a |", ".a) , (.b", '"'])
+def test_what_is_no_expression(expression: str) -> None:
+    """It is said before any event is looked at, also what would be one only within ours."""
+    with pytest.raises(ConfigurationError, match="--edit"):
+        Edit(expression)

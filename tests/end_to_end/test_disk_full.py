@@ -1,0 +1,183 @@
+"""A disk buffer without room: shares of lanes, what `when_full` says, and a disk that refuses; before and after a restart."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from typing import Any, Final
+from unittest.mock import patch
+
+import pytest
+
+from forwarder.core.ports import DropReason
+from tests.end_to_end.test_memory import fill
+from tests.support.listening import post
+from tests.support.upstream import OK, Answer, Request, Upstream, plain
+from tests.support.waiting import eventually
+from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, events
+
+LIMIT: Final = 4_000_000
+SMALL: Final[dict[str, Any]] = {"buffer": {"kind": "disk", "max_bytes": LIMIT}, "batch": {"max_bytes": "200kB", "max_age": "100ms"}}
+OTHER: Final = "phc_anotheranother12"
+HISTORICAL: Final = b'"historical_migration":true,'
+
+
+def full_by(when_full: str) -> dict[str, Any]:
+    """Settings with that rule."""
+    return {**SMALL, "buffer": {**SMALL["buffer"], "when_full": when_full}}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_one_lane_has_half_also_after_a_restart(*, crash: bool) -> None:
+    """What one lane may hold on disk is half; another one is taken in; all that was answered 200 arrives, once."""
+    taking = False
+    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **SMALL) as whole:
+        sent = await fill(whole, KEY, "a")
+        held = whole.snapshot.buffer_bytes
+        assert 0.9 * LIMIT / 2 < held <= LIMIT / 2
+        await whole.restart(crash=crash)
+        assert whole.snapshot.buffer_bytes == pytest.approx(held, rel=0.02)
+        assert (await whole.send(post("/batch/", batch(events(50, "more", padding=100))))).status == 503
+        assert whole.snapshot.ready
+        others = events(50, "other")
+        await whole.take(others, OTHER)
+        taking = True
+        await whole.emptied()
+        assert set(accepted(upstream)) == {*sent, *others}
+        await whole.take(events(1, "again"))
+
+
+async def test_historical_lanes_have_half_together() -> None:
+    """Two of them share a half, also after a restart; live lanes of the same keys have their own."""
+    async with Upstream(lambda _: plain(500)) as upstream, Whole(upstream.url, **SMALL) as whole:
+
+        async def historical(key: str, name: str) -> int:
+            """Send until it is refused; how many requests were taken."""
+            for number in range(1000):
+                raw = events(50, f"{name}{number}-", padding=100)
+                if (await whole.send(post("/batch/", batch(raw, key, HISTORICAL)))).status == 503:
+                    return number
+            raise AssertionError("never full")
+
+        for number in range(20):
+            assert (await whole.send(post("/batch/", batch(events(50, f"x{number}-", padding=100), OTHER, HISTORICAL)))).status == 200
+        assert await historical(KEY, "a") > 20
+        assert 0.9 * LIMIT / 2 < whole.snapshot.buffer_bytes <= LIMIT / 2
+        await whole.restart(crash=True)
+        assert await historical(OTHER, "b") == await historical(KEY, "c") == 0
+        await whole.take(events(50, "live"), KEY)
+        assert whole.snapshot.ready
+
+
+async def test_halted_lanes_have_a_quarter() -> None:
+    """A lane that the upstream refuses may hold a quarter, also after a restart, once it is halted again; others go on."""
+    bad = "phc_badbadbadbad12345"
+    async with (
+        Upstream(lambda request: plain(403, "no") if request.api_key == bad else OK) as upstream,
+        Whole(upstream.url, **SMALL) as whole,
+    ):
+        for _ in range(2):
+            await whole.send(post("/batch/", batch(events(1), bad)))
+            await eventually(lambda: any(lane.halted for lane in whole.snapshot.lanes))
+            await fill(whole, bad, "b")
+            assert 0.9 * LIMIT / 4 < whole.snapshot.buffer_bytes <= LIMIT / 4
+            await whole.restart(crash=True)
+        await whole.take(events(50))
+        await eventually(lambda: len(accepted(upstream)) == 50)
+
+
+async def press(whole: Whole) -> tuple[list[bytes], Counter[int]]:
+    """Send to three lanes, more than fits; the events that were answered 200, and how often each status was."""
+    sent: list[bytes] = []
+    statuses = Counter[int]()
+    for number in range(200):
+        raw = events(50, f"p{number}-", padding=400)
+        status = (await whole.send(post("/batch/", batch(raw, f"phc_oneofthreelanes{number % 3}")))).status
+        statuses[status] += 1
+        sent += raw if status == 200 else []
+    return sent, statuses
+
+
+@pytest.mark.parametrize("rule", ["drop_newest", "drop_oldest"])
+@pytest.mark.parametrize("crash", [False, True])
+async def test_drops_are_counted_for_good(rule: str, *, crash: bool) -> None:
+    """With no room senders get 200, something is dropped and counted, and the books say the same after the next start.
+
+    But for moments in which the files are compacted, to get the room that was made: then they get 503.
+    """
+    taking = False
+    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **full_by(rule)) as whole:
+        with always_balanced(whole):
+            sent, statuses = await press(whole)
+            assert set(statuses) <= {200, 503}
+            assert statuses[503] < (50 if rule == DropReason.DROP_OLDEST else 1)
+            dropped = whole.total(lambda lane: lane.dropped[rule])
+            assert 0 < dropped < len(sent)
+            assert any(f"{dropped} events were dropped since the start" in warning for warning in whole.snapshot.warnings)
+            await whole.written()
+            await whole.restart(crash=crash)
+            assert whole.total(lambda lane: lane.dropped[rule]) == dropped
+            assert whole.total(lambda lane: lane.total_received) == len(sent)
+            assert whole.snapshot.warnings == ()
+            taking = True
+            await whole.emptied()
+        arrived = accepted(upstream)
+        assert len(arrived) == len(sent) - dropped
+        kept = sent[: len(sent) - dropped] if rule == DropReason.DROP_NEWEST else sent[dropped:]
+        assert len(set(kept) & set(arrived)) > 0.8 * len(kept)
+
+
+async def test_reject_drops_nothing() -> None:
+    """With no room senders get 503 with Retry-After, and what was answered 200 arrives."""
+    taking = False
+    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **SMALL) as whole:
+        sent, statuses = await press(whole)
+        assert set(statuses) == {200, 503}
+        assert whole.total(lambda lane: lane.total_dropped) == 0
+        assert whole.total(lambda lane: lane.total_received) == len(sent)
+        taking = True
+        await whole.emptied()
+        assert accepted(upstream) == dict.fromkeys(sent, 1)
+
+
+async def test_a_disk_that_refuses_is_told_and_waited_for() -> None:
+    """While nothing can be written senders get 503 and `/readyz` says why; delivery goes on, and taking too as soon as it can."""
+    refuse = False
+    fdatasync = os.fdatasync
+
+    def sync(fd: int) -> None:
+        """A disk that is full, or not."""
+        if refuse:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fdatasync(fd)
+
+    taking = False
+
+    def answer(_: Request) -> Answer:
+        return OK if taking else plain(500)
+
+    with patch("os.fdatasync", sync):
+        async with Upstream(answer) as upstream, Whole(upstream.url, **SMALL) as whole:
+            with always_balanced(whole):
+                before = events(50, "before")
+                await whole.take(before)
+                refuse = True
+                for _ in range(2):
+                    reply = await whole.send(post("/batch/", batch(events(5, "refused"))))
+                    assert (reply.status, int(reply.headers["retry-after"]) > 0) == (503, True)
+                (why,) = whole.snapshot.not_ready
+                assert why.startswith("the disk refuses to write: No space left on device")
+                assert not whole.snapshot.ready
+                taking = True
+                await whole.emptied()
+                assert not whole.snapshot.ready
+                refuse = False
+                await eventually(lambda: whole.snapshot.ready)
+                after = events(50, "after")
+                await whole.take(after)
+                await whole.emptied()
+                await whole.written()
+                await whole.restart(crash=True)
+            assert whole.total(lambda lane: lane.delivered) == 100
+            assert accepted(upstream) == dict.fromkeys([*before, *after], 1)

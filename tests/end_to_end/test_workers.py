@@ -1,0 +1,162 @@
+"""Several workers under one supervisor: real processes, real signals, one address for senders and one for the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import forwarder
+from tests.support.supervised import ENVIRONMENT, Supervised, is_there, supervised, total, worker
+from tests.support.upstream import Answer, Upstream, plain
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    """A service that takes everything."""
+    async with Upstream() as server:
+        yield server
+
+
+def processes(daemon: Supervised, *workers: int | None) -> list[int]:
+    """The supervisor and those workers."""
+    return [daemon.command.process.pid, *(process for process in workers if process)]
+
+
+async def test_two_workers_share_one_address(upstream: Upstream) -> None:
+    """Both take events that are sent to one address; one admin address shows their sum; SIGTERM drains both and ends with 0."""
+    async with supervised(upstream.url) as daemon:
+        names = await daemon.spread()
+        shown = await daemon.until(lambda now: total(now, "delivered") == len(names))
+        assert [each.name for each in shown.workers] == ["worker-0", "worker-1"]
+        assert all(each.received for each in shown.workers)
+        assert sum(each.received for each in shown.workers) == total(shown, "total_received") == len(names)
+        assert shown.http_requests[("/batch", 200)] == len(names)
+        assert 'forwarder_worker_up{worker="worker-1"} 1.0' in await daemon.metrics()
+        daemon.command.send(signal.SIGTERM)
+        assert await daemon.command.ended() == 0
+    assert sorted(upstream.delivered) == sorted(names)
+
+
+async def test_scrapes_under_load_balance(upstream: Upstream) -> None:
+    """However often the status is asked for while events come and go through both workers, its books balance."""
+    async with supervised(upstream.url) as daemon:
+        sending = [asyncio.create_task(daemon.spread(50)) for _ in range(4)]
+        scrapes = 0
+        while not all(task.done() for task in sending):
+            await daemon.status()
+            scrapes += 1
+        await asyncio.gather(*sending)
+        await daemon.until(lambda now: total(now, "delivered") == 200)
+        assert scrapes > 10
+        daemon.command.send(signal.SIGTERM)
+        assert await daemon.command.ended() == 0
+
+
+async def test_they_share_a_unix_socket(upstream: Upstream, tmp_path: Path) -> None:
+    """A Unix socket is bound once and inherited; its file is gone when the daemon has ended."""
+    path = tmp_path / "in.sock"
+    async with supervised(upstream.url, unix=path) as daemon:
+        assert len(await daemon.spread(5)) == 5
+        await daemon.until(lambda now: total(now, "delivered") == 5)
+        daemon.command.send(signal.SIGINT)
+        assert await daemon.command.ended() == 0
+    assert not path.exists()
+
+
+async def test_a_worker_that_dies_comes_back(upstream: Upstream) -> None:
+    """After kill -9 of one the other takes events; the one comes back, which is said in the log, the status and the metrics."""
+    async with supervised(upstream.url) as daemon:
+        victim = worker(await daemon.status(), "worker-1").process
+        assert victim is not None
+        os.kill(victim, signal.SIGKILL)
+        assert "SIGKILL" in (await daemon.logged("a worker ended"))["why"]
+        assert await daemon.send("meanwhile") == 200
+        back = worker(await daemon.until(lambda now: worker(now, "worker-1").state == "running"), "worker-1")
+        assert back.restarts == 1
+        assert back.process != victim
+        assert 'forwarder_worker_restarts_total{worker="worker-1"} 1.0' in await daemon.metrics()
+        await daemon.until(lambda now: total(now, "delivered") == 1)
+        await daemon.spread()
+        assert all(each.received for each in (await daemon.status()).workers)
+        daemon.command.send(signal.SIGTERM)
+        assert await daemon.command.ended() == 0
+
+
+async def test_the_worst_exit_code_is_the_daemons() -> None:
+    """Events that one worker can't deliver make the exit code 1, although the other has nothing left."""
+    async with Upstream(lambda _: plain(503)) as upstream, supervised(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="100ms") as daemon:
+        assert await daemon.send("one") == 200
+        await daemon.until(lambda now: total(now, "buffered") == 1)
+        daemon.command.send(signal.SIGTERM)
+        assert (await daemon.logged("events were left behind"))["undelivered"] == 1
+        assert await daemon.command.ended() == 1
+
+
+async def test_a_second_signal_kills_them() -> None:
+    """A drain that would take an hour is cut short: exit code 130, and no worker is left."""
+    async with Upstream(lambda _: plain(503)) as upstream, supervised(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as daemon:
+        assert await daemon.send("one") == 200
+        workers = [each.process for each in (await daemon.until(lambda now: total(now, "buffered") == 1)).workers]
+        daemon.command.send(signal.SIGTERM)
+        await daemon.logged("draining")
+        daemon.command.send(signal.SIGTERM)
+        assert (await daemon.logged("interrupted"))["events_lost"] == 1
+        assert await daemon.command.ended() == 130
+        await eventually(lambda: not any(map(is_there, processes(daemon, *workers))))
+
+
+async def test_workers_end_with_their_supervisor() -> None:
+    """A supervisor that is killed leaves no worker: each drains what it holds, and ends."""
+    open_now = asyncio.Event()
+    async with Upstream(lambda _: Answer(when=open_now)) as upstream, supervised(upstream.url) as daemon:
+        names = await daemon.spread(10)
+        workers = [each.process for each in (await daemon.status()).workers]
+        daemon.command.send(signal.SIGKILL)
+        for _ in workers:
+            await daemon.logged("the supervisor is gone: this worker ends")
+        open_now.set()
+        assert await daemon.command.ended() == -signal.SIGKILL
+        await eventually(lambda: not any(map(is_there, processes(daemon, *workers))))
+        assert sorted(upstream.delivered) == sorted(names)
+        assert [json.loads(line)["undelivered"] for line in daemon.command.lines if '"event": "stopped"' in line] == [0, 0]
+
+
+async def test_hangup_reaches_the_workers(upstream: Upstream, tmp_path: Path) -> None:
+    """SIGHUP has every worker read the configuration again; what needs a restart is said once."""
+    keys = tmp_path / "keys"
+    keys.write_text("phc_somebodyelsesomebody\n")
+    async with supervised(upstream.url, FORWARDER_SOURCES__HTTP__API_KEYS_FILE=str(keys)) as daemon:
+        assert await daemon.send("refused") == 401
+        keys.write_text("phc_supervisedsupervised\n")
+        daemon.command.send(signal.SIGHUP)
+        assert (await daemon.logged("configuration read again"))["needs_restart"] == []
+        in_a_row = 0
+        while in_a_row < 20:
+            in_a_row = in_a_row + 1 if await daemon.send("taken") == 200 else 0
+        daemon.command.send(signal.SIGTERM)
+        assert await daemon.command.ended() == 0
+
+
+async def test_an_address_in_use_is_one_clear_error() -> None:
+    """An address that somebody listens on, or another forwarder shares, ends the start with 2, naming it once."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        env = {**ENVIRONMENT, "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9", "FORWARDER_SOURCES__HTTP__LISTEN": address}
+        done = await forwarder("run", env=env)
+    assert done.code == 2
+    assert address in done.err
+    assert done.err.count("Error: ") == 1
+    assert "Traceback" not in done.err

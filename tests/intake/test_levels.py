@@ -1,0 +1,253 @@
+"""What an answer waits for, at each level of acknowledgement."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import Backpressure, BufferFull, Draining, InvalidRequest, NotAcknowledged
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import DropReason, Fate, Reason, Revived
+from tests.support.intakes import KEY, IntakeRig, stamped_event
+from tests.support.waiters import Told
+
+LANE = Lane(KEY)
+MEMORY, DISK, DELIVERED = AckLevel.MEMORY, AckLevel.DISK, AckLevel.DELIVERED
+BAD = {"event": "no id"}
+SINGLE = json.dumps({"api_key": KEY, **stamped_event()}).encode()
+CONFIGURED = [(MEMORY, False), (DELIVERED, False), (MEMORY, True), (DISK, True), (DELIVERED, True)]
+
+
+def take_off(rig: IntakeRig) -> list[Chunk]:
+    """Take everything that waits, as delivery does."""
+    queue = rig.buffer.queue(LANE)
+    return [queue.popleft() for _ in range(len(queue))]
+
+
+def deliver(rig: IntakeRig, *chunks: Chunk) -> None:
+    """The upstream took these chunks."""
+    for chunk in chunks:
+        rig.books.deliver(chunk.lane, chunk.count)
+        rig.buffer.settle([chunk], Fate.DELIVERED)
+    assert rig.balanced()
+
+
+def received(rig: IntakeRig) -> int:
+    """Events that the books say came in."""
+    return rig.figures(LANE)[0]
+
+
+@pytest.mark.parametrize(("configured", "durable"), CONFIGURED)
+@pytest.mark.parametrize("asked", [None, *AckLevel])
+@pytest.mark.parametrize("single", [False, True])
+def test_the_higher_level_is_due(configured: AckLevel, asked: AckLevel | None, durable: bool, single: bool) -> None:
+    """Of what is configured and what the sender asks for, the higher counts, for every kind of body; disk needs a disk."""
+    rig = IntakeRig(ack=configured, durable=durable)
+    due = max(configured, asked or MEMORY, key=lambda level: level.rank)
+    body = SINGLE if single else b'{"api_key":"phc_good","batch":[%b]}' % SINGLE
+    if due is DISK and not durable:
+        with pytest.raises(InvalidRequest, match="in memory"):
+            rig.take(body, ack=asked)
+        assert rig.untouched()
+        return
+    told = Told()
+    told.reached = rig.offer(body, told, ack=asked)
+    assert told.code == ("taken" if due is MEMORY else "waiting")
+    assert rig.balanced()
+    assert received(rig) == (0 if durable and due is not MEMORY else 1)
+    rig.slow.hold()
+    assert rig.balanced()
+    assert received(rig) == 1
+    assert told.code == ("waiting" if due is DELIVERED else "taken")
+    deliver(rig, *take_off(rig))
+    assert told.code == "taken"
+    assert rig.clock.pending == 0
+
+
+def test_a_late_refusal_takes_nothing() -> None:
+    """When the buffer couldn't write what it was offered, nothing of the request is counted, and its sender comes again."""
+    for level in (DISK, DELIVERED):
+        rig = IntakeRig(ack=level, durable=True)
+        told = rig.ask(stamped_event(), BAD)
+        rig.slow.fail()
+        assert told.code == "backpressure"
+        assert rig.untouched()
+        assert (rig.clock.pending, rig.intake.statistics().awaiting_delivery) == (0, 0)
+
+
+def test_a_refusal_at_once_takes_nothing() -> None:
+    """What the buffer doesn't take at all raises, at each level, and nobody is called later."""
+    for level in AckLevel:
+        rig = IntakeRig(ack=level, durable=True, max_bytes=3000)
+        rig.buffer.used = 3000
+        with pytest.raises(BufferFull):
+            rig.ask(stamped_event())
+        rig.buffer.used = 0
+        assert rig.untouched()
+        assert rig.clock.pending == 0
+
+
+def test_letters_of_a_request_wait_for_its_events() -> None:
+    """What is refused at receipt becomes a dead letter only once the rest is held, and the answer waits until it is written too."""
+    rig = IntakeRig(ack=DISK, durable=True)
+    rig.dead_letters.slow = True
+    told = rig.ask(stamped_event(), BAD)
+    assert rig.dead_letters.letters == []
+    rig.slow.hold()
+    assert rig.figures(LANE) == (2, 1, {Reason.MISSING_DISTINCT_ID: 1}, {})
+    assert (rig.balanced(), told.code) == (True, "waiting")
+    rig.dead_letters.write()
+    assert told.code == "taken"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_request_of_letters_alone(durable: bool) -> None:
+    """They are buried at once; the answer waits until they are written, from the level disk on."""
+    for level in (MEMORY, DELIVERED, *([DISK] if durable else [])):
+        rig = IntakeRig(ack=level, durable=durable)
+        rig.dead_letters.slow = True
+        told = rig.ask(BAD, BAD)
+        assert rig.figures(LANE)[2] == {Reason.MISSING_DISTINCT_ID: 2}
+        assert told.code == ("taken" if level is MEMORY else "waiting")
+        rig.dead_letters.write(Backpressure("the disk is full"))
+        assert told.code == ("taken" if level is MEMORY else "backpressure")
+
+
+def test_delivered_is_all_of_it() -> None:
+    """The answer waits for the last event, however the request is cut, and for the dead letters to be written."""
+    rig = IntakeRig(ack=DELIVERED)
+    told = rig.ask(stamped_event(), stamped_event(), stamped_event())
+    (whole,) = take_off(rig)
+    parts = [whole.part(event, 1, whole.ids, index) for index, event in enumerate(whole.events())]
+    rig.buffer.replace(whole, parts)
+    deliver(rig, parts[0], parts[2])
+    assert told.code == "waiting"
+    rig.dead_letters.slow = True
+    rig.books.bury(LANE, Reason.REFUSED, 1)
+    rig.buffer.settle([parts[1]], Fate.BURIED)
+    assert (told.code, rig.intake.statistics().awaiting_delivery) == ("waiting", 1)
+    rig.dead_letters.write()
+    assert (told.code, rig.intake.statistics().awaiting_delivery) == ("taken", 0)
+    assert rig.clock.pending == 0
+
+
+async def test_what_waits_too_long_is_withdrawn() -> None:
+    """After the time limit the sender comes again: what still waits is dropped and counted, what is in flight is not."""
+    rig = IntakeRig()
+    flying = rig.ask(stamped_event(), ack=DELIVERED)
+    (chunk,) = take_off(rig)
+    waiting = rig.ask(stamped_event(), stamped_event(), ack=DELIVERED)
+    rig.ask(stamped_event())
+    await rig.clock.advance(4.9)
+    assert (flying.code, waiting.code) == ("waiting", "waiting")
+    await rig.clock.advance(0.2)
+    assert (flying.code, waiting.code) == ("not_acknowledged", "not_acknowledged")
+    assert chunk.ack is not None
+    assert chunk.ack.settled
+    assert rig.figures(LANE) == (4, 2, {}, {DropReason.WITHDRAWN: 2})
+    assert rig.balanced()
+    deliver(rig, chunk)
+    assert len(rig.events()) == 1
+    assert rig.intake.statistics().not_acknowledged == 2
+
+
+async def test_a_request_partly_in_flight() -> None:
+    """Of one request the part that was sent goes on, the rest is withdrawn; the sender is told once."""
+    rig = IntakeRig(ack=DELIVERED)
+    told = rig.ask(stamped_event(), stamped_event())
+    (whole,) = take_off(rig)
+    parts = [whole.part(event, 1, whole.ids, index) for index, event in enumerate(whole.events())]
+    rig.buffer.replace(whole, parts)
+    rig.buffer.queue(LANE).put_back(parts[1:])
+    await rig.clock.advance(5)
+    assert told.code == "not_acknowledged"
+    assert rig.figures(LANE) == (2, 1, {}, {DropReason.WITHDRAWN: 1})
+    deliver(rig, parts[0])
+    assert rig.buffer.used == 0
+
+
+async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
+    """The limit runs from the offer; what the buffer holds only later is withdrawn in the same step, and what it refuses is nothing."""
+    rig = IntakeRig(ack=DELIVERED, durable=True)
+    told = rig.ask(stamped_event(), BAD)
+    await rig.clock.advance(5)
+    assert (told.code, received(rig)) == ("not_acknowledged", 0)
+    rig.slow.hold()
+    assert rig.figures(LANE) == (2, 0, {Reason.MISSING_DISTINCT_ID: 1}, {DropReason.WITHDRAWN: 1})
+    assert (rig.balanced(), rig.buffer.used) == (True, 0)
+    late = rig.ask(stamped_event())
+    await rig.clock.advance(5)
+    rig.slow.fail()
+    assert (late.code, rig.balanced()) == ("not_acknowledged", True)
+
+
+def test_who_waits_at_the_end_is_told() -> None:
+    """When nothing will be delivered any more, each sender that waits is told so, and what it will bring again is dropped."""
+    rig = IntakeRig(ack=DELIVERED)
+    told = [rig.ask(stamped_event()) for _ in range(3)]
+    rig.intake.draining = True
+    with pytest.raises(Draining):
+        rig.ask(stamped_event())
+    assert [each.code for each in told] == ["waiting"] * 3
+    rig.intake.end_waiting()
+    assert [each.code for each in told] == ["draining"] * 3
+    assert (rig.figures(LANE)[3], rig.clock.pending, rig.balanced()) == ({DropReason.WITHDRAWN: 3}, 0, True)
+
+
+async def test_giving_up_looks_no_further_than_it_must() -> None:
+    """Requests that give up one after the other are found at the front, and no other's events are touched."""
+    rig = IntakeRig(ack=DELIVERED)
+    told = []
+    for _ in range(4):
+        told.append(rig.ask(stamped_event()))
+        await rig.clock.advance(1)
+    await rig.clock.advance(2)
+    assert [each.code for each in told] == ["not_acknowledged", "not_acknowledged", "waiting", "waiting"]
+    deliver(rig, *take_off(rig))
+    assert [each.code for each in told[2:]] == ["taken", "taken"]
+
+
+def test_not_acknowledged_is_backpressure() -> None:
+    """It is answered 503 with a time to come back at."""
+    assert issubclass(NotAcknowledged, Backpressure)
+    assert NotAcknowledged("x").retry_after >= 1
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("configured", [MEMORY, DELIVERED])
+def test_a_dead_letter_comes_back(durable: bool, configured: AckLevel) -> None:
+    """It isn't received anew: its account moves from the dead letters to the buffer, once the buffer holds it; it is never withdrawn."""
+    rig = IntakeRig(ack=configured, durable=durable)
+    rig.books.receive(LANE, "kafka", 1)
+    rig.books.bury(LANE, Reason.REFUSED, 1)
+    told = rig.ask(stamped_event(), source="kafka", revived=Revived(7, Reason.REFUSED))
+    assert told.code == ("waiting" if durable else "taken")
+    if durable:
+        assert rig.figures(LANE) == (1, 0, {Reason.REFUSED: 1}, {})
+        rig.slow.hold()
+    assert told.code == "taken"
+    assert rig.figures(LANE) == (1, 1, {Reason.REFUSED: 0}, {})
+    (chunk,) = rig.chunks()
+    assert (chunk.origin, chunk.source, chunk.ack) == (7, "kafka", None)
+    assert (rig.balanced(), rig.clock.pending) == (True, 0)
+
+
+def test_a_dead_letter_that_is_refused_again_stays_one() -> None:
+    """What would be refused at receipt says why, and nothing changes."""
+    rig = IntakeRig()
+    with pytest.raises(InvalidRequest, match="no distinct_id"):
+        rig.ask(BAD, revived=Revived(7, Reason.MISSING_DISTINCT_ID))
+    rig.intake.draining = True
+    with pytest.raises(Draining):
+        rig.ask(stamped_event(), revived=Revived(7, Reason.REFUSED))
+    assert rig.untouched()
+
+
+def test_where_events_came_from_goes_with_them() -> None:
+    """Each chunk knows its source, for its letters and for the books on disk."""
+    rig = IntakeRig()
+    rig.take(SINGLE, source="kafka")
+    rig.take(b'{"api_key":"phc_good","batch":[{"event":"e","distinct_id":"d"}]}', source="logs")
+    assert [chunk.source for chunk in rig.chunks()] == ["kafka", "logs"]

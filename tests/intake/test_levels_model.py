@@ -1,0 +1,115 @@
+"""Requests at all levels, on their way through a slow buffer, in any order of what can happen to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import Backpressure
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import DropReason, Fate, Reason, WhenFull
+from tests.support.intakes import KEY, IntakeRig, stamped_event
+from tests.support.waiters import Told
+
+LANE = Lane(KEY)
+
+
+class Levels(RuleBasedStateMachine):
+    """The books balance after every step, every sender is told once, and 200 never means more, or less, than it should."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = IntakeRig(durable=True, max_bytes=20_000, when_full=WhenFull.DROP_OLDEST)
+        self.asked: dict[str, tuple[AckLevel, Told]] = {}
+        self.flying: list[Chunk] = []
+        self.settled: set[str] = set()
+        self.now = 0.0
+
+    @rule(level=st.sampled_from(list(AckLevel)), events=st.integers(1, 3), bad=st.integers(0, 1))
+    def ask(self, level: AckLevel, events: int, bad: int) -> None:
+        """A sender brings events, some of them no good."""
+        name = f"request-{len(self.asked)}"
+        good: list[Any] = [stamped_event(event=name, properties={"p": "x" * 500})] * events
+        try:
+            told = self.rig.ask(*good, *[{"event": name}] * bad, ack=level)
+        except Backpressure:
+            return
+        assert told.reached == (level is AckLevel.MEMORY)
+        self.asked[name] = level, told
+
+    @rule(well=st.booleans())
+    def commit(self, *, well: bool) -> None:
+        """The buffer has written what it was offered, or couldn't."""
+        (self.rig.slow.hold if well else self.rig.slow.fail)()
+
+    @rule()
+    def send(self) -> None:
+        """Delivery takes what waits longest."""
+        queue = self.rig.buffer.queue(LANE)
+        if queue:
+            self.flying.append(queue.popleft())
+
+    @rule(fate=st.sampled_from(list(Fate)))
+    def land(self, fate: Fate) -> None:
+        """The upstream took it, or refused it for good."""
+        if self.flying:
+            chunk = self.flying.pop(0)
+            if fate is Fate.DELIVERED:
+                self.rig.books.deliver(LANE, chunk.count)
+            else:
+                self.rig.books.bury(LANE, Reason.REFUSED, chunk.count)
+            self.rig.buffer.settle([chunk], fate)
+            self.settled.add(chunk.events()[0].split(b'"')[3].decode())
+
+    @rule()
+    def cut(self) -> None:
+        """What is in flight is cut, and its end goes back."""
+        if self.flying and self.flying[0].count > 1:
+            whole = self.flying[0]
+            parts = [whole.part(event, 1, whole.ids, index) for index, event in enumerate(whole.events())]
+            self.rig.buffer.replace(whole, parts)
+            self.flying[:1] = parts[:1]
+            self.rig.buffer.queue(LANE).put_back(parts[1:])
+
+    @rule()
+    def time_passes(self) -> None:
+        """Those who wait for delivery give up."""
+        while self.rig.clock._timers:
+            callback = self.rig.clock._timers.pop(0).callback
+            if callback is not None:
+                callback()
+
+    @invariant()
+    def books_balance(self) -> None:
+        """What the books leave as buffered is what the buffer holds."""
+        assert self.rig.balanced()
+        assert self.rig.buffer.count(LANE) == sum(chunk.count for chunk in [*self.flying, *self.rig.buffer.queue(LANE)])
+
+    @invariant()
+    def an_answer_means_what_it_says(self) -> None:
+        """Of a request that waits for delivery and was answered 200 nothing is left in the buffer."""
+        held = {event.split(b'"')[3].decode() for chunk in [*self.flying, *self.rig.buffer.queue(LANE)] for event in chunk.events()}
+        for name, (level, told) in self.asked.items():
+            if level is AckLevel.DELIVERED and told.code == "taken":
+                assert name not in held
+                assert name in self.settled
+
+    def teardown(self) -> None:
+        """In the end everybody is told, and nothing of those who come again is left waiting."""
+        self.rig.slow.hold()
+        self.rig.intake.end_waiting()
+        assert all(told.code != "waiting" for _, told in self.asked.values())
+        assert self.rig.balanced()
+        for level, told in self.asked.values():
+            assert level is not AckLevel.MEMORY or told.reached
+        waiting = [chunk for chunk in self.rig.buffer.queue(LANE) if chunk.ack is not None]
+        assert not waiting
+        assert set(self.rig.figures(LANE)[3]) <= {DropReason.WITHDRAWN, DropReason.DROP_OLDEST, DropReason.INVALID_OVERFLOW}
+
+
+TestLevels = Levels.TestCase
+TestLevels.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
