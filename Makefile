@@ -54,6 +54,10 @@ types: setup
 layers: setup
 	$(BIN)/lint-imports
 
+$(VENV)/.browser: $(VENV)/.installed requirements/browser.txt
+	@$(PIP) install --require-hashes --only-binary :all: -r requirements/browser.txt
+	@touch $@
+
 unit: setup
 	$(BIN)/pytest $(PARALLEL) -m "not slow"
 
@@ -67,6 +71,7 @@ requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade take
 	$(COMPILE) --output-file requirements/run.txt pyproject.toml
 	$(COMPILE) --output-file requirements/build.txt requirements/build.in
 	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
+	$(COMPILE) --output-file requirements/browser.txt --extra browser --constraint requirements/dev.txt pyproject.toml
 
 clean:  ## remove .venv, caches and what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
