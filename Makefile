@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process a core; a test that needs quiet has no place among them.
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: help setup demo check test lint types layers unit test-crash bench requirements clean
+.PHONY: help setup demo drill check test lint types layers unit test-crash test-browser test-sdks pictures bench requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -39,6 +39,9 @@ $(VENV)/.installed: $(VENV)/.dependencies pyproject.toml
 
 demo: setup  ## sandbox and forwarder, with sample traffic of the official SDK; Ctrl-C prints the books
 	@exec $(BIN)/forwarder demo
+
+drill: setup  ## an outage, a kill -9 and a wrong key, held on purpose, with the books at each step; ends with all events there
+	@exec $(BIN)/forwarder drill
 
 check: lint types layers unit  ## the quick half of the tests: lint, types, layers, unit
 
@@ -64,6 +67,16 @@ unit: setup
 test-crash: setup  ## kill the daemon 220 times under load and look for what is lost; CRASH="--seed 7 --kills 20" chooses
 	$(BIN)/python -m tests.crash $(CRASH)
 
+test-browser: $(VENV)/.browser  ## both pages in the system's Chromium
+	$(BIN)/pytest tests/browser
+
+test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, through forwarder; those whose tools aren't here are skipped by name
+	$(BIN)/python -m tests.sdks.installing
+	$(BIN)/pytest tests/sdks
+
+pictures: $(VENV)/.browser  ## make the README's pictures of both pages again, from real traffic
+	$(BIN)/python -m tests.browser.pictures
+
 bench: setup  ## measure throughput and memory beside their floors; BENCH="--case single" chooses
 	$(BIN)/python -m benchmarks $(BENCH)
 
@@ -72,6 +85,8 @@ requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade take
 	$(COMPILE) --output-file requirements/build.txt requirements/build.in
 	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
 	$(COMPILE) --output-file requirements/browser.txt --extra browser --constraint requirements/dev.txt pyproject.toml
+	$(COMPILE) --output-file tests/sdks/programs/python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/python/requirements.in
+	$(COMPILE) --output-file deploy/compose/app/requirements.txt --constraint requirements/dev.txt deploy/compose/app/requirements.in
 
 clean:  ## remove .venv, caches and what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

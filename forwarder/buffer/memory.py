@@ -64,12 +64,12 @@ class MemoryBuffer:
             self._hold(part)
         self._forget([chunk])
 
-    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:  # noqa: ARG002 - nothing of them is kept
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
         """Forget chunks of one lane, and the lane with its last one; tell their acks."""
         self._forget(chunks)
         for chunk in chunks:
             if chunk.ack is not None:
-                chunk.ack.settle(chunk.count)
+                chunk.ack.settle(chunk.count, chunk.data, fate)
 
     def withdraw(self, ack: Ack) -> list[Chunk]:
         """Take the chunks that have this ack and still wait off their queues."""

@@ -16,6 +16,7 @@ LAZY: Final = {
     "buffer": "Look into, check, save or empty a disk buffer, also one whose daemon is down.",
     "config": "Check the configuration, show what is in effect, print its schema.",
     "dead-letters": "Look at events that could not be delivered, send them again, or drop them.",
+    "drill": "Put a sandbox and a forwarder through an outage, a kill -9 and a wrong key, and show that no event is lost.",
     "explain": "Say where one event is: buffered and since when, dead-lettered and why, else that it was delivered, or never here.",
     "sandbox": "Run the analytics service in small, to watch events arrive and to test against.",
 }

@@ -23,6 +23,7 @@ def sandbox(
     listen: Annotated[str, typer.Option(help="Address to listen on, host:port.")] = "127.0.0.1:8322",
     database: Annotated[Path | None, typer.Option(help="SQLite file that keeps everything; without it, memory.")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="A project key that exists (repeatable); none: every well-formed one.")] = None,
+    seed: Annotated[Path | None, typer.Option(help="YAML or JSON file of what there is from the start.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Answer as the real service does, not by its contract.")] = False,
 ) -> None:
     """Run the analytics service in small, to watch events arrive and to test against."""
@@ -30,7 +31,7 @@ def sandbox(
     split_address(listen)
     for key in keys:
         _check(key)
-    uvloop.run(_serve(SandboxOptions(listen=listen, database=database, api_keys=keys, strict=strict)))
+    uvloop.run(_serve(SandboxOptions(listen=listen, database=database, api_keys=keys, seed=seed, strict=strict)))
 
 
 def register(app: typer.Typer) -> None:

@@ -44,6 +44,8 @@ class UpstreamSettings(Section):
 
     url: UpstreamUrl = ""
     """Base address of the service, such as https://us.i.example.com; events go to its /batch/. Needed by `run`."""
+    assets_url: UpstreamUrl = ""
+    """Where /array/ and /static/ are passed through to, such as https://us-assets.i.example.com. Not set: `upstream.url`."""
     compression: Literal["gzip", "none"] = "gzip"
     """How request bodies are compressed."""
     timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
@@ -58,6 +60,21 @@ class UpstreamSettings(Section):
     """HTTP proxy to reach the service through, such as http://proxy.example.com:3128; may hold user and password."""
     verify_keys: bool = True
     """Whether to ask the service, off the hot path, if it knows each project key, and to hold back events of those it doesn't."""
+
+
+class PassThroughSettings(Section):
+    """Calls of SDKs that bring no events: flags and their definitions, assets, replays. They are passed on at once, never buffered."""
+
+    enabled: bool = True
+    """Whether they are passed on; else they are 404."""
+    connect_timeout: Annotated[float, Duration("10ms", "1m")] = 0.5
+    """How long connecting to the service may take."""
+    flags_timeout: Annotated[float, Duration("10ms", "1h")] = 2.0
+    """How long flags and their definitions may take in all: apps wait for them."""
+    timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
+    """How long others may take until their answer begins, and for each next piece of it."""
+    definitions_max_age: Annotated[float, Duration("0s", "1d")] = 10.0
+    """How long definitions of flags are served from memory before the service is asked whether they changed."""
 
 
 class TlsSettings(Section):
@@ -200,6 +217,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     upstream: UpstreamSettings = UpstreamSettings()
+    passthrough: PassThroughSettings = PassThroughSettings()
     sources: SourcesSettings = SourcesSettings()
     buffer: BufferSettings = BufferSettings()
     batch: BatchSettings = BatchSettings()

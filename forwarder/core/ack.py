@@ -9,6 +9,7 @@ Invariant: an `Ack` settles once, whatever becomes of its events: cutting chunks
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
@@ -48,11 +49,13 @@ class Held(Protocol):
 class Ack:
     """Counts a request's events down to the last that is settled. `at`: when they were received, if they can be looked for by that."""
 
-    __slots__ = ("_waiter", "at", "left")
+    __slots__ = ("_waiter", "at", "left", "watch")
 
     def __init__(self, events: int, waiter: Waiter, at: float = math.inf) -> None:
         self.left = events
         self.at = at
+        self.watch: Callable[[bytes, str], None] | None = None
+        """Told of events as they are settled, as they stand in their chunk, and their fate, if somebody wants to know event by event."""
         self._waiter: Waiter | None = waiter
 
     @property
@@ -60,8 +63,10 @@ class Ack:
         """Whether its waiter has been told."""
         return self._waiter is None
 
-    def settle(self, events: int) -> None:
-        """So many more of the events are delivered, or durable dead letters, or dropped and counted."""
+    def settle(self, events: int, data: bytes = b"", fate: str = "") -> None:
+        """So many more of the events, which are `data` in their chunk, are delivered, or durable dead letters, or dropped and counted."""
+        if self.watch is not None:
+            self.watch(data, fate)
         self.left -= events
         if self.left <= 0:
             self.end(None)

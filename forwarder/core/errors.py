@@ -81,6 +81,12 @@ class RequestTooLarge(ForwarderError):
     code = "too_large"
 
 
+class UnsupportedMedia(ForwarderError):
+    """The body is of a type, or compressed in a way, that its protocol doesn't have. HTTP 415."""
+
+    code = "unsupported_media"
+
+
 class ConfigurationError(ForwarderError):
     """The configuration can't be used."""
 

@@ -105,6 +105,30 @@ class Revived(NamedTuple):
     """When it became one, wall-clock seconds: an event that was refused at receipt gets that time if it has none of its own."""
 
 
+class EventResults(Protocol):
+    """What became of each event of a request, for protocols that say so."""
+
+    @property
+    def retries(self) -> bool:
+        """Whether an event has to come again."""
+
+    def body(self) -> bytes:
+        """The JSON text that tells the sender."""
+
+
+@dataclass(slots=True)
+class V1Head:
+    """What the head of a request says in the protocol whose answers have a result for each event (docs/v1.md)."""
+
+    authorization: bytes = b""
+    sdk_info: bytes = b""
+    """Name and version of the sender's SDK."""
+    request_timestamp: bytes = b""
+    """When it was sent by its sender's clock."""
+    results: EventResults | None = None
+    """Set by the intake: complete once the request is acknowledged."""
+
+
 @dataclass(slots=True)
 class Incoming:
     """One request's body as a source received it, with what is needed to decode it."""
@@ -121,6 +145,8 @@ class Incoming:
     """The level that the sender asks for, if it is higher than the configured one."""
     revived: Revived | None = None
     """Set if this is a dead letter on its way back: it isn't received anew, and if it is refused at receipt again, `take` raises."""
+    v1: V1Head | None = None
+    """Set if the body is one of the protocol with a result for each event (docs/v1.md)."""
 
 
 class Intake(Protocol):
@@ -131,7 +157,8 @@ class Intake(Protocol):
 
         False: `waiter.acknowledged` will be called once, later. Keeps nothing of `incoming` itself, and may take the body out of it.
 
-        Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge` or a `Backpressure`; then nothing was taken, and nobody will be called.
+        Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge`, `UnsupportedMedia` or a `Backpressure`; then nothing was taken, and
+        nobody will be called.
         """
 
 

@@ -60,7 +60,8 @@ class HttpSink:
         base = policy.url.rstrip("/")
         self._batch_url = f"{base}/batch/"
         self._decide_url = f"{base}/decide?v=3"
-        self._tls = ssl.create_default_context(cafile=policy.ca_file)
+        self.tls = ssl.create_default_context(cafile=policy.ca_file)
+        """What the upstream's certificate is checked with; others that go there may use it too."""
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, batch: Batch) -> Reply:
@@ -104,7 +105,7 @@ class HttpSink:
     def _open(self) -> aiohttp.ClientSession:
         """A session. Its connections aren't limited here: the limiter and the key check do that."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self.tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={"Content-Type": "application/json", "User-Agent": f"forwarder/{__version__}", "Accept-Encoding": "identity"},

@@ -19,6 +19,7 @@ from forwarder.core.ports import Books, Buffer, DeadLetter, DropReason, Reason, 
 from forwarder.intake.entry import AwaitedDelivery, Entry, WhenWritten
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
+from forwarder.wire.v1_results import BUFFER_FULL
 
 WHY: Final = {
     Reason.MISSING_EVENT: "the event has no name",
@@ -163,6 +164,8 @@ class Admission:
         for chunk in entry.chunks:
             self._books.turn_away(chunk.lane, chunk.source, DropReason.DROP_NEWEST, chunk.count)
         entry.chunks = ()
+        if entry.results is not None:
+            entry.results.drop_rest(BUFFER_FULL)
 
     def _drop_oldest(self, chunks: Sequence[Chunk], full: Backpressure) -> None:
         """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing waits there."""
@@ -206,7 +209,9 @@ class Admission:
 
     def _bury(self, entry: Entry) -> None:
         source = entry.source
-        letters = [DeadLetter(each.reason, lane, each.data, entry.now, WHY[each.reason], source) for lane, each in entry.rejected]
+        letters = [
+            DeadLetter(each.reason, lane, each.data, entry.now, each.why or WHY[each.reason], source) for lane, each in entry.rejected
+        ]
         kept = self._dead_letters.bury_at_receipt(letters)
         for at, letter in enumerate(letters):
             if at < kept:

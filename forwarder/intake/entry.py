@@ -16,6 +16,7 @@ from forwarder.core.errors import Backpressure, NotAcknowledged
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Revived
 from forwarder.intake.stamping import Rejected
+from forwarder.wire.v1_results import Results
 
 
 class Accounting(Protocol):
@@ -40,7 +41,7 @@ class Accounting(Protocol):
 class Entry:
     """One request that is being taken. At the level `disk` it waits for the buffer itself: there is one for each event of many senders."""
 
-    __slots__ = ("accounting", "chunks", "now", "nulled", "rejected", "revived", "source", "waiter")
+    __slots__ = ("accounting", "chunks", "now", "nulled", "rejected", "results", "revived", "source", "waiter")
 
     def __init__(self, accounting: Accounting, chunks: Sequence[Chunk], source: str, now: float, waiter: Waiter) -> None:
         self.accounting = accounting
@@ -51,6 +52,8 @@ class Entry:
         self.rejected: Sequence[tuple[Lane, Rejected]] = ()
         self.revived: Revived | None = None
         self.nulled = 0
+        self.results: Results | None = None
+        """For a sender that is told event by event."""
 
     def held(self, error: Backpressure | None) -> None:
         """See `core.ack.Held`."""
@@ -83,6 +86,8 @@ class AwaitedDelivery:
         self._timer: Timer | None = None
         self._entered = False
         self.ack = Ack(sum([chunk.count for chunk in entry.chunks]), self, entry.now)
+        if entry.results is not None:
+            self.ack.watch = entry.results.settled
         for chunk in entry.chunks:
             chunk.ack = self.ack
 
@@ -116,17 +121,28 @@ class AwaitedDelivery:
 
     def fail(self, error: Backpressure) -> None:
         """Tell the sender to come back, and drop what it will bring again: all that wasn't sent yet."""
-        accounting = self._entry.accounting
+        accounting, results = self._entry.accounting, self._entry.results
         chunks = accounting.withdraw(self.ack) if self._entered else []
-        self._finish(error)
+        self.ack.watch = None  # what is heard from now on comes too late: a dead letter, say, that is not durable when the answer is given
+        if results is not None and self._entered and results.retry_rest([chunk.data for chunk in chunks]):
+            waiter = self._leave(error)
+            if waiter is not None and accounting.written(WhenWritten(waiter.acknowledged)):
+                waiter.acknowledged(None)
+        else:
+            self._finish(error)
         self.ack.end(error)
         accounting.drop_withdrawn(chunks)
 
     def _finish(self, error: Backpressure | None) -> None:
+        waiter = self._leave(error)
+        if waiter is not None:
+            waiter.acknowledged(error)
+
+    def _leave(self, error: Backpressure | None) -> Waiter | None:
+        """Wait no longer; who has to be told, if nobody did."""
         waiter, self._waiter = self._waiter, None
-        if waiter is None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._entry.accounting.ended(self, error)
-        waiter.acknowledged(error)
+        if waiter is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._entry.accounting.ended(self, error)
+        return waiter

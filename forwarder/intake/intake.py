@@ -18,7 +18,7 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import Draining, InvalidRequest
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import Headroom
-from forwarder.core.ports import Books, Buffer, Incoming, Ordering, Reason, Revived, WhenFull
+from forwarder.core.ports import Books, Buffer, Incoming, Ordering, Reason, Revived, V1Head, WhenFull
 from forwarder.intake.admission import WHY, Admission, ReceiptDeadLetters
 from forwarder.intake.entry import Entry
 from forwarder.intake.lanes import LaneRegistry
@@ -26,8 +26,11 @@ from forwarder.intake.loose import Receipt
 from forwarder.intake.quotas import Quotas
 from forwarder.intake.single import read_single
 from forwarder.intake.stamping import Rejected, stamp
+from forwarder.intake.v1 import note_stamps, refused_by_form
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.shapes import Request, check_count, read_request, split_by_token
+from forwarder.wire.v1 import V1Request, read_v1
+from forwarder.wire.v1_head import bearer_token, decode_v1_body
 
 LARGE_TEXT: Final = 1 << 20
 """Bytes from which on a request is worked on only if there is headroom for the copy that becomes of it."""
@@ -111,17 +114,23 @@ class Intake:
             raise Draining("shutting down", retry_after=2.0)
         level = self._level if incoming.ack is None and incoming.revived is None else self._level_of(incoming)
         now = self._now()
+        if incoming.v1 is not None:
+            return self._admission.put(self._entry(self._read_v1(incoming, incoming.v1), incoming, now, waiter), level)
         text = decode_body(incoming, self._max_body)
         if incoming.client is None and len(text) <= self._max_event and incoming.revived is None:
             single = read_single(text, ordered=self._live_is_ordered)
             if single is not None:
                 api_key, ids = single
                 return self._admission.put_one(Chunk(self._lanes.live(api_key), text, 1, ids, now, incoming.source), level, waiter)
-        if len(text) > LARGE_TEXT:
+        self._clear_way(incoming, len(text))
+        return self._admission.put(self._entry(read_request(text, self._quotas.max_events), incoming, now, waiter), level)
+
+    def _clear_way(self, incoming: Incoming, size: int) -> None:
+        """Before a large text of `size` bytes is worked on. Raises `BufferFull` if there is no headroom for it."""
+        if size > LARGE_TEXT:
             incoming.body = b""  # what the text was decoded from isn't needed any more
             if self._headroom is not None:
-                self._headroom.check(len(text))
-        return self._admission.put(self._entry(text, incoming, now, waiter), level)
+                self._headroom.check(size)
 
     def _level_of(self, incoming: Incoming) -> AckLevel:
         """The level that is due: the configured one, or the higher one that the sender asks for. Raises `InvalidRequest`."""
@@ -133,9 +142,16 @@ class Intake:
             raise InvalidRequest("Forwarder-Ack: disk can't be had here: the buffer is in memory (buffer.kind).")
         return level
 
-    def _entry(self, text: bytes, incoming: Incoming, now: float, waiter: Waiter) -> Entry:
-        """The request that the text holds, stamped."""
-        request = read_request(text, self._quotas.max_events)
+    def _read_v1(self, incoming: Incoming, head: V1Head) -> V1Request:
+        """The request in the classic shape; its text is gone when this returns."""
+        self._lanes.check_key(bearer_token(head.authorization))
+        text = decode_v1_body(incoming, self._max_body)
+        self._clear_way(incoming, len(text))
+        return read_v1(text, head, self._quotas.max_events)
+
+    def _entry(self, request: Request, incoming: Incoming, now: float, waiter: Waiter) -> Entry:
+        """The request, stamped."""
+        v1 = request if isinstance(request, V1Request) else None
         if request.token is None:
             check_count(request.events, self._quotas.max_events)
         parts, rejected = self._parts(request)
@@ -146,6 +162,8 @@ class Intake:
             if self._rejects:
                 self._quotas.check_room(lane, len(memoryview(events)))
             stamped = stamp(events, self._receipt(request, lane, incoming.client, received))
+            if v1 is not None:
+                note_stamps(v1, stamped)
             rejected += [(lane, each) for each in stamped.rejected]
             if stamped.count:
                 chunks.append(Chunk(lane, stamped.data, stamped.count, stamped.ids, now, incoming.source))
@@ -153,6 +171,8 @@ class Intake:
             raise InvalidRequest("there are no events in the request")
         entry = Entry(self._admission, chunks, incoming.source, now, waiter)
         entry.rejected, entry.nulled = rejected, request.nulled
+        if v1 is not None and incoming.v1 is not None:
+            entry.results = incoming.v1.results = v1.results
         if incoming.revived is not None:
             self._revive(entry, incoming.revived)
         return entry
@@ -172,6 +192,8 @@ class Intake:
         else:
             parts = [(Lane(token, request.historical), events) for token, events in split_by_token(request.events).items()]
         rejected: list[tuple[Lane, Rejected]] = []
+        if isinstance(request, V1Request):
+            rejected += [(parts[0][0], each) for each in refused_by_form(request)]
         for masked, original in request.garbled:
             token = request.token or next(iter(split_by_token(b"[%b]" % masked)))
             rejected.append((Lane(token, request.historical), Rejected(Reason.LONE_SURROGATE, original)))
@@ -187,6 +209,7 @@ class Intake:
             ordered=self._ordering_of(lane) is Ordering.PER_DISTINCT_ID,
             max_event=self._max_event,
             max_events=self._quotas.max_events,
+            tells=isinstance(request, V1Request),
         )
 
     def end_waiting(self) -> None:

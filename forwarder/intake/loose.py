@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
@@ -46,6 +47,8 @@ class Receipt:
     """Bytes that an event may have."""
     max_events: int = sys.maxsize
     """Events that a lane could hold: an array of more is refused before anything is made of each."""
+    tells: bool = False
+    """Whether the sender is told which of its uuids and timestamps were replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class StampedEvent:
 
     data: bytes
     ids: tuple[str, ...]
+    new_uuid: bytes = b""
+    """The one in place of another, or of none."""
+    new_timestamp: bool = False
+    """Whether its sender gave it no time that can be read."""
 
 
 def stamp_one(data: bytes, receipt: Receipt) -> StampedEvent | Reason:
@@ -67,11 +74,12 @@ def stamp_one(data: bytes, receipt: Receipt) -> StampedEvent | Reason:
     reason = _name_problem(head.event) or (None if own else Reason.MISSING_DISTINCT_ID)
     if reason:
         return reason
-    stamped = _edited(data, head, properties, receipt)
+    uuid = b"" if _is_valid_uuid(head.uuid) else new_uuid7(receipt.now)
+    stamped = _edited(data, head, properties, receipt, uuid)
     if len(stamped) > receipt.max_event:
         return Reason.TOO_LARGE
     second = (id_text(properties.alias), id_text(properties.anonymous)) if receipt.ordered else ()
-    return StampedEvent(stamped, (own, *filter(None, second)))
+    return StampedEvent(stamped, (own, *filter(None, second)), uuid, receipt.tells and _own_time(head) is None)
 
 
 def _name_problem(name: Raw) -> Reason | None:
@@ -102,11 +110,11 @@ class _Stamps:
         return self.edits.made()
 
 
-def _edited(data: bytes, head: LooseHead, properties: LooseProperties, receipt: Receipt) -> bytes:
-    """The event with its stamps."""
+def _edited(data: bytes, head: LooseHead, properties: LooseProperties, receipt: Receipt, uuid: bytes) -> bytes:
+    """The event with its stamps; `uuid`: the new one, if it needs one."""
     stamps = _Stamps(data)
-    if not _is_valid_uuid(head.uuid):
-        stamps.set(b"uuid", head.uuid, b'"%b"' % new_uuid7(receipt.now))
+    if uuid:
+        stamps.set(b"uuid", head.uuid, b'"%b"' % uuid)
     offset = _offset(head.offset)
     timestamp = _timestamp(head, properties, offset, receipt)
     if timestamp is not None:
@@ -138,7 +146,7 @@ def _offset(raw: Raw) -> float | None:
 
 def _timestamp(head: LooseHead, properties: LooseProperties, offset: float | None, receipt: Receipt) -> bytes | None:
     """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if its own stays as it is."""
-    own = parse_timestamp(_decode_any(head.timestamp)) if first_byte(head.timestamp) == b'"' else None
+    own = _own_time(head)
     corrected = receipt.has_sent_at and bytes(properties.ignore_sent_at) in _FALSY
     if own and (corrected or offset is None):
         if not corrected or not receipt.skew:
@@ -149,6 +157,10 @@ def _timestamp(head: LooseHead, properties: LooseProperties, offset: float | Non
     else:
         time = None
     return _as_json(receipt.now) if time is None else b'"%b"' % format_timestamp(time)
+
+
+def _own_time(head: LooseHead) -> datetime | None:
+    return parse_timestamp(_decode_any(head.timestamp)) if first_byte(head.timestamp) == b'"' else None
 
 
 @lru_cache(maxsize=16)

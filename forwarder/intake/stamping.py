@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -42,6 +42,19 @@ class Rejected:
 
     reason: Reason
     data: bytes
+    at: int = 0
+    """Its index among the events of its array."""
+    why: str = ""
+    """What its dead letter says, if it is more than the reason."""
+
+
+class Replaced(NamedTuple):
+    """An event, by its index, whose uuid or timestamp isn't the one that was sent."""
+
+    at: int
+    new_uuid: bytes
+    """Empty if it is the sender's."""
+    new_timestamp: bool
 
 
 @dataclass(slots=True)
@@ -52,6 +65,7 @@ class Stamped:
     count: int
     ids: frozenset[str]
     rejected: Sequence[Rejected] = ()
+    replaced: Sequence[Replaced] = ()
 
 
 def stamp(events: bytes | Raw, receipt: Receipt) -> Stamped:
@@ -124,23 +138,26 @@ def _stamp_loose(events: bytes | Raw, receipt: Receipt) -> Stamped:
     count = 0
     keys: set[str] = set()
     rejected: list[Rejected] = []
+    replaced: list[Replaced] = []
     check_count(events, receipt.max_events)
 
     def kept() -> Iterator[bytes]:
         nonlocal count
-        for raw in split_events(events):
+        for at, raw in enumerate(split_events(events)):
             data = bytes(raw)
             stamped = stamp_one(data, receipt)
             if isinstance(stamped, Reason):
-                rejected.append(Rejected(stamped, data))
+                rejected.append(Rejected(stamped, data, at))
                 continue
             count += 1
+            if receipt.tells and (stamped.new_uuid or stamped.new_timestamp):
+                replaced.append(Replaced(at, stamped.new_uuid, stamped.new_timestamp))
             if receipt.ordered:
                 keys.update(stamped.ids)
             yield stamped.data
 
     joined = _joined(kept())
-    return Stamped(joined, count, frozenset(keys), rejected)
+    return Stamped(joined, count, frozenset(keys), rejected, replaced)
 
 
 def _joined(events: Iterator[bytes]) -> bytes:

@@ -16,7 +16,9 @@ import msgspec
 from aiohttp import web
 
 from forwarder.core.errors import cannot_listen
+from forwarder.pages.files import HEADERS
 from forwarder.runtime.page import page
+from forwarder.runtime.page import routes as page_routes
 from forwarder.runtime.status import encode
 from forwarder.runtime.uuid_search import NotAUuid, Sighting, WantedUuid
 from forwarder.sources.http.sockets import UNIX_PREFIX, bind_unix, remove_unix
@@ -26,7 +28,7 @@ from forwarder.telemetry.snapshot import Snapshot
 KEY: Final = "admin.listen"
 """The setting that holds its address."""
 
-_PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Cache-Control": "no-store"}
+_PAGE_HEADERS = {**HEADERS, "Cache-Control": "no-store"}
 
 Explain: TypeAlias = Callable[[WantedUuid], Sequence[Sighting] | Awaitable[Sequence[Sighting]]]
 
@@ -94,6 +96,7 @@ class AdminServer:
                 web.get("/status", self._status),
                 web.get("/explain", self._where),
                 web.get("/", self._root),
+                *page_routes(),
             ]
         )
         return application

@@ -45,7 +45,7 @@ class Sdk(Protocol):
         """Send what is queued, and end."""
 
 
-def connect(host: str) -> Sdk:
+def connect(host: str, project_key: str = PROJECT_KEY) -> Sdk:
     """The official SDK, as an application would use it: only `host` points to the forwarder. Raises `ConfigurationError` without it."""
     try:
         from posthog import Posthog  # noqa: PLC0415 - an extra, needed by nothing else
@@ -54,7 +54,7 @@ def connect(host: str) -> Sdk:
             "the demo sends its events with the official Python SDK, which isn't installed",
             hint="Install it with `pip install 'analytics-forwarder[demo]'`.",
         ) from error
-    client: Sdk = Posthog(PROJECT_KEY, host=host, flush_interval=FLUSH_SECONDS)
+    client: Sdk = Posthog(project_key, host=host, flush_interval=FLUSH_SECONDS)
     return client
 
 

@@ -22,6 +22,7 @@ from forwarder.delivery.halting import HaltReport
 from forwarder.delivery.statistics import DeliveryStatistics, HistogramCounts
 from forwarder.intake.intake import Intake
 from forwarder.sources.http.listener import HttpListener
+from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics
 from forwarder.telemetry.books import Account, Books
 from forwarder.telemetry.labels import OTHER, LaneLabels
 from forwarder.telemetry.readable import duration
@@ -44,6 +45,7 @@ class Parts:
     delivery: Delivery
     intake: Intake
     listener: HttpListener
+    passthrough: PassThrough | None = None
 
 
 class Observer:
@@ -64,6 +66,7 @@ class Observer:
         parts, now = self._parts, self._clock.now()
         delivery, listener, buffer = parts.delivery.statistics(), parts.listener.statistics(), parts.buffer.statistics()
         letters, disk = parts.dead_letters.statistics(), buffer if isinstance(buffer, DiskStatistics) else DiskStatistics(0, 0, 0)
+        passed = PassThroughStatistics({}) if parts.passthrough is None else parts.passthrough.statistics()
         not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.refusing)
         return Snapshot(
             version=__version__,
@@ -83,11 +86,13 @@ class Observer:
             concurrency_limit=delivery.concurrency_limit,
             in_flight=delivery.in_flight,
             http_requests=listener.requests,
+            passthrough_requests=passed.requests,
             addresses=tuple(parts.listener.addresses),
             connections=listener.connections,
             warnings=(
                 *_warnings(delivery, parts.intake.statistics().nulled_numbers),
                 *self._retries(delivery, now),
+                *_passed_warnings(passed),
                 *self._buffer_warnings(disk),
                 *letters.warnings,
             ),
@@ -154,6 +159,12 @@ def _of_account(label: str, account: Account) -> LaneSnapshot:
         dead_lettered={reason.value: count for reason, count in account.dead_lettered.items()},
         dropped={reason.value: count for reason, count in account.dropped.items()},
     )
+
+
+def _passed_warnings(passed: PassThroughStatistics) -> Iterator[str]:
+    """Which addresses calls aren't passed through to, because they fail."""
+    for url, why in passed.failing:
+        yield f"calls that would be passed through to {without_credentials(url)} get 503 at once, it fails: {why}; it is probed"
 
 
 def _dropped_when_full(books: Books) -> Iterator[int]:

@@ -31,6 +31,7 @@ from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.key_ledger import KeyStatus
 from forwarder.delivery.keys import KeyCheck
+from forwarder.delivery.network_errors import describe
 from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import Intake, IntakePolicy
@@ -44,6 +45,7 @@ from forwarder.runtime.stores import Stores, open_stores
 from forwarder.runtime.uuid_search import Sighting, WantedUuid
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.listener import HttpListener
+from forwarder.sources.http.passthrough import PassThrough, PassThroughPolicy
 from forwarder.sources.http.tls import load_tls, reload_tls
 from forwarder.telemetry.books import Books
 from forwarder.telemetry.snapshot import Snapshot, State
@@ -115,8 +117,9 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
     if isinstance(buffer, DiskBuffer):
         buffer.on_arrival = delivery.wake
     replayer = Replayer(dead_letters, intake, clock) if isinstance(dead_letters, DeadLetterStore) else None
-    listener = HttpListener(policy, intake, clock, headroom)
-    parts = Parts(books, dead_letters, buffer, delivery, intake, listener)
+    passthrough = PassThrough(_pass_policy(settings, sink), clock, describe) if settings.passthrough.enabled else None
+    listener = HttpListener(policy, intake, clock, headroom, passthrough)
+    parts = Parts(books, dead_letters, buffer, delivery, intake, listener, passthrough)
     return Pipeline(settings, clock, parts, role, stores=stores, replayer=replayer, batcher=batcher, lanes=lanes, sink=sink)
 
 
@@ -158,6 +161,20 @@ def _http_policy(settings: Settings) -> HttpPolicy:
         stamp_ip=http.stamp_ip == "auto",
         trusted_proxies=http.trusted_proxies,
         cors_origins=http.cors_origins,
+    )
+
+
+def _pass_policy(settings: Settings, sink: HttpSink) -> PassThroughPolicy:
+    upstream, passed = settings.upstream, settings.passthrough
+    return PassThroughPolicy(
+        url=upstream.url,
+        assets_url=upstream.assets_url or upstream.url,
+        connect_timeout=passed.connect_timeout,
+        flags_timeout=passed.flags_timeout,
+        timeout=passed.timeout,
+        definitions_max_age=passed.definitions_max_age,
+        tls=sink.tls,
+        proxy=upstream.proxy,
     )
 
 
@@ -236,9 +253,16 @@ class Pipeline:
         self._parts.listener.draining = True
 
     async def drain(self, seconds: float) -> bool:
-        """Close the door and deliver what is buffered, for at most `seconds`; whether all of it was."""
+        """Close the door, deliver what is buffered, and let calls that are passed through end, for at most `seconds`.
+
+        Whether everything buffered was delivered.
+        """
         await self._parts.listener.stop_listening()
-        return await self._parts.delivery.drain(seconds)
+        end = self._clock.monotonic() + seconds
+        drained = await self._parts.delivery.drain(seconds)
+        if self._parts.passthrough is not None:
+            await self._parts.passthrough.until_idle(end - self._clock.monotonic())
+        return drained
 
     async def close(self) -> list[DeadLetter]:
         """Stop everything; the events that were left undelivered, which have become dead letters."""
@@ -249,6 +273,8 @@ class Pipeline:
         self._parts.intake.end_waiting()
         await self._stores.committer.settle()  # who waits for the disk gets an answer
         await self._parts.listener.close(0)
+        if self._parts.passthrough is not None:
+            await self._parts.passthrough.close()
         await self._sink.close()
         left = self._bury_the_rest() if isinstance(self._parts.buffer, MemoryBuffer) else []
         await self._stores.close()

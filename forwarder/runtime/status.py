@@ -6,6 +6,7 @@ of one version understands the daemon of another.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +24,9 @@ class NotAStatus(ForwarderError):
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as plain JSON values, with what follows from it: `balanced`, and per lane `difference`."""
-    plain: dict[str, Any] = msgspec.to_builtins(replace(snapshot, http_requests={}))
-    plain["http_requests"] = [{"path": path, "code": code, "count": count} for (path, code), count in snapshot.http_requests.items()]
+    plain: dict[str, Any] = msgspec.to_builtins(replace(snapshot, http_requests={}, passthrough_requests={}))
+    plain["http_requests"] = _listed(snapshot.http_requests)
+    plain["passthrough_requests"] = _listed(snapshot.passthrough_requests)
     plain["balanced"] = balanced(snapshot)
     for lane, entry in zip(snapshot.lanes, plain["lanes"], strict=True):
         entry["difference"] = lane.difference
@@ -40,11 +42,21 @@ def parse(body: bytes) -> Snapshot:
     """The snapshot that a `/status` document was made of. Raises `NotAStatus`."""
     try:
         plain = msgspec.json.decode(body, type=dict[str, Any])
-        requests = msgspec.convert(plain.pop("http_requests", []), list[_Requests])
+        requests = _counted(plain.pop("http_requests", []))
+        passed = _counted(plain.pop("passthrough_requests", []))
         snapshot = msgspec.convert(plain, Snapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise NotAStatus(f"the answer isn't a status document: {error}", hint="Is this the address of forwarder's admin server?") from error
-    return replace(snapshot, http_requests={(entry.path, entry.code): entry.count for entry in requests})
+    return replace(snapshot, http_requests=requests, passthrough_requests=passed)
+
+
+def _listed(requests: Mapping[tuple[str, int], int]) -> list[dict[str, str | int]]:
+    return [{"path": path, "code": code, "count": count} for (path, code), count in requests.items()]
+
+
+def _counted(listed: object) -> dict[tuple[str, int], int]:
+    """Raises `msgspec.ValidationError` if it isn't what `_listed` makes."""
+    return {(entry.path, entry.code): entry.count for entry in msgspec.convert(listed, list[_Requests])}
 
 
 class _Requests(msgspec.Struct):

@@ -7,8 +7,9 @@ endpoints"), so the real service's own form is used (wire facts: "Where contract
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from aiohttp import web
 
@@ -34,12 +35,13 @@ class Answer:
     body: str
     content_type: str = "application/json"
     error: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def response(self) -> web.Response:
         """The answer as aiohttp sends it."""
-        if self.status == 204:
-            return web.Response(status=204)
-        return web.Response(status=self.status, text=self.body, content_type=self.content_type)
+        if self.status in (204, 304):
+            return web.Response(status=self.status, headers=self.headers)
+        return web.Response(status=self.status, text=self.body, content_type=self.content_type, headers=self.headers)
 
 
 TAKEN: Final = Answer(200, '{"status":"Ok"}')
@@ -51,22 +53,9 @@ def refused(refusal: Refusal) -> Answer:
     return Answer(refusal.status, refusal.message, "text/plain", refusal.message)
 
 
-def decided(version: int, *, strict: bool) -> Answer:
-    """The answer of `/decide` where no flag exists (interface document: "POST /decide?v=3").
-
-    Versions 1 and 2 differ in `featureFlags` (a list of keys, then a mapping) and have no payloads; later ones are answered as 3.
-    """
-    answer: dict[str, Any] = {
-        "config": {"enable_collect_everything": True},
-        "toolbarParams": {},
-        "errorsWhileComputingFlags": False,
-        "isAuthenticated": False,
-        "supportedCompression": ["gzip", "gzip-js"] if strict else ["gzip", "lz64"],
-        "featureFlags": [] if version == 1 else {},
-    }
-    if version >= 3:
-        answer["featureFlagPayloads"] = {}
-    return Answer(200, json.dumps(answer))
+def management_error(status: int, kind: str, code: str, detail: str) -> Answer:
+    """An error as the management interface says it (wire facts: "Management API, where the contract says not shown")."""
+    return Answer(status, json.dumps({"type": kind, "code": code, "detail": detail, "attr": None}), error=detail)
 
 
 def masked(api_key: str | None) -> str | None:

@@ -50,6 +50,8 @@ class Arrivals:
         self._store = Store(path)
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._last: _Work | None = None
+        self.written: Callable[[], None] = _nobody
+        """Called on the loop's thread after each commit that wrote something."""
         self._thread = threading.Thread(target=self._run, name="sandbox-store", daemon=True)
         self._thread.start()
 
@@ -65,6 +67,16 @@ class Arrivals:
         result: T = await work.future
         return result
 
+    async def ask(self, do: Callable[[Store], T]) -> T:
+        """Run a question about persons, groups or events, once what arrived until now has had its effects.
+
+        They are worked out in steps, so that requests that wait meanwhile are not held up by a long backlog. Otherwise as `run`.
+        """
+        end = await self.run(Store.last_arrival)
+        while await self.run(lambda store: store.effects.advance(end)):
+            continue
+        return await self.run(do)
+
     async def close(self) -> None:
         """Do what waits, close the database, end the thread. A second call waits for the first. Cancellation ends the wait only."""
         if self._last is None:
@@ -76,16 +88,23 @@ class Arrivals:
     def _run(self) -> None:
         last = False
         while not last:
-            group = self._group()
+            group, changes = self._group(), self._store.changes
             last = group[-1] is self._last
             if last:
                 closing = group.pop()
             if group:
                 self._transact(group)
+            wrote = self._store.changes > changes
             if last:
                 self._store.close()
                 group.append(closing)
-            group[0].loop.call_soon_threadsafe(_settle, group)
+            group[0].loop.call_soon_threadsafe(self._settle, group, wrote)
+
+    def _settle(self, group: list[_Work], wrote: bool) -> None:  # noqa: FBT001 - `call_soon_threadsafe` passes no keywords
+        for work in group:
+            work.settle()
+        if wrote:
+            self.written()
 
     def _group(self) -> list[_Work]:
         """What waits, up to `GROUP`; the closing, if it is among it, is the last."""
@@ -119,6 +138,5 @@ class Arrivals:
             self._store.execute("ROLLBACK")
 
 
-def _settle(group: list[_Work]) -> None:
-    for work in group:
-        work.settle()
+def _nobody() -> None:
+    """Who hears of commits when nobody listens."""

@@ -43,6 +43,7 @@ class Received:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in lower case."""
     body: bytes = b""
+    method: str = "POST"
 
     @property
     def path(self) -> str:
@@ -100,7 +101,7 @@ class _Unwrapping:
 
     def take_compression(self) -> None:
         if self.data.startswith(_GZIP_MAGIC):
-            self.data = _gunzip(self.data, self.limit)
+            self.data = gunzip(self.data, self.limit)
             self.steps.append("gzip")
         elif self.hint_is("gzip"):
             raise Refusal(400, "the body is announced as gzip and is not")
@@ -142,7 +143,8 @@ def _looks_like_base64(data: bytes) -> bool:
     return bool(data) and len(data) % 4 == 0 and _BASE64(data, 0, 128) is not None
 
 
-def _gunzip(data: bytes, limit: int) -> bytes:
+def gunzip(data: bytes, limit: int) -> bytes:
+    """What one or more gzip members hold. Raises `Refusal`: 413 past the limit, 400 for what is broken or cut off."""
     parts: list[bytes] = []
     size = 0
     while data:

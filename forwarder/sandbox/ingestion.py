@@ -1,4 +1,4 @@
-"""The ingestion endpoints over HTTP: reads a body, never more than the limit, and hands it to `taking`.
+"""The service's endpoints over HTTP, from events to flags: reads a body, never more than the limit, and hands it to whoever answers.
 
 Each path is served with and without the slash at its end and never redirected: a redirect breaks some SDKs (wire facts: "What SDKs send").
 """
@@ -13,17 +13,46 @@ from typing import Final, TypeAlias
 
 from aiohttp import ClientPayloadError, web
 
+from forwarder.sandbox.ai import AI_PATH, take_ai
 from forwarder.sandbox.answers import Answer, Refusal
 from forwarder.sandbox.arrivals import Arrivals
+from forwarder.sandbox.cors import headers_for, preflight
 from forwarder.sandbox.decoding import Received
+from forwarder.sandbox.flags import DECIDE, DEFINITIONS, FLAGS, define, evaluate, evaluate_nobody, payload_of_flag
+from forwarder.sandbox.recording import Rules
+from forwarder.sandbox.remote_config import LIST_PATHS, configure, configure_by_script, list_nothing, no_bundle
 from forwarder.sandbox.store import Store
-from forwarder.sandbox.taking import Rules, decide, refuse, take
+from forwarder.sandbox.taking import take, take_replay
+from forwarder.sandbox.v1 import V1_PATH, refuse, take_v1
 
-EVENT_PATHS: Final = ("/batch", "/capture", "/e", "/i/v0/e", "/track", "/engage")
+EVENT_PATHS: Final = ("/batch", "/capture", "/e", "/i/v0/e", "/track", "/engage", "/i/v0/ai/batch")
 LINGER: Final = 5.0
 """Seconds for which the rest of a body that was refused is read and dropped."""
 
 Taking: TypeAlias = Callable[[Received, float, Rules, Store], Answer]
+
+POSTED: Final[dict[str, Taking]] = {
+    **dict.fromkeys(EVENT_PATHS, take),
+    V1_PATH: take_v1,
+    AI_PATH: take_ai,
+    "/s": take_replay,
+    DECIDE: evaluate,
+    FLAGS: evaluate,
+}
+ASKED: Final[dict[str, Taking]] = {
+    DECIDE: evaluate_nobody,
+    FLAGS: evaluate_nobody,
+    **dict.fromkeys(DEFINITIONS, define),
+    **dict.fromkeys(LIST_PATHS, list_nothing),
+    "/array/{token}/config": configure,
+    "/api/projects/{project}/feature_flags/{key}/remote_config": payload_of_flag,
+}
+SCRIPTS: Final[dict[str, Taking]] = {
+    "/array/{token}/config.js": configure_by_script,
+    "/array/{token}/array.js": no_bundle,
+    "/static/{name:.+}": no_bundle,
+}
+"""Files: these have no slash at the end."""
 
 
 class Ingestion:
@@ -36,8 +65,11 @@ class Ingestion:
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """The endpoints, for an application."""
-        served: dict[str, Taking] = {**dict.fromkeys(EVENT_PATHS, take), "/decide": decide}
-        return [web.post(path + slash, partial(self._serve, taking)) for path, taking in served.items() for slash in ("", "/")]
+        posted = [web.post(path + slash, partial(self._serve, taking)) for path, taking in POSTED.items() for slash in ("", "/")]
+        asked = [web.get(path + slash, partial(self._serve, taking)) for path, taking in ASKED.items() for slash in ("", "/")]
+        files = [web.get(path, partial(self._serve, taking)) for path, taking in SCRIPTS.items()]
+        paths = {**POSTED, **ASKED}
+        return [*posted, *asked, *files, *(web.options(path + slash, preflight) for path in paths for slash in ("", "/"))]
 
     async def _serve(self, taking: Taking, request: web.Request) -> web.Response:
         at = self._now()
@@ -47,15 +79,21 @@ class Ingestion:
         except Refusal as refusal:
             reason = refusal
             answer = await self._arrivals.run(lambda store: refuse(received, at, reason, store))
-            return await _answer_early(request, answer.response())
+            return await _answer_early(request, _response(request, answer))
         answer = await self._arrivals.run(lambda store: taking(received, at, self._rules, store))
-        return answer.response()
+        return _response(request, answer)
+
+
+def _response(request: web.Request, answer: Answer) -> web.Response:
+    response = answer.response()
+    response.headers.update(headers_for(request))
+    return response
 
 
 def _received(request: web.Request, body: bytes) -> Received:
     headers = {name.lower(): value for name, value in request.headers.items()}
     path, _, query = request.raw_path.encode("ascii", "backslashreplace").decode().partition("?")
-    return Received(path, query, headers, body)
+    return Received(path, query, headers, body, request.method)
 
 
 async def _read(request: web.Request, limit: int) -> bytes:

@@ -1,8 +1,9 @@
 """Whether a request is taken, and which of its events are ingested: by the contract, or as the real service does (`--strict`).
 
 By the contract an event without name or distinct_id is answered 200 and not ingested, alone or among others (interface document, Errors 2);
-a key that doesn't exist fails validation (Errors 1). The real service refuses the whole request for one bad event, and takes events of a
-key it doesn't know with 200, to drop them later (wire facts: "Where contract and service disagree").
+so is an event of a survey that doesn't name its survey (Events); a key that doesn't exist fails validation (Errors 1). The real service
+refuses the whole request for one bad event, looks into no survey, and takes events of a key it doesn't know with 200, to drop them later
+(wire facts: "Where contract and service disagree").
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from forwarder.sandbox.answers import Refusal
-from forwarder.sandbox.reading import Event, NotIngested, Unnamed, event_name, parse_uuid, read_event
+from forwarder.sandbox.reading import Event, NotIngested, Unnamed, event_name, lacks_survey, parse_uuid, read_event
 from forwarder.sandbox.shapes import Element, Envelope
 
 LONGEST_TOKEN: Final = 64
@@ -65,6 +66,8 @@ def judge(envelope: Envelope, keys: Keys, path: str, now: datetime, *, strict: b
         raise Refusal(401, "no project has this key", api_key=api_key)
     for index, element in enumerate(envelope.elements):
         event = read_event(element, index, path=path, sent_at=envelope.sent_at, now=now)
+        if not strict and isinstance(event, Event) and lacks_survey(event.event, element):
+            event = Unnamed(index, NotIngested.NO_SURVEY_ID, event.raw)
         _sort(event, judgment, known=keys.knows(api_key), strict=strict)
     return judgment
 
@@ -100,6 +103,14 @@ def checked_token(token: object) -> str:
     if token.startswith("phx_"):
         raise Refusal(401, "a personal key is no project key")
     return token
+
+
+def checked_key(token: object, keys: Keys) -> str:
+    """A key of a project that exists. Raises `Refusal` (401)."""
+    api_key = checked_token(token)
+    if not keys.knows(api_key):
+        raise Refusal(401, "no project has this key", api_key=api_key)
+    return api_key
 
 
 def _refuse_what_the_service_refuses(envelope: Envelope, path: str) -> None:

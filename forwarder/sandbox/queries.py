@@ -1,7 +1,8 @@
-"""What the sandbox holds, for tests and people: `/sandbox/events`, `/sandbox/requests`, `/sandbox/conflicts`, `/sandbox/summary`.
+"""What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`, `persons`, `groups` and `summary`.
 
-Listings are `{count, results}` in the order of arrival, with `limit` (100 unless said, 10,000 at most) and `offset`; what is no number
-there counts as not given. Project keys are shown masked and filtered in full. An event's properties are shown with the text that was sent.
+Listings are `{count, results}` in the order of arrival, or the newest first with `order=newest`, with `limit` (100 unless said, 10,000 at
+most) and `offset`; what is no number there counts as not given. Project keys are shown masked and filtered in full. An event's properties
+are shown with the text that was sent.
 """
 
 from __future__ import annotations
@@ -9,16 +10,22 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from forwarder.sandbox.answers import masked
 from forwarder.sandbox.arrivals import Arrivals
+from forwarder.sandbox.groups import StoredGroup
+from forwarder.sandbox.guarding import refuse_other_sites
+from forwarder.sandbox.persons import StoredPerson
 from forwarder.sandbox.reading import parse_uuid
 from forwarder.sandbox.records import Conflict, StoredEvent, StoredRequest
-from forwarder.sandbox.selection import LIMIT, MAXIMUM_LIMIT, EventFilter, Page, RequestFilter
+from forwarder.sandbox.selection import LIMIT, MAXIMUM_LIMIT, EventFilter, GroupFilter, Page, PersonFilter, RequestFilter
 from forwarder.sandbox.timing import format_time, parse_time
+from forwarder.sandbox.usage import FlagUse, SurveyUse
+
+Shown = TypeVar("Shown")
 
 
 class Queries:
@@ -29,14 +36,23 @@ class Queries:
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """The endpoints, for an application."""
-        listings = {"events": self.events, "requests": self.requests, "conflicts": self.conflicts, "summary": self.summary}
+        listings = {
+            "events": self.events,
+            "requests": self.requests,
+            "conflicts": self.conflicts,
+            "persons": self.persons,
+            "groups": self.groups,
+            "surveys": self.surveys,
+            "flag-calls": self.flag_calls,
+            "summary": self.summary,
+        }
         shown: list[web.AbstractRouteDef] = [web.get(f"/sandbox/{name}", show) for name, show in listings.items()]
         return [*shown, web.delete("/sandbox/events", self.clear)]
 
     async def events(self, request: web.Request) -> web.Response:
         """GET /sandbox/events: distinct events, or with `arrivals=true` each arrival."""
         wanted, page = _event_filter(request), _page(request)
-        count, found = await self._arrivals.run(lambda store: store.events(wanted, page))
+        count, found = await self._arrivals.ask(lambda store: store.events(wanted, page))
         return _listing(count, [show_event(event) for event in found])
 
     async def requests(self, request: web.Request) -> web.Response:
@@ -49,15 +65,38 @@ class Queries:
     async def conflicts(self, request: web.Request) -> web.Response:
         """GET /sandbox/conflicts: uuids that came again with other bytes."""
         page = _page(request)
-        count, found = await self._arrivals.run(lambda store: store.conflicts(page))
+        count, found = await self._arrivals.ask(lambda store: store.conflicts(page))
         return _listing(count, [_show_conflict(conflict) for conflict in found])
+
+    async def persons(self, request: web.Request) -> web.Response:
+        """GET /sandbox/persons: who the events made, with what they set."""
+        wanted, page = PersonFilter(*_texts(request, "api_key", "distinct_id", "person")), _page(request)
+        count, found = await self._arrivals.ask(lambda store: store.persons(wanted, page))
+        return _listing(count, [_show(person) for person in found])
+
+    async def groups(self, request: web.Request) -> web.Response:
+        """GET /sandbox/groups: the groups that `$groupidentify` made, with what it set."""
+        wanted, page = GroupFilter(*_texts(request, "api_key", "group_type", "group_key")), _page(request)
+        count, found = await self._arrivals.ask(lambda store: store.groups(wanted, page))
+        return _listing(count, [_show(group) for group in found])
+
+    async def surveys(self, request: web.Request) -> web.Response:
+        """GET /sandbox/surveys: how often each was shown, dismissed and answered, and how."""
+        found = await self._arrivals.ask(lambda store: store.surveys(request.query.get("api_key")))
+        return _listing(len(found), [_show(use) for use in _part(found, _page(request))])
+
+    async def flag_calls(self, request: web.Request) -> web.Response:
+        """GET /sandbox/flag-calls: how often each flag was checked, and with which response."""
+        found = await self._arrivals.ask(lambda store: store.flag_calls(request.query.get("api_key")))
+        return _listing(len(found), [_show(use) for use in _part(found, _page(request))])
 
     async def summary(self, _request: web.Request) -> web.Response:
         """GET /sandbox/summary: the figures."""
-        return web.json_response(asdict(await self._arrivals.run(lambda store: store.summary())))
+        return web.json_response(asdict(await self._arrivals.ask(lambda store: store.summary())))
 
-    async def clear(self, _request: web.Request) -> web.Response:
-        """DELETE /sandbox/events: forget everything."""
+    async def clear(self, request: web.Request) -> web.Response:
+        """DELETE /sandbox/events: forget everything. Not for pages of other sites."""
+        refuse_other_sites(request)
         await self._arrivals.run(lambda store: store.clear())
         return web.Response(status=204)
 
@@ -68,6 +107,7 @@ def show_event(event: StoredEvent) -> str:
     properties = shown.pop("properties")
     shown["raw"] = event.raw.decode()
     shown["api_key"] = masked(event.api_key)
+    shown["groups"] = event.groups
     return f'{json.dumps(shown)[:-1]}, "properties": {properties}}}'
 
 
@@ -75,9 +115,18 @@ def show_request(stored: StoredRequest) -> str:
     """A request as JSON."""
     shown: dict[str, Any] = asdict(stored)
     shown["api_key"] = masked(stored.api_key)
-    shown["query"] = stored.query.replace(stored.api_key, masked(stored.api_key) or "") if stored.api_key else stored.query
+    if stored.api_key:
+        shown |= {part: shown[part].replace(stored.api_key, masked(stored.api_key) or "") for part in ("path", "query", "answer")}
     shown["not_ingested"] = [{"index": it.position, "reason": it.reason, "raw": it.raw.decode()} for it in stored.not_ingested]
     return json.dumps(shown)
+
+
+def _part(found: list[Shown], page: Page) -> list[Shown]:
+    return found[page.offset : None if page.limit is None else page.offset + page.limit]
+
+
+def _show(stored: StoredPerson | StoredGroup | SurveyUse | FlagUse) -> str:
+    return json.dumps({**asdict(stored), "api_key": masked(stored.api_key)})
 
 
 def _show_conflict(conflict: Conflict) -> str:
@@ -102,12 +151,23 @@ def _event_filter(request: web.Request) -> EventFilter:
         historical=_flag(request, "historical"),
         request=_integer(request, "request"),
         arrivals=_flag(request, "arrivals") or False,
+        person=query.get("person"),
+        group_type=query.get("group_type"),
+        group_key=query.get("group_key"),
+        feature=query.get("feature"),
+        survey_id=query.get("survey_id"),
+        text=query.get("q") or None,
     )
 
 
 def _page(request: web.Request) -> Page:
     limit, offset = _integer(request, "limit"), _integer(request, "offset")
-    return Page(LIMIT if limit is None else min(limit, MAXIMUM_LIMIT), offset or 0)
+    newest_first = request.query.get("order") == "newest"
+    return Page(LIMIT if limit is None else min(limit, MAXIMUM_LIMIT), offset or 0, newest_first)
+
+
+def _texts(request: web.Request, *names: str) -> list[str | None]:
+    return [request.query.get(name) for name in names]
 
 
 def _integer(request: web.Request, name: str) -> int | None:

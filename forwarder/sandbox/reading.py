@@ -13,6 +13,7 @@ from forwarder.sandbox.shapes import Element
 from forwarder.sandbox.timing import format_time, happened_at
 
 LONGEST_DISTINCT_ID: Final = 200
+SURVEY_EVENTS: Final = frozenset({"survey sent", "survey shown", "survey dismissed"})
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 _HYPHENATED: Final = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _UUID: Final = re.compile(rf"{_HYPHENATED}|[0-9a-fA-F]{{32}}|\{{{_HYPHENATED}\}}|urn:uuid:{_HYPHENATED}").fullmatch
@@ -23,7 +24,16 @@ class NotIngested(StrEnum):
 
     NO_NAME = "no_name"
     NO_DISTINCT_ID = "no_distinct_id"
+    NO_SURVEY_ID = "no_survey_id"
     UNKNOWN_KEY = "unknown_key"
+    NAME_TOO_LONG = "event_name_too_long"
+    DISTINCT_ID_TOO_LARGE = "distinct_id_too_large"
+    INVALID_TIMESTAMP = "invalid_event_timestamp"
+    MALFORMED_PROPERTIES = "malformed_event_properties"
+    INVALID_OPTIONS = "invalid_options"
+    PERFORMANCE_EVENT = "dropped_performance_event"
+    TOO_BIG = "event_too_big"
+    """From `NAME_TOO_LONG` on: of the v1 protocol alone."""
 
 
 class Event(NamedTuple):
@@ -64,13 +74,21 @@ def read_event(element: Element, index: int, *, path: str, sent_at: datetime | N
     return Event(
         position=index,
         uuid=uuid_of(element),
-        event=_storable(name),
-        distinct_id=_storable(distinct_id),
+        event=storable(name),
+        distinct_id=storable(distinct_id),
         timestamp_sent=element.source("timestamp"),
         timestamp=format_time(time),
         properties=element.source("properties") or "{}",
         raw=raw,
     )
+
+
+def lacks_survey(event: str, element: Element) -> bool:
+    """Whether it is an event of a survey that doesn't name its survey (interface document, Events: `$survey_id` is required)."""
+    if event not in SURVEY_EVENTS:
+        return False
+    survey = element.property("$survey_id")
+    return survey is None or (isinstance(survey, str) and not survey.strip())
 
 
 def event_name(element: Element, path: str) -> str | None:
@@ -105,6 +123,6 @@ def parse_uuid(text: str) -> str | None:
     return str(UUID(text)) if _UUID(text) else None
 
 
-def _storable(text: str) -> str:
-    """Half a surrogate pair can't be written as UTF-8: it becomes U+FFFD. The event's own bytes keep it."""
+def storable(text: str) -> str:
+    """A text that SQLite can keep. Half a surrogate pair can't be written as UTF-8: it becomes U+FFFD. The event's own bytes keep it."""
     return text if text.isascii() else _HALF_PAIR.sub("\ufffd", text)

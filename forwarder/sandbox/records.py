@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from forwarder.sandbox.meaning import groups_of, read_mapping
 from forwarder.sandbox.reading import Event, Unnamed
 
 
@@ -36,6 +37,7 @@ class Arrival:
     size: int = 0
     events: Sequence[Event] = ()
     unnamed: Sequence[Unnamed] = ()
+    method: str = "POST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ class StoredEvent:
     timestamp: str
     properties: str
     raw: bytes
+    person: str | None = None
+    """The id of the person whose distinct id it carries; None if nobody's (an anonymous event's, as long as nobody identifies)."""
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The groups that it says it belongs to, type to key; they need not exist."""
+        return groups_of(read_mapping(self.properties))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,9 @@ class StoredRequest:
     error: str | None
     arrivals: int
     """Events of it that were ingested, repeats included."""
+    duplicates: int = 0
+    conflicts: int = 0
+    method: str = "POST"
     not_ingested: Sequence[Unnamed] = field(default=())
 
 
@@ -102,3 +114,7 @@ class Summary:
     duplicates: int = 0
     conflicts: int = 0
     not_ingested: int = 0
+    persons: int = 0
+    groups: int = 0
+    refused: int = 0
+    """Requests that were answered 4xx or 5xx."""

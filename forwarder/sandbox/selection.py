@@ -8,6 +8,11 @@ from typing import Final
 
 LIMIT: Final = 100
 MAXIMUM_LIMIT: Final = 10_000
+_OF_PERSON: Final = """(events.api_key, events.distinct_id) IN (
+    SELECT ids.api_key, ids.distinct_id FROM persons JOIN distinct_ids AS ids ON ids.person = persons.id WHERE persons.uuid = ?)"""
+_NEW: Final = " AND events.kind = 'new' AND events.kind <> 'duplicate'"  # the second lets the index of uuids be used
+_GROUPED: Final = " AND events.id IN (SELECT event FROM marks WHERE mark = 'group' AND {})"
+_MARKED: Final = "events.id IN (SELECT event FROM marks WHERE {} = ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,15 @@ class Page:
 
     limit: int | None = LIMIT
     offset: int = 0
+    newest_first: bool = False
+
+    def bounds(self) -> tuple[int, int]:
+        """What SQL's `LIMIT ? OFFSET ?` take."""
+        return (-1 if self.limit is None else self.limit, self.offset)
+
+    def ordered(self, column: str) -> str:
+        """The SQL that puts rows in the order of `column`, and takes the page."""
+        return f" ORDER BY {column}{' DESC' if self.newest_first else ''} LIMIT ? OFFSET ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,15 @@ class EventFilter:
     request: int | None = None
     arrivals: bool = False
     """Every arrival; else only the first of each uuid."""
+    person: str | None = None
+    """A person's id: the events of all its distinct ids."""
+    group_type: str | None = None
+    group_key: str | None = None
+    feature: str | None = None
+    """A flag's key: events attributed to it by `$feature/KEY`, and checks of it."""
+    survey_id: str | None = None
+    text: str | None = None
+    """A text that stands in the event as it was sent, in any case (of ASCII)."""
 
     def condition(self) -> tuple[str, list[object]]:
         """The SQL condition over `events` and its parameters."""
@@ -45,9 +68,48 @@ class EventFilter:
                 "events.timestamp < ?": self.until,
                 "events.historical = ?": self.historical,
                 "events.request = ?": self.request,
+                _OF_PERSON: self.person,
+                _MARKED.format("mark = 'survey' AND name"): self.survey_id,
+                _MARKED.format("mark IN ('feature', 'called') AND name"): self.feature,
+                "CAST(events.raw AS TEXT) LIKE ? ESCAPE '!'": None if self.text is None else _containing(self.text),
             }
         )
-        return (text if self.arrivals else f"{text} AND events.kind = 'new'"), parameters
+        grouped, names = self._group_condition()
+        text, parameters = text + grouped, [*parameters, *names]
+        return (text if self.arrivals else text + _NEW), parameters
+
+    def _group_condition(self) -> tuple[str, list[object]]:
+        """Type and key are of the same group."""
+        wanted = {"name = ?": self.group_type, "value = ?": self.group_key}
+        text, parameters = _condition(wanted)
+        return (_GROUPED.format(text) if parameters else ""), parameters
+
+
+@dataclass(frozen=True, slots=True)
+class PersonFilter:
+    """Which persons; `distinct_id` is any of a person's ids."""
+
+    api_key: str | None = None
+    distinct_id: str | None = None
+    person: str | None = None
+
+    def condition(self) -> tuple[str, list[object]]:
+        """The SQL condition over `persons` and its parameters."""
+        by_id = "id IN (SELECT person FROM distinct_ids WHERE distinct_id = ?)"
+        return _condition({"api_key = ?": self.api_key, by_id: self.distinct_id, "uuid = ?": self.person})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFilter:
+    """Which groups."""
+
+    api_key: str | None = None
+    group_type: str | None = None
+    group_key: str | None = None
+
+    def condition(self) -> tuple[str, list[object]]:
+        """The SQL condition over `groups` and its parameters."""
+        return _condition({"api_key = ?": self.api_key, "group_type = ?": self.group_type, "group_key = ?": self.group_key})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +124,12 @@ class RequestFilter:
         """The SQL condition over `requests` and its parameters."""
         path = None if self.path is None else self.path.rstrip("/")
         return _condition({"rtrim(path, '/') = ?": path, "status = ?": self.status, "api_key = ?": self.api_key})
+
+
+def _containing(text: str) -> str:
+    for character in "!%_":
+        text = text.replace(character, f"!{character}")
+    return f"%{text}%"
 
 
 def _condition(wanted: Mapping[str, object]) -> tuple[str, list[object]]:

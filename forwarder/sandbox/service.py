@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -18,12 +19,19 @@ from aiohttp import web
 
 from forwarder.core.errors import ConfigurationError, cannot_listen
 from forwarder.sandbox.arrivals import Arrivals
-from forwarder.sandbox.ingestion import EVENT_PATHS, Ingestion
+from forwarder.sandbox.groups import StoredGroup
+from forwarder.sandbox.ingestion import ASKED, POSTED, SCRIPTS, Ingestion
 from forwarder.sandbox.judging import Keys
+from forwarder.sandbox.live import Live
+from forwarder.sandbox.openapi import routes as openapi_routes
+from forwarder.sandbox.page import routes as page_routes
+from forwarder.sandbox.persons import StoredPerson
 from forwarder.sandbox.queries import Queries
+from forwarder.sandbox.recording import Rules
 from forwarder.sandbox.records import Conflict, StoredEvent, StoredRequest, Summary
-from forwarder.sandbox.selection import EventFilter, Page, RequestFilter
-from forwarder.sandbox.taking import Rules
+from forwarder.sandbox.seeding import Seed, plant, read_seed
+from forwarder.sandbox.selection import EventFilter, GroupFilter, Page, PersonFilter, RequestFilter
+from forwarder.sandbox.usage import FlagUse, SurveyUse
 
 MAX_BODY: Final = 20_000_000
 """Bytes; "the whole request body must be smaller than 20 MB" (interface document, Limits 1)."""
@@ -34,12 +42,21 @@ _INDEX: Final = "\n".join(
     [
         "This is forwarder's sandbox: an analytics service in small.",
         "",
-        *(f"POST   {path}/" for path in ("/decide", *EVENT_PATHS)),
-        "GET    /sandbox/events     event distinct_id uuid api_key since until historical request arrivals limit offset",
-        "GET    /sandbox/requests   path status api_key limit offset",
-        "GET    /sandbox/conflicts  limit offset",
+        *(f"POST   {path}/" for path in POSTED),
+        *(f"GET    {path}" for path in (*ASKED, *SCRIPTS)),
+        "GET    /sandbox/events     event distinct_id uuid api_key since until historical request arrivals person",
+        "                           group_type group_key feature survey_id q order limit offset",
+        "GET    /sandbox/requests   path status api_key order limit offset",
+        "GET    /sandbox/conflicts  order limit offset",
+        "GET    /sandbox/persons    api_key distinct_id person order limit offset",
+        "GET    /sandbox/groups     api_key group_type group_key order limit offset",
+        "GET    /sandbox/surveys    api_key limit offset",
+        "GET    /sandbox/flag-calls api_key limit offset",
         "GET    /sandbox/summary",
+        "GET    /sandbox/live       event distinct_id api_key text problems: what arrives, as server-sent events",
+        "GET    /sandbox/rates      seconds: events, conflicts and refusals by second",
         "DELETE /sandbox/events     forgets everything",
+        "GET    /openapi.json",
         "GET    /livez",
         "",
     ]
@@ -56,6 +73,8 @@ class SandboxOptions:
     """A file that keeps everything; None: in memory."""
     api_keys: frozenset[str] = frozenset()
     """The project keys that exist; none: every well-formed one."""
+    seed: Path | None = None
+    """A file of what there is from the start (`seeding.py`); what is there already is left as it is."""
     strict: bool = False
     """Answer as the real service does, not by the contract."""
     max_body: int = MAX_BODY
@@ -67,8 +86,8 @@ class SandboxOptions:
 class Sandbox:
     """A running sandbox: `async with Sandbox(SandboxOptions()) as sandbox: sandbox.url`.
 
-    Entering raises `ConfigurationError` if the address or the database can't be used. Leaving answers what is under way (up to 5 seconds)
-    and closes everything; the same if it is cancelled.
+    Entering raises `ConfigurationError` if the address, the database or the seed can't be used. Leaving answers what is under way (up to 5
+    seconds) and closes everything; the same if it is cancelled.
     """
 
     def __init__(self, options: SandboxOptions | None = None) -> None:
@@ -81,8 +100,9 @@ class Sandbox:
         async with AsyncExitStack() as stack:
             self._arrivals = Arrivals(self.options.database)
             stack.push_async_callback(self._arrivals.close)
+            seed = await self._planted()
             runner = web.AppRunner(
-                self._application(),
+                self._application(self.options.api_keys | seed.api_keys),
                 access_log=None,
                 auto_decompress=False,
                 max_line_size=65536,
@@ -101,11 +121,19 @@ class Sandbox:
 
     async def summary(self) -> Summary:
         """Figures of everything that is kept. Cancellation ends the wait."""
-        return await self._arrivals.run(lambda store: store.summary())
+        return await self._arrivals.ask(lambda store: store.summary())
 
     async def events(self, wanted: EventFilter | None = None, page: Page = EVERYTHING) -> list[StoredEvent]:
         """The events that `wanted` lets through, in the order of arrival. Cancellation ends the wait."""
-        return (await self._arrivals.run(lambda store: store.events(wanted or EventFilter(), page)))[1]
+        return (await self._arrivals.ask(lambda store: store.events(wanted or EventFilter(), page)))[1]
+
+    async def persons(self, wanted: PersonFilter | None = None, page: Page = EVERYTHING) -> list[StoredPerson]:
+        """The persons that `wanted` lets through, in the order in which they were made. Cancellation ends the wait."""
+        return (await self._arrivals.ask(lambda store: store.persons(wanted or PersonFilter(), page)))[1]
+
+    async def groups(self, wanted: GroupFilter | None = None, page: Page = EVERYTHING) -> list[StoredGroup]:
+        """The groups that `wanted` lets through, in the order in which they were made. Cancellation ends the wait."""
+        return (await self._arrivals.ask(lambda store: store.groups(wanted or GroupFilter(), page)))[1]
 
     async def requests(self, wanted: RequestFilter | None = None, page: Page = EVERYTHING) -> list[StoredRequest]:
         """The requests that `wanted` lets through, in the order of arrival. Cancellation ends the wait."""
@@ -113,23 +141,38 @@ class Sandbox:
 
     async def conflicts(self, page: Page = EVERYTHING) -> list[Conflict]:
         """The uuids that came again with other bytes, in the order of arrival. Cancellation ends the wait."""
-        return (await self._arrivals.run(lambda store: store.conflicts(page)))[1]
+        return (await self._arrivals.ask(lambda store: store.conflicts(page)))[1]
+
+    async def surveys(self) -> list[SurveyUse]:
+        """How the surveys were taken. Cancellation ends the wait."""
+        return await self._arrivals.ask(lambda store: store.surveys())
+
+    async def flag_calls(self) -> list[FlagUse]:
+        """How often the flags were checked. Cancellation ends the wait."""
+        return await self._arrivals.ask(lambda store: store.flag_calls())
 
     async def clear(self) -> None:
         """Forget everything. Cancellation ends the wait; everything is forgotten all the same."""
         await self._arrivals.run(lambda store: store.clear())
 
-    def _application(self) -> web.Application:
-        rules = Rules(Keys(self.options.api_keys), self.options.strict, self.options.max_body)
+    async def _planted(self) -> Seed:
+        """The seed, once what it holds is kept; an empty one if there is none."""
+        if (path := self.options.seed) is None:
+            return Seed()
+        now = datetime.fromtimestamp(self.options.now(), UTC)
+        return await self._arrivals.run(lambda store: plant(read_seed(path), store, now))
+
+    def _application(self, api_keys: frozenset[str]) -> web.Application:
+        rules = Rules(Keys(api_keys), self.options.strict, self.options.max_body)
         application = web.Application()
         application.add_routes(Ingestion(self._arrivals, rules, self.options.now).routes())
         application.add_routes(Queries(self._arrivals).routes())
-        application.add_routes([web.get("/", _index), web.get("/livez", _alive)])
+        live = Live(self._arrivals, self.options.now)
+        application.on_shutdown.append(live.close)
+        application.add_routes(live.routes())
+        application.add_routes(page_routes(_INDEX))
+        application.add_routes([web.get("/livez", _alive), *openapi_routes()])
         return application
-
-
-async def _index(_request: web.Request) -> web.Response:
-    return web.Response(text=_INDEX)
 
 
 async def _alive(_request: web.Request) -> web.Response:

@@ -71,7 +71,7 @@ def read_envelope(text: str) -> Envelope:
     try:
         start = scanner.first()
         if text[start] == "[":
-            end = _read_array(scanner, start, envelope)
+            end = read_array(scanner, start, envelope)
         elif text[start] == "{":
             end = _read_object(scanner, start, envelope)
         else:
@@ -106,11 +106,13 @@ def _read_object(scanner: Scanner, start: int, envelope: Envelope) -> int:
         return end
     if not isinstance(values["batch"].value, list):
         raise Refusal(400, "batch is not an array")
-    _read_array(scanner, values["batch"].start, envelope)
+    read_array(scanner, values["batch"].start, envelope)
     return end
 
 
-def _read_array(scanner: Scanner, start: int, envelope: Envelope) -> int:
+def read_array(scanner: Scanner, start: int, envelope: Envelope) -> int:
+    """Add the events of the array at `start` to an envelope; returns where the array ends. Raises `Refusal` (400) and `NotJson`."""
+
     def read(at: int) -> int:
         if scanner.text[at] != "{":
             raise Refusal(400, f"event {len(envelope.elements)} is not an object")

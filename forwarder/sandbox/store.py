@@ -1,4 +1,4 @@
-"""The sandbox's database: requests, every arrival of every event, and the events that were not ingested.
+"""The sandbox's database: requests, every arrival of every event, the events that were not ingested, and what follows from them.
 
 Invariants: rows are only ever added (until `clear`), in the order of arrival; an event's `raw` is its bytes as they stood in the decoded
 body; `first` of a repeat names the arrival that it repeats, of a conflict the first arrival of its uuid; for one project key and uuid
@@ -16,36 +16,25 @@ from typing import Any, Final
 from uuid import uuid4
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.sandbox.effects import Effects
+from forwarder.sandbox.groups import StoredGroup
+from forwarder.sandbox.persons import StoredPerson
 from forwarder.sandbox.reading import Event, NotIngested, Unnamed
 from forwarder.sandbox.records import Arrival, Conflict, Kind, StoredEvent, StoredRequest, Summary
-from forwarder.sandbox.selection import EventFilter, Page, RequestFilter
+from forwarder.sandbox.schema import prepare
+from forwarder.sandbox.selection import EventFilter, GroupFilter, Page, PersonFilter, RequestFilter
+from forwarder.sandbox.usage import FlagUse, SurveyUse, counting, flag_calls, surveys
 
-VERSION: Final = 1
-_SCHEMA: Final = """
-CREATE TABLE requests (
-    id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL, headers TEXT NOT NULL, api_key TEXT,
-    historical_migration INTEGER NOT NULL, encoding TEXT, size INTEGER NOT NULL, status INTEGER NOT NULL, answer TEXT NOT NULL, error TEXT,
-    events INTEGER NOT NULL, duplicates INTEGER NOT NULL, conflicts INTEGER NOT NULL, not_ingested INTEGER NOT NULL
-);
-CREATE TABLE events (
-    id INTEGER PRIMARY KEY, request INTEGER NOT NULL REFERENCES requests, position INTEGER NOT NULL, kind TEXT NOT NULL, first INTEGER,
-    api_key TEXT NOT NULL, historical INTEGER NOT NULL, uuid TEXT NOT NULL, event TEXT NOT NULL, distinct_id TEXT NOT NULL,
-    timestamp_sent TEXT, timestamp TEXT NOT NULL, properties TEXT NOT NULL, raw BLOB NOT NULL
-);
-CREATE INDEX versions ON events (uuid, api_key) WHERE kind <> 'duplicate';
-CREATE INDEX conflicts ON events (id) WHERE kind = 'conflict';
-CREATE TABLE not_ingested (
-    id INTEGER PRIMARY KEY, request INTEGER NOT NULL REFERENCES requests, position INTEGER NOT NULL, reason TEXT NOT NULL, raw BLOB NOT NULL
-);
-CREATE INDEX not_ingested_of ON not_ingested (request);
-"""
 _EVENT: Final = """
 SELECT events.id, events.request, events.position, events.kind, events.first, events.api_key, events.historical, requests.received_at,
-    events.uuid, events.event, events.distinct_id, events.timestamp_sent, events.timestamp, events.properties, events.raw
-FROM events JOIN requests ON requests.id = events.request WHERE """
+    events.uuid, events.event, events.distinct_id, events.timestamp_sent, events.timestamp, events.properties, events.raw, persons.uuid
+FROM events JOIN requests ON requests.id = events.request
+LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
+LEFT JOIN persons ON persons.id = ids.person
+WHERE """
 _REQUEST: Final = """
 SELECT id, received_at, path, query, headers, api_key, historical_migration, encoding, size, status, answer, error,
-    events + duplicates + conflicts FROM requests WHERE """
+    events + duplicates + conflicts, duplicates, conflicts, method FROM requests WHERE """
 
 
 class Store:
@@ -54,6 +43,7 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._connection = _connect(path)
+        self.effects = Effects(self._connection)
         try:
             self._prepare()
         except sqlite3.Error as error:
@@ -66,6 +56,11 @@ class Store:
     def close(self) -> None:
         """Close the database; a file keeps everything."""
         self._connection.close()
+
+    @property
+    def changes(self) -> int:
+        """Grows with every row that is written."""
+        return self._connection.total_changes
 
     @property
     def in_transaction(self) -> bool:
@@ -91,57 +86,115 @@ class Store:
             (counts[Kind.NEW], counts[Kind.DUPLICATE], counts[Kind.CONFLICT], request),
         )
 
+    def holds(self, api_key: str, uuid: str) -> bool:
+        """Whether an event of this uuid has arrived."""
+        return bool(self._rows("SELECT 1 FROM events WHERE uuid = ? AND api_key = ? AND kind <> 'duplicate' LIMIT 1", [uuid, api_key]))
+
     def clear(self) -> None:
         """Forget everything."""
+        self.effects.forget()
         for table in ("events", "not_ingested", "requests"):
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand one line above
 
+    def select(self, statement: str, parameters: Sequence[object]) -> list[Any]:
+        """The rows that a question of this package is answered with."""
+        return self._rows(statement, parameters)
+
+    def arrival(self, number: int) -> StoredEvent:
+        """One arrival of an event, with the person as far as effects are worked out. There must be one of that number."""
+        return _event(self._rows(_EVENT + "events.id = ?", [number])[0])
+
+    def request(self, number: int) -> StoredRequest:
+        """One request. There must be one of that number."""
+        return _request(self._rows(_REQUEST + "id = ?", [number])[0], self._not_ingested(number))
+
     def summary(self) -> Summary:
-        """Figures of everything that is kept."""
+        """Figures of everything that is kept, with the effects of all that arrived."""
+        self.effects.finish()
+        return self.figures()
+
+    def figures(self) -> Summary:
+        """Figures of everything that is kept; of persons and groups, those that are worked out already."""
         row = self._connection.execute(
-            "SELECT count(*), total(events), total(duplicates), total(conflicts), total(not_ingested) FROM requests"
+            "SELECT count(*), total(events), total(duplicates), total(conflicts), total(not_ingested), total(status >= 400) FROM requests"
         ).fetchone()
-        requests, events, duplicates, conflicts, not_ingested = map(int, row)
-        return Summary(requests, events + duplicates + conflicts, events, duplicates, conflicts, not_ingested)
+        requests, events, duplicates, conflicts, not_ingested, refused = map(int, row)
+        return Summary(
+            requests=requests,
+            arrivals=events + duplicates + conflicts,
+            events=events,
+            duplicates=duplicates,
+            conflicts=conflicts,
+            not_ingested=not_ingested,
+            persons=self.effects.persons.count(),
+            groups=self.effects.groups.count(),
+            refused=refused,
+        )
+
+    def last_arrival(self) -> int:
+        """The number of the last arrival of an event; 0 if there is none."""
+        return int(self._rows("SELECT coalesce(max(id), 0) FROM events", [])[0][0])
+
+    def persons(self, wanted: PersonFilter, page: Page) -> tuple[int, list[StoredPerson]]:
+        """How many persons the filter lets through, and a page of them."""
+        self.effects.finish()
+        return self.effects.persons.listing(wanted, page)
+
+    def surveys(self, api_key: str | None = None) -> list[SurveyUse]:
+        """How the surveys of a project (None: of all) were taken."""
+        self.effects.finish()
+        return surveys(self._rows(*counting("survey", api_key)))
+
+    def flag_calls(self, api_key: str | None = None) -> list[FlagUse]:
+        """How often the flags of a project (None: of all) were checked."""
+        self.effects.finish()
+        return flag_calls(self._rows(*counting("called", api_key)))
+
+    def group_types(self, api_key: str) -> list[str]:
+        """The types of a project's groups, in the order in which they came."""
+        self.effects.finish()
+        return self.effects.groups.types(api_key)
+
+    def groups(self, wanted: GroupFilter, page: Page) -> tuple[int, list[StoredGroup]]:
+        """How many groups the filter lets through, and a page of them."""
+        self.effects.finish()
+        return self.effects.groups.listing(wanted, page)
 
     def events(self, wanted: EventFilter, page: Page) -> tuple[int, list[StoredEvent]]:
         """How many events the filter lets through, and a page of them, in the order of arrival."""
+        self.effects.finish()
         condition, parameters = wanted.condition()
-        count = self._count("events", condition, parameters)
-        rows = self._rows(_EVENT + condition + " ORDER BY events.id LIMIT ? OFFSET ?", [*parameters, *_bounds(page)])
+        count = self.figures().events if wanted == EventFilter() else self._count("events", condition, parameters)
+        rows = self._rows(_EVENT + condition + page.ordered("events.id"), [*parameters, *page.bounds()])
         return count, [_event(row) for row in rows]
 
     def requests(self, wanted: RequestFilter, page: Page) -> tuple[int, list[StoredRequest]]:
         """How many requests the filter lets through, and a page of them, in the order of arrival."""
         condition, parameters = wanted.condition()
         count = self._count("requests", condition, parameters)
-        rows = self._rows(_REQUEST + condition + " ORDER BY id LIMIT ? OFFSET ?", [*parameters, *_bounds(page)])
+        rows = self._rows(_REQUEST + condition + page.ordered("id"), [*parameters, *page.bounds()])
         return count, [_request(row, self._not_ingested(row[0])) for row in rows]
 
     def conflicts(self, page: Page) -> tuple[int, list[Conflict]]:
         """How many conflicts there are, and a page of them, in the order of arrival."""
-        seconds = self._rows(_EVENT + "events.kind = 'conflict' ORDER BY events.id LIMIT ? OFFSET ?", _bounds(page))
+        self.effects.finish()
+        seconds = self._rows(_EVENT + "events.kind = 'conflict'" + page.ordered("events.id"), page.bounds())
         found = [Conflict(_event(self._rows(_EVENT + "events.id = ?", [row[4]])[0]), _event(row)) for row in seconds]
         return self._count("events", "kind = 'conflict'", []), found
 
     def _prepare(self) -> None:
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        empty = self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-        if version == 0 and empty:
-            self._connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-        elif version != VERSION:
-            raise ConfigurationError(f"{self._path} is not a database of this sandbox", hint="Name another file, or a new one.")
+        prepare(self._connection, self._path)
         if self._path is not None:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def _add_request(self, arrival: Arrival) -> int:
         cursor = self._connection.execute(
-            "INSERT INTO requests VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?)",
+            "INSERT INTO requests VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?)",
             (
                 *(arrival.received_at, arrival.path, arrival.query, json.dumps(dict(arrival.headers)), arrival.api_key),
                 *(arrival.historical, arrival.encoding, arrival.size, arrival.status, arrival.answer, arrival.error),
-                len(arrival.unnamed),
+                *(len(arrival.unnamed), arrival.method),
             ),
         )
         return cursor.lastrowid or 0
@@ -183,10 +236,6 @@ def _connect(path: Path | None) -> sqlite3.Connection:
         return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
     except sqlite3.Error as error:
         raise ConfigurationError(f"{path} can't be opened: {error}", hint="Name a file in a directory that can be written to.") from None
-
-
-def _bounds(page: Page) -> tuple[int, int]:
-    return (-1 if page.limit is None else page.limit, page.offset)
 
 
 def _event(row: Sequence[Any]) -> StoredEvent:

@@ -6,10 +6,12 @@ timestamp; else now. `$ignore_sent_at` skips the correction. More than 23 hours 
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 FUTURE: Final = timedelta(hours=23)
+_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII).fullmatch
 
 
 def parse_time(text: object) -> datetime | None:
@@ -21,6 +23,11 @@ def parse_time(text: object) -> datetime | None:
         return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def parse_rfc3339(text: str) -> datetime | None:
+    """A time exactly as RFC 3339 writes it, with its zone; None if it isn't one."""
+    return parse_time(text.upper()) if _RFC3339(text) else None
 
 
 def from_milliseconds(digits: str | None) -> datetime | None:

@@ -30,7 +30,7 @@ class SnapshotCollector(Collector):
         yield from _waiting(lanes, snapshot)
         yield from _delivery(snapshot)
         yield _halted(lanes)
-        yield _http(snapshot)
+        yield from _http(snapshot)
         yield from _workers(snapshot)
         yield _gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
 
@@ -118,12 +118,18 @@ def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
     )
 
 
-def _http(snapshot: Snapshot) -> Metric:
-    return _counter(
+def _http(snapshot: Snapshot) -> Iterator[Metric]:
+    yield _counter(
         "forwarder_http_requests",
         "Requests of senders, by route and answer.",
         ("path", "code"),
         [((path, str(code)), count) for (path, code), count in snapshot.http_requests.items()],
+    )
+    yield _counter(
+        "forwarder_passthrough_requests",
+        "Requests that bring no events and are passed through, by route and answer.",
+        ("path", "code"),
+        [((path, str(code)), count) for (path, code), count in snapshot.passthrough_requests.items()],
     )
 
 

@@ -147,6 +147,8 @@ class Snapshot:
     """Requests to the upstream without an answer yet."""
     http_requests: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """By route and status code."""
+    passthrough_requests: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """Requests that were passed through, by route and status code."""
     addresses: tuple[str, ...] = ()
     """Where senders are listened to: `host:port` or `unix:/path`."""
     connections: int = 0

@@ -1,8 +1,8 @@
 """From a request's bytes to JSON: base64, forms, gzip and lz64, told by hints or by the bytes themselves.
 
 The service's rules (wire facts: How the service decodes a body): `data` in the query wins over the body; a form's content type
-makes the body a form; gzip's magic bytes override any hint; a hint that doesn't fit the bytes is ignored. Everything is cut off at a
-limit while it is being decompressed.
+makes the body a form; gzip's magic bytes override any hint; a hint that doesn't fit the bytes is ignored. Beyond those: zstd is told
+by its magic bytes too, brotli and deflate by the header. Everything is cut off at a limit while it is being decompressed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from isal import igzip_lib, isal_zlib
 from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.ports import Incoming
 from forwarder.wire import lz64
+from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
 
-_GZIP_MAGIC: Final = b"\x1f\x8b"
+GZIP_MAGIC: Final = b"\x1f\x8b"
 _FORM: Final = b"application/x-www-form-urlencoded"
 _JSON: Final = (b"{", b"[")
+_WITHOUT_MAGIC: Final = {b"br": unbrotli, b"deflate": inflate}
+"""Encodings that are told by the header alone; a body of theirs may begin like JSON."""
 _BOM: Final = b"\xef\xbb\xbf"
 _BASE64_SAMPLE: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]+")
 _LZ64_HINTS: Final = frozenset({b"lz64", b"lz-string"})
@@ -35,6 +38,9 @@ _GZIP_ERROR: Final = cast("type[Exception]", igzip_lib.IsalError)  # its stub ca
 def decode_body(incoming: Incoming, limit: int) -> bytes:
     """The request's JSON text. Raises `InvalidRequest` where it can't be decoded or is empty, `RequestTooLarge` over `limit` bytes."""
     body = incoming.body
+    encoding = incoming.content_encoding
+    if encoding and encoding.lower() in _WITHOUT_MAGIC:
+        body = incoming.body = _by_header(body, encoding.lower(), limit)
     if body.startswith(_JSON) and (not incoming.query or b"data=" not in incoming.query):
         return body
     payload, hint = _payload(incoming)
@@ -47,6 +53,14 @@ def decode_body(incoming: Incoming, limit: int) -> bytes:
     if not payload.strip():
         raise InvalidRequest("the body is empty")
     return payload
+
+
+def _by_header(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """The body decompressed as its header says; as it is if it isn't compressed so, for then the header is wrong."""
+    try:
+        return _WITHOUT_MAGIC[encoding](body, limit)
+    except InvalidRequest:
+        return body
 
 
 def _payload(incoming: Incoming) -> tuple[bytes, bytes]:
@@ -93,8 +107,10 @@ def _unquote(value: bytes) -> bytes:
 
 def _unwrap(payload: bytes, hint: bytes, limit: int) -> bytes | None:
     """The payload with one layer less; None where nothing is left to unwrap."""
-    if payload.startswith(_GZIP_MAGIC):
+    if payload.startswith(GZIP_MAGIC):
         return gunzip(payload, limit)
+    if payload.startswith(ZSTD_MAGIC):
+        return unzstd(payload, limit)
     if len(payload) % 4 or not payload or not _BASE64_SAMPLE.fullmatch(payload, 0, min(len(payload), 128)):
         return None
     if hint in _LZ64_HINTS:

@@ -9,6 +9,7 @@ The texts may be hostile: neither the expressions (possessive) nor the results (
 from __future__ import annotations
 
 import re
+from array import array
 from typing import Final
 
 _STRING_OR_NUMBER: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|-?Infinity\b|NaN\b', re.DOTALL)
@@ -21,19 +22,26 @@ _QUOTE: Final = ord('"')
 
 def null_non_finite_numbers(text: bytes) -> tuple[bytes, int]:
     """The JSON text with each NaN and Infinity outside strings as null, and how many there were."""
+    mended, places = null_places(text)
+    return mended, len(places)
+
+
+def null_places(text: bytes) -> tuple[bytes, array[int]]:
+    """The JSON text with each NaN and Infinity outside strings as null, and where in it those nulls stand, in their order."""
+    places = array("I")
     if b"NaN" not in text and b"Infinity" not in text:
-        return text, 0
+        return text, places
     mended = bytearray()
-    count = at = 0
+    at = 0
     for match in _STRING_OR_NUMBER.finditer(text):
         start = match.start()
         if text[start] != _QUOTE:
             mended += text[at:start]
+            places.append(len(mended))
             mended += b"null"
             at = match.end()
-            count += 1
     mended += text[at:]
-    return bytes(mended), count
+    return bytes(mended), places
 
 
 def mask_lone_surrogates(text: bytes) -> bytes:

@@ -6,10 +6,10 @@ Whatever the shape, it becomes one JSON array of events, still raw, and what the
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -54,6 +54,8 @@ class _Counted(Struct, gc=False):
         if _Counted.left < 0:
             raise RequestTooLarge("the request has more events than an empty lane could hold")
 
+
+_T = TypeVar("_T")
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_token_bearers = msgspec.json.Decoder(list[_TokenBearer]).decode
@@ -162,12 +164,16 @@ def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
 
 
 def _read_nested(text: bytes) -> Request:
-    """As `_read`, but what is nested so deep that a later decoder might fail at it is refused now."""
-    return _read(text) if len(text) < _DEEP_BYTES else _read_deeper(text, _SPARE_FRAMES)
+    return with_spare_frames(_read, text)
 
 
-def _read_deeper(text: bytes, frames: int) -> Request:
-    return _read_deeper(text, frames - 1) if frames else _read(text)
+def with_spare_frames(read: Callable[[bytes], _T], text: bytes) -> _T:
+    """`read(text)`, but what is nested so deep that a later decoder might fail at it is refused now, by `RecursionError`."""
+    return read(text) if len(text) < _DEEP_BYTES else _deeper(read, text, _SPARE_FRAMES)
+
+
+def _deeper(read: Callable[[bytes], _T], text: bytes, frames: int) -> _T:
+    return _deeper(read, text, frames - 1) if frames else read(text)
 
 
 def _read(text: bytes) -> Request:

@@ -186,7 +186,7 @@ def test_show_needs_no_upstream() -> None:
     """It shows what there is, from defaults and environment alone."""
     result = run("show", "--config", "/dev/null", BATCH__MAX_AGE="2s")
     assert result.exit_code == 0
-    assert [line.split() for line in result.stdout.splitlines() if "max_age" in line] == [
+    assert [line.split() for line in result.stdout.splitlines() if " max_age" in line] == [
         ["max_age:", "2s", "#", "FORWARDER_BATCH__MAX_AGE"]
     ]
 

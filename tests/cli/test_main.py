@@ -15,7 +15,7 @@ from forwarder.core.errors import ConfigurationError
 from tests.support.commands import forwarder
 
 COMMANDS = [
-    *("run", "demo", "status", "health", "audit", "explain", "sandbox"),
+    *("run", "demo", "drill", "status", "health", "audit", "explain", "sandbox"),
     *("buffer ls", "buffer verify", "buffer export", "buffer drain"),
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
     *("config check", "config show", "config schema"),

@@ -50,7 +50,7 @@ def test_an_unknown_key_is_told_with_its_line_and_what_was_meant(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "key", ["passthrough: {enabled: true}", "workers: {count: 1}", "upstream: {assets_url: x}", "buffer: {fsync: x}", "? [a]\n: b"]
+    "key", ["passthrough: {retries: 1}", "workers: {count: 1}", "upstream: {assets: x}", "buffer: {fsync: x}", "? [a]\n: b"]
 )
 def test_keys_that_do_not_exist_are_refused(tmp_path: Path, key: str) -> None:
     """Only keys that do something are accepted."""

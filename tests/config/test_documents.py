@@ -53,7 +53,9 @@ def test_all_yaml_says_what_each_key_means() -> None:
     assert [key.name for key in keys().values() if key.description not in words] == []
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "config").glob("*.yaml")), ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", sorted(set((ROOT / "config").glob("*.yaml")) - {ROOT / "config" / "sandbox-seed.yaml"}), ids=lambda file: file.name
+)
 def test_the_examples_can_be_used(file: Path) -> None:
     """Every example is a configuration that runs, once the upstream is named."""
     loaded = load_settings(file, {"FORWARDER_UPSTREAM__URL": "https://h.example.com"})

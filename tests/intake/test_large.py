@@ -10,6 +10,7 @@ import pytest
 
 from forwarder.core.errors import BufferFull, RequestTooLarge
 from forwarder.core.event import Lane
+from forwarder.core.ports import V1Head
 from tests.support.intakes import KEY, IntakeRig
 
 BARE = '{"event":"é😀","distinct_id":"u","properties":{"padding":"%s"}}' % ("x" * 300)
@@ -41,6 +42,17 @@ def test_a_large_request_is_copied_once(event: str, client: str | None, times: f
     assert used < times * len(data)
 
 
+@pytest.mark.parametrize(("event", "times"), [(WHOLE, 3.0), (BARE, 3.9)])
+def test_a_large_v1_request_is_copied_twice(event: str, times: float) -> None:
+    """There is the classic shape of it and then what is buffered, each event with its SDK and its stamps, and a result for each."""
+    rig = IntakeRig()
+    events = [event.replace("0190e2b5", f"{number:08x}") for number in range(12_000)]
+    data = f'{{"created_at":"2026-01-01T00:00:00Z","batch":[{",".join(events)}]}}'.encode()
+    used = peak(lambda: rig.take(data, v1=V1Head(b"Bearer " + KEY.encode(), b"posthog-python/7.1")))
+    assert rig.figures(Lane(KEY))[0] == 12_000
+    assert used < times * len(data)
+
+
 def test_a_large_request_beside_a_full_buffer() -> None:
     """It is refused before anything is made of it; small ones still get the buffer's own answer, and later there is room again."""
     rig, data = IntakeRig(), body(BARE, 12_000)
@@ -54,6 +66,8 @@ def test_a_large_request_beside_a_full_buffer() -> None:
     assert peak(refused) < 100_000
     with pytest.raises(BufferFull):
         rig.take(compressed)
+    with pytest.raises(BufferFull):
+        rig.take(compressed, v1=V1Head(b"Bearer " + KEY.encode()))
     rig.take(body(BARE, 10))
     assert rig.figures(Lane(KEY))[0] == 10
     rig.buffer.used = 0

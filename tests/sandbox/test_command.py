@@ -11,6 +11,8 @@ import pytest
 from tests.sandbox.client import KEY, batch, event, names
 from tests.support.commands import forwarder, running
 
+SEED = Path(__file__).parents[2] / "config" / "sandbox-seed.yaml"
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -31,6 +33,17 @@ async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -
 
 
 @pytest.mark.slow
+async def test_it_begins_with_a_seed() -> None:
+    """What the example holds is there at once, and its project exists."""
+    async with running("sandbox", "--listen", "127.0.0.1:0", "--seed", str(SEED)) as command:
+        url = (await command.line("listening on")).split()[-1]
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/sandbox/persons") as response:
+            assert [person["distinct_id"] for person in (await response.json())["results"]] == ["ann@example.com", "bob@example.com"]
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/batch/", json=batch(event())) as response:
+            assert response.status == 401
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -38,7 +51,7 @@ async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -
         (("--listen", "192.0.2.1:1"), "192.0.2.1:1"),
         (("--database", "/nonexistent/events.db"), "/nonexistent/events.db"),
         (("--api-key", "phx_personal_secret"), "personal key"),
-        (("--seed", "x"), "--seed"),
+        (("--seed", "/nonexistent/seed.yaml"), "/nonexistent/seed.yaml"),
     ],
 )
 async def test_wrong_usage_is_said(args: tuple[str, ...], words: str) -> None:

@@ -46,13 +46,13 @@ async def test_every_path_takes_every_shape(path: str, slash: str) -> None:
         assert [kept.event for kept in await client.sandbox.events()] == ["batch", "array", "single"]
 
 
-@pytest.mark.parametrize("path", [*EVENT_PATHS, "/decide"])
+@pytest.mark.parametrize("path", [*EVENT_PATHS, "/s", "/i/v1/analytics/events"])
 async def test_only_post(path: str) -> None:
     """Another method is 405 and says which there is; an unknown path is 404."""
     async with talking() as client:
         reply = await client.ask("GET", f"{path}/")
-        assert (reply.status, reply.headers["Allow"]) == (405, "POST")
-        assert (await client.post("/flags/?v=2", {})).status == 404
+        assert (reply.status, reply.headers["Allow"]) == (405, "OPTIONS,POST")
+        assert (await client.post("/flag/?v=2", {})).status == 404
 
 
 async def test_a_beacon_gets_no_body() -> None:
@@ -65,11 +65,12 @@ async def test_a_beacon_gets_no_body() -> None:
 
 @pytest.mark.parametrize("slash", ["", "/"])
 async def test_decide_has_every_field_of_the_contract(slash: str) -> None:
-    """Version 3 has all fields; 1 lists flags and 2 maps them, without payloads; without v it is 1."""
+    """Version 3 has all fields; 1 lists flags and 2 maps them, without payloads; 4 has an object for each; without v it is 1."""
     ask = {"api_key": KEY, "distinct_id": "ann", "groups": {"company": "x"}}
     older = {name: value for name, value in DECISION.items() if name != "featureFlagPayloads"}
+    newer = {**{name: value for name, value in older.items() if name != "featureFlags"}, "flags": {}}
     async with talking() as client:
-        for version, expected in (("?v=3", DECISION), ("?v=4", DECISION), ("?v=2", older), ("?v=1", {**older, "featureFlags": []})):
+        for version, expected in (("?v=3", DECISION), ("?v=4", newer), ("?v=2", older), ("?v=1", {**older, "featureFlags": []})):
             reply = await client.post(f"/decide{slash}{version}", ask)
             assert (reply.status, reply.json) == (200, expected)
         assert (await client.post(f"/decide{slash}", ask)).json == {**older, "featureFlags": []}

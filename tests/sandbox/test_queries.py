@@ -125,7 +125,8 @@ async def test_conflicts_show_both(filled: Client) -> None:
 
 async def test_the_summary(filled: Client) -> None:
     """The figures add up: arrivals are events, duplicates and conflicts."""
-    expected = {"requests": 4, "arrivals": 8, "events": 6, "duplicates": 1, "conflicts": 1, "not_ingested": 1}
+    arrived = {"requests": 4, "arrivals": 8, "events": 6, "duplicates": 1, "conflicts": 1, "not_ingested": 1}
+    expected = {**arrived, "persons": 6, "groups": 0, "refused": 1}
     assert await filled.get("/sandbox/summary") == expected
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sandbox.timing import format_time, from_milliseconds, happened_at, parse_time
+from forwarder.sandbox.timing import format_time, from_milliseconds, happened_at, parse_rfc3339, parse_time
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -57,3 +57,18 @@ def test_milliseconds(digits: str | None, seconds: float | None) -> None:
     """`_` is milliseconds since 1970, or nothing."""
     expected = None if seconds is None else NOW + timedelta(seconds=seconds)
     assert from_milliseconds(digits) == expected
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T12:00:00Z", "2026-01-01t13:00:00.000+01:00", "2026-01-01 12:00:00.000000000z"])
+def test_times_by_rfc_3339(text: str) -> None:
+    """Date and time, apart by a T or a blank, to any fraction of a second, with a zone."""
+    assert parse_rfc3339(text) == datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "2026-01-01", "2026-01-01T12:00:00", "2026-01-01T12:00Z", "20260101T120000Z", "2026-02-30T12:00:00Z", "٢026-01-01T12:00:00Z"],
+)
+def test_times_that_are_not_by_rfc_3339(text: str) -> None:
+    """What lacks a part, or is no time at all, is none."""
+    assert parse_rfc3339(text) is None

@@ -58,13 +58,14 @@ class Running:
             return await self.process.wait()
 
 
-async def forwarder(*args: str, env: Mapping[str, str] | None = None) -> Finished:
-    """Run `forwarder` with `args` to its end; of the surroundings' `FORWARDER_…` variables it sees those of `env` alone."""
+async def forwarder(*args: str, env: Mapping[str, str] | None = None, limit: float = LIMIT) -> Finished:
+    """Run `forwarder` with `args` to its end, within `limit` seconds; of the surroundings' `FORWARDER_…` variables it sees those of
+    `env` alone."""
     process = await asyncio.create_subprocess_exec(
         *_command(args), env=_environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(limit):
             out, err = await process.communicate()
     finally:
         await _end(process)

@@ -13,6 +13,7 @@ from forwarder.core.errors import Backpressure
 from forwarder.core.headroom import Headroom
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpListener, HttpPolicy
+from forwarder.sources.http.passthrough import PassThrough, PassThroughPolicy
 from tests.support.clock import FakeClock
 
 LIMIT = 10.0
@@ -111,6 +112,7 @@ class Listening:
     listener: HttpListener
     intake: FakeIntake
     clock: FakeClock
+    passthrough: PassThrough | None = None
     clients: list[Client] = field(default_factory=list)
     failures: list[dict[str, Any]] = field(default_factory=list)
     """What the loop's exception handler was told: nothing, ever."""
@@ -158,15 +160,22 @@ async def turns(count: int = 5) -> None:
 
 @contextlib.asynccontextmanager
 async def listening(
-    policy: HttpPolicy | None = None, listen: str = "127.0.0.1:0", *, bugs: int = 0, headroom: Headroom | None = None, **options: Any
+    policy: HttpPolicy | None = None,
+    listen: str = "127.0.0.1:0",
+    *,
+    bugs: int = 0,
+    headroom: Headroom | None = None,
+    passthrough: PassThroughPolicy | None = None,
+    **options: Any,
 ) -> AsyncIterator[Listening]:
     """A started listener. At the end nothing may be left of its connections, and the loop may have had nothing to complain about.
 
-    `bugs` is how many requests may have been answered 500.
+    `bugs` is how many requests may have been answered 500. With `passthrough`, calls that bring no events are passed through by it.
     """
     clock = FakeClock()
     intake = FakeIntake()
-    under_test = Listening(HttpListener(policy or HttpPolicy(), intake, clock, headroom), intake, clock)
+    passed = None if passthrough is None else PassThrough(passthrough, clock)
+    under_test = Listening(HttpListener(policy or HttpPolicy(), intake, clock, headroom, passed), intake, clock, passed)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: under_test.failures.append(context))
     await under_test.listener.start(listen, **options)
     try:
@@ -175,10 +184,12 @@ async def listening(
         for client in under_test.clients:
             await client.close()
         await asyncio.wait_for(under_test.listener.close(0), LIMIT)
+        if passed is not None:
+            await asyncio.wait_for(passed.close(), LIMIT)
         await turns()
     statistics = under_test.listener.statistics()
     assert (statistics.connections, statistics.receiving_bytes) == (0, 0)
-    assert under_test.failures == []
+    assert under_test.failures == [], str(under_test.failures)
     assert sum([count for (_, code), count in statistics.requests.items() if code == 500]) == bugs
     assert clock.pending == 0
 

@@ -12,6 +12,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CACHES: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache"})
 NOT_OURS: Final = CACHES | {".git", ".venv", "build", "dist"}
 """Folders that are made, not written."""
+PICTURE: Final = ".png"
+"""How names of files end that are made, too, and are no text."""
 
 
 def files(suffix: str = "", under: str = "") -> list[Path]:
@@ -27,4 +29,4 @@ def name(path: Path) -> str:
 def _walk(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = [each for each in folders if each not in NOT_OURS and not each.endswith(".egg-info")]
-        yield from (Path(place) / each for each in names)
+        yield from (Path(place) / each for each in names if not each.endswith(PICTURE))

@@ -41,6 +41,7 @@ FULL = Snapshot(
     concurrency_limit=8.0,
     in_flight=2,
     http_requests={("/batch", 200): 24, ("/e", 400): 1},
+    passthrough_requests={("/flags", 200): 7, ("/static", 503): 2},
     addresses=("127.0.0.1:8320",),
     connections=5,
     warnings=("upstream is down",),

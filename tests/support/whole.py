@@ -122,6 +122,8 @@ class Whole:
             pipeline._replayer.stop()
         await parts.delivery.close()
         await parts.listener.close(0)
+        if parts.passthrough is not None:
+            await parts.passthrough.close()
         await pipeline._sink.close()
         await stores.committer.close()
         if isinstance(parts.buffer, DiskBuffer):

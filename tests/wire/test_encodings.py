@@ -9,7 +9,9 @@ import zlib
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+import brotli  # type: ignore[import-untyped]
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +29,8 @@ BASE64 = base64.b64encode(JSON)
 GZIP = gzip.compress(JSON)
 GZIP_BASE64 = base64.b64encode(GZIP)
 LZ64 = compress(EVENT)
+ZSTD = zstandard.compress(JSON)
+BROTLI = brotli.compress(JSON)
 assert b"+" in BASE64  # the forms' trap needs one
 
 
@@ -49,6 +53,15 @@ def decode(body: bytes, limit: int = LIMIT, **hints: Any) -> bytes:
         pytest.param(GZIP, {"query": b"compression=base64"}, id="gzip with a wrong hint"),
         pytest.param(GZIP, {"query": b"compression=lz64"}, id="gzip with another wrong hint"),
         pytest.param(GZIP, {"content_encoding": b"br"}, id="gzip with an unknown hint"),
+        pytest.param(ZSTD, {"content_encoding": b"zstd"}, id="zstd by header"),
+        pytest.param(ZSTD, {"query": b"compression=gzip"}, id="zstd by its magic bytes"),
+        pytest.param(BROTLI, {"content_encoding": b"br"}, id="br by header"),
+        pytest.param(BROTLI, {"content_encoding": b"BR"}, id="br by header, odd spelling"),
+        pytest.param(zlib.compress(JSON), {"content_encoding": b"deflate"}, id="deflate by header"),
+        pytest.param(BASE64, {"content_encoding": b"br"}, id="base64 with br's header"),
+        pytest.param(JSON, {"content_encoding": b"br"}, id="plain with br's header"),
+        pytest.param(JSON, {"content_encoding": b"deflate"}, id="plain with deflate's header"),
+        pytest.param(JSON, {"content_encoding": b"zstd"}, id="plain with zstd's header"),
         pytest.param(JSON, {"content_encoding": b"gzip"}, id="plain with gzip's header"),
         pytest.param(JSON, {"query": b"compression=gzip-js"}, id="plain with gzip's query"),
         pytest.param(JSON, {"query": b"compression=lz64"}, id="plain with lz64's query"),
@@ -88,6 +101,14 @@ def decode(body: bytes, limit: int = LIMIT, **hints: Any) -> bytes:
 def test_every_encoding_gives_the_same_text(body: bytes, hints: dict[str, Any]) -> None:
     """However an event is wrapped, with right hints, wrong ones or none, its text comes out byte for byte."""
     assert decode(body, **hints).strip() == JSON
+
+
+def test_brotli_that_begins_like_json() -> None:
+    """A body of over 64 KiB does, by its first byte: the header counts before the bytes."""
+    text = JSON.replace(b"??", b"?" * 100_000)
+    packed = brotli.compress(text)
+    assert packed.startswith(b"[")
+    assert decode(packed, content_encoding=b"br") == text
 
 
 @pytest.mark.parametrize(

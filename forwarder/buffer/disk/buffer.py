@@ -196,7 +196,7 @@ class DiskBuffer:
         self.commits.mark_soon()
         for chunk in chunks:
             if chunk.ack is not None:
-                chunk.ack.settle(chunk.count)
+                chunk.ack.settle(chunk.count, chunk.data, fate)
 
     def withdraw(self, ack: Ack) -> list[Chunk]:
         """Take the chunks that have this ack and still wait off their queues: those at hand, as all are that somebody waits for."""

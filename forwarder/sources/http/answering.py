@@ -12,6 +12,7 @@ import asyncio
 import structlog
 
 from forwarder.core.errors import Backpressure, NotAcknowledged
+from forwarder.core.ports import EventResults
 from forwarder.sources.http import answers
 from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.connection import ENDING, IDLE, NEW, Connection
@@ -60,6 +61,8 @@ class Answering(Connection):
     def _send(self, route: Route, answer: Answer, headers: bytes, *, bodiless: bool = False) -> None:
         """Answer a complete request: now, or behind those that wait."""
         last = self._last or answer is answers.INTERNAL_ERROR
+        if route.v1:
+            answer = answers.in_json(answer)
         if self._waiting:
             self._queue(route, answer, headers, bodiless=bodiless)
             if last:
@@ -76,6 +79,8 @@ class Answering(Connection):
 
     def _send_refusal(self, route: Route, answer: Answer, headers: bytes, *, bodiless: bool = False) -> None:
         """Give the last answer, to a request that isn't read to its end: now, or behind those that wait."""
+        if route.v1:
+            answer = answers.in_json(answer)
         if self._waiting:
             self._queue(route, answer, headers, bodiless=bodiless).refusal = True
             self._phase = ENDING
@@ -100,11 +105,16 @@ class Answering(Connection):
         self._wait(pending, route, headers)
         return pending
 
-    def _wait_for_intake(self, route: Route, answer: Answer, headers: bytes, taken: bytes = b"") -> None:
-        """The intake tells `_spare` when `answer` can be given; `taken`: as it will be written on a connection that stays open."""
+    def _wait_for_intake(
+        self, route: Route, answer: Answer, headers: bytes, taken: bytes = b"", results: EventResults | None = None
+    ) -> None:
+        """The intake tells `_spare` when `answer` can be given; `taken`: as it will be written on a connection that stays open.
+
+        With `results` the answer is made of them, then.
+        """
         pending, self._spare = self._spare, self._idle_pending or Pending(self)
         self._idle_pending = None
-        pending.answer, pending.taken = answer, taken
+        pending.answer, pending.taken, pending.results = answer, taken, results
         self._wait(pending, route, headers)
         if self._last:
             self._phase = ENDING
@@ -128,10 +138,20 @@ class Answering(Connection):
             self._write(pending.taken)
             return
         if error is not None:
-            pending.answer, pending.taken = answer_to(error), b""
+            answer = answer_to(error)
+            pending.answer, pending.taken = answers.in_json(answer) if pending.route is not None and pending.route.v1 else answer, b""
+        elif pending.results is not None:
+            pending.answer, pending.results = answers.of_results(pending.results), None
         pending.due = True
+        self._give_due()
+
+    def _give_due(self) -> None:
+        """Give the answers that are due, as far as none before them waits."""
+        waiting = self._waiting
         while waiting and waiting[0].due:
             self._give(waiting.popleft())
+        if waiting:
+            waiting[0].first()
         if self._full and len(waiting) <= MAX_PENDING // 2:
             self._full = False
             self._read_on()

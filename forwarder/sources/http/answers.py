@@ -7,9 +7,13 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
-from forwarder.core.errors import Backpressure, ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
+import msgspec
+
+from forwarder.core.errors import Backpressure, ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge, UnsupportedMedia
+from forwarder.core.ports import EventResults
 
 _TEXT: Final = b"text/plain; charset=utf-8"
+_JSON: Final = b"application/json"
 _MAX_RETRY_AFTER: Final = 3600
 _MAX_TEXT: Final = 500
 
@@ -22,18 +26,28 @@ KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
 class Answer:
     """A status with its body. `plain` is the whole answer on a connection that stays open, to a request without `Origin`."""
 
-    __slots__ = ("_body", "_start", "plain", "status")
+    __slots__ = ("_body", "_headers", "_start", "plain", "status")
 
     def __init__(self, status: int, body: bytes = b"", *, content_type: bytes = _TEXT, headers: bytes = b"") -> None:
         described = b"" if status == 204 else b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type, len(body))
         self.status = status
         self._body = body
+        self._headers = headers
         self._start = b"HTTP/1.1 %d %b\r\n%b%b" % (status, HTTPStatus(status).phrase.encode(), described, headers)
         self.plain = self.render()
 
     def render(self, headers: bytes = b"", *, without_body: bool = False) -> bytes:
         """The whole answer with further header lines; `without_body` for HEAD."""
         return b"%b%b\r\n%b" % (self._start, headers, b"" if without_body else self._body)
+
+    def in_json(self) -> Answer:
+        """The same error as the SDKs of the v1 protocol read it."""
+        body = {"error": _ERRORS.get(self.status, HTTPStatus(self.status).name.lower()), "error_description": self._body.decode().strip()}
+        return Answer(self.status, msgspec.json.encode(body), content_type=_JSON, headers=self._headers)
+
+
+_ERRORS: Final = {400: "invalid_request", 401: "invalid_api_token", 408: "request_timeout", 413: "payload_too_large"}
+"""What errors are called in the v1 protocol, where it isn't what HTTP calls them."""
 
 
 def problem(status: int, text: str, *, headers: bytes = b"") -> Answer:
@@ -59,7 +73,12 @@ def bad_request(text: str) -> Answer:
     return problem(400, text)
 
 
-_STATUSES: Final[tuple[tuple[type[ForwarderError], int], ...]] = ((InvalidRequest, 400), (InvalidToken, 401), (RequestTooLarge, 413))
+_STATUSES: Final[tuple[tuple[type[ForwarderError], int], ...]] = (
+    (InvalidRequest, 400),
+    (InvalidToken, 401),
+    (RequestTooLarge, 413),
+    (UnsupportedMedia, 415),
+)
 
 
 def of_error(error: Exception) -> Answer | None:
@@ -72,13 +91,29 @@ def of_error(error: Exception) -> Answer | None:
     return None
 
 
+def of_results(results: EventResults) -> Answer:
+    """200 with what became of each event; with Retry-After if some have to come again."""
+    return Answer(200, results.body(), content_type=_JSON, headers=b"Retry-After: 1\r\n" if results.retries else b"")
+
+
+@lru_cache(maxsize=256)
+def in_json(answer: Answer) -> Answer:
+    """An answer of the v1 protocol: errors are in JSON, all others as they are."""
+    return answer.in_json() if answer.status >= 400 else answer
+
+
 _ALLOW: Final = b"Allow: POST, OPTIONS\r\n"
+_PASSED_ALLOW: Final = b"Allow: GET, HEAD, POST, OPTIONS\r\n"
 
 TAKEN: Final = Answer(200, b'{"status":"Ok"}', content_type=b"application/json")
 TAKEN_SILENTLY: Final = Answer(204)
+LATE_RESULTS: Final = Answer(200, b'{"results":{}}', content_type=_JSON)
+"""Stands for the results of a request that isn't acknowledged yet."""
 OPTIONS: Final = Answer(204, headers=_ALLOW)
+PASSED_OPTIONS: Final = Answer(204, headers=_PASSED_ALLOW)
 NOT_FOUND: Final = problem(404, "Nothing is taken on this path.")
 METHOD_NOT_ALLOWED: Final = problem(405, "Events are taken by POST.", headers=_ALLOW)
+PASSED_METHOD_NOT_ALLOWED: Final = problem(405, "GET, HEAD and POST are passed through.", headers=_PASSED_ALLOW)
 HEADER_TIMEOUT: Final = problem(408, "The request's header did not arrive in time.")
 BODY_TIMEOUT: Final = problem(408, "The request's body did not arrive in time.")
 BODY_TOO_LARGE: Final = problem(413, "The body is larger than this listener takes.")

@@ -20,6 +20,7 @@ from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.cors import Cors
 from forwarder.sources.http.known import Heads
 from forwarder.sources.http.limits import LINGER_BYTES, RECEIVING_RETRY_AFTER, REFUSED_CONNECTIONS, BodyPace, HttpPolicy
+from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.pending import Pending
 from forwarder.sources.http.routes import Routes
 
@@ -45,8 +46,12 @@ TOO_MANY_CONNECTIONS: Final = answers.unavailable("There are too many connection
 class Shared:
     """What all connections of a listener have in common."""
 
-    def __init__(self, policy: HttpPolicy, intake: Intake, headroom: Headroom | None = None) -> None:
+    def __init__(
+        self, policy: HttpPolicy, intake: Intake, headroom: Headroom | None = None, passthrough: PassThrough | None = None
+    ) -> None:
         self.policy = policy
+        self.passthrough = passthrough
+        """What takes requests that bring no events; None: they are refused."""
         self.headroom = headroom or Headroom(policy.max_receiving)
         self.take = intake.take
         self.routes = Routes()
@@ -78,6 +83,7 @@ class Connection(asyncio.Protocol):
     """One sender's connection."""
 
     __slots__ = (
+        "_ahead",
         "_counted",
         "_discarded",
         "_eof",
@@ -112,6 +118,8 @@ class Connection(asyncio.Protocol):
         """Whether so many answers wait that nothing more is read."""
         self._unread = False
         """Whether the sender doesn't read its answers."""
+        self._ahead = False
+        """Whether the sender brings a body faster than it is passed on."""
         self._eof = False
         """Whether the sender sends no more."""
 
@@ -150,10 +158,12 @@ class Connection(asyncio.Protocol):
         """It reads again."""
         self._unread = False
         self._read_on()
+        if self._waiting:
+            self._waiting[0].resumed()
 
     def _read_on(self) -> None:
         """Read again, if there is no reason left not to."""
-        if not self._unread and not self._full and self._phase < CLOSING:
+        if not (self._unread or self._full or self._ahead) and self._phase < CLOSING:
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
@@ -177,6 +187,8 @@ class Connection(asyncio.Protocol):
         policy = self._shared.policy
         if self._waiting and self._phase in (IDLE, ENDING):
             return False  # it isn't the sender who is late
+        if self._ahead:
+            return False  # nor here: nothing is read from it
         if self._phase == BODY:
             if self._pace is None:
                 self._pace = BodyPace(self._since, policy.body_timeout, 0)
@@ -213,7 +225,7 @@ class Connection(asyncio.Protocol):
     def _forget_waiting(self) -> None:
         """Nobody is there any more for the answers that wait."""
         while self._waiting:
-            self._waiting.popleft().connection = None
+            self._waiting.popleft().forget()
 
     def _linger(self) -> None:
         self._phase, self._since = LINGERING, NEW

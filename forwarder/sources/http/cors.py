@@ -13,6 +13,8 @@ from typing import Final
 MAX_AGE: Final = 86400
 """Seconds for which a browser may remember a preflight's answer (browsers cap it themselves)."""
 
+EXPOSED: Final = b"Retry-After"
+
 _ORIGIN: Final = re.compile(rb"[!-~]{1,512}")
 _HEADER_NAMES: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z, \t-]{1,4096}")
 _VARY: Final = b"Vary: Origin\r\n"
@@ -30,17 +32,17 @@ class Cors:
         """Whether pages of `origin` may send here. An origin that can't be echoed safely may not."""
         return (self._all or origin.lower() in self._origins) and _ORIGIN.fullmatch(origin) is not None
 
-    def headers(self, origin: bytes) -> bytes:
-        """Header lines for an ordinary answer."""
+    def headers(self, origin: bytes, exposed: bytes = EXPOSED) -> bytes:
+        """Header lines for an ordinary answer; `exposed`: which of its headers a page may read."""
         if not self.allows(origin):
             return _VARY
-        return self._allow(origin) + b"Access-Control-Expose-Headers: Retry-After\r\n" + _VARY
+        return self._allow(origin) + b"Access-Control-Expose-Headers: %b\r\n" % exposed + _VARY
 
-    def preflight(self, origin: bytes, requested_headers: bytes) -> bytes:
+    def preflight(self, origin: bytes, requested_headers: bytes, methods: bytes = b"POST, OPTIONS") -> bytes:
         """Header lines for the answer to a preflight: the headers that were asked for are allowed."""
         if not self.allows(origin):
             return _VARY_PREFLIGHT
-        lines = [self._allow(origin), b"Access-Control-Allow-Methods: POST, OPTIONS\r\n"]
+        lines = [self._allow(origin), b"Access-Control-Allow-Methods: %b\r\n" % methods]
         if _HEADER_NAMES.fullmatch(requested_headers):
             lines.append(b"Access-Control-Allow-Headers: %b\r\n" % requested_headers)
         lines += [b"Access-Control-Max-Age: %d\r\n" % MAX_AGE, _VARY_PREFLIGHT]

@@ -1,6 +1,7 @@
 """A request's head: what is kept of it, and the rules for everything that is not usual about it.
 
-Only the headers in `_HANDLERS` are looked at, each by its handler; the others are counted. What llhttp (the parser) refuses by itself
+Only the headers in `_HANDLERS` are looked at, each by its handler; the others are counted, and kept until the request is complete, for one
+that is passed through. What llhttp (the parser) refuses by itself
 (signs and spaces in lengths, two lengths, a length beside chunks, bare LF, folded lines, …) is not repeated here; what it lets pass
 and should not is refused here. docs/http.md has the list, and the tests hold every line of it.
 """
@@ -31,10 +32,10 @@ class Head:
         "content_encoding",
         "content_length",
         "content_type",
-        "count",
         "forwarded",
         "forwarded_for",
         "hosts",
+        "lines",
         "origin",
         "rare",
         "size",
@@ -43,6 +44,8 @@ class Head:
 
     def __init__(self, *, behind_proxy: bool) -> None:
         self._handlers_of_head = self._handlers = _HANDLERS_BEHIND_PROXY if behind_proxy else _HANDLERS
+        self.lines: list[tuple[bytes, bytes]] = []
+        """All headers, of a trailer too, until the request is complete."""
         self.rare: dict[bytes, bytes] = {}
         """The headers that make a request unusual, by lower-case name."""
         self.on_message_begin()
@@ -52,10 +55,11 @@ class Head:
     def on_message_begin(self) -> None:
         """Forget the request before."""
         self.begun = True
-        self.count = self.size = self.hosts = 0
+        self.size = self.hosts = 0
         self.content_length = -1
         self.ack: bytes | None = None
         self.url = self.content_type = self.content_encoding = self.origin = self.forwarded_for = self.forwarded = b""
+        self.lines.clear()
         if self.rare:
             self.rare = {}
             self._handlers = self._handlers_of_head
@@ -66,7 +70,7 @@ class Head:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header of the head, or of a trailer."""
-        self.count += 1
+        self.lines.append((name, value))
         self.size += len(name) + len(value) + _HEADER_OVERHEAD
         handler = self._handlers.get(name.lower())
         if handler is not None:
@@ -83,24 +87,15 @@ class Head:
 
     def exceeds(self, policy: HttpPolicy) -> bool:
         """Whether there are too many headers, or too large ones."""
-        return self.count > policy.max_headers or self.size > policy.max_header_bytes
+        return len(self.lines) > policy.max_headers or self.size > policy.max_header_bytes
 
     def without_upgrade(self, method: bytes, *, keep_alive: bool) -> bytes:
-        """The same head, as far as it is looked at, without the wish to speak another protocol."""
-        lines = [b"%b %b HTTP/1.1" % (method, self.url), *[b"Host: -"] * self.hosts]
-        if self.content_length >= 0:
-            lines.append(b"Content-Length: %d" % self.content_length)
-        fields = {
-            b"Content-Type": self.content_type,
-            b"Content-Encoding": self.content_encoding,
-            b"Origin": self.origin,
-            b"X-Forwarded-For": self.forwarded_for,
-            b"Forwarded": self.forwarded,
-            b"Forwarder-Ack": self.ack or b"",
-            **{name: value for name, value in self.rare.items() if name not in (b"upgrade", b"connection")},
-            b"Connection": b"keep-alive" if keep_alive else b"close",
-        }
-        lines += [b"%b: %b" % field for field in fields.items() if field[1]]
+        """The same head without the wish to speak another protocol."""
+        lines = [b"%b %b HTTP/1.1" % (method, self.url)]
+        lines += [b"%b: %b" % line for line in self.lines if line[0].lower() not in (b"upgrade", b"connection")]
+        named = [token.strip() for token in self.rare.get(b"connection", b"").split(b",")]
+        others = [token for token in named if token and token.lower() not in (b"upgrade", b"keep-alive", b"close")]
+        lines.append(b"Connection: " + b", ".join([b"keep-alive" if keep_alive else b"close", *others]))
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
@@ -201,6 +196,13 @@ def other_than_take(method: bytes, url: bytes, *, known: bool) -> Answer | None:
     if not known:
         return answers.NOT_FOUND
     return None if method == b"POST" else answers.METHOD_NOT_ALLOWED
+
+
+def other_than_pass(method: bytes) -> Answer | None:
+    """The answer to a request on a path that is passed through, if it is not for the upstream to give."""
+    if method == b"OPTIONS":
+        return answers.PASSED_OPTIONS
+    return None if method in (b"GET", b"HEAD", b"POST") else answers.PASSED_METHOD_NOT_ALLOWED
 
 
 _LEVELS: Final[Mapping[bytes, AckLevel]] = {level.value.encode(): level for level in AckLevel}

@@ -20,6 +20,7 @@ from forwarder.core.headroom import Headroom
 from forwarder.core.ports import Intake
 from forwarder.sources.http.connection import Shared
 from forwarder.sources.http.limits import HttpPolicy
+from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol import HttpProtocol
 from forwarder.sources.http.sockets import KEY, bind_unix, describe, parse_listen, remove_unix
 
@@ -43,9 +44,19 @@ class HttpStatistics:
 class HttpListener:
     """Listens on any number of addresses and offers what comes in to `intake`, under one policy and one set of counts."""
 
-    def __init__(self, policy: HttpPolicy, intake: Intake, clock: Clock, headroom: Headroom | None = None) -> None:
-        """`headroom`: how much may be received, and the account of it; by itself `policy.max_receiving` at any time."""
-        self._shared = Shared(policy, intake, headroom)
+    def __init__(
+        self,
+        policy: HttpPolicy,
+        intake: Intake,
+        clock: Clock,
+        headroom: Headroom | None = None,
+        passthrough: PassThrough | None = None,
+    ) -> None:
+        """`headroom`: how much may be received, and the account of it; by itself `policy.max_receiving` at any time.
+
+        `passthrough`: what takes requests that bring no events; it is the caller's to close, after this.
+        """
+        self._shared = Shared(policy, intake, headroom, passthrough)
         self._clock = clock
         self._servers: list[asyncio.Server] = []
         self._unix: list[tuple[Path, int]] = []

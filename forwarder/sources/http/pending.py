@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from forwarder.core.errors import Backpressure
+from forwarder.core.ports import EventResults
 from forwarder.sources.http.answers import TAKEN, Answer
 from forwarder.sources.http.routes import Route
 
@@ -25,7 +26,7 @@ class Answers(Protocol):
 class Pending:
     """Waits for the intake (`core.ack.Waiter`), or for the answers before it. One that isn't needed serves the next request."""
 
-    __slots__ = ("answer", "bodiless", "connection", "due", "headers", "refusal", "route", "since", "taken")
+    __slots__ = ("answer", "bodiless", "connection", "due", "headers", "refusal", "results", "route", "since", "taken")
 
     def __init__(self, connection: Answers) -> None:
         self.connection: Answers | None = connection
@@ -34,6 +35,8 @@ class Pending:
         """What will be said if the request is acknowledged; None: `taken` is no answer, but goes before one."""
         self.route: Route | None = None
         self.headers = b""
+        self.results: EventResults | None = None
+        """In place of `answer`, where there is a result for each event: it is put together when the request is acknowledged."""
         self.taken = b""
         """The whole answer, if it was put together before."""
         self.due = False
@@ -50,6 +53,16 @@ class Pending:
             return False
         self.since = self.since or now
         return now - self.since >= timeout
+
+    def first(self) -> None:
+        """It isn't due, and every answer before it is given."""
+
+    def resumed(self) -> None:
+        """It is first, and the sender reads again."""
+
+    def forget(self) -> None:
+        """The connection is gone."""
+        self.connection = None
 
     def acknowledged(self, error: Backpressure | None) -> None:
         """See `core.ack.Waiter`. Harmless when the connection is gone."""

@@ -17,17 +17,22 @@ from typing import Final
 import structlog
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from forwarder.core.ports import Incoming
+from forwarder.core.ports import Incoming, V1Head
 from forwarder.sources.http import answers
-from forwarder.sources.http.answering import Answering, answer_to
-from forwarder.sources.http.answers import TAKEN, TAKEN_SILENTLY, Answer
+from forwarder.sources.http.answering import answer_to
+from forwarder.sources.http.answers import LATE_RESULTS, TAKEN, TAKEN_SILENTLY, Answer
 from forwarder.sources.http.body import Body
 from forwarder.sources.http.connection import BODY, ENDING, HEAD, IDLE, NEW, Shared
-from forwarder.sources.http.head import Head, asked_level, other_than_take, refusal
+from forwarder.sources.http.cors import EXPOSED
+from forwarder.sources.http.head import Head, asked_level, other_than_pass, other_than_take, refusal
 from forwarder.sources.http.known import MAX_DIGITS, KnownHead, remember, split_head
 from forwarder.sources.http.limits import RECEIVING_RETRY_AFTER, SMALL_BODY
+from forwarder.sources.http.passing import Passing
+from forwarder.sources.http.passthrough.body import RequestBody
+from forwarder.sources.http.passthrough.passage import Passage
 from forwarder.sources.http.pending import MOST_PENDING
 from forwarder.sources.http.routes import is_beacon
+from forwarder.sources.http.v1 import EXPOSED_V1, echoed, v1_head
 
 log = structlog.get_logger(__name__)
 
@@ -48,13 +53,13 @@ class _Ended(Exception):
     """Raised in a callback: stop parsing, the last answer was given."""
 
 
-class HttpProtocol(Answering):
+class HttpProtocol(Passing):
     """One sender's connection: its parser, and the request in progress."""
 
     __slots__ = (
         "_body", "_early", "_extra", "_feed", "_gathered", "_head", "_head_fed", "_heads", "_max_body", "_max_header_bytes",
         "_max_headers", "_memorable", "_method", "_parser", "_paths", "_progress", "_query", "_recent", "_route", "_stalled",
-        "_stamp", "_take", "_upgrading", "on_header", "on_message_begin", "on_url",
+        "_stamp", "_take", "_upgrading", "_v1", "on_header", "on_message_begin", "on_url",
     )
 
     def __init__(self, shared: Shared) -> None:
@@ -76,13 +81,16 @@ class HttpProtocol(Answering):
 
     def _forget_request(self) -> None:
         self._body = b""
-        self._gathered: Body | None = None
+        self._gathered: Body | RequestBody | None = None
+        self._passage = None
+        self._passed = None
         self._early: Answer | None = None
         """The answer that will be given whatever the body is."""
         self._route = self._shared.routes.other
         self._query = b""
         self._method = _POST
         self._extra = b""
+        self._v1: V1Head | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `Answering.connection_made`."""
@@ -225,7 +233,7 @@ class HttpProtocol(Answering):
                 self._refuse(answers.HEADER_TOO_LARGE)
             return
         self._progress, self._stalled = received, 0
-        if self._early is not None:
+        if self._early is not None or self._passage is not None:
             return
         headroom = self._shared.headroom
         headroom.receiving += received - self._counted
@@ -238,6 +246,9 @@ class HttpProtocol(Answering):
         super()._release()
         self._body = b""
         self._gathered = None
+        if self._passage is not None:
+            passage, self._passage = self._passage, None
+            passage.cancel()
 
     def _received(self) -> int:
         return len(self._body) if self._gathered is None else self._gathered.length
@@ -258,11 +269,13 @@ class HttpProtocol(Answering):
             route, self._query = self._shared.routes.find(head.url)
             unusual = route is self._shared.routes.other or len(head.url) > self._shared.policy.max_url
         self._route = route
+        if route.v1:
+            self._v1, self._extra = v1_head(head.lines), echoed(head.lines)
         if (
             unusual
             or head.rare
             or head.hosts != 1
-            or head.count > self._max_headers
+            or len(head.lines) > self._max_headers
             or head.size > self._max_header_bytes
             or head.content_length > self._max_body
             or parser.get_method() != _POST
@@ -286,14 +299,24 @@ class HttpProtocol(Answering):
             return
         self._last = self._last or not parser.should_keep_alive()
         if version == "1.0" and not self._last:
-            self._extra = answers.KEEP_ALIVE
+            self._extra += answers.KEEP_ALIVE
         known = self._route is not self._shared.routes.other
-        self._early = _DRAINING if self._shared.draining else other_than_take(method, head.url, known=known)
+        passed = None if known else self._find_passed(head.url)
+        if passed is not None:
+            self._route = passed.route
+        early = other_than_take(method, head.url, known=known) if passed is None else other_than_pass(method)
+        self._early = _DRAINING if self._shared.draining else early
         if method == b"CONNECT" or (self._early is _DRAINING and head.has_body):
             raise _Refused(self._early or answers.METHOD_NOT_ALLOWED)
         if b"transfer-encoding" in head.rare:
             head.ignore_trailer()
-        if head.has_body and (self._early is not None or b"transfer-encoding" in head.rare):
+        if passed is not None and self._early is None:
+            if version == "1.0":
+                self._last, self._extra = True, b""  # the end of the answer may have to be the connection's
+            self._early = self._pass_on(passed, head, method, modern=version == "1.1")
+        if self._passage is not None:
+            self._gathered = self._passage.body
+        elif head.has_body and (self._early is not None or b"transfer-encoding" in head.rare):
             self._gathered = Body(keep=self._early is None)
         if b"expect" in head.rare and version == "1.1":
             self._meet_expectation(head.rare[b"expect"])
@@ -333,15 +356,18 @@ class HttpProtocol(Answering):
             self._phase = IDLE
             return
         head = self._head
+        if self._passage is not None:
+            self._end_of_passed(self._passage)
+            return
         answer, done = self._early, True
         if answer is None:
             answer, done = self._offer(head)
-        headers = self._extra + self._cors_headers() if head.rare or head.origin else b""
+        headers = self._extra + self._cors_headers() if head.rare or head.origin or self._extra else b""
         self._phase, self._since, head.begun = IDLE, NEW, False
         if done:
             self._send(self._route, answer, headers, bodiless=self._method == b"HEAD")
         else:
-            self._wait_for_intake(self._route, answer, headers)
+            self._wait_for_intake(self._route, answer, headers, results=None if self._v1 is None else self._v1.results)
         if answer is TAKEN and not self._last and self._may_be_remembered(head):
             ack = None if head.ack is None else asked_level(head.ack)
             incoming = Incoming(b"", self._query, head.content_type, head.content_encoding, ack=ack)
@@ -353,11 +379,19 @@ class HttpProtocol(Answering):
                 headers=headers,
                 taken=answer.render(headers),
             )
+        head.lines.clear()
         self._forget_request()
+
+    def _end_of_passed(self, passage: Passage) -> None:
+        route, headers = self._route, self._cors_headers()
+        self._phase, self._since, self._head.begun = IDLE, NEW, False
+        self._head.lines.clear()
+        self._forget_request()
+        self._complete_passage(passage, route, headers)
 
     def _may_be_remembered(self, head: Head) -> bool:
         fits = head.size + MAX_DIGITS <= self._max_header_bytes  # with the longest length too
-        return fits and head.content_length >= 0 and b"expect" not in head.rare
+        return fits and self._v1 is None and head.content_length >= 0 and b"expect" not in head.rare
 
     def _incoming(self, head: Head) -> Incoming:
         body = self._body if self._gathered is None else self._gathered.joined()
@@ -367,7 +401,7 @@ class HttpProtocol(Answering):
         if head.forwarded_for or head.forwarded:
             client = self._shared.addresses.client(self._peer, head.forwarded_for, head.forwarded)
         ack = None if head.ack is None else asked_level(head.ack)
-        return Incoming(body, self._query, head.content_type, head.content_encoding, client, ack=ack)
+        return Incoming(body, self._query, head.content_type, head.content_encoding, client, ack=ack, v1=self._v1)
 
     def _offer(self, head: Head) -> tuple[Answer, bool]:
         """The request's answer, and whether it can be given; else the intake tells `_spare` when."""
@@ -375,6 +409,8 @@ class HttpProtocol(Answering):
             done = self._take(self._incoming(head), self._spare)
         except Exception as error:
             return answer_to(error), True
+        if self._v1 is not None and self._v1.results is not None:
+            return answers.of_results(self._v1.results) if done else LATE_RESULTS, done
         return TAKEN_SILENTLY if self._query and is_beacon(self._query) else TAKEN, done
 
     def _refuse(self, answer: Answer) -> None:
@@ -385,5 +421,6 @@ class HttpProtocol(Answering):
         if not head.origin:
             return b""
         if self._method == b"OPTIONS" and b"access-control-request-method" in head.rare:
-            return cors.preflight(head.origin, head.rare.get(b"access-control-request-headers", b""))
-        return cors.headers(head.origin)
+            methods = b"POST, OPTIONS" if self._passed is None else b"GET, POST, OPTIONS"
+            return cors.preflight(head.origin, head.rare.get(b"access-control-request-headers", b""), methods)
+        return cors.headers(head.origin, EXPOSED_V1 if self._route.v1 else EXPOSED)

@@ -13,16 +13,23 @@ from typing import Final
 _TAKEN: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
 """All mean the same: any shape and encoding is taken on each, a second wrapping in base64 too (the service undoes that on some only)."""
 
+_V1: Final = b"/i/v1/analytics/events"
+"""Taken in a protocol of its own (docs/v1.md)."""
+
 _ORIGIN: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 
 
 class Route:
-    """A path, with and without its slash. `taken` counts the usual answer, 200; `codes` all others."""
+    """A path, with and without its slash. `taken` counts the usual answer, 200; `codes` all others.
 
-    __slots__ = ("codes", "name", "taken")
+    `v1`: it has a protocol of its own, with a key in the head, results event by event, and errors in JSON.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("codes", "name", "taken", "v1")
+
+    def __init__(self, name: str, *, v1: bool = False) -> None:
         self.name = name
+        self.v1 = v1
         self.taken = 0
         self.codes: defaultdict[int, int] = defaultdict(int)
 
@@ -39,12 +46,13 @@ class Routes:
         self.by_path: dict[bytes, Route] = {}
         for path in _TAKEN:
             self.by_path[path] = self.by_path[path + b"/"] = Route(path.decode())
+        self.by_path[_V1] = self.by_path[_V1 + b"/"] = Route(_V1.decode(), v1=True)
 
     def find(self, url: bytes) -> tuple[Route, bytes]:
         """The route of a request target in origin or absolute form, `other` if it is none, and the query."""
         path, _, query = url.partition(b"?")
         if not path.startswith(b"/"):
-            path, _, query = (_ORIGIN.sub(b"", url, count=1) or b"/").partition(b"?")
+            path, _, query = origin_form(url).partition(b"?")
         return self.by_path.get(path, self.other), query
 
     def requests(self) -> Mapping[tuple[str, int], int]:
@@ -56,6 +64,11 @@ class Routes:
             codes = dict(route.codes)
             codes[200] = codes.get(200, 0) + route.taken
             yield from [((route.name, code), count) for code, count in sorted(codes.items()) if count]
+
+
+def origin_form(url: bytes) -> bytes:
+    """A request target as it is without scheme and host."""
+    return url if url.startswith(b"/") else _ORIGIN.sub(b"", url, count=1) or b"/"
 
 
 def is_beacon(query: bytes) -> bool:

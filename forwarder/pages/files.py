@@ -1,0 +1,75 @@
+"""The files of a page, out of the package, over HTTP.
+
+Invariants: only files that were named are served, each with its own content type; a file is read once; what is served carries a policy
+by which a browser loads, runs and sends nothing that isn't of this server, so text from outside stays text even where it looks like code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import Final
+
+from aiohttp import web
+
+TYPES: Final = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+"""Content-Security-Policy of every page: nothing inline, nothing from another host, and no text that becomes markup."""
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of everything that a page consists of."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a page."""
+
+    body: bytes
+    content_type: str
+    tag: str
+    """Changes with the body: a browser that has this one needn't be sent it again."""
+
+    def response(self, request: web.Request) -> web.Response:
+        """The file; 304 without it if the asker has it already."""
+        headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": f'"{self.tag}"'}
+        if any(known.value == self.tag for known in request.if_none_match or ()):
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=self.body, content_type=self.content_type, charset="utf-8", headers=headers)
+
+
+def load(package: str, name: str) -> File:
+    """A file that lies in a package beside its modules."""
+    body = files(package).joinpath(name).read_bytes()
+    return File(body, TYPES[PurePosixPath(name).suffix], hashlib.sha256(body).hexdigest()[:16])
+
+
+def routes(prefix: str, package: str, names: Iterable[str]) -> list[web.AbstractRouteDef]:
+    """A route for each file of a package, under `prefix` (which ends with a slash)."""
+    return [_route(prefix + name, load(package, name)) for name in names]
+
+
+def shared(prefix: str) -> list[web.AbstractRouteDef]:
+    """Routes for what every page has: its style and its icon."""
+    return routes(prefix, "forwarder.pages", ("base.css", "icon.svg"))
+
+
+def _route(path: str, file: File) -> web.AbstractRouteDef:
+    async def serve(request: web.Request) -> web.Response:
+        return file.response(request)
+
+    return web.get(path, serve)

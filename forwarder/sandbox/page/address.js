@@ -1,0 +1,32 @@
+// The view as it stands in the address, so that it can be shared, reloaded and gone back to: `#tab=requests&problems=1`.
+
+export const FILTERS = ["text", "event", "distinct_id", "api_key"];
+export const TABS = ["events", "requests", "persons", "groups"];
+
+export function read() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const view = { tab: TABS.includes(given.get("tab")) ? given.get("tab") : "events", problems: given.get("problems") === "1", open: given.get("open") ?? "" };
+  for (const name of FILTERS) view[name] = given.get(name) ?? "";
+  return view;
+}
+
+// Put the view into the address: as a step to go back from, or in place of the last one.
+export function write(view, step) {
+  const given = new URLSearchParams();
+  if (view.tab !== "events") given.set("tab", view.tab);
+  for (const name of FILTERS) if (view[name]) given.set(name, view[name]);
+  if (view.problems) given.set("problems", "1");
+  if (view.open) given.set("open", view.open);
+  const hash = given.size ? `#${given}` : location.pathname + location.search;
+  if (hash === location.hash || (!given.size && !location.hash)) return;
+  if (step) history.pushState(null, "", hash);
+  else history.replaceState(null, "", hash);
+}
+
+// The filter as the sandbox's endpoints take it.
+export function query(view) {
+  const wanted = new URLSearchParams();
+  for (const name of FILTERS) if (view[name]) wanted.set(name, view[name]);
+  if (view.problems) wanted.set("problems", "1");
+  return wanted;
+}

@@ -1,0 +1,138 @@
+// Small parts that lists and details are made of.
+
+import { bytes, clock, count, day, el, outside, plural, visible } from "./text.js";
+
+export function badge(word, mood = "") {
+  return el("span", { class: `pill ${mood}`.trim() }, visible(word, 40));
+}
+
+// What an arrival was, beside those before it; nothing for a new one, which most are.
+export function kindBadge(event) {
+  if (event.kind === "conflict") return badge("conflict", "bad");
+  return event.kind === "duplicate" ? badge("duplicate", "warn") : "";
+}
+
+export function statusBadge(status) {
+  return badge(String(status), status >= 400 ? "bad" : "good");
+}
+
+// What is wrong with a request, in words; empty if nothing is.
+export function problems(request) {
+  const found = [];
+  if (request.conflicts) found.push(plural(request.conflicts, "conflict"));
+  if (request.not_ingested.length) found.push(`${count(request.not_ingested.length)} not ingested`);
+  if (request.error) found.push(visible(request.error, 160));
+  return found.join(", ");
+}
+
+// A few of an event's properties on one line; those of the SDK itself, whose names begin with `$`, come last.
+export function glance(properties) {
+  const entries = Object.entries(properties ?? {}).sort(([one], [other]) => one.startsWith("$") - other.startsWith("$"));
+  return entries.slice(0, 8).map(([name, value]) => `${name}: ${brief(value)}`).join("  ·  ").slice(0, 240);
+}
+
+function brief(value) {
+  if (typeof value === "string") return value.slice(0, 60);
+  return (JSON.stringify(value) ?? "").slice(0, 60);
+}
+
+// A list of terms and what they are; pairs without a value are left out.
+export function facts(pairs) {
+  const list = el("dl", { class: "facts" });
+  for (const [term, value] of pairs) {
+    if (value === null || value === undefined || value === "") continue;
+    list.append(el("dt", {}, term), el("dd", {}, typeof value === "string" ? outside(value, 1000) : value));
+  }
+  return list;
+}
+
+// Properties as a table: names and values, as they were set.
+export function properties(values) {
+  const names = Object.keys(values);
+  if (!names.length) return el("p", { class: "soft" }, "No properties.");
+  const shown = names.slice(0, 200);
+  const list = facts(shown.map((name) => [visible(name, 100), outside(typeof values[name] === "string" ? values[name] : JSON.stringify(values[name]) ?? "", 1000, "mono")]));
+  list.classList.add("properties");
+  if (names.length > shown.length) list.append(el("dt", {}, "…"), el("dd", {}, `${plural(names.length - shown.length, "property", "properties")} more`));
+  return list;
+}
+
+export function button(label, act, more = {}) {
+  const made = el("button", { type: "button", ...more }, label);
+  made.addEventListener("click", act);
+  return made;
+}
+
+// A button that copies what `text` gives; where a browser lets no page do that, it selects `block` instead.
+export function copyButton(text, block) {
+  const made = button("Copy", async () => {
+    const done = await navigator.clipboard?.writeText(text()).then(() => true, () => false);
+    if (!done) getSelection().selectAllChildren(block());
+    made.textContent = done ? "Copied" : "Selected";
+    setTimeout(() => (made.textContent = "Copy"), 1500);
+  });
+  return made;
+}
+
+// The cells of a row, per list.
+export const COLUMNS = {
+  events: {
+    heads: ["Time", "Event", "Distinct id", "Properties", "Key"],
+    cells: (event) => [
+      clock(event.received_at),
+      el("span", { class: "name" }, outside(event.event, 120, "strong"), kindBadge(event)),
+      outside(event.distinct_id, 80),
+      outside(event.raw === "" ? "large: open it to see it" : glance(event.properties), 240, "soft"),
+      outside(event.api_key ?? "", 40, "mono soft"),
+    ],
+    key: (event) => String(event.arrival),
+    open: (event) => `event:${event.uuid}:${event.arrival}`,
+    bad: (event) => event.kind === "conflict",
+    words: (event) => `${visible(event.event, 80)}${event.kind === "conflict" ? ", conflict" : ""}`,
+  },
+  requests: {
+    heads: ["Time", "Path", "Answer", "Encoding", "Size", "Events", "What was wrong", "Key"],
+    cells: (request) => [
+      clock(request.received_at),
+      outside(request.method === "POST" ? request.path : `${request.method} ${request.path}`, 120, "mono strong"),
+      statusBadge(request.status),
+      outside(request.encoding ?? "–", 40, "soft"),
+      el("span", { class: "numbers" }, bytes(request.size)),
+      el("span", { class: "numbers" }, count(request.arrivals)),
+      el("span", { class: "bad-text" }, problems(request)),
+      outside(request.api_key ?? "", 40, "mono soft"),
+    ],
+    key: (request) => String(request.request),
+    open: (request) => `request:${request.request}`,
+    bad: (request) => problems(request) !== "" || request.status >= 400,
+    words: (request) => `${visible(request.path, 80)}, answered ${request.status}`,
+  },
+  persons: {
+    heads: ["Made", "Person", "Known as", "Properties", "Key"],
+    cells: (person) => [
+      day(person.created_at),
+      el("span", { class: "name" }, outside(person.distinct_id, 120, "strong"), person.is_identified ? badge("identified", "good") : ""),
+      el("span", {}, plural(person.distinct_ids.length, "id")),
+      outside(glance(person.properties), 240, "soft"),
+      outside(person.api_key ?? "", 40, "mono soft"),
+    ],
+    key: (person) => person.id,
+    open: (person) => `person:${person.id}`,
+    bad: () => false,
+    words: (person) => visible(person.distinct_id, 80),
+  },
+  groups: {
+    heads: ["Changed", "Group", "Type", "Properties", "Key"],
+    cells: (group) => [
+      day(group.updated_at),
+      outside(group.group_key, 120, "strong"),
+      outside(group.group_type, 60),
+      outside(glance(group.properties), 240, "soft"),
+      outside(group.api_key ?? "", 40, "mono soft"),
+    ],
+    key: (group) => JSON.stringify([group.api_key, group.group_type, group.group_key]),
+    open: (group) => `group:${JSON.stringify([group.group_type, group.group_key, group.api_key])}`,
+    bad: () => false,
+    words: (group) => visible(group.group_key, 80),
+  },
+};

@@ -1,0 +1,181 @@
+"""The persons of the projects: made by identified events, changed by `$set`, merged by `$identify`, `$create_alias`, `$merge_dangerously`.
+
+Invariants: every distinct id of a project belongs to exactly one person; a person has at least one, and its main one is among them; a
+merged person is gone and never comes back, since its distinct ids have an owner from then on. A person's id follows from its project and
+the distinct id that it was made for, so that the same arrivals make the same persons. Everything here blocks and belongs to the store's
+thread.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+from forwarder.sandbox.meaning import Meaning, Merge, dump
+from forwarder.sandbox.selection import Page, PersonFilter
+
+NAMESPACE: Final = UUID("6b2b9f6e-6d0b-5c0e-9d53-3a2a1d1f8c11")
+_PERSON: Final = "SELECT id, uuid, api_key, distinct_id, properties, created_at, is_identified FROM persons WHERE "
+
+_IDENTIFIED: Final = "UPDATE persons SET is_identified = 1 WHERE id = ? AND NOT is_identified"
+_ADD_ID: Final = "INSERT INTO distinct_ids VALUES (NULL, ?, ?, ?)"
+_EARLIER: Final = "UPDATE persons SET created_at = min(created_at, (SELECT created_at FROM persons WHERE id = ?)) WHERE id = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPerson:
+    """One person. `id` is a UUID, times are ISO 8601 in UTC."""
+
+    id: str
+    api_key: str
+    distinct_id: str
+    """The main one."""
+    distinct_ids: Sequence[str]
+    """All of them, in the order in which they came to it."""
+    properties: Mapping[str, Any]
+    created_at: str
+    """The time of the first event that made it, or one merged into it."""
+    is_identified: bool
+
+
+class Persons:
+    """The persons in a database; transactions are the caller's, and so is `flush` after the last `apply` of one.
+
+    What `apply` reads and changes is held until then, so that the many events of one person cost one write.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._owners: dict[tuple[str, str], int | None] = {}
+        self._held: dict[int, dict[str, Any]] = {}
+        self._changed: set[int] = set()
+        self._made: dict[int, tuple[str, str, str]] = {}
+        self._last = 0
+
+    def expect(self, owners: Iterable[tuple[str, str, int | None]]) -> None:
+        """Of these project keys and distinct ids the owners are known (None: there is none), before the first `apply`."""
+        self._owners = {(api_key, distinct_id): person for api_key, distinct_id, person in owners}
+        self._last = int(self._execute("SELECT coalesce(max(id), 0) FROM persons").fetchone()[0])
+
+    def apply(self, api_key: str, distinct_id: str, timestamp: str, meaning: Meaning) -> None:
+        """What an identified event does: its person exists, is merged, then has its properties changed."""
+        person = self._merge(api_key, meaning.merge, timestamp) if meaning.merge else None
+        if person is None:
+            person = self._owner(api_key, distinct_id) or self._make(api_key, distinct_id, timestamp)
+        if meaning.identifies:
+            self._write_made()
+            self._execute(_IDENTIFIED, (person,))
+        if meaning.changes:
+            self._write(person, meaning.changes.applied_to(self._properties(person)))
+
+    def flush(self) -> None:
+        """Write what is held, and hold nothing any more."""
+        self._write_made()
+        rows = [(dump(self._held[person]), person) for person in self._changed]
+        self._connection.executemany("UPDATE persons SET properties = ? WHERE id = ?", rows)
+        self._owners.clear()
+        self._held.clear()
+        self._changed.clear()
+
+    def count(self) -> int:
+        """How many there are."""
+        return int(self._execute("SELECT count(*) FROM persons").fetchone()[0])
+
+    def listing(self, wanted: PersonFilter, page: Page) -> tuple[int, list[StoredPerson]]:
+        """How many persons the filter lets through, and a page of them, in the order in which they were made."""
+        condition, parameters = wanted.condition()
+        count = self._execute(f"SELECT count(*) FROM persons WHERE {condition}", parameters).fetchone()[0]  # noqa: S608 - fixed clauses
+        rows = self._execute(_PERSON + condition + page.ordered("id"), [*parameters, *page.bounds()]).fetchall()
+        return int(count), [self._stored(row) for row in rows]
+
+    def _merge(self, api_key: str, merge: Merge, timestamp: str) -> int | None:
+        """The person of both ids afterwards; None if they may not become one."""
+        self._write_made()
+        surviving, merged = self._owner(api_key, merge.surviving), self._owner(api_key, merge.merged)
+        if merged is None or surviving is None:
+            person = surviving or merged or self._make(api_key, merge.surviving, timestamp)
+            self._write_made()
+            self._claim(api_key, merge, person, made_by_it=surviving is None)
+        elif surviving == merged:
+            person = surviving
+        elif not merge.even_identified and self._is_identified(merged):
+            return None
+        else:
+            person = surviving
+            self._swallow(person, merged)
+        if merge.becomes_main:
+            self._make_main(person, merge.surviving)
+        self._execute(_IDENTIFIED, (person,))
+        return person
+
+    def _claim(self, api_key: str, merge: Merge, person: int, *, made_by_it: bool) -> None:
+        """Give a person the ids that nobody has yet."""
+        for distinct_id in (merge.surviving, merge.merged):
+            if self._owner(api_key, distinct_id) is None:
+                self._add_id(api_key, distinct_id, person)
+        if made_by_it and not self._is_identified(person):
+            self._make_main(person, merge.surviving)
+
+    def _swallow(self, surviving: int, merged: int) -> None:
+        self._write(surviving, {**self._properties(merged), **self._properties(surviving)})
+        self._changed.discard(merged)
+        self._execute(_EARLIER, (merged, surviving))
+        self._execute("UPDATE distinct_ids SET person = ? WHERE person = ?", (surviving, merged))
+        self._execute("DELETE FROM persons WHERE id = ?", (merged,))
+        self._owners.clear()
+
+    def _make(self, api_key: str, distinct_id: str, timestamp: str) -> int:
+        """A new person, that is written later."""
+        self._last += 1
+        self._owners[api_key, distinct_id] = self._last
+        self._made[self._last] = (api_key, distinct_id, timestamp)
+        self._held[self._last] = {}
+        return self._last
+
+    def _write_made(self) -> None:
+        made = [(person, uuid5(NAMESPACE, f"{one[0]}\0{one[1]}"), one) for person, one in self._made.items()]
+        rows = [(person, str(uuid), api_key, distinct_id, timestamp) for person, uuid, (api_key, distinct_id, timestamp) in made]
+        self._connection.executemany("INSERT INTO persons VALUES (?, ?, ?, ?, '{}', ?, 0)", rows)
+        ids = [(api_key, distinct_id, person) for person, _, (api_key, distinct_id, _) in made]
+        self._connection.executemany(_ADD_ID, ids)
+        self._made.clear()
+
+    def _add_id(self, api_key: str, distinct_id: str, person: int) -> None:
+        self._execute(_ADD_ID, (api_key, distinct_id, person))
+        self._owners[api_key, distinct_id] = person
+
+    def _make_main(self, person: int, distinct_id: str) -> None:
+        self._execute("UPDATE persons SET distinct_id = ? WHERE id = ?", (distinct_id, person))
+
+    def _owner(self, api_key: str, distinct_id: str) -> int | None:
+        known = self._owners.get((api_key, distinct_id), ...)
+        if not isinstance(known, EllipsisType):
+            return known
+        row = self._execute("SELECT person FROM distinct_ids WHERE api_key = ? AND distinct_id = ?", (api_key, distinct_id)).fetchone()
+        self._owners[api_key, distinct_id] = person = None if row is None else int(row[0])
+        return person
+
+    def _is_identified(self, person: int) -> bool:
+        return bool(self._execute("SELECT is_identified FROM persons WHERE id = ?", (person,)).fetchone()[0])
+
+    def _properties(self, person: int) -> dict[str, Any]:
+        held = self._held.get(person)
+        if held is None:
+            self._held[person] = held = json.loads(self._execute("SELECT properties FROM persons WHERE id = ?", (person,)).fetchone()[0])
+        return held
+
+    def _write(self, person: int, properties: dict[str, Any]) -> None:
+        if properties != self._held.get(person):
+            self._held[person] = properties
+            self._changed.add(person)
+
+    def _stored(self, row: Sequence[Any]) -> StoredPerson:
+        person, uuid, api_key, distinct_id, properties, created_at, is_identified = row
+        ids = self._execute("SELECT distinct_id FROM distinct_ids WHERE person = ? ORDER BY id", (person,)).fetchall()
+        return StoredPerson(uuid, api_key, distinct_id, [one[0] for one in ids], json.loads(properties), created_at, bool(is_identified))

@@ -1,0 +1,63 @@
+"""Which requests go through: an allow-list of paths, read without any decoding.
+
+Invariant: what is passed on has no `.` or `..` segment, no empty segment, no percent sign, backslash or fragment in its path, so that no
+reading of it leads out of the list: not `/static/../api/x`, not `/i/%2e%2e/api`, not `//api`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from forwarder.sources.http.routes import Route, origin_form
+
+_SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")
+
+_EXACT: Final = (b"/decide", b"/flags", b"/flags/definitions", b"/api/feature_flag/local_evaluation", b"/s")
+_BELOW: Final = (b"/array", b"/static", b"/i")
+_ASSETS: Final = (b"/array", b"/static")
+_SWIFT: Final = (b"/decide", b"/flags", b"/flags/definitions", b"/api/feature_flag/local_evaluation")
+_DEFINITIONS: Final = (b"/flags/definitions", b"/api/feature_flag/local_evaluation")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassedRoute:
+    """A route that goes through. `below`: all paths under it, not the path itself."""
+
+    route: Route
+    assets: bool = False
+    """Whether it goes to the address for assets."""
+    swift: bool = False
+    """Whether an app waits for it: its time is short."""
+    definitions: bool = False
+    """Whether a GET of it is answered from the cache."""
+
+
+def _passed(path: bytes) -> PassedRoute:
+    return PassedRoute(Route(path.decode()), path in _ASSETS, path in _SWIFT, path in _DEFINITIONS)
+
+
+class Allowed:
+    """One listener's list, with the counts of its routes."""
+
+    def __init__(self) -> None:
+        self._exact = {path: _passed(path) for path in _EXACT}
+        self._below = {path: _passed(path) for path in _BELOW}
+
+    def find(self, url: bytes) -> PassedRoute | None:
+        """The route of a request target; None if it doesn't go through."""
+        target = origin_form(url)
+        path = target.partition(b"?")[0]
+        if b"#" in target or _SEGMENTS.fullmatch(path) is None:
+            return None
+        exact = self._exact.get(path.rstrip(b"/"))
+        if exact is not None:
+            return exact
+        first, _, rest = path[1:].partition(b"/")
+        return self._below.get(b"/" + first) if rest else None
+
+    def requests(self) -> dict[tuple[str, int], int]:
+        """How many requests were answered, by route and status."""
+        routes = [passed.route for passed in (*self._exact.values(), *self._below.values())]
+        return {(route.name, code): count for route in routes for code, count in sorted(route.codes.items())}

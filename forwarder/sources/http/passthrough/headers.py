@@ -1,0 +1,81 @@
+"""Which headers go through, in both directions.
+
+Hop-by-hop headers end here, those that `Connection` names too (RFC 9110, 7.6.1). Everything else goes on as it came, credentials and
+cookies as well, which are nobody's business here: nothing of them is logged. docs/passthrough.md has the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from multidict import CIMultiDict
+
+Line: TypeAlias = tuple[bytes, bytes]
+"""A header's name and value, as on the wire."""
+
+_HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"expect",
+        b"http2-settings",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_OURS: Final = _HOP_BY_HOP | {b"host", b"content-length", b"forwarder-ack", b"x-forwarded-for", b"via"}
+"""Of a request: ended here, or written anew."""
+
+_THEIRS: Final = _HOP_BY_HOP | {b"content-length", b"alt-svc", b"strict-transport-security"}
+"""Of an answer: ended here, written anew, or said of the upstream's address, which isn't the one that the sender talks to."""
+
+_CORS: Final = b"access-control-"
+
+VIA: Final = "1.1 forwarder"
+MAX_HOPS: Final = 5
+"""Forwarders that one request may go through: more is a circle."""
+
+
+def goes_in_circles(lines: Iterable[Line]) -> bool:
+    """Whether so many forwarders have passed it on that it must be going around."""
+    return sum(value.count(b"1.1 forwarder") for name, value in lines if name.lower() == b"via") >= MAX_HOPS
+
+
+def for_upstream(lines: Sequence[Line], peer: str | None) -> CIMultiDict[str]:
+    """The headers to send on. `peer`: the sender's address, to be added to those that it says it speaks for; None for none.
+
+    Raises `UnicodeDecodeError` for a value that isn't UTF-8.
+    """
+    dropped = _OURS | _named(lines)
+    headers = CIMultiDict([(name.decode(), value.decode()) for name, value in lines if name.lower() not in dropped])
+    if hops := [*_values(lines, b"x-forwarded-for"), *([peer] if peer else [])]:
+        headers.add("X-Forwarded-For", ", ".join(hops))
+    headers.add("Via", ", ".join([*_values(lines, b"via"), VIA]))
+    return headers
+
+
+def for_sender(lines: Iterable[Line], *, cross_origin: bool) -> list[Line]:
+    """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to say who may read the answer."""
+    kept = list(lines)
+    dropped = _THEIRS | _named(kept)
+    return [line for line in kept if not ((name := line[0].lower()) in dropped or (cross_origin and name.startswith(_CORS)))]
+
+
+def value_of(lines: Iterable[Line], name: bytes) -> bytes:
+    """The value of a header, several lines joined by commas; empty if there is none."""
+    return b", ".join([value for key, value in lines if key.lower() == name])
+
+
+def _values(lines: Iterable[Line], name: bytes) -> list[str]:
+    return [value.decode() for key, value in lines if key.lower() == name and value.strip()]
+
+
+def _named(lines: Iterable[Line]) -> set[bytes]:
+    """What `Connection` names: headers that were meant for this hop alone."""
+    return {token.strip().lower() for token in value_of(lines, b"connection").split(b",")}

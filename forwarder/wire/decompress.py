@@ -1,0 +1,100 @@
+"""Decompression that stops at a limit: zstd, brotli and deflate (gzip is in `encodings.py`, with the rules that lead to it).
+
+Invariant: whatever the input is, what is there at any moment is at most the limit and a few megabytes more; a cut input is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import brotli  # type: ignore[import-untyped]
+import zstandard
+from isal import isal_zlib
+
+from forwarder.core.errors import InvalidRequest, RequestTooLarge
+
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_MAX_WINDOW: Final = 8 * 1024 * 1024
+"""What a decoder of this content coding has to support, and an encoder may use at most (RFC 9659)."""
+_MAX_FRAMES: Final = 100
+_MOST_A_BYTE: Final = 1 << 15
+"""Bytes that one byte of a zstd frame can stand for: a block of 128 KiB takes four at least."""
+_LEAST_PIECE: Final = 64
+_BROTLI_PIECE: Final = 1 << 20
+_ZLIB: Final = 15
+_RAW_DEFLATE: Final = -15
+_ZLIB_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
+
+
+def unzstd(data: bytes, limit: int) -> bytes:
+    """Decompress zstd, of several frames too. Raises `InvalidRequest` if it is broken or cut, `RequestTooLarge` at `limit` bytes."""
+    parts: list[bytes] = []
+    at, room = 0, limit
+    for _ in range(_MAX_FRAMES):
+        at, room = _unzstd_frame(data, at, room, limit, parts)
+        if at == len(data):
+            return b"".join(parts)
+    raise InvalidRequest(f"the zstd body has over {_MAX_FRAMES} frames")
+
+
+def _unzstd_frame(data: bytes, at: int, room: int, limit: int, parts: list[bytes]) -> tuple[int, int]:
+    """Add the text of the frame at `at` to `parts`: where it ends, and the room left. Its decoder can't be told to stop: it is fed little."""
+    decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
+    while not decoder.eof:
+        if at >= len(data):
+            raise InvalidRequest("the zstd body is cut off")
+        piece = max(_LEAST_PIECE, room // _MOST_A_BYTE)
+        try:
+            part = decoder.decompress(data[at : at + piece])
+        except zstandard.ZstdError as error:
+            raise InvalidRequest(f"the body isn't zstd: {error}") from None
+        at = min(at + piece, len(data))
+        room -= len(part)
+        if room < 0:
+            raise _too_large(limit)
+        parts.append(part)
+    return at - len(decoder.unused_data), room
+
+
+def unbrotli(data: bytes, limit: int) -> bytes:
+    """Decompress brotli. Raises `InvalidRequest` if it is broken, cut or followed by anything, `RequestTooLarge` at `limit` bytes."""
+    decoder = brotli.Decompressor()
+    parts: list[bytes] = []
+    room = limit
+    try:
+        part = decoder.process(data, output_buffer_limit=_BROTLI_PIECE)
+        while part or not decoder.can_accept_more_data():
+            room -= len(part)
+            if room < 0:
+                raise _too_large(limit)
+            parts.append(part)
+            part = decoder.process(b"", output_buffer_limit=_BROTLI_PIECE)
+    except brotli.error:
+        raise InvalidRequest("the body isn't brotli") from None
+    if not decoder.is_finished():
+        raise InvalidRequest("the brotli body is cut off")
+    return b"".join(parts)
+
+
+def inflate(data: bytes, limit: int) -> bytes:
+    """Decompress deflate, in its zlib wrapper (RFC 9110, 8.4.1.2) or, as some senders have it, without one.
+
+    Raises `InvalidRequest` if it is broken, cut or followed by anything, `RequestTooLarge` at `limit` bytes.
+    """
+    wrapped = len(data) > 1 and data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
+    decoder = isal_zlib.decompressobj(wbits=_ZLIB if wrapped else _RAW_DEFLATE)
+    try:
+        text = decoder.decompress(data, limit + 1)
+    except _ZLIB_ERROR as error:
+        raise InvalidRequest(f"the body isn't deflate: {error}") from None
+    if len(text) > limit:
+        raise _too_large(limit)
+    if not decoder.eof:
+        raise InvalidRequest("the deflate body is cut off")
+    if decoder.unused_data:  # without a wrapper, the first bytes of any JSON may pass for a whole text
+        raise InvalidRequest("something follows the deflate body")
+    return text
+
+
+def _too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(f"decompressed, the body is over {limit} bytes")

@@ -1,0 +1,161 @@
+"""The body of a v1 request (`POST /i/v1/analytics/events`), read as the array of classic events that `/batch/` takes.
+
+Its envelope is `{"created_at": …, "batch": [event, …], "historical_migration": bool}`. The key is in a header, and so is the time at
+which it was sent; `created_at` stays the same when a part of a batch is sent again, and says nothing that is needed here.
+
+Unlike the service, which refuses a whole request for one event without a uuid, say, each event is judged by itself.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from forwarder.core.errors import InvalidRequest, RequestTooLarge
+from forwarder.core.event import split_events
+from forwarder.core.ports import Reason, V1Head
+from forwarder.wire.identity import ABSENT, first_byte
+from forwarder.wire.repair import mask_lone_surrogates, null_places
+from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, with_spare_frames
+from forwarder.wire.splice import Locator
+from forwarder.wire.v1_event import Rewriter, Rewritten
+from forwarder.wire.v1_head import bearer_token, sent_at
+from forwarder.wire.v1_results import DISTINCT_ID_CUT, NUMBERS_NULLED, Results
+
+MAX_EVENTS: Final = 50_000
+"""Events that a request may have, some hundred times as many as SDKs send: beside its text, each takes up to a kilobyte until its sender
+is told of it."""
+
+
+class _Envelope(Struct, gc=False):
+    batch: Raw = ABSENT
+    historical_migration: Raw = ABSENT
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+@dataclass(slots=True)
+class V1Request(Request):
+    """A v1 request with its events in the classic shape."""
+
+    kept: Sequence[int] = ()
+    """Of each event in `events`: which one of the request it is."""
+    refused: list[tuple[Reason, bytes, str]] = field(default_factory=list)
+    """Events that are not in `events`: why in short, as they were received, and in a word."""
+    results: Results = field(default_factory=lambda: Results(()))
+
+
+@dataclass(slots=True)
+class _Text:
+    """A request's text as it can be decoded, and as it was received but for numbers; both of one length."""
+
+    readable: bytes
+    received: bytes
+    nulls: Sequence[int] = ()
+    """Where in it a number was NaN or infinite."""
+
+
+def read_v1(text: bytes, head: V1Head, max_events: int) -> V1Request:
+    """The request that a JSON text stands for. `max_events`: over so many, or `MAX_EVENTS`, nothing is made of any.
+
+    Raises `InvalidRequest` if it isn't one, `InvalidToken` for a key that can't be one, `RequestTooLarge` for too many events.
+    """
+    token = bearer_token(head.authorization)
+    if not (text.isascii() or is_utf8(text)):
+        raise InvalidRequest("the body isn't UTF-8")
+    try:
+        envelope, both = with_spare_frames(_decode_envelope, text), _Text(text, text)
+    except msgspec.ValidationError:
+        raise InvalidRequest("the body isn't an object") from None
+    except MALFORMED as error:
+        envelope, both = _repaired(text, error)
+    if first_byte(envelope.batch) != b"[":
+        raise InvalidRequest("the body has no batch, or one that isn't an array")
+    check_count(envelope.batch, max_events)
+    request = _read_events(envelope.batch, both, Rewriter(head.sdk_info))
+    request.token, request.sent_at = token, sent_at(head.request_timestamp)
+    request.historical = bytes(envelope.historical_migration) == b"true"
+    return request
+
+
+def _repaired(text: bytes, error: Exception) -> tuple[_Envelope, _Text]:
+    received, nulls = null_places(text)
+    readable = mask_lone_surrogates(received)
+    try:
+        return with_spare_frames(_decode_envelope, readable), _Text(readable, received, nulls)
+    except MALFORMED:
+        raise InvalidRequest(f"the body isn't JSON: {error}") from None
+
+
+def _read_events(batch: Raw, text: _Text, rewriter: Rewriter) -> V1Request:
+    locator = None if text.readable is text.received and not text.nulls else Locator(text.readable)
+    reading = _Reading(text, len(text.nulls))
+    events = split_events(batch)
+    if len(events) > MAX_EVENTS:
+        raise RequestTooLarge(f"a request may have at most {MAX_EVENTS} events")
+    for raw in events:
+        event = bytes(raw)
+        if locator is None:
+            reading.add(rewriter.rewrite(event, event), garbled=False)
+        else:
+            start, end = locator.span(raw)
+            original = text.received[start:end]
+            reading.add(rewriter.rewrite(event, original), garbled=original != event, nulled=_any_within(text.nulls, start, end))
+    return reading.request()
+
+
+def _any_within(places: Sequence[int], start: int, end: int) -> bool:
+    at = bisect_left(places, start)
+    return at < len(places) and places[at] < end
+
+
+class _Reading:
+    """Gathers the events of a request one by one."""
+
+    def __init__(self, text: _Text, nulled: int) -> None:
+        self._text = text
+        self._nulled = nulled
+        self._events = BytesIO()
+        self._events.write(b"[")
+        self._keys: list[bytes] = []
+        self._kept = array("I")
+        self._refused: list[tuple[Reason, bytes, str]] = []
+        self._drops: list[tuple[int, str]] = []
+        self._warnings: list[tuple[int, str]] = []
+
+    def add(self, event: Rewritten, *, garbled: bool, nulled: bool = False) -> None:
+        """The next event. `garbled`: with a lone surrogate; `nulled`: with numbers that became null."""
+        at = len(self._keys)
+        self._keys.append(event.uuid)
+        if garbled or event.problem:
+            reason = Reason.LONE_SURROGATE if garbled else Reason.INVALID_EVENT
+            details = reason.value if garbled else event.problem
+            self._refused.append((reason, event.data, details))
+            self._drops.append((at, details))
+            return
+        if nulled:
+            self._warnings.append((at, NUMBERS_NULLED))
+        if event.id_is_cut:
+            self._warnings.append((at, DISTINCT_ID_CUT))
+        if self._kept:
+            self._events.write(b",")
+        self._events.write(event.data)
+        self._kept.append(at)
+
+    def request(self) -> V1Request:
+        """All of them."""
+        self._events.write(b"]")
+        results = Results(self._keys)
+        for at, details in self._drops:
+            results.drop(at, details)
+        for at, details in self._warnings:
+            results.warn(at, details)
+        return V1Request(self._events.getvalue(), nulled=self._nulled, kept=self._kept, refused=self._refused, results=results)

@@ -1,0 +1,192 @@
+"""`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder into a real sandbox.
+
+Five minutes of a small shop: three apps, one of which changes an order and sends it again under its old uuid (a conflict), one whose
+project key nobody knows (a halted lane), and somebody who sends rubbish. The sandbox's clock is turned so that it takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+from uuid import UUID
+
+import aiohttp
+from playwright.async_api import Browser, expect
+
+from forwarder.core.clock import SystemClock
+from forwarder.runtime.admin import AdminServer
+from forwarder.sandbox import Sandbox, SandboxOptions
+from tests.browser.chromium import chromium, visit
+from tests.support.repository import ROOT
+from tests.support.waiting import in_thread
+from tests.support.whole import Whole
+
+MINUTES: Final = 5
+WIDTH, HEIGHT = 1280, 800
+APPS: Final = {"web": "phc_shopweb_project_key_Qm4T", "ios": "phc_shopios_project_key_9xKe", "android": "phc_shopdroid_project_key_7Rza"}
+UNKNOWN: Final = "phc_a_key_that_nobody_knows_Zz81"
+PAGES: Final = ("/", "/shoes", "/shoes/trail-runner", "/bags/weekender", "/cart", "/checkout")
+KINDS: Final = ("$pageview", "$pageview", "$pageview", "$autocapture", "product viewed", "product viewed", "product added", "order placed")
+
+
+class Shop:
+    """Makes the traffic, the same each time."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._random = random.Random(20)
+        self._now = now
+
+    def events(self, second: int) -> Iterator[dict[str, Any]]:
+        """What a second's visitors do: there are more of them at some times than at others."""
+        for _ in range(round(5 + 4 * math.sin(second / 19) + self._random.random() * 4)):
+            yield self.event(self._random.choice(KINDS))
+
+    def event(self, name: str, **more: Any) -> dict[str, Any]:
+        """One event of somebody."""
+        pick = self._random.choice
+        properties: dict[str, Any] = {"$current_url": f"https://shop.example.com{pick(PAGES)}", "$lib": "web"}
+        if name in ("product viewed", "product added"):
+            properties = {"sku": f"TR-{self._random.randrange(100, 140)}", "price": self._random.randrange(9, 190) + 0.95, **properties}
+        if name == "order placed":
+            total, items = self._random.randrange(20, 400) + 0.5, self._random.randrange(1, 6)
+            properties = {"total": total, "currency": "EUR", "items": items, **properties}
+        person = pick(("anna", "ben", "chloe", "daniel", "eve", "farid", "grace")) + "@example.com"
+        uuid = str(UUID(int=self._random.getrandbits(128), version=4))
+        at = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
+        return {"event": name, "distinct_id": person, "uuid": uuid, "timestamp": at, "properties": {**properties, **more}}
+
+
+class Scene:
+    """Sandbox, forwarder and admin server with the traffic in them."""
+
+    def __init__(self, sandbox: Sandbox, forwarder: Whole, admin: AdminServer, session: aiohttp.ClientSession, shop: Shop) -> None:
+        self.sandbox = sandbox
+        self.admin = admin
+        self._forwarder = forwarder
+        self._session = session
+        self._shop = shop
+
+    async def send(self, key: str, events: list[dict[str, Any]]) -> None:
+        """Send a batch to the forwarder."""
+        async with self._session.post(f"http://{self._forwarder.address}/batch/", json={"api_key": key, "batch": events}) as response:
+            assert response.status == 200, await response.text()
+
+    async def second(self, number: int) -> None:
+        """What happens in one second."""
+        for number_of_app, (event, key) in enumerate(zip(self._shop.events(number), [*APPS.values()] * 9, strict=False)):
+            await self.send(key, [event] if number_of_app else [event, self._shop.event("$pageview")])
+        if number % 60 == 20:
+            asked = {"api_key": APPS["web"], "distinct_id": "anna@example.com"}
+            async with self._session.post(f"http://{self._forwarder.address}/flags/?v=2", json=asked) as response:
+                await response.read()
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until all is delivered that can be: what the halted lane holds can't."""
+        await self._forwarder.until(lambda: self._forwarder.total(lambda lane: 0 if lane.halted else lane.buffered) == 0)
+
+    async def incidents(self) -> None:
+        """A lane that halts, an event without a name, and people with properties."""
+        for who in ("anna", "ben", "chloe"):
+            properties = {"$set": {"name": who.title(), "plan": "pro"}, "$anon_distinct_id": f"device-{who}"}
+            await self.send(APPS["web"], [{"event": "$identify", "distinct_id": f"{who}@example.com", "properties": properties}])
+        for key, name in (("north", "Shop North"), ("south", "Shop South")):
+            group = {"$group_type": "branch", "$group_key": key, "$group_set": {"name": name}}
+            await self.send(APPS["ios"], [{"event": "$groupidentify", "distinct_id": "anna@example.com", "properties": group}])
+        await self.send(APPS["ios"], [{"distinct_id": "nobody", "properties": {}}])
+        for _ in range(12):
+            await self.send(UNKNOWN, [self._shop.event("$pageview")])
+
+    async def quarrel(self) -> None:
+        """An order that is sent again, changed, under its old uuid; and rubbish."""
+        order = self._shop.event("order placed", coupon=None)
+        await self.send(APPS["web"], [order])
+        await self.settled()
+        await self.send(APPS["web"], [{**order, "properties": {**order["properties"], "total": 249.0, "coupon": "SUMMER"}}])
+        async with self._session.post(f"{self.sandbox.url}/batch/", data=b"{not json") as response:
+            assert response.status == 400
+
+
+@asynccontextmanager
+async def scene(now: Callable[[], float]) -> AsyncIterator[Scene]:
+    """Everything started, and stopped at the end."""
+    options = SandboxOptions(api_keys=frozenset(APPS.values()), now=now)
+    with TemporaryDirectory(prefix="pictures-") as kept:
+        async with Sandbox(options) as sandbox, aiohttp.ClientSession() as session:
+            sections: dict[str, Any] = {"upstream": {"url": sandbox.url, "verify_keys": True}, "dead_letters": {"path": kept}}
+            whole = Whole(sandbox.url, SystemClock(), batch={"max_age": "10ms"}, **sections)
+            async with whole as forwarder, _served(forwarder) as admin:
+                yield Scene(sandbox, forwarder, admin, session, Shop(now))
+
+
+@asynccontextmanager
+async def _served(forwarder: Whole) -> AsyncIterator[AdminServer]:
+    admin = AdminServer(forwarder.pipeline.snapshot)
+    await admin.start("127.0.0.1:0")
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def play(scene: Scene, turn: Callable[[], None]) -> None:
+    """The five minutes."""
+    for second in range(MINUTES * 60 - 3):
+        turn()
+        if second == 30:
+            await scene.incidents()
+        if second in (97, 204, 261):
+            await scene.quarrel()
+        await scene.second(second)
+
+
+async def shoot(browser: Browser, scene: Scene, folder: Path, *, dark: bool = False) -> None:
+    """Take both pictures, while traffic goes on."""
+    suffix = "-dark" if dark else ""
+    window: dict[str, Any] = {"dark": dark, "width": WIDTH, "height": HEIGHT}
+    async with visit(browser, **window) as visitor, visit(browser, **window) as other:
+        await other.page.goto(f"http://{scene.admin.address}/status")
+        await visitor.page.goto(scene.sandbox.url)
+        for number in range(6):
+            async with other.page.expect_response("**/status"):
+                await scene.second(number)
+        await scene.quarrel()
+        await visitor.page.locator("tr.row.bad").first.click()
+        await expect(visitor.page.locator("#detail mark").first).to_be_visible()
+        await visitor.page.evaluate("document.activeElement.blur()")
+        await expect(other.page.locator(".senders .rate")).to_be_visible()
+        await visitor.page.screenshot(path=folder / f"sandbox-page{suffix}.png")
+        await other.page.screenshot(path=folder / f"status-page{suffix}.png")
+
+
+async def main(folder: Path, *, dark: bool) -> None:
+    """Make the pictures."""
+    stands, behind = [time.time() - MINUTES * 60], [0.0]
+
+    def now() -> float:
+        return time.time() - behind[0] if behind[0] else stands[0]
+
+    def turn() -> None:
+        stands[0] += 1
+
+    async with scene(now) as made, chromium() as browser:
+        await play(made, turn)
+        behind[0] = time.time() - stands[0]  # from here on it goes by itself
+        await shoot(browser, made, folder, dark=dark)
+    for path in await in_thread(lambda: sorted(folder.glob("*-page*.png"))):
+        sys.stdout.write(f"{path} {path.stat().st_size:,} bytes\n")
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    wanted = [Path(each) for each in arguments if each != "--dark"]
+    asyncio.run(main(wanted[0] if wanted else ROOT / "docs", dark="--dark" in arguments))

@@ -1,0 +1,194 @@
+"""Calls that bring no events, through the whole daemon: beside events, while the upstream is down, with several workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from forwarder.core.clock import Clock, SystemClock
+from tests.support.answered import Answered, answered, asked, get
+from tests.support.clock import FakeClock
+from tests.support.listening import LIMIT, Client, post
+from tests.support.origin import Asked, Origin, hang, ok, origin, whole
+from tests.support.supervised import supervised
+from tests.support.upstream import Upstream
+from tests.support.waiting import eventually
+from tests.support.whole import KEY, Whole
+
+EVENT = json.dumps({"api_key": KEY, "event": "e", "distinct_id": "d"}).encode()
+
+
+async def service(request: Asked) -> None:
+    """The service: takes batches, evaluates flags, has definitions with a tag."""
+    await request.read()
+    if request.target.startswith("/flags/definitions"):
+        known = request.headers.get("if-none-match") == '"1"'
+        await request.write(b'HTTP/1.1 304 N\r\nETag: "1"\r\n\r\n' if known else whole(b'{"flags":[1]}', 'ETag: "1"'))
+    elif request.target.startswith("/flags"):
+        await request.write(whole(b'{"flags":{"a":true}}', "Content-Type: application/json"))
+    else:
+        await request.write(whole(b'{"status":"Ok"}', "Content-Type: application/json"))
+
+
+async def connected(whole_: Whole) -> Client:
+    """A connection to the pipeline's listener."""
+    host, _, port = whole_.pipeline.addresses[0].rpartition(":")
+    return Client(*await asyncio.wait_for(asyncio.open_connection(host, int(port)), LIMIT))
+
+
+def passing(url: str, clock: Clock | None = None, **sections: Any) -> Whole:
+    """A daemon whose connections to the upstream may take as long as a busy machine needs."""
+    sections["passthrough"] = {"connect_timeout": "10s", **sections.get("passthrough", {})}
+    return Whole(url, clock or SystemClock(), **sections)
+
+
+def delivered(upstream: Origin) -> int:
+    """Requests with events that the service was sent."""
+    return sum(target.startswith("/batch") for target in upstream.targets)
+
+
+async def test_events_and_flags_through_one_daemon() -> None:
+    """Events are buffered and delivered, flag calls answered by the service itself; each is counted where it belongs."""
+    async with origin(service) as upstream, passing(upstream.url) as daemon:
+        client = await connected(daemon)
+        for _ in range(5):
+            assert (await asked(client, post("/e", EVENT))).body == b'{"status":"Ok"}'
+            assert (await asked(client, post("/flags/?v=2", b"{}"))).body == b'{"flags":{"a":true}}'
+        await eventually(lambda: daemon.snapshot.lanes[0].delivered == 5)
+        await client.close()
+        shown = daemon.snapshot
+        assert (shown.http_requests, shown.passthrough_requests) == ({("/e", 200): 5}, {("/flags", 200): 5})
+
+
+async def test_an_outage() -> None:
+    """Down: events are taken, flag calls fail within their time, then at once, definitions go on, `/status` says it. Back: all works."""
+    async with origin(service) as upstream, passing(upstream.url, clock := FakeClock()) as daemon:
+        poll = get("/flags/definitions?token=x", "Authorization: Bearer y")
+        client = await connected(daemon)
+        assert (await asked(client, poll)).body == b'{"flags":[1]}'
+        upstream.handler = hang
+        for number in range(5):
+            before = len(upstream.asked)
+            await client.send(post(f"/flags/?{number}", b"{}"))
+            while len(upstream.asked) == before:
+                await clock.advance(0)
+            await clock.advance(2)
+            assert (await answered(client)).status == 504
+        assert (await asked(client, post("/flags", b"{}"))).status == 503
+        await clock.advance(5)
+        upstream.handler = service
+        await upstream.stop()
+        got = await asked(client, poll)
+        assert (got.status, got.body, got.all("warning")[0]) == (200, b'{"flags":[1]}', '110 - "Response is Stale"')
+        assert (await asked(client, post("/e", EVENT))).status == 200
+        assert any("get 503 at once" in warning for warning in daemon.snapshot.warnings)
+        assert daemon.snapshot.ready
+        await upstream.start()
+        for _ in range(200):
+            await clock.advance(1)
+            if delivered(upstream) and (await asked(client, post("/flags", b"{}"))).status == 200:
+                break
+        assert (await asked(client, poll)).all("warning") == []
+        assert not any("503 at once" in warning for warning in daemon.snapshot.warnings)
+        await client.close()
+
+
+async def test_an_end_waits_for_what_is_under_way() -> None:
+    """A drain lets calls end that are under way, though no event is left to deliver."""
+    go = asyncio.Event()
+
+    async def slow(request: Asked) -> None:
+        await asyncio.wait_for(go.wait(), 10)
+        await request.write(whole(b"late"))
+
+    async with origin(slow) as upstream, passing(upstream.url) as daemon:
+        client = await connected(daemon)
+        await client.send(get("/flags"))
+        await eventually(lambda: len(upstream.asked) == 1)
+        daemon.pipeline.stop_taking()
+        draining = asyncio.create_task(daemon.pipeline.drain(10))
+        go.set()
+        assert (await answered(client)).body == b"late"
+        assert await draining
+        await client.close()
+
+
+async def test_disabled() -> None:
+    """`passthrough.enabled: false`: 404, and the service is never asked."""
+    async with origin(ok) as upstream, passing(upstream.url, passthrough={"enabled": False}) as daemon:
+        client = await connected(daemon)
+        assert (await asked(client, get("/flags"))).status == 404
+        await client.close()
+        assert upstream.asked == []
+        assert daemon.snapshot.passthrough_requests == {}
+
+
+async def test_assets_url() -> None:
+    """`upstream.assets_url` is where assets come from."""
+    async with origin(ok) as upstream, origin(ok) as assets:
+        async with passing(upstream.url, upstream={"assets_url": assets.url + "/cdn/"}) as daemon:
+            client = await connected(daemon)
+            assert (await asked(client, get("/static/array.js?v=1"))).status == 200
+            await client.close()
+        assert (assets.targets, upstream.targets) == (["/cdn/static/array.js?v=1"], [])
+
+
+@pytest.mark.slow
+async def test_memory_stays_bounded() -> None:
+    """100 MB up and 100 MB down, with whoever reads being slow, take no more than a few buffers."""
+    size, piece = 100_000_000, b"z" * 50_000
+    read = 0
+
+    async def both(request: Asked) -> None:
+        nonlocal read
+        while read < size:
+            read += len(await request.reader.read(100_000))
+            await asyncio.sleep(0)
+        await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(size // len(piece)):
+            await request.write(piece)
+
+    sources = {"max_body": "100MB"}
+    async with origin(both) as upstream, passing(upstream.url, http=sources) as daemon:
+        client = await connected(daemon)
+        tracemalloc.start()
+        try:
+            await client.send(post("/s/", b"").replace(b"Length: 0", b"Length: %d" % size))
+            for _ in range(size // len(piece)):
+                await client.send(piece)
+            head = await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), LIMIT)
+            got = 0
+            while got < size:
+                got += len(await asyncio.wait_for(client.reader.read(20_000), LIMIT))
+                await asyncio.sleep(0)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        await client.close()
+    assert head.startswith(b"HTTP/1.1 200")
+    assert read == got == size
+    assert peak < 4_000_000, peak
+
+
+@pytest.mark.slow
+async def test_two_workers() -> None:
+    """Both pass calls through, and the sum is shown."""
+    async with Upstream() as upstream, supervised(upstream.url) as daemon:
+        first = await daemon.status()
+        host, _, port = first.addresses[0].rpartition(":")
+        got: list[Answered] = []
+        for _ in range(20):
+            client = Client(*await asyncio.open_connection(host, int(port)))
+            got.append(await asked(client, post("/decide/?v=3", b"{}")))
+            await client.close()
+        assert {one.status for one in got} == {200}
+        shown = await daemon.until(lambda now: now.passthrough_requests == {("/decide", 200): 20})
+        assert shown.http_requests == {}
+        assert 'forwarder_passthrough_requests_total{code="200",path="/decide"} 20.0' in await daemon.metrics()
+        daemon.command.send(signal.SIGTERM)
+        assert await daemon.command.ended() == 0

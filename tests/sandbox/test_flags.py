@@ -1,0 +1,119 @@
+"""Flags, of which there are none yet: the forms of the answers, and who gets one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from forwarder.sandbox import SandboxOptions
+from tests.sandbox.client import KEY, batch, event, talking
+from tests.support.clock import MIDNIGHT
+
+ASK = {"api_key": KEY, "distinct_id": "ann"}
+SECRET = {"Authorization": "Bearer phx_secret_of_somebody"}
+PATHS = ["/flags/definitions", "/flags/definitions/", "/api/feature_flag/local_evaluation", "/api/feature_flag/local_evaluation/"]
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_the_forms_of_flags(slash: str) -> None:
+    """Version 1 maps flags and payloads, from 2 on each flag is an object; each answer has an id and a time of its own."""
+    async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
+        forms: dict[str, Any] = {"": {"featureFlags": {}, "featureFlagPayloads": {}}, "?v=2": {"flags": {}}, "?v=4": {"flags": {}}}
+        for version, expected in forms.items():
+            reply = (await client.post(f"/flags{slash}{version}", ASK)).json
+            assert len(reply.pop("requestId")) == 36
+            assert reply == {**expected, "errorsWhileComputingFlags": False, "evaluatedAt": int(MIDNIGHT * 1000)}
+
+
+async def test_flags_with_settings() -> None:
+    """`config=true` adds what a browser's SDK asks for otherwise by itself."""
+    async with talking() as client:
+        reply = (await client.post("/flags/?v=2&config=true", ASK)).json
+        assert (reply["flags"], reply["supportedCompression"], reply["hasFeatureFlags"]) == ({}, ["gzip", "gzip-js"], False)
+
+
+async def test_bodies_of_flags() -> None:
+    """A body may be encoded in each of the ways in which events may."""
+    async with talking() as client:
+        packed = gzip.compress(json.dumps({"token": KEY, "distinct_id": 7}).encode())
+        for path, body, headers in (
+            ("/flags/?v=2", packed, {"Content_Encoding": "gzip"}),
+            ("/flags/?v=2&compression=gzip-js", packed, {}),
+            ("/flags/?v=2", packed, {}),
+        ):
+            assert (await client.post(path, body, **headers)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/flags/?v=2", "/decide/?v=3"])
+async def test_who_gets_no_flags(path: str) -> None:
+    """A key that is missing, malformed or nobody's is 401; no distinct_id, no object and no version are 400; all leave a record."""
+    refusals: list[tuple[Any, int]] = [
+        ({"distinct_id": "a"}, 401),
+        ({**ASK, "api_key": "phx_personal"}, 401),
+        ({**ASK, "api_key": "phc_unknown"}, 401),
+        ({"api_key": KEY}, 400),
+        ([ASK], 400),
+        (b"{", 400),
+    ]
+    async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
+        for body, status in refusals:
+            assert (await client.post(path, body)).status == status
+        assert (await client.post(path + "x", ASK)).status == 400
+        assert (await client.sandbox.summary()).refused == len(refusals) + 1
+
+
+@pytest.mark.parametrize("path", ["/flags", "/flags/", "/decide", "/decide/"])
+async def test_a_get_names_nobody(path: str) -> None:
+    """Asked without a user, the answer has the same form; a key that is nobody's is 401 there too."""
+    async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
+        assert (await client.ask("GET", f"{path}?v=2")).json["errorsWhileComputingFlags"] is False
+        assert [(await client.ask("GET", f"{path}?token={key}")).status for key in (KEY, "phc_unknown")] == [200, 401]
+        assert {one.method for one in await client.sandbox.requests()} == {"GET"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_definitions(path: str) -> None:
+    """A holder of a secret key gets the definitions, with an ETag, and 304 for that one; the key is not kept."""
+    async with talking() as client:
+        asked = f"{path}?token={KEY}&send_cohorts"
+        reply = await client.ask("GET", asked, headers=SECRET)
+        assert (reply.status, reply.json) == (200, {"flags": [], "group_type_mapping": {}, "cohorts": {}})
+        for tags in (reply.headers["ETag"], f'"other", W/{reply.headers["ETag"]}'):
+            again = await client.ask("GET", asked, headers={**SECRET, "If-None-Match": tags})
+            assert (again.status, again.text, again.headers["ETag"]) == (304, "", reply.headers["ETag"])
+        shown = (await client.ask("GET", "/sandbox/requests")).text
+        assert "phx_secret" not in shown
+        assert KEY not in shown
+
+
+async def test_definitions_name_the_group_types() -> None:
+    """Types of groups are numbered in the order in which they came, per project; the ETag changes with them."""
+    async with talking() as client:
+        before = await client.ask("GET", f"{PATHS[0]}?token={KEY}", headers=SECRET)
+        groups = [
+            event(event="$groupidentify", properties={"$group_type": name, "$group_key": "x"}) for name in ("team", "company", "team")
+        ]
+        await client.post("/batch/", batch(*groups))
+        after = await client.ask("GET", f"{PATHS[0]}?token={KEY}", headers={**SECRET, "If-None-Match": before.headers["ETag"]})
+        assert after.json["group_type_mapping"] == {"0": "team", "1": "company"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "key"), [({}, KEY), ({"Authorization": "Basic x"}, KEY), ({"Authorization": f"Bearer {KEY}"}, KEY), (SECRET, "phc_unknown")]
+)
+async def test_who_gets_no_definitions(headers: dict[str, str], key: str) -> None:
+    """Without a secret key, or for a project that doesn't exist, it is 401 as the management interface says it."""
+    async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
+        for path in (PATHS[0], "/api/projects/@current/feature_flags/beta/remote_config"):
+            reply = await client.ask("GET", f"{path}?token={key}", headers=headers)
+            assert (reply.status, reply.json["type"], reply.json["attr"]) == (401, "authentication_error", None)
+
+
+async def test_a_flags_payload() -> None:
+    """One flag's payload for everybody: there is no such flag."""
+    async with talking() as client:
+        reply = await client.ask("GET", f"/api/projects/@current/feature_flags/beta/remote_config?token={KEY}", headers=SECRET)
+        assert (reply.status, reply.json["code"]) == (404, "not_found")

@@ -1,0 +1,125 @@
+"""When an upstream is asked, and when nobody waits for it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.core.backoff import Backoff
+from forwarder.sources.http.passthrough.circuit import FAILURES, Attempt, Circuit
+
+SURE = Backoff(1.0, 30.0, lambda _, high: high)
+"""Without jitter: 1, 2, 4, 8, 16, 30, 30 seconds."""
+
+
+def leave(circuit: Circuit, now: float) -> Attempt:
+    """The leave to ask, which there has to be."""
+    attempt = circuit.begin(now)
+    assert attempt is not None
+    return attempt
+
+
+def opened(now: float = 100.0) -> Circuit:
+    """A circuit that has just opened."""
+    circuit = Circuit(probes=SURE)
+    for _ in range(FAILURES):
+        circuit.failed(leave(circuit, now), now, "down")
+    assert circuit.open is not None
+    return circuit
+
+
+def test_failures_in_a_row() -> None:
+    """Five failures open it, but not with a success among them."""
+    circuit = Circuit()
+    for _ in range(3):
+        for _ in range(FAILURES - 1):
+            circuit.failed(leave(circuit, 0.0), 0.0, "down")
+        circuit.succeeded()
+    assert circuit.open is None
+
+
+def test_an_answer_that_begins_is_not_enough_for_a_closed_one() -> None:
+    """Answers that begin and break off each time are failures in a row; an open one is closed by the beginning of one."""
+    circuit = Circuit()
+    for _ in range(FAILURES):
+        attempt = leave(circuit, 0.0)
+        circuit.answered()
+        circuit.failed(attempt, 0.0, "cut")
+    assert circuit.open is not None
+    circuit.answered()
+    assert circuit.open is None
+
+
+def test_probes_come_at_growing_intervals() -> None:
+    """One each time, after 1, 2, 4, … up to 30 seconds from the last one's failure, until one succeeds."""
+    now = 100.0
+    circuit = opened(now)
+    for wait in (1, 2, 4, 8, 16, 30, 30):
+        assert circuit.begin(now + wait - 0.001) is None
+        assert circuit.retry_after(now) == wait
+        probe = leave(circuit, now + wait)
+        assert circuit.begin(now + wait + 1000) is None
+        now += wait + 2
+        circuit.failed(probe, now, "still down")
+    assert circuit.open is not None
+    assert (circuit.open.since, circuit.open.why) == (100.0, "still down")
+    leave(circuit, now + 30)
+    circuit.succeeded()
+    assert circuit.begin(now) is not None
+    assert circuit.open is None
+
+
+def test_a_probe_that_is_given_up_makes_room_for_another() -> None:
+    """Nothing is known then, and nobody has to wait longer for it."""
+    circuit = opened(100.0)
+    circuit.abandoned(leave(circuit, 101.0))
+    leave(circuit, 101.0)
+
+
+def test_stragglers() -> None:
+    """Failures of requests that began before it opened don't put off the probe; a success of one closes it."""
+    circuit = Circuit(probes=SURE)
+    early = [leave(circuit, 0.0) for _ in range(FAILURES + 3)]
+    for attempt in early[:FAILURES]:
+        circuit.failed(attempt, 1.0, "down")
+    for attempt in early[FAILURES:-1]:
+        circuit.failed(attempt, 5.0, "down")
+    assert circuit.retry_after(1.0) == 1.0
+    circuit.succeeded()
+    assert circuit.open is None
+
+
+def test_one_failure_is_told_twice() -> None:
+    """A gateway's complaint that breaks off too is one failure."""
+    circuit = Circuit()
+    for _ in range(FAILURES - 1):
+        attempt = leave(circuit, 0.0)
+        circuit.failed(attempt, 0.0, "HTTP 503")
+        circuit.failed(attempt, 0.0, "cut")
+    assert circuit.open is None
+
+
+@given(st.lists(st.tuples(st.sampled_from(["begin", "answered", "succeeded", "failed", "abandoned"]), st.floats(0, 60)), max_size=80))
+def test_at_most_one_probe_and_never_for_ever(steps: list[tuple[str, float]]) -> None:
+    """Whatever comes in whichever order: while it is open one probe is out at most, and within 30 seconds the next one may go."""
+    circuit, now, out = Circuit(), 0.0, list[tuple[Attempt, bool]]()
+    for step, seconds in steps:
+        now += seconds
+        if step == "begin":
+            was_open = circuit.open is not None
+            attempt = circuit.begin(now)
+            if attempt is not None:
+                assert not (was_open and any(probe and circuit._probe is one for one, probe in out))
+                out.append((attempt, was_open))
+            else:
+                assert was_open
+        elif step in ("answered", "succeeded"):
+            getattr(circuit, step)()
+            assert circuit.open is None
+        elif out:
+            attempt, _ = out.pop(0)
+            circuit.failed(attempt, now, "x") if step == "failed" else circuit.abandoned(attempt)
+        assert 0 <= circuit.retry_after(now) <= 30
+    for attempt, _ in out:
+        circuit.abandoned(attempt)
+    assert circuit.begin(now + 30) is not None

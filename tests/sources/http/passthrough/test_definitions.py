@@ -1,0 +1,228 @@
+"""Polls for flag definitions: how often the upstream is asked, and what is answered while it can't be."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from forwarder.sources.http.passthrough.cache import MAX_ENTRY
+from forwarder.sources.http.passthrough.circuit import FAILURES
+from tests.support.answered import Answered, answered, asked, get
+from tests.support.listening import Client, listening, turns
+from tests.support.origin import Asked, Handler, always, hang, ok, origin, through, whole
+
+STALE = '110 - "Response is Stale"'
+FAILED = '111 - "Revalidation Failed"'
+DEFINITIONS = whole(b'{"flags":[]}', 'ETag: "one"', "Content-Type: application/json")
+
+
+def poll(key: str = "a", path: str = "/flags/definitions?token=phc_x", *headers: str) -> bytes:
+    """One poll."""
+    return get(path, f"Authorization: Bearer {key}", *headers)
+
+
+async def ask(client: Client, *arguments: str) -> Answered:
+    """Poll."""
+    return await asked(client, poll(*arguments))
+
+
+async def definitions(request: Asked) -> None:
+    """Answers as the service does: 304 to who has them."""
+    if request.headers.get("if-none-match") == '"one"':
+        await request.write(b'HTTP/1.1 304 Not Modified\r\nETag: "one"\r\n\r\n')
+    else:
+        await request.write(DEFINITIONS)
+
+
+@pytest.mark.parametrize("path", ["/flags/definitions?token=phc_x", "/api/feature_flag/local_evaluation/?token=phc_x&send_cohorts"])
+async def test_asked_once_while_fresh(path: str) -> None:
+    """Polls within `definitions_max_age` get one answer, with its age, and the upstream is asked once; then it is asked for changes."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
+        client, other = await to.connect(), await to.connect()
+        for age in range(10):
+            got = await ask([client, other][age % 2], "a", path)
+            assert (got.status, got.body, got.one("age"), got.one("etag")) == (200, b'{"flags":[]}', str(age), '"one"')
+            assert (got.one("content-type"), got.all("warning")) == ("application/json", [])
+            await to.clock.advance(1)
+        assert len(upstream.asked) == 1
+        got = await ask(client, "a", path)
+        assert (got.status, got.body, got.one("age")) == (200, b'{"flags":[]}', "0")
+        assert [request.headers.get("if-none-match") for request in upstream.asked] == [None, '"one"']
+        assert {request.headers["accept-encoding"] for request in upstream.asked} == {"identity"}
+        assert to.passthrough is not None
+        assert to.passthrough.statistics().kept == 1
+
+
+async def test_changed() -> None:
+    """What the upstream says anew takes the place of what it said."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream, definitions_max_age=0)) as to:
+        client = await to.connect()
+        assert (await ask(client)).one("etag") == '"one"'
+        upstream.handler = always(whole(b"new", 'ETag: "two"'))
+        got = await ask(client)
+        assert (got.body, got.one("etag")) == (b"new", '"two"')
+
+
+async def test_a_sender_that_has_them() -> None:
+    """`If-None-Match` is answered 304 from the cache, without a body; with another tag, the whole."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        first = await ask(client, "a", "/flags/definitions", 'If-None-Match: "one"')
+        assert (first.status, upstream.asked[0].headers.get("if-none-match")) == (304, None)
+        got = await ask(client, "a", "/flags/definitions", 'If-None-Match: "zero", W/"one"')
+        assert (got.status, got.one("etag"), got.one("content-type"), got.one("age")) == (304, '"one"', None, "0")
+        got = await ask(client, "a", "/flags/definitions", 'If-None-Match: "zero"')
+        assert (got.status, got.body) == (200, b'{"flags":[]}')
+        assert len(upstream.asked) == 1
+
+
+async def test_credentials_are_kept_apart() -> None:
+    """Nobody gets what another's credentials got; a poll without any isn't answered from the cache."""
+
+    async def by_key(request: Asked) -> None:
+        await request.write(whole(request.headers.get("authorization", "none").encode()))
+
+    async with origin(by_key) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        for _ in range(2):
+            assert [(await ask(client, key)).body for key in "abc"] == [b"Bearer a", b"Bearer b", b"Bearer c"]
+            assert (await asked(client, get("/flags/definitions?token=phc_x"))).body == b"none"
+        assert len(upstream.asked) == 4
+
+
+async def test_concurrent_polls_share_one_request() -> None:
+    """Also if the one who caused it leaves."""
+    go = asyncio.Event()
+
+    async def slow(request: Asked) -> None:
+        await asyncio.wait_for(go.wait(), 5)
+        await request.write(DEFINITIONS)
+
+    async with origin(slow) as upstream, listening(passthrough=through(upstream)) as to:
+        clients = [await to.connect() for _ in range(5)]
+        for client in clients:
+            await client.send(poll())
+        await to.until(lambda: len(upstream.asked) == 1)
+        await clients[0].close()
+        await turns(20)
+        go.set()
+        assert {(await answered(client)).body for client in clients[1:]} == {b'{"flags":[]}'}
+        assert len(upstream.asked) == 1
+
+
+async def reset(request: Asked) -> None:
+    """Break off."""
+    request.reset()
+    raise ConnectionResetError
+
+
+@pytest.mark.parametrize("handler", [reset, hang, always(whole(b"no", status="500 E")), always(whole(b"no", status="503 E"))])
+async def test_served_stale_while_the_upstream_is_down(handler: Handler) -> None:
+    """With its age and warnings, for as long as it takes, also while nobody is let through to the upstream; then fresh ones again."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        await ask(client)
+        upstream.handler = handler
+        age = 0
+        for seconds in (10, 31, 60, 120, 240, 31, 31):
+            await to.clock.advance(seconds)
+            client = await to.connect()
+            before = len(upstream.asked)
+            await client.send(poll())
+            if handler is hang:
+                await to.until(lambda: len(upstream.asked) > before)  # noqa: B023
+                await to.clock.advance(2)
+                age += 2
+            got = await answered(client)
+            age += seconds
+            assert (got.status, got.body, got.one("age"), got.all("warning")) == (200, b'{"flags":[]}', str(age), [STALE, FAILED])
+        if to.passthrough is not None and to.passthrough.statistics().failing:
+            got = await ask(client)
+            assert (got.status, got.all("warning")) == (200, [STALE])
+            not_modified = await ask(client, "a", "/flags/definitions?token=phc_x", 'If-None-Match: "one"')
+            assert (not_modified.status, not_modified.all("warning")) == (304, [STALE])
+        upstream.handler = definitions
+        await to.clock.advance(31)
+        got = await ask(await to.connect())
+        assert (got.one("age"), got.all("warning")) == ("0", [])
+
+
+async def test_nothing_to_serve() -> None:
+    """Without an answer from before the failure is told: 502, 504, what the upstream said, 503 at once when it isn't asked any more."""
+    async with origin(reset) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        assert (await ask(client)).status == 502
+        upstream.handler = always(whole(b"why", status="500 E"))
+        assert (await ask(client)).body == b"why"
+        upstream.handler = reset
+        for _ in range(FAILURES):
+            assert (await ask(client)).status == 502
+        got = await ask(client)
+        assert (got.status, got.one("retry-after")) == (503, "1")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_credentials_that_are_refused(status: int) -> None:
+    """End what was kept under them, which isn't served stale either."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        assert (await ask(client, "a")).status == (await ask(client, "b")).status == 200
+        upstream.handler = always(whole(b"no", status=f"{status} No"))
+        await to.clock.advance(11)
+        for _ in range(2):
+            got = await ask(client, "a")
+            assert (got.status, got.body, got.one("age")) == (status, b"no", None)
+        upstream.handler = reset
+        assert (await ask(client, "a")).status == 502
+        assert (await ask(client, "b")).status == 200
+
+
+async def test_other_answers_are_passed_on_and_not_kept() -> None:
+    """A limit that was reached, say; what was kept before is kept for when the upstream is down."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        await ask(client)
+        await to.clock.advance(11)
+        upstream.handler = always(whole(b"wait", "Retry-After: 9", status="429 Slow"))
+        got = await ask(client)
+        assert (got.status, got.one("retry-after")) == (429, "9")
+        upstream.handler = reset
+        assert (await ask(client)).body == b'{"flags":[]}'
+
+
+@pytest.mark.parametrize("method", ["/flags", "/decide", "POST", "HEAD", "Cookie: a=b", "Range: bytes=0-1"])
+async def test_what_is_never_kept(method: str) -> None:
+    """Flags of persons, and polls that aren't plain ones, are asked each time."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        path = method if method.startswith("/") else "/flags/definitions"
+        headers = [method] if ":" in method else []
+        for _ in range(3):
+            await asked(client, get(path, "Authorization: a", *headers, method=method if method in ("POST", "HEAD") else "GET"))
+        assert len(upstream.asked) == 3
+        assert to.passthrough is not None
+        assert to.passthrough.statistics().kept == 0
+
+
+async def test_answers_that_cant_be_kept() -> None:
+    """Too large, in a coding that not everybody reads, or with a cookie for one: they are passed through, each sender's its own."""
+    large = whole(b"x" * (MAX_ENTRY + 1))
+    for answer in (large, whole(b"packed", "Content-Encoding: gzip"), whole(b"x", "Set-Cookie: a=b")):
+        async with origin(always(answer)) as upstream, listening(passthrough=through(upstream)) as to:
+            client = await to.connect()
+            for _ in range(3):
+                got = await asked(client, poll("a", "/flags/definitions", "Accept-Encoding: gzip"))
+                assert got.body == answer.partition(b"\r\n\r\n")[2]
+            assert [request.headers["accept-encoding"] for request in upstream.asked] == ["identity", "gzip", "gzip", "gzip"]
+
+
+async def test_an_upstream_that_was_asked_for_others_is_closed_in_time() -> None:
+    """A request that nobody waits for any more doesn't outlive the listener."""
+    async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        await client.send(poll())
+        await to.until(lambda: len(upstream.asked) == 1)
+        await client.close()
+    async with origin(ok) as upstream, listening(passthrough=through(upstream)) as to:
+        assert (await ask(await to.connect())).body == b"ok"

@@ -1,0 +1,197 @@
+"""Large bodies: how much of them is held, and who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from forwarder.core.headroom import Headroom
+from forwarder.sources.http import HttpPolicy, load_tls
+from forwarder.sources.http.passthrough import PassThroughPolicy
+from forwarder.sources.http.passthrough.policy import STALLED, WINDOW
+from tests.support.answered import answered, asked, get
+from tests.support.certificates import make_certificate
+from tests.support.listening import Client, Listening, listening, post, turns
+from tests.support.origin import OK, Asked, origin, through
+
+READ = 256 * 1024
+"""Of one read of the loop, at most."""
+
+
+async def pour(client: Client, size: int) -> int:
+    """Write up to `size` bytes until the listener takes no more for a while; how many went."""
+    piece = b"x" * 65536
+    sent = 0
+    while sent < size:
+        client.writer.write(piece[: size - sent])
+        sent += min(len(piece), size - sent)
+        try:
+            await asyncio.wait_for(client.writer.drain(), 0.3)
+        except TimeoutError:
+            break
+    return sent
+
+
+def held(to: Listening) -> int:
+    """Bytes in the account of what is being received."""
+    return to.listener.statistics().receiving_bytes
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+async def test_a_slow_upstream_slows_the_sender(crowded: bool) -> None:
+    """While it doesn't read, at most a window and a read are held, and less while too much is being received; then all of it goes."""
+    go = asyncio.Event()
+
+    async def slow(request: Asked) -> None:
+        await asyncio.wait_for(go.wait(), 20)
+        await request.read()
+        await request.write(OK)
+
+    size = 60_000_000
+    headroom = Headroom(10_000 if crowded else 24_000_000)
+    policy = HttpPolicy(max_body=size)
+    async with origin(slow) as upstream, listening(policy, headroom=headroom, passthrough=through(upstream)) as to:
+        client = await to.connect()
+        await client.send(post("/s/", b"").replace(b"Length: 0", b"Length: %d" % size))
+        sent = await pour(client, size)
+        assert sent < size
+        assert 0 < held(to) <= (0 if crowded else WINDOW) + READ
+        await to.pass_time(20)
+        assert (await asked(await to.connect(), post(body=b"x" * 1000))).status == 200
+        go.set()
+        client.writer.write(b"x" * (size - sent))
+        assert (await answered(client)).body == b"ok"
+        assert upstream.asked[0].body == b"x" * size
+        assert held(to) == 0
+
+
+async def test_an_upstream_that_never_reads() -> None:
+    """504 after `timeout`; what still comes of the body is thrown away, and the connection goes on."""
+
+    async def deaf(request: Asked) -> None:
+        await asyncio.Event().wait()
+
+    size = 60_000_000
+    async with origin(deaf) as upstream, listening(HttpPolicy(max_body=size), passthrough=through(upstream)) as to:
+        client = await to.connect()
+        await client.send(post("/s/", b"").replace(b"Length: 0", b"Length: %d" % size))
+        sent = await pour(client, size)
+        await to.pass_time(32)
+        client.writer.write(b"x" * (size - sent))
+        assert (await answered(client)).status == 504
+        assert held(to) == 0
+        assert (await asked(client, post())).status == 200
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_slow_sender_slows_the_upstream(secure: bool, tmp_path: Path) -> None:
+    """While it doesn't read its answer, no more of that is read than fits in a few buffers; it isn't late; then all of it comes."""
+    size = 40_000_000
+    written = 0
+
+    async def large(request: Asked) -> None:
+        nonlocal written
+        await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(size // 100_000):
+            await request.write(b"y" * 100_000)
+            written += 100_000
+
+    certificate = make_certificate(tmp_path)
+    tls = load_tls(certificate.cert_file, certificate.key_file) if secure else None
+    trust = ssl.create_default_context(cafile=str(certificate.cert_file)) if secure else None
+    async with origin(large) as upstream, listening(passthrough=through(upstream), tls=tls) as to:
+        client = await to.connect(limit=65536, ssl=trust, server_hostname="localhost" if secure else None)
+        await client.send(get("/static/large.js"))
+        before = -1
+        while before != written or not written:
+            before = written
+            await asyncio.wait_for(asyncio.shield(turns(50_000)), 20)
+        assert written < size // 2
+        await to.pass_time(60)
+        assert (await answered(client)).body == b"y" * size
+
+
+async def test_a_sender_that_never_reads() -> None:
+    """Its connection is dropped after a while, and the upstream's."""
+
+    async def large(request: Asked) -> None:
+        await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: 40000000\r\n\r\n")
+        for _ in range(400):
+            await request.write(b"y" * 100_000)
+
+    async with origin(large) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect(limit=1024)
+        await client.send(get("/static/large.js"))
+        await to.until(lambda: any(connection._unread for connection in to.listener._shared.connections))
+        await to.pass_time(int(STALLED) + 2)
+        await asyncio.wait_for(upstream.asked[0].gone.wait(), 5)
+        assert to.listener.statistics().connections == 0
+
+
+async def test_an_early_answer() -> None:
+    """An upstream may answer before it has read the body: the sender gets that answer when it has said all, and the rest is thrown away."""
+
+    async def early(request: Asked) -> None:
+        await request.reader.readexactly(10)
+        await request.write(b"HTTP/1.1 413 Too Much\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+        raise ConnectionResetError
+
+    async with origin(early) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        request = post("/s/", b"x" * 1_000_000)
+        await client.send(request[:1000])
+        await to.until(lambda: bool(upstream.asked) and upstream.asked[0].gone.is_set())
+        await client.send(request[1000:])
+        assert (await answered(client)).status == 413
+        assert (await asked(client, post())).status == 200
+
+
+async def test_over_tls_and_a_unix_socket(tmp_path: Path) -> None:
+    """Large bodies go through both ways over TLS and over a Unix socket."""
+    body = bytes(range(256)) * 20_000
+
+    async def echo(request: Asked) -> None:
+        await request.read()
+        await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), request.body)
+
+    certificate = make_certificate(tmp_path)
+    trust = ssl.create_default_context(cafile=str(certificate.cert_file))
+    options = {"listen": "127.0.0.1:0", "tls": load_tls(certificate.cert_file, certificate.key_file)}
+    async with origin(echo) as upstream:
+        async with listening(passthrough=through(upstream), **options) as to:  # type: ignore[arg-type]
+            client = await to.connect(ssl=trust, server_hostname="localhost")
+            assert (await asked(client, post("/s/", body))).body == body
+        async with listening(listen=f"unix:{tmp_path}/s", passthrough=through(upstream)) as to:
+            client = await to.connect()
+            assert (await asked(client, post("/s/", body))).body == body
+            assert "x-forwarded-for" not in upstream.asked[-1].headers
+
+
+async def test_an_upstream_with_tls(tmp_path: Path) -> None:
+    """An upstream is spoken to over TLS, and its certificate is checked with what the policy holds."""
+    certificate = make_certificate(tmp_path)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(certificate.cert_file, certificate.key_file)
+    async with origin() as upstream:
+        await upstream.stop()
+        upstream.port = 0
+        await upstream.start(server)
+        url = upstream.url.replace("http:", "https:")
+        trust = ssl.create_default_context(cafile=str(certificate.cert_file))
+        async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url, tls=trust)) as to:
+            assert (await asked(await to.connect(), get("/flags"))).body == b"ok"
+        async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url)) as to:
+            assert (await asked(await to.connect(), get("/flags"))).status == 502
+
+
+async def test_through_a_proxy() -> None:
+    """With a proxy, that is what is spoken to: it is told the upstream's address."""
+    async with origin() as proxy:
+        url = "http://upstream.invalid/base"
+        async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url, proxy=proxy.url)) as to:
+            assert (await asked(await to.connect(), get("/flags?v=2"))).body == b"ok"
+        assert proxy.targets == ["http://upstream.invalid/base/flags?v=2"]
+        assert proxy.asked[0].headers["host"] == "upstream.invalid"
