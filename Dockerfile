@@ -1,5 +1,5 @@
 # Build stage: pinned requirements into a virtual environment, then forwarder without touching them.
-FROM python:3.11-slim AS build
+FROM python:3.11-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
 COPY requirements/run.txt requirements/build.txt requirements/
@@ -11,15 +11,26 @@ COPY forwarder/ forwarder/
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir wheels . \
     && /opt/forwarder/bin/pip install --no-deps --no-index wheels/*.whl
 
-FROM python:3.11-slim
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin forwarder
+FROM python:3.11-slim-bookworm
+LABEL org.opencontainers.image.title="forwarder" \
+      org.opencontainers.image.description="Takes product-analytics events and brings them to an analytics service." \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="MIT"
+# /var/lib/forwarder is all that it ever writes to: the root file system can be read-only, and nothing else is this user's.
+RUN groupadd --system --gid 10001 forwarder \
+    && useradd --system --uid 10001 --gid 10001 --home-dir /var/lib/forwarder --no-create-home --shell /usr/sbin/nologin forwarder \
+    && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/forwarder
 COPY --from=build /opt/forwarder /opt/forwarder
 # A container is reached from outside: unlike the command, the image listens on all its interfaces.
+# STATE_DIRECTORY is where dead letters go beside a buffer in memory; one on disk is there anyway. TMPDIR: SQLite may want to sort in a file.
 ENV PATH=/opt/forwarder/bin:$PATH \
     PYTHONUNBUFFERED=1 \
+    STATE_DIRECTORY=/var/lib/forwarder \
+    TMPDIR=/var/lib/forwarder \
     FORWARDER_SOURCES__HTTP__LISTEN=0.0.0.0:8320 \
     FORWARDER_ADMIN__LISTEN=0.0.0.0:8321
-USER 10001
+USER 10001:10001
+VOLUME /var/lib/forwarder
 EXPOSE 8320 8321
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=6s --start-period=5s CMD ["forwarder", "health"]

@@ -5,62 +5,109 @@ from __future__ import annotations
 import json
 import re
 from fnmatch import fnmatch
-from pathlib import Path
 
 import pytest
 
-from forwarder.config.load import load_settings
-from tests.support.repository import ROOT
+from forwarder import __version__
+from forwarder.storage.layout import state_directories
+from tests.support.deployment import STATE, USER, port, settings
+from tests.support.dockerfile import FORWARDER as IMAGE
+from tests.support.dockerfile import Dockerfile
+from tests.support.repository import ROOT, files, name
 
-TEXT = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
-INSTRUCTIONS = [line.split(maxsplit=1) for line in TEXT.splitlines() if line and not line.startswith("#")]
-
-
-def arguments(instruction: str) -> list[str]:
-    """What follows each use of an instruction, in the last stage alone."""
-    last = max(number for number, line in enumerate(INSTRUCTIONS) if line[0] == "FROM")
-    return [line[1] for line in INSTRUCTIONS[last:] if line[0] == instruction]
-
-
-ENVIRONMENT = dict(re.findall(r"(\w+)=(\S+)", " ".join(arguments("ENV"))))
+SAMPLE = Dockerfile(ROOT / "deploy" / "compose" / "app" / "Dockerfile")
 
 
 def test_its_environment_is_known_to_the_settings() -> None:
     """Every FORWARDER_ name in it is a setting, and they make the listeners reachable from outside on the exposed ports."""
-    own = {key: value for key, value in ENVIRONMENT.items() if key.startswith("FORWARDER_")}
-    settings = load_settings(None, own, default_file=Path("/nonexistent"), require_upstream=False).settings
-    ports = [str(listen).rpartition(":") for listen in (settings.sources.http.listen, settings.admin.listen)]
-    assert [(host, port) for host, _, port in ports] == [("0.0.0.0", port) for port in arguments("EXPOSE")[0].split()]
+    found = settings(None, {"FORWARDER_UPSTREAM__URL": "https://us.i.example.com"}, IMAGE.environment)
+    listening = [str(listen) for listen in (found.sources.http.listen, found.admin.listen)]
+    assert listening == [f"0.0.0.0:{exposed}" for exposed in IMAGE.last("EXPOSE")[0].split()]
+    assert len({port(each) for each in listening}) == 2
 
 
 def test_it_runs_as_an_unprivileged_user() -> None:
-    """The user is a number other than root's, so that an orchestrator can check it, and exists in the image."""
-    [user] = arguments("USER")
-    assert user.isdigit()
-    assert int(user) > 0
-    assert f"--uid {user}" in " ".join(arguments("RUN"))
+    """User and group are numbers other than root's, so that an orchestrator can check them, and exist in the image."""
+    assert IMAGE.last("USER") == [f"{USER}:{USER}"]
+    made = " ".join(IMAGE.last("RUN"))
+    assert f"groupadd --system --gid {USER} forwarder" in made
+    assert f"useradd --system --uid {USER} --gid {USER}" in made
+
+
+def test_it_writes_in_one_directory_alone() -> None:
+    """Buffer, dead letters and temporary files are in the one volume, which is the user's; nobody else may read it."""
+    assert IMAGE.last("VOLUME") == [STATE]
+    assert f"install --directory --owner={USER} --group={USER} --mode=0700 {STATE}" in " ".join(IMAGE.last("RUN"))
+    assert settings(None, {"FORWARDER_UPSTREAM__URL": "https://us.i.example.com"}).buffer.path.as_posix() == STATE
+    assert str(next(state_directories(IMAGE.environment, is_root=False))) == STATE
+    assert IMAGE.environment["TMPDIR"] == STATE
 
 
 def test_it_runs_the_daemon_and_asks_for_its_health() -> None:
     """Entry point, default command and health check are forwarder's own, without a shell that would swallow signals."""
-    assert [json.loads(arguments(each)[0]) for each in ("ENTRYPOINT", "CMD")] == [["forwarder"], ["run"]]
-    assert arguments("HEALTHCHECK")[0].endswith('CMD ["forwarder", "health"]')
-    assert arguments("STOPSIGNAL") == ["SIGTERM"]
+    assert [json.loads(IMAGE.last(each)[0]) for each in ("ENTRYPOINT", "CMD")] == [["forwarder"], ["run"]]
+    assert IMAGE.last("HEALTHCHECK")[0].endswith('CMD ["forwarder", "health"]')
+    assert IMAGE.last("STOPSIGNAL") == ["SIGTERM"]
 
 
-def test_it_installs_pinned_requirements_alone() -> None:
+def test_its_labels_say_what_it_is() -> None:
+    """Title, version and licence are the project's."""
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', " ".join(IMAGE.last("LABEL"))))
+    assert (labels["title"], labels["version"], labels["licenses"]) == ("forwarder", __version__, "MIT")
+
+
+def test_it_is_built_in_stages() -> None:
+    """What builds stays behind: the last stage takes the finished environment, and runs no pip."""
+    assert len([each for each in IMAGE.instructions if each[0] == "FROM"]) == 2
+    assert [each for each in IMAGE.last("COPY") if not each.startswith("--from=build ")] == []
+    assert "pip" not in " ".join(IMAGE.last("RUN"))
+
+
+@pytest.mark.parametrize("image", [IMAGE, SAMPLE], ids=["forwarder", "sample application"])
+def test_it_installs_pinned_requirements_alone(image: Dockerfile) -> None:
     """Every installation is of pins with hashes, or of the wheel of forwarder without an index."""
-    installs = re.findall(r"pip install ([^&]*)", TEXT)
+    installs = re.findall(r"pip install ([^&]*)", image.text)
     assert installs
     assert [each for each in installs if "--require-hashes" not in each and "--no-index" not in each] == []
 
 
-COPIES = [line[1].split() for line in INSTRUCTIONS if line[0] == "COPY" and "--from" not in line[1]]
+@pytest.mark.parametrize("image", [IMAGE, SAMPLE], ids=["forwarder", "sample application"])
+def test_its_base_is_named_by_version(image: Dockerfile) -> None:
+    """Python's version and the distribution's are said, and are the same in every stage."""
+    bases = {each[1].split()[0] for each in image.instructions if each[0] == "FROM"}
+    assert len(bases) == 1
+    assert re.fullmatch(r"python:3\.\d+-slim-[a-z]+", bases.pop())
+
+
+COPIES = [line.split() for line in IMAGE.copied]
+IGNORE = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
 
 
 @pytest.mark.parametrize("source", [each for copy in COPIES for each in copy[:-1]])
 def test_what_it_copies_is_there_and_not_ignored(source: str) -> None:
     """Each copied file exists, and .dockerignore, which ignores everything else, lets it through."""
-    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    allowed = [line[1:] for line in IGNORE if line.startswith("!")]
     assert (ROOT / source).exists()
     assert any(fnmatch(source, pattern) for pattern in allowed)
+
+
+def test_everything_else_is_ignored() -> None:
+    """Nothing but what it copies goes to the engine: no tests, no history, no local environment, no compiled files."""
+    assert IGNORE[0] == "*"
+    assert sorted(line[1:].rstrip("/") for line in IGNORE if line.startswith("!")) == sorted(
+        each.rstrip("/") for copy in COPIES for each in copy[:-1]
+    )
+    assert {"**/__pycache__", "**/*.pyc"} <= set(IGNORE)
+
+
+def test_the_samples_requirements_are_those_that_are_tested() -> None:
+    """Each pin of the sample application is the one that the tests run with, hashes too."""
+    tested = set(re.split(r"\n(?=\S)", (ROOT / "requirements" / "dev.txt").read_text().strip()))
+    pinned = re.split(r"\n(?=\S)", (ROOT / "deploy" / "compose" / "app" / "requirements.txt").read_text().strip())
+    assert [each.split()[0] for each in pinned if each not in tested] == []
+
+
+def test_no_file_names_an_image_without_version() -> None:
+    """`latest` is in no file that is deployed: nobody could say what runs."""
+    where = [*files("", "deploy"), ROOT / "Dockerfile", ROOT / "docs" / "deploy.md"]
+    assert [name(path) for path in where if re.search(r"\w:latest\b", path.read_text())] == []

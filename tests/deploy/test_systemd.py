@@ -1,14 +1,34 @@
-"""The systemd unit, read as text."""
+"""The systemd unit, read as text, and by systemd's own tools where they are."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
-from forwarder.config.settings import Settings
+import pytest
+
+from forwarder.config.environment import read_environment
+from tests.support.commands import LIMIT, Running
+from tests.support.deployment import CONFIGURATION, STATE, holds, settings
 from tests.support.repository import ROOT
 
-TEXT = (ROOT / "deploy" / "forwarder.service").read_text()
+UNIT = ROOT / "deploy" / "forwarder.service"
+TEXT = UNIT.read_text()
 VALUES = dict(re.findall(r"^(\w+)=(.*)$", TEXT, re.MULTILINE))
+ENVIRONMENT = {"FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9"}
+LISTENING = {"FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0", "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0"}
+
+DENIES_EXECUTABLE_MEMORY = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN; kept over exec
+    sys.exit("not here")
+os.execv(sys.executable, [sys.executable, "-m", "forwarder", "run"])
+"""
 
 
 def test_it_runs_the_daemon() -> None:
@@ -20,17 +40,70 @@ def test_it_runs_the_daemon() -> None:
 
 def test_it_waits_for_the_drain() -> None:
     """systemd gives it longer than the default delay and drain take together."""
-    shutdown = Settings().shutdown
-    assert int(VALUES["TimeoutStopSec"]) > shutdown.delay + shutdown.drain_timeout
+    assert holds(int(VALUES["TimeoutStopSec"]), settings(None, ENVIRONMENT))
 
 
-def test_its_state_is_where_the_buffer_is() -> None:
-    """The directory that systemd makes for it is the default of `buffer.path`, and nobody else's to read."""
-    assert Settings().buffer.path.as_posix() == f"/var/lib/{VALUES['StateDirectory']}"
+def test_its_files_are_where_the_daemon_looks() -> None:
+    """systemd makes the default directory of `buffer.path`, for nobody else to read; the configuration is where it is looked for."""
+    assert settings(None, ENVIRONMENT).buffer.path.as_posix() == f"/var/lib/{VALUES['StateDirectory']}" == STATE
     assert VALUES["StateDirectoryMode"] == "0700"
+    assert CONFIGURATION in TEXT
 
 
 def test_it_is_confined() -> None:
     """It runs as a user of its own, without privileges, on a file system that it can't write to but for its own state."""
-    wanted = {"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "CapabilityBoundingSet": ""}
+    wanted = {"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "CapabilityBoundingSet": "", "PrivateUsers": "yes"}
     assert {each: VALUES.get(each) for each in wanted} == wanted
+
+
+def test_its_variables_are_settings() -> None:
+    """Each FORWARDER_ variable that it sets or names is one."""
+    named = dict.fromkeys(re.findall(r"FORWARDER_[A-Z][A-Z_]*", TEXT), "1")
+    assert read_environment(named).problems == []
+
+
+def _systemd_analyze(*args: str) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze isn't installed")
+    return subprocess.run([program, *args], capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+def test_systemd_understands_it(tmp_path: Path) -> None:
+    """`systemd-analyze verify` has nothing to say, with a command in it that is there."""
+    unit = tmp_path / UNIT.name
+    unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", TEXT, flags=re.MULTILINE))
+    done = _systemd_analyze("verify", str(unit))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_it_is_exposed_to_little() -> None:
+    """systemd's own judgement of its confinement is at most 1.5 of 10: what is left is the network, which it is for."""
+    done = _systemd_analyze("security", "--offline=true", "--threshold=15", "--no-pager", str(UNIT))
+    if "nrecognized option" in done.stderr:
+        pytest.skip("this systemd-analyze judges no files")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+async def test_it_needs_no_memory_that_is_written_and_run(tmp_path: Path) -> None:
+    """The daemon works where the kernel denies memory that is writable and executable, as MemoryDenyWriteExecute= does."""
+    assert VALUES["MemoryDenyWriteExecute"] == "yes"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", DENIES_EXECUTABLE_MEMORY),
+        env={**ENVIRONMENT, **LISTENING, "STATE_DIRECTORY": str(tmp_path)},
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        command = Running(process)
+        if "not here" in await command.line(""):
+            pytest.skip("this kernel can't deny it")
+        command.send(signal.SIGTERM)
+        assert await command.ended() == 0
+        assert [line for line in command.lines if '"event": "listening"' in line]
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()

@@ -1,0 +1,59 @@
+{{/* The release's name, or what stands for it; what the StatefulSet appends to it stays below a name's limit. */}}
+{{- define "forwarder.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains "forwarder" .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-forwarder" .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{- define "forwarder.selector" -}}
+app.kubernetes.io/name: forwarder
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "forwarder.labels" -}}
+{{ include "forwarder.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "forwarder.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "forwarder.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end }}
+
+{{/* The configuration file. Addresses and files of Secrets are the chart's, and come by the environment, which goes first. */}}
+{{- define "forwarder.config" -}}
+{{- $_ := required "config.upstream.url is needed: the address of the service, such as https://us.i.example.com" .Values.config.upstream.url -}}
+{{- if and (eq .Values.mode "statefulset") (ne (dig "buffer" "kind" "memory" .Values.config) "disk") -}}
+{{- fail "mode: statefulset is for config.buffer.kind: disk; with a buffer in memory set mode: deployment" -}}
+{{- end -}}
+{{- toYaml .Values.config -}}
+{{- end }}
+
+{{/* Seconds, rounded up, of a time as forwarder writes it: 500ms, 30s, 5m, 1h, 1d, or 0. */}}
+{{- define "forwarder.seconds" -}}
+{{- $text := . | toString | replace " " "" -}}
+{{- if eq $text "0" -}}0
+{{- else if not (regexMatch "^[0-9]+([.][0-9]+)?(ms|s|m|h|d)$" $text) -}}
+{{- fail (printf "%q is not a time: write it as 500ms, 30s, 5m or 1h" $text) -}}
+{{- else -}}
+{{- $factor := get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0 "d" 86400.0) (regexFind "[a-z]+$" $text) -}}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) $factor | ceil | int -}}
+{{- end -}}
+{{- end }}
+
+{{/* The grace period: forwarder's own stop, and 15 seconds more; what is set must hold it. The defaults are forwarder's. */}}
+{{- define "forwarder.grace" -}}
+{{- $delay := include "forwarder.seconds" (dig "shutdown" "delay" "0s" .Values.config) | int -}}
+{{- $drain := include "forwarder.seconds" (dig "shutdown" "drain_timeout" "25s" .Values.config) | int -}}
+{{- $needed := add $delay $drain -}}
+{{- $given := .Values.terminationGracePeriodSeconds -}}
+{{- if and $given (le (int64 $given) $needed) -}}
+{{- fail (printf "terminationGracePeriodSeconds (%v) must be more than config.shutdown.delay and config.shutdown.drain_timeout together (%d s)" $given $needed) -}}
+{{- end -}}
+{{- $given | default (add $needed 15) -}}
+{{- end }}

@@ -1,0 +1,209 @@
+"""The Helm chart, rendered by helm with several sets of values, and what it renders held against the code."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from forwarder.config.settings import Settings
+from tests.support.certificates import make_certificate
+from tests.support.deployment import ALERTS, CHART, DASHBOARD, Document, documents, of_kind, pods, port, settings
+from tests.support.go_tools import BUILDING, HELM
+from tests.support.manifests import (
+    NEWEST,
+    assert_confined,
+    assert_known_to_kubernetes,
+    assert_policy,
+    assert_room,
+    assert_runs_forwarder,
+    assert_selected,
+    assert_stops_in_time,
+)
+from tests.support.repository import ROOT
+
+URL = "https://us.i.example.com"
+KEYS = "phc_0123456789abcdef0123456789abcdef\n"
+LEAST = {"config": {"upstream": {"url": URL}}}
+SETS: dict[str, dict[str, Any]] = {
+    "the least": LEAST,
+    "in memory": {
+        "mode": "deployment",
+        "config": {
+            "upstream": {"url": "http://${SERVICE}:8000"},
+            "buffer": {"kind": "memory", "max_bytes": "256MiB"},
+            "shutdown": {"delay": "1500ms", "drain_timeout": "1m"},
+        },
+        "extraEnv": [{"name": "SERVICE", "value": "analytics"}],
+    },
+    "everything": {
+        "config": {
+            "upstream": {"url": URL, "timeout": "10s"},
+            "sources": {"http": {"max_connections": 1000000, "trusted_proxies": ["10.0.0.0/8"], "stamp_ip": "never"}},
+            "buffer": {"max_bytes": "20GiB", "when_full": "drop_oldest"},
+            "shutdown": {"delay": 0},
+        },
+        "ports": {"http": 18320, "admin": 18321},
+        "persistence": {"size": "30Gi", "storageClass": "fast"},
+        "secrets": {each: {"name": f"my-{each}"} for each in ("apiKeys", "tls", "proxy", "ca")},
+        "networkPolicy": {"enabled": True},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True},
+        "dashboard": {"enabled": True},
+        "podLabels": {"team": "data"},
+        "terminationGracePeriodSeconds": 120,
+        "fullnameOverride": "events",
+    },
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
+
+
+def helm(*args: str) -> subprocess.CompletedProcess[str]:
+    """Ask helm."""
+    return subprocess.run([HELM.path(), *args], capture_output=True, text=True, timeout=60, check=False)
+
+
+def template(place: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Render the chart with values of a file, as a user has them."""
+    file = place / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return helm("template", "shop", str(CHART), "--namespace", "shop", "--kube-version", f"{NEWEST}.0", "--values", str(file))
+
+
+@pytest.fixture(params=SETS)
+def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> list[Document]:
+    """The objects of one set of values."""
+    done = template(tmp_path, SETS[request.param])
+    assert done.returncode == 0, done.stderr
+    return documents(done.stdout)
+
+
+@pytest.fixture
+def configuration(rendered: list[Document], tmp_path: Path) -> Path:
+    """The configuration among them, as the daemon finds it: its variables and the files of its Secrets are there."""
+    file = tmp_path / "forwarder.yaml"
+    [text] = [each["data"]["forwarder.yaml"] for each in of_kind(rendered, "ConfigMap") if "forwarder.yaml" in each["data"]]
+    file.write_text(text.replace("${SERVICE}", "analytics"))
+    return file
+
+
+def with_files(pod: Document, place: Path) -> Document:
+    """The pod, with the files that it mounts from Secrets made up in `place`. Each is one that it does mount."""
+    [container] = pod["containers"]
+    mounted = {each["mountPath"] for each in container["volumeMounts"] if each["name"] in {volume["name"] for volume in pod["volumes"]}}
+    made = make_certificate(place)
+    own, key = made.cert_file.read_text(), made.key_file.read_text()
+    contents = {"project-keys": KEYS, "tls.crt": own, "tls.key": key, "ca.crt": own}
+    for each in container["env"]:
+        if each["name"].endswith("_FILE"):
+            path = Path(each["value"])
+            assert str(path.parent) in mounted
+            (place / path.name).write_text(contents[path.name])
+            each["value"] = str(place / path.name)
+    return pod
+
+
+def test_helm_finds_nothing_to_say() -> None:
+    """`helm lint --strict` passes."""
+    done = helm("lint", str(CHART), "--strict", "--set", f"config.upstream.url={URL}")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_kubernetes_knows_what_it_renders(rendered: list[Document]) -> None:
+    """The oldest and the newest version have no objection."""
+    assert_known_to_kubernetes(rendered)
+
+
+def test_what_it_renders_runs(rendered: list[Document], configuration: Path, tmp_path: Path) -> None:
+    """Pods are confined, the configuration can be used as it is, ports, probes, grace period and volume fit it."""
+    [pod] = pods(rendered)
+    assert_confined(pod)
+    found = assert_runs_forwarder(with_files(pod, tmp_path), configuration)
+    assert_stops_in_time(pod, found)
+    assert_selected(rendered)
+    for stateful in of_kind(rendered, "StatefulSet"):
+        assert found.buffer.kind == "disk"
+        assert_room(stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], found)
+        assert stateful["spec"]["serviceName"] in {each["metadata"]["name"] for each in of_kind(rendered, "Service")}
+    for policy in of_kind(rendered, "NetworkPolicy"):
+        assert_policy(policy, found)
+    by_port = {each["name"]: each["port"] for service in of_kind(rendered, "Service") for each in service["spec"]["ports"]}
+    assert by_port == {"http": port(found.sources.http.listen), "admin": port(found.admin.listen)}
+
+
+def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
+    """Monitor, rules and dashboard are there with the labels that were asked for; rules and dashboard are the chart's files."""
+    objects = documents(template(tmp_path, SETS["everything"]).stdout)
+    [monitor], [rules] = of_kind(objects, "ServiceMonitor"), of_kind(objects, "PrometheusRule")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    [service] = [each for each in of_kind(objects, "Service") if wanted <= each["metadata"]["labels"].items()]
+    assert {each["port"] for each in monitor["spec"]["endpoints"]} == {each["name"] for each in service["spec"]["ports"]}
+    assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "forwarder"
+    assert rules["spec"] == yaml.safe_load(ALERTS.read_text())
+    [board] = [each for each in of_kind(objects, "ConfigMap") if "forwarder.json" in each["data"]]
+    assert json.loads(board["data"]["forwarder.json"]) == json.loads(DASHBOARD.read_text())
+    [pod] = pods(objects)
+    assert pod["terminationGracePeriodSeconds"] == 120
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, "config.upstream.url is needed"),
+        ({"config": {"upstream": {"url": "us.i.example.com"}}}, "/config/upstream/url"),
+        ({**LEAST, "terminationGracePeriodSeconds": 30}, "must be more than"),
+        ({**LEAST, "mode": "statefulset", "config": {**LEAST["config"], "buffer": {"kind": "memory"}}}, "set mode: deployment"),
+        ({"config": {**LEAST["config"], "admin": {"listen": "0.0.0.0:1"}}}, "/config/admin/listen"),
+        ({"config": {**LEAST["config"], "sources": {"http": {"listen": "0.0.0.0:1"}}}}, "/config/sources/http/listen"),
+        ({"config": {**LEAST["config"], "shutdown": {"delay": "soon"}}}, "is not a time"),
+        ({**LEAST, "image": {"tag": "latest"}}, "/image/tag"),
+        ({**LEAST, "replica": 3}, "replica"),
+    ],
+    ids=["no address", "no url", "no time to stop", "memory on volumes", "admin address", "address", "no time", "latest", "unknown value"],
+)
+def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: Path) -> None:
+    """A mistake is told when the chart is rendered, by the name of the value."""
+    done = template(tmp_path, values)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+DOCUMENT = (ROOT / "docs" / "deploy.md").read_text()
+
+
+@pytest.mark.parametrize("block", [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each])
+def test_the_documents_values_can_be_rendered(block: str, tmp_path: Path) -> None:
+    """The values in the document give objects whose volume has room for their buffer."""
+    done = template(tmp_path, yaml.safe_load(block))
+    assert done.returncode == 0, done.stderr
+    assert_known_to_kubernetes(documents(done.stdout))
+    [stateful] = of_kind(documents(done.stdout), "StatefulSet")
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(block)["config"]))
+    assert_room(stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], settings(file, {}))
+
+
+@pytest.mark.parametrize("command", re.findall(r"^helm install (\w+) (\S+) .*?(--set \S+)$", DOCUMENT, re.MULTILINE))
+def test_the_documents_command_can_be_typed(command: tuple[str, str, str]) -> None:
+    """`helm install` as it stands there renders, with a Service for senders at the default port."""
+    name, chart, given = command
+    done = helm("template", name, str(ROOT / chart), *given.split(), "--kube-version", f"{NEWEST}.0")
+    assert done.returncode == 0, done.stderr
+    services = {each["metadata"]["name"]: each["spec"]["ports"] for each in of_kind(documents(done.stdout), "Service")}
+    assert [each["port"] for each in services[f"{name}-forwarder"]] == [port(Settings().sources.http.listen)]
+
+
+def test_each_value_has_a_schema() -> None:
+    """The defaults fit the schema, and the schema knows every value."""
+    values, schema = yaml.safe_load((CHART / "values.yaml").read_text()), json.loads((CHART / "values.schema.json").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    jsonschema.validate(values, schema)
+    assert set(values) == set(schema["properties"]) - {"global"}

@@ -1,0 +1,54 @@
+"""docs/deploy.md: what it tells people to type. Names in it are held by test_names, helm's part by test_chart."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from tests.support.deployment import DEPLOY, KUBERNETES, STATE, holds, settings
+from tests.support.repository import ROOT
+
+TEXT = (ROOT / "docs" / "deploy.md").read_text()
+BLOCKS = re.findall(r"```\n(.*?)```", TEXT, re.DOTALL)
+COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+
+
+def test_the_container_may_drain_and_writes_to_its_volume() -> None:
+    """`docker run` gives it a read-only root, the volume, an environment that can be used, and the time that its stop takes."""
+    [command] = [each for each in COMMANDS if each.startswith("docker run ")]
+    found = settings(None, dict(re.findall(r"--env (\w+)=(\S+)", command)))
+    assert found.buffer.kind == "disk"
+    assert f"--volume forwarder:{STATE} " in command
+    assert " --read-only " in command
+    [timeout] = re.findall(r"--stop-timeout (\d+)", command)
+    assert holds(int(timeout), found)
+
+
+def test_it_has_every_folder_of_manifests() -> None:
+    """Each can be applied as it says."""
+    applied = {each.rpartition("/")[2] for each in re.findall(r"kubectl apply --kustomize (deploy/kubernetes/\w+)", TEXT)}
+    assert applied == {each.name for each in KUBERNETES.iterdir()}
+
+
+def test_its_addresses_are_published() -> None:
+    """What it says to look at is published by Compose."""
+    services = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"].values()
+    published = {each.rpartition(":")[0].rpartition(":")[2] for service in services for each in service.get("ports", ())}
+    named = set(re.findall(r"<http://127\.0\.0\.1:(\d+)/", TEXT))
+    assert named
+    assert named <= published
+
+
+def test_its_installation_is_of_pins() -> None:
+    """Each installation by pip is of pins with hashes, or of forwarder alone, with what was pinned to build it."""
+    installs = [each for each in COMMANDS if "pip install" in each]
+    assert installs
+    assert [each for each in installs if "--require-hashes" not in each and "--no-deps --no-build-isolation ." not in each] == []
+    assert [each for each in re.findall(r"-r (\S+)", " ".join(installs)) if not (ROOT / each).exists()] == []
+
+
+def test_its_unit_is_where_it_is_copied_from() -> None:
+    """The unit expects the command where the document puts it."""
+    [directory] = re.findall(r"python3 -m venv (\S+)", TEXT)
+    assert f"ExecStart={directory}/bin/forwarder run" in (DEPLOY / "forwarder.service").read_text()

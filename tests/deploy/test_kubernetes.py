@@ -1,0 +1,134 @@
+"""The plain Kubernetes manifests: known to Kubernetes, and held against the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.deployment import IMAGE, KUBERNETES, STATE, USER, manifests, of_kind, pods, port
+from tests.support.manifests import (
+    admin_paths,
+    assert_confined,
+    assert_known_to_kubernetes,
+    assert_policy,
+    assert_room,
+    assert_runs_forwarder,
+    assert_selected,
+    assert_stops_in_time,
+)
+from tests.support.typed import options
+
+SIDECAR, STANDALONE, MONITORING, DRAIN = (manifests(KUBERNETES / each) for each in ("sidecar", "standalone", "monitoring", "drain"))
+APPLICATION = 15.0
+"""Seconds that the sidecar's manifest leaves the application to stop."""
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Path:
+    """The standalone ConfigMap's file."""
+    [configured] = of_kind(STANDALONE, "ConfigMap")
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(configured["data"]["forwarder.yaml"])
+    return file
+
+
+@pytest.mark.parametrize("folder", sorted(each.name for each in KUBERNETES.iterdir()))
+def test_each_folder_lists_its_files(folder: str) -> None:
+    """A kustomization names every other file beside it, so that none is left out."""
+    listed = yaml.safe_load((KUBERNETES / folder / "kustomization.yaml").read_text())["resources"]
+    assert sorted(["kustomization.yaml", *listed]) == sorted(each.name for each in (KUBERNETES / folder).iterdir())
+
+
+@pytest.mark.parametrize("objects", [SIDECAR, STANDALONE, DRAIN], ids=["sidecar", "standalone", "drain"])
+def test_kubernetes_knows_them(objects: list[dict[str, Any]]) -> None:
+    """The oldest and the newest version have no objection."""
+    assert_known_to_kubernetes(objects)
+
+
+@pytest.mark.parametrize("objects", [SIDECAR, STANDALONE, DRAIN], ids=["sidecar", "standalone", "drain"])
+def test_pods_are_confined(objects: list[dict[str, Any]]) -> None:
+    """Every container is without privileges, on a root that it can't write to."""
+    for pod in pods(objects):
+        assert_confined(pod)
+
+
+def test_the_sidecar() -> None:
+    """It starts before the application and ends after it, answers the pod's own containers, and never takes the pod out of service."""
+    [pod] = pods(SIDECAR)
+    found = assert_runs_forwarder(pod, None)
+    [sidecar], [application] = pod["initContainers"], pod["containers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert "readinessProbe" not in sidecar
+    assert sidecar["startupProbe"]["httpGet"]["path"] == "/readyz"
+    assert found.sources.http.listen == "127.0.0.1:8320"
+    assert {"name": "ANALYTICS_HOST", "value": f"http://{found.sources.http.listen}"} in application["env"]
+    assert_stops_in_time(pod, found, APPLICATION)
+    [volume] = pod["volumes"]
+    assert_room(volume["emptyDir"]["sizeLimit"], found)
+
+
+def test_standalone(configuration: Path) -> None:
+    """Each pod has a volume for its buffer, and goes on taking events until no node sends new connections to it."""
+    [stateful] = of_kind(STANDALONE, "StatefulSet")
+    [pod] = pods(STANDALONE)
+    found = assert_runs_forwarder(pod, configuration)
+    assert found.buffer.kind == "disk"
+    assert found.shutdown.delay >= 5.0
+    assert_stops_in_time(pod, found)
+    [claim] = stateful["spec"]["volumeClaimTemplates"]
+    assert_room(claim["spec"]["resources"]["requests"]["storage"], found)
+    assert stateful["spec"]["podManagementPolicy"] == "Parallel"
+    assert set(stateful["spec"]["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
+    [container] = pod["containers"]
+    assert container["readinessProbe"]["periodSeconds"] * container["readinessProbe"]["failureThreshold"] < found.shutdown.delay
+    assert container["args"] == ["run", "--config", "/etc/forwarder/forwarder.yaml"]
+
+
+def test_what_leads_to_the_standalone_pods(configuration: Path) -> None:
+    """Senders reach ingestion alone; the pods' own service is headless, names each pod, and shows those that aren't ready too."""
+    assert_selected(STANDALONE)
+    [stateful] = of_kind(STANDALONE, "StatefulSet")
+    services = {each["metadata"]["name"]: each["spec"] for each in of_kind(STANDALONE, "Service")}
+    own = services.pop(stateful["spec"]["serviceName"])
+    assert (own["clusterIP"], own["publishNotReadyAddresses"]) == ("None", True)
+    [senders] = services.values()
+    found = assert_runs_forwarder(pods(STANDALONE)[0], configuration)
+    assert [each["port"] for each in senders["ports"]] == [port(found.sources.http.listen)]
+    assert [each["port"] for each in own["ports"]] == [port(found.admin.listen)]
+
+
+def test_who_may_talk_to_whom(configuration: Path) -> None:
+    """The policy opens ingestion to senders and the admin server to Prometheus, and the way out to names and https alone."""
+    [policy] = of_kind(STANDALONE, "NetworkPolicy")
+    assert_policy(policy, assert_runs_forwarder(pods(STANDALONE)[0], configuration))
+
+
+def test_the_drain() -> None:
+    """The job runs a command of forwarder on the claim of one of the StatefulSet's pods, as the user that wrote there."""
+    [pod], [stateful] = pods(DRAIN), of_kind(STANDALONE, "StatefulSet")
+    [container] = pod["containers"]
+    assert container["args"][:3] == ["buffer", "drain", STATE]
+    assert {each for each in container["args"] if each.startswith("--")} <= options(container["args"])
+    [claim] = stateful["spec"]["volumeClaimTemplates"]
+    claimed = pod["volumes"][0]["persistentVolumeClaim"]["claimName"]
+    assert claimed.rpartition("-")[0] == f"{claim['metadata']['name']}-{stateful['metadata']['name']}"
+    assert (container["image"], pod["securityContext"]["fsGroup"]) == (IMAGE, USER)
+    assert [each["mountPath"] for each in container["volumeMounts"]] == [STATE]
+
+
+def test_prometheus_finds_both() -> None:
+    """The monitors select what the manifests label, at the admin port, and call the job forwarder, as alerts and dashboard do."""
+    [of_services], [of_pods] = of_kind(MONITORING, "ServiceMonitor"), of_kind(MONITORING, "PodMonitor")
+    wanted = of_services["spec"]["selector"]["matchLabels"].items()
+    [service] = [each for each in of_kind(STANDALONE, "Service") if wanted <= each["metadata"]["labels"].items()]
+    [endpoint], [pod] = of_services["spec"]["endpoints"], of_pods["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {each["name"] for each in service["spec"]["ports"]}
+    assert service["metadata"]["labels"][of_services["spec"]["jobLabel"]] == "forwarder"
+    [sidecars] = of_kind(SIDECAR, "Deployment")
+    assert of_pods["spec"]["selector"]["matchLabels"].items() <= sidecars["spec"]["template"]["metadata"]["labels"].items()
+    assert pod["relabelings"] == [{"action": "replace", "targetLabel": "job", "replacement": "forwarder"}]
+    assert pod["port"] in {each["name"] for each in pods(SIDECAR)[0]["initContainers"][0]["ports"]}
+    assert {endpoint["path"], pod["path"]} == {"/metrics"} <= admin_paths()

@@ -1,0 +1,133 @@
+"""What must hold for Kubernetes objects that run forwarder, whoever wrote them: a person, or helm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from forwarder.config.settings import Settings
+from forwarder.runtime.admin import AdminServer
+from tests.support.deployment import (
+    IMAGE,
+    MARGIN,
+    STATE,
+    USER,
+    Document,
+    containers,
+    environment,
+    forwarders,
+    of_kind,
+    pods,
+    port,
+    quantity,
+    settings,
+)
+from tests.support.dockerfile import FORWARDER
+from tests.support.snapshots import FULL
+
+NEWEST: Final = "1.37"
+OLDEST: Final = "1.29"
+"""Versions of Kubernetes that the objects are for: 1.29 is the first with native sidecars."""
+
+
+def admin_paths() -> set[str]:
+    """The paths that the admin server answers."""
+    routes = AdminServer(lambda: FULL)._application().router.routes()
+    return {route.resource.canonical for route in routes if route.resource is not None}
+
+
+def assert_known_to_kubernetes(objects: Iterable[Document]) -> None:
+    """Each object is one that these versions of Kubernetes know, with no field that they don't. Skips the test without the schemas."""
+    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate isn't installed")
+    for each in objects:
+        if not each["apiVersion"].startswith("monitoring.coreos.com/"):  # the Prometheus operator's own
+            for version in (OLDEST, NEWEST):
+                schemas.validate(each, version, strict=True)
+
+
+def assert_confined(pod: Document) -> None:
+    """No container has privileges, a writable root or root's number, and nobody gets a token of the cluster."""
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in containers(pod):
+        own = each["securityContext"]
+        assert (own["readOnlyRootFilesystem"], own["allowPrivilegeEscalation"], own["capabilities"]) == (True, False, {"drop": ["ALL"]})
+        assert own.get("runAsUser", pod["securityContext"].get("runAsUser", 0)) > 0
+        assert quantity(each["resources"]["limits"]["memory"]) >= quantity(each["resources"]["requests"]["memory"])
+
+
+def assert_runs_forwarder(pod: Document, file: Path | None) -> Settings:
+    """Its forwarder is configured, probed where it answers, has its volume, and the time to stop; the settings that it will have."""
+    [container] = forwarders(pod)
+    assert container["image"] == IMAGE
+    found = settings(file, environment(container), FORWARDER.environment)
+    assert_ports(container, found)
+    assert_probes(container)
+    user = container["securityContext"].get("runAsUser", pod["securityContext"].get("runAsUser"))
+    assert (user, pod["securityContext"]["fsGroup"]) == (USER, USER)
+    [events] = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "events"]
+    assert events == found.buffer.path.as_posix() == STATE
+    return found
+
+
+def assert_ports(container: Document, found: Settings) -> None:
+    """Each named port is that of an address it listens on, which others can reach; an address without a port is the pod's own."""
+    named = {each["name"]: each["containerPort"] for each in container["ports"]}
+    for name, listen in (("http", found.sources.http.listen), ("admin", found.admin.listen)):
+        if listen.startswith("127.0.0.1:"):
+            assert name not in named
+        else:
+            assert (named[name], listen) == (port(listen), f"0.0.0.0:{port(listen)}")
+
+
+def assert_probes(container: Document) -> None:
+    """Each probe asks the admin server for a path that it has: life for life, readiness for readiness."""
+    probes = {name: each["httpGet"] for name, each in container.items() if name.endswith("Probe")}
+    assert {"startupProbe", "livenessProbe"} <= set(probes)
+    assert {each["port"] for each in probes.values()} == {"admin"}
+    assert {each["path"] for each in probes.values()} <= admin_paths()
+    assert probes["livenessProbe"]["path"] == "/livez"
+    assert probes.get("readinessProbe", {"path": "/readyz"})["path"] == "/readyz"
+
+
+def assert_stops_in_time(pod: Document, found: Settings, application: float = 0.0) -> None:
+    """The grace period holds the daemon's stop, a margin, and `application` seconds for who is stopped before it."""
+    needed = application + found.shutdown.delay + found.shutdown.drain_timeout + MARGIN
+    assert pod["terminationGracePeriodSeconds"] >= needed
+    assert all("preStop" not in each.get("lifecycle", {}) for each in containers(pod))
+
+
+def assert_room(volume: str | int, found: Settings) -> None:
+    """A volume has room for what the buffer and the dead letters may take together."""
+    assert quantity(volume) >= found.buffer.limit + found.dead_letter_limit
+
+
+def assert_selected(objects: list[Document]) -> None:
+    """Services, budgets and policies select the pods, and services lead to ports that these name."""
+    labels = [each["spec"]["template"]["metadata"]["labels"] for each in objects if "template" in each.get("spec", {})]
+    ports = {each["name"] for pod in pods(objects) for container in forwarders(pod) for each in container["ports"]}
+    for service in of_kind(objects, "Service"):
+        assert [_selects(service["spec"]["selector"], each) for each in labels] == [True]
+        assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
+    for each in of_kind(objects, "PodDisruptionBudget"):
+        assert [_selects(each["spec"]["selector"]["matchLabels"], pod) for pod in labels] == [True]
+    for each in of_kind(objects, "NetworkPolicy"):
+        assert [_selects(each["spec"]["podSelector"]["matchLabels"], pod) for pod in labels] == [True]
+
+
+def assert_policy(policy: Document, found: Settings) -> None:
+    """Only the addresses that it listens on can be reached, each by its own peers; names and the service can be asked."""
+    opened = [(bool(each["from"]), [allowed["port"] for allowed in each["ports"]]) for each in policy["spec"]["ingress"]]
+    assert opened == [(True, [port(found.sources.http.listen)]), (True, [port(found.admin.listen)])]
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    allowed = {(each["protocol"], each["port"]) for rule in policy["spec"]["egress"] for each in rule["ports"]}
+    assert {("UDP", 53), ("TCP", 53), ("TCP", 443)} <= allowed
+
+
+def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    return bool(selector) and selector.items() <= labels.items()
