@@ -1,0 +1,128 @@
+"""Each effect of the interface document's Events table, asked of the sandbox after an SDK has sent the event through forwarder."""
+
+from __future__ import annotations
+
+from tests.sdks.outcomes import Outcome
+from tests.sdks.variants import FIRST, V1, Variant, for_each
+
+each = for_each([*FIRST, *V1])
+
+
+@each
+async def test_person_properties(outcome: Outcome) -> None:
+    """What an application says of a person is known of that person, whichever call it says it by."""
+    async with outcome.asking() as ask:
+        ann = await ask.person("ann")
+    assert ann is not None
+    assert {name: ann["properties"].get(name) for name in ("plan", "email", "name")} == {
+        "plan": "pro",
+        "email": "ann@example.com",
+        "name": "Ann Müller 茶",
+    }
+
+
+@each
+async def test_set_once_keeps_what_was_first(outcome: Outcome) -> None:
+    """A property that is set once isn't changed by a later event."""
+    async with outcome.asking() as ask:
+        ann = await ask.person("ann")
+    assert ann is not None
+    assert ann["properties"]["first_seen"] == "2026-01-01"
+
+
+@each
+async def test_identify_says_who_a_person_is(outcome: Outcome) -> None:
+    """`$identify` with `$set` changes the properties of its person, and is an event of that person."""
+    async with outcome.asking() as ask:
+        ann, identified = await ask.person("ann"), await ask.events("$identify")
+    assert ann is not None
+    assert {event["person"] for event in identified} == {ann["id"]}
+
+
+@each
+async def test_alias_makes_one_person_of_two_ids(outcome: Outcome) -> None:
+    """`$create_alias` merges the event's id into the alias, which becomes the main one."""
+    async with outcome.asking() as ask:
+        before, after, cart = await ask.person("anon-7"), await ask.person("bea"), await ask.event("cart opened")
+    assert before == after
+    assert after is not None
+    assert (after["distinct_id"], set(after["distinct_ids"])) == ("bea", {"bea", "anon-7"})
+    assert cart["distinct_id"] == "anon-7"
+    assert cart["person"] == after["id"]
+
+
+@each
+async def test_a_group_is_described(outcome: Outcome) -> None:
+    """`$groupidentify` creates the group with its properties, a date among them."""
+    async with outcome.asking() as ask:
+        acme = (await ask.groups())["company", "acme"]
+        paid = await ask.event("invoice paid")
+    assert {name: acme[name] for name in ("name", "seats", "since")} == {"name": "Acme", "seats": 5, "since": "2026-01-01T00:00:00Z"}
+    assert paid["groups"] == {"company": "acme"}
+
+
+@each
+async def test_a_group_that_is_only_mentioned_is_not_made(outcome: Outcome) -> None:
+    """An event with `$groups` belongs to them, and creates none."""
+    async with outcome.asking() as ask:
+        groups, lost = await ask.groups(), await ask.event("invoice lost")
+    assert set(groups) == {("company", "acme")}
+    assert lost["groups"] == {"company": "ghost"}
+
+
+@each
+async def test_surveys(outcome: Outcome) -> None:
+    """`survey shown`, `survey dismissed` and `survey sent` are there with the survey's id, the last with the answer."""
+    async with outcome.asking() as ask:
+        found = [await ask.event(f"survey {what}") for what in ("shown", "dismissed", "sent")]
+    assert [event["properties"]["$survey_id"] for event in found] == ["s-1"] * 3
+    assert found[2]["properties"]["$survey_response"] == "tea"
+
+
+@each
+async def test_flag_calls(outcome: Outcome) -> None:
+    """A flag that was asked for is told by the SDK itself (`new-checkout`), and one that the application tells is there beside it."""
+    async with outcome.asking() as ask:
+        called = {event["properties"]["$feature_flag"]: event["properties"] for event in await ask.events("$feature_flag_called")}
+    assert set(called) == {"new-checkout", "old-banner"}
+    assert called["old-banner"]["$feature_flag_response"] == "red"
+
+
+@each
+async def test_events_are_attributed_to_flags(outcome: Outcome) -> None:
+    """`$feature/<key>` is a property of the event, with the variant."""
+    async with outcome.asking() as ask:
+        seen = await ask.event("banner seen")
+    assert seen["properties"]["$feature/old-banner"] == "red"
+
+
+@each
+async def test_views(outcome: Outcome) -> None:
+    """`$pageview` has its address, `$screen` its name."""
+    async with outcome.asking() as ask:
+        pages, screen = await ask.events("$pageview"), await ask.event("$screen")
+    assert "https://shop.example.com/tea?q=1#top" in [page["properties"]["$current_url"] for page in pages]
+    assert screen["properties"]["$screen_name"] == "Checkout"
+
+
+@each
+async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: Outcome) -> None:
+    """With `$process_person_profile: false` the event is there and nobody comes of it."""
+    async with outcome.asking() as ask:
+        glimpsed, ann = await ask.event("page glimpsed"), await ask.person("ann")
+        passer_by = await ask.person("passer-by")
+    assert glimpsed["properties"]["$process_person_profile"] is False
+    assert passer_by is None
+    assert ann is not None
+    if variant.sdk == "js":  # the visitor says later who it was
+        assert glimpsed["distinct_id"] in ann["distinct_ids"]
+    else:
+        assert glimpsed["person"] is None
+
+
+@each
+async def test_an_event_keeps_its_own_time(outcome: Outcome) -> None:
+    """An event that is told with a time long ago has that time, but for the seconds between the SDK's `sent_at` and the arrival."""
+    async with outcome.asking() as ask:
+        imported = await ask.event("order imported")
+    assert imported["timestamp"].startswith(("2026-03-01T10:00:", "2026-03-01T09:59:59"))

@@ -1,0 +1,100 @@
+"""The upstream goes away under the SDKs, and comes back: what was answered 200 arrives, flags fail in their time, definitions go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from forwarder.telemetry.snapshot import balanced
+from tests.sdks.flagged import FLAG, Flagged
+from tests.sdks.outcomes import AI_LANE, held_as, identity
+from tests.sdks.rig import SECRET, chain, program
+from tests.sdks.variants import FIRST, Variant, for_each
+
+COUNT = 900
+each = for_each([variant for variant in FIRST if variant.sdk != "js"])
+SOME = 50
+FLAGS_TIMEOUT = 0.7
+RETRIED = 1
+"""How often an SDK asks again for flags when it is answered 502 or 504 (posthog and posthog-node do, once)."""
+PAUSE = 3.0
+"""Seconds that it waits before that (posthog-node)."""
+SLACK = 1.5
+
+
+@each
+def test_every_event_answered_200_arrives(variant: Variant, tmp_path: Path) -> None:
+    """A third of the events is sent before, a third while nothing listens upstream, a third after: all of them are there, once."""
+    asyncio.run(_outage(variant, tmp_path))
+
+
+async def _outage(variant: Variant, place: Path) -> None:
+    service = Flagged(place / "sandbox.sqlite")
+    async with chain(place, service) as tried:
+        options = (*variant.options, "--parts", "3", "--secret-key", SECRET)
+        async with program(variant.sdk, tried.host, place / "journal", *options, count=COUNT) as sender:
+            await sender.said()
+            await tried.emptied()
+            await service.stop()
+            sender.go_on()
+            during = await sender.said()
+            await tried.holding(COUNT // 3 - 10)
+            await service.start()
+            sender.go_on()
+            await sender.said()
+            journal = await tried.finish(sender, COUNT)
+        snapshot = await tried.emptied()
+        events, summary = await service.sandbox.events(), await service.sandbox.summary()
+    assert during["enabled"] is True
+    assert "given up" not in sender.errors
+    assert held_as(journal, events) == Counter(map(identity, journal))
+    assert len(journal) >= COUNT
+    assert (summary.conflicts, summary.not_ingested, balanced(snapshot)) == (0, 0, True)
+
+
+@each
+def test_definitions_go_on_being_served(variant: Variant, tmp_path: Path) -> None:
+    """An application that starts while nothing listens upstream gets the definitions that another one had, and decides by them."""
+    asyncio.run(_definitions(variant, tmp_path))
+
+
+async def _definitions(variant: Variant, place: Path) -> None:
+    service = Flagged(place / "sandbox.sqlite")
+    async with chain(place, service, FORWARDER_PASSTHROUGH__DEFINITIONS_MAX_AGE="0s") as tried:
+        for when in ("before", "during"):
+            async with program(variant.sdk, tried.host, place / when, *variant.options, "--secret-key", SECRET, count=SOME) as sender:
+                answer = await sender.said()
+                await tried.finish(sender, SOME)
+            assert answer["enabled"] is True, when
+            assert answer.get("definitions", [FLAG]) == [FLAG], when
+            await service.stop()
+        await service.start()
+        await tried.emptied()
+
+
+@each
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "gone"])
+def test_flag_calls_fail_in_their_time(variant: Variant, silent: bool, tmp_path: Path) -> None:
+    """An application that asks for a flag while the upstream is gone, or silent, goes on without it before its SDK would give up."""
+    asyncio.run(_flags(variant, tmp_path, silent=silent))
+
+
+async def _flags(variant: Variant, place: Path, *, silent: bool) -> None:
+    service = Flagged(place / "sandbox.sqlite")
+    async with chain(place, service, FORWARDER_PASSTHROUGH__FLAGS_TIMEOUT=f"{FLAGS_TIMEOUT}s") as tried:
+        service.silent = silent
+        if not silent:
+            await service.stop()
+        async with program(variant.sdk, tried.host, place / "journal", *variant.options, count=SOME) as sender:
+            answer = await sender.said()
+            journal = [line for line in await tried.finish(sender, SOME) if line["event"] != AI_LANE]
+        if not silent:
+            await service.start()
+        await tried.emptied()
+        events = [event for event in await service.sandbox.events() if event.event != AI_LANE]
+    assert not answer["enabled"]
+    assert answer["seconds"] < (FLAGS_TIMEOUT if silent else 0.0) * (1 + RETRIED) + PAUSE * RETRIED + SLACK
+    assert held_as(journal, events) == Counter(map(identity, journal))

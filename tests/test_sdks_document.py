@@ -1,0 +1,71 @@
+"""`docs/sdks.md` and the pins of tests/sdks agree, and every SDK is pinned as exactly as its package client can."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tests.sdks.toolchains import TOOLS
+from tests.support.repository import ROOT
+
+PROGRAMS = ROOT / "tests" / "sdks" / "programs"
+DOCUMENT = (ROOT / "docs" / "sdks.md").read_text()
+
+
+def pinned() -> dict[str, str]:
+    """The versions that are installed, by the SDK's name."""
+    node, js = (json.loads((PROGRAMS / folder / "package.json").read_text())["dependencies"] for folder in ("node", "js"))
+    return {
+        "posthog": _found(r"^posthog==(\S+) ", "python/requirements.txt"),
+        **node,
+        **js,
+        "posthog-go": _found(r"^require github\.com/posthog/posthog-go v(\S+)$", "go/go.mod"),
+        "com.posthog:posthog-server": _found(r"<artifactId>posthog-server</artifactId>\s*<version>(.+)</version>", "java/pom.xml"),
+    }
+
+
+def _found(pattern: str, name: str) -> str:
+    found = re.search(pattern, (PROGRAMS / name).read_text(), re.MULTILINE)
+    assert found is not None, name
+    return found[1]
+
+
+def test_the_document_names_the_versions_that_are_tested() -> None:
+    """The table's versions are those of the pins, SDK by SDK."""
+    assert dict(re.findall(r"^\| `([^`]+)`[^|]*\| (\d[^ |]*) \|", DOCUMENT, re.MULTILINE)) == pinned()
+
+
+def test_the_python_sdk_is_the_one_of_all_other_tests() -> None:
+    """The SDK's own folder and requirements/dev.txt have one version."""
+    dev = re.search(r"^posthog==(\S+) ", (ROOT / "requirements" / "dev.txt").read_text(), re.MULTILINE)
+    assert dev is not None
+    assert dev[1] == pinned()["posthog"]
+
+
+def test_lock_files_check_every_package_and_name_no_address() -> None:
+    """Each package of npm has its checksum and no address; versions are exact."""
+    for folder in ("node", "js"):
+        lock = json.loads((PROGRAMS / folder / "package-lock.json").read_text())
+        packages = [package for place, package in lock["packages"].items() if place]
+        assert packages
+        assert [package for package in packages if "integrity" not in package or "resolved" in package] == []
+        assert [name for name, version in lock["packages"][""]["dependencies"].items() if not re.fullmatch(r"\d+\.\d+\.\d+", version)] == []
+
+
+def test_java_archives_are_pinned() -> None:
+    """The SDK's jar and those that it needs have checksums."""
+    lines = (PROGRAMS / "java" / "checksums.txt").read_text().splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[0-9a-f]{64}  [A-Za-z0-9.-]+\.jar", line)] == []
+    assert any(line.endswith(f"posthog-server-{pinned()['com.posthog:posthog-server']}.jar") for line in lines)
+
+
+def test_go_modules_are_pinned() -> None:
+    """The SDK's module has its checksum."""
+    assert f"github.com/posthog/posthog-go v{pinned()['posthog-go']} h1:" in (PROGRAMS / "go" / "go.sum").read_text()
+
+
+def test_ci_installs_what_the_sdks_need() -> None:
+    """Continuous integration has every tool that an SDK needs, so that none is skipped there."""
+
+    wanted = {tool for tools in TOOLS.values() for tool in tools} | {"chromium"}
+    assert wanted - set(re.findall(r"need ([a-z]+) [a-z-]+$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)) == set()
