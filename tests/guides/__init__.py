@@ -1,0 +1,1 @@
+"""The guides in docs/, held against code, rules and tests."""

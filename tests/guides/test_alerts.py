@@ -1,0 +1,62 @@
+"""docs/alerts.md, the rules in deploy/, and the metrics say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.guides.reading import DOCS, text_of
+from tests.support.repository import ROOT
+
+ROW = re.compile(r"^\| `(Forwarder\w+)` \| (\w+) \| ([\w ]+) \| ([^|]+) \|", re.MULTILINE)
+ROWS = ROW.findall(text_of(DOCS / "alerts.md"))
+DOCUMENTED = {name: (severity, "" if after == "at once" else after) for name, severity, after, _ in ROWS}
+THRESHOLDS = {
+    "ForwarderEventsOld": ("300", "over 5 minutes"),
+    "ForwarderBufferFilling": ("0.8", "over 80 %"),
+    "ForwarderUpstreamFailing": ("0.5", "more than half"),
+    "ForwarderPassThroughFailing": ("0.5", "more than half"),
+}
+FILES = sorted((ROOT / "deploy" / "helm").rglob("files/*alerts*.y*ml")) + sorted((ROOT / "deploy").glob("kubernetes/**/*rule*.y*ml"))
+SUFFIXES = ("_bucket", "_sum", "_count")
+
+
+def rules_in(file: Path) -> list[dict[str, Any]]:
+    """The rules of a file, whether it is Prometheus' own or the operator's."""
+    document = yaml.safe_load(file.read_text("utf-8"))
+    groups = document["groups"] if "groups" in document else document["spec"]["groups"]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def test_there_are_rules() -> None:
+    """Both forms are found, so that the other tests have something to hold."""
+    assert len(FILES) >= 2
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_every_alert_is_documented_as_it_is(file: Path) -> None:
+    """Each alert is in the page with its severity and its time, and no other."""
+    assert {rule["alert"]: (rule["labels"]["severity"], rule.get("for", "")) for rule in rules_in(file)} == DOCUMENTED
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_every_metric_in_the_rules_exists(file: Path) -> None:
+    """What a rule asks for is one of docs/metrics.md, which is held against the code."""
+    known = set(re.findall(r"^\| `(forwarder_\w+)`", text_of(DOCS / "metrics.md"), re.MULTILINE))
+    named = {name for rule in rules_in(file) for name in re.findall(r"\bforwarder_\w+", rule["expr"])}
+    assert {name for name in named if name not in known and not name.endswith(SUFFIXES)} == set()
+    assert named
+
+
+@pytest.mark.parametrize("alert", THRESHOLDS)
+def test_thresholds_are_those_of_the_page(alert: str) -> None:
+    """The page says 5 minutes, 80 % and half; so do the rules."""
+    threshold, said = THRESHOLDS[alert]
+    assert said in next(when for name, _, _, when in ROWS if name == alert)
+    for file in FILES:
+        [rule] = [rule for rule in rules_in(file) if rule["alert"] == alert]
+        assert re.search(rf"> {re.escape(threshold)}$", rule["expr"].strip())

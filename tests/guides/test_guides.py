@@ -1,0 +1,70 @@
+"""The guides name only what exists: tests, files, headings, metrics, settings, commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from forwarder.cli.lazy import LAZY
+from forwarder.cli.main import app
+from forwarder.config.keys import keys
+from tests.guides.reading import DOCS, GUIDES, anchors, links, proofs, sections, shown_in, spans, text_of
+from tests.support.repository import ROOT
+
+METRICS = set(re.findall(r"^\| `(forwarder_\w+)`", text_of(DOCS / "metrics.md"), re.MULTILINE))
+PARTS = ("- **Sender:** ", "- **Events:** ", "- **You see:** ", "- **Do:** ", "Shown by `tests/")
+
+
+@pytest.mark.parametrize("file", sorted(DOCS.glob("*.md")), ids=lambda file: file.stem)
+def test_the_tests_that_a_document_names_exist(file: Path) -> None:
+    """A claim that names its proof has one."""
+    assert [proof for proof in proofs(text_of(file)) if proof[1] not in shown_in(proof[0])] == []
+
+
+@pytest.mark.parametrize("file", GUIDES, ids=lambda file: file.stem)
+def test_links_lead_somewhere(file: Path) -> None:
+    """Each relative link names a file of the repository, and a heading of it."""
+    found = list(links(file))
+    assert [str(target) for target, _ in found if not target.exists()] == []
+    assert [(target.name, anchor) for target, anchor in found if anchor and anchor not in anchors(target)] == []
+
+
+@pytest.mark.parametrize("file", GUIDES, ids=lambda file: file.stem)
+def test_metrics_are_real(file: Path) -> None:
+    """Each metric is one of docs/metrics.md, which is held against the code."""
+    assert set(re.findall(r"`(forwarder_[a-z_]+)", text_of(file))) <= METRICS
+
+
+@pytest.mark.parametrize("file", GUIDES, ids=lambda file: file.stem)
+def test_settings_are_real(file: Path) -> None:
+    """Each key is one, or the beginning of one."""
+    known = {key.name for key in keys().values()}
+    known |= {name.rpartition(".")[0] for name in known}
+    named = {match[0] for span in spans(text_of(file)) if (match := re.match(r"[a-z_]+(?:\.[a-z_]+)+(?=$|: )", span))}
+    tops = {name.partition(".")[0] for name in known}
+    assert {name for name in named if name.partition(".")[0] in tops} <= known
+
+
+@pytest.mark.parametrize("file", GUIDES, ids=lambda file: file.stem)
+def test_commands_are_real(file: Path) -> None:
+    """Each `forwarder …` and `make …` can be typed."""
+    known = set(getattr(get_command(app), "commands", {})) | set(LAZY)
+    assert set(re.findall(r"`forwarder ([a-z][a-z-]+)", text_of(file))) <= known
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert set(re.findall(r"`make ([a-z-]+)", text_of(file))) <= set(targets)
+
+
+@pytest.mark.parametrize(("title", "text"), sections(text_of(DOCS / "what-happens-when.md")).items())
+def test_each_situation_is_told_whole(title: str, text: str) -> None:
+    """What the sender sees, what becomes of the events, what a person sees, what to do, and at least one test that shows it."""
+    assert [part for part in PARTS if text.count(part) != 1] == []
+    assert proofs(text)
+
+
+def test_security_is_shown_by_tests() -> None:
+    """Each thing that a hostile sender can try names the test that holds it off, but what nothing prevents."""
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", sections(text_of(DOCS / "security.md"))["Hostile senders"], re.MULTILINE)
+    assert {attempt for attempt, answer in rows if not proofs(answer)} == {"attempt", "forged events"}
