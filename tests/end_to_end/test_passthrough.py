@@ -78,7 +78,7 @@ async def test_an_outage() -> None:
             while len(upstream.asked) == before:
                 await clock.advance(0)
             await clock.advance(2)
-            assert (await answered(client)).status == 504
+            assert (await answered(client)).status == 503
         assert (await asked(client, post("/flags", b"{}"))).status == 503
         await clock.advance(5)
         upstream.handler = service

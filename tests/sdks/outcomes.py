@@ -116,7 +116,8 @@ def _attempt(variant: Variant, place: Path) -> Outcome | Exception:
 
 
 async def _run(variant: Variant, database: Path) -> Outcome:
-    async with chain(database) as tried:
+    ordering = "per_distinct_id"  # what comes first of two `$set_once` is asked for
+    async with chain(database, FORWARDER_DELIVERY__ORDERING=ordering) as tried:
         journal, notes = await _send(variant, tried, database.with_suffix(".jsonl"))
         snapshot = await tried.emptied()
         tried.command.send(signal.SIGTERM)

@@ -32,7 +32,6 @@ ENV: Final[Mapping[str, str]] = {
     "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0",
     "FORWARDER_LOG__FORMAT": "json",
     "FORWARDER_BATCH__MAX_AGE": "100ms",
-    "FORWARDER_DELIVERY__ORDERING": "per_distinct_id",  # what comes first of two `$set_once` is asked for
     "FORWARDER_DELIVERY__RETRY__INITIAL": "50ms",
     "FORWARDER_DELIVERY__RETRY__MAX": "200ms",
 }

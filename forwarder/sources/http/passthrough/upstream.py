@@ -20,7 +20,7 @@ from forwarder.sources.http import answers
 from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.passthrough.body import Outgoing
 from forwarder.sources.http.passthrough.circuit import Attempt, Circuit
-from forwarder.sources.http.passthrough.policy import PassThroughPolicy
+from forwarder.sources.http.passthrough.policy import RETRY_AFTER, PassThroughPolicy
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +35,9 @@ _READ: Final = 32 * 1024
 _BROKEN: Final = re.compile(rb"[\r\n\0]")
 """In a header's value: an answer could be read as two."""
 
-_OUT_OF_TIME: Final = answers.problem(504, "The upstream did not answer in time.")
-_FAILED: Final = answers.problem(502, "The upstream could not be reached, or broke off.")
+_OUT_OF_TIME: Final = answers.unavailable("The upstream did not answer in time.", RETRY_AFTER)
+_FAILED: Final = answers.unavailable("The upstream could not be reached, or broke off.", RETRY_AFTER)
+"""Not 502 and 504: SDKs repeat a call for flags on just these, and their application waits for longer (docs/sdks.md)."""
 
 
 class Upstream:

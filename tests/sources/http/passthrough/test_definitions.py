@@ -149,15 +149,15 @@ async def test_served_stale_while_the_upstream_is_down(handler: Handler) -> None
 
 
 async def test_nothing_to_serve() -> None:
-    """Without an answer from before the failure is told: 502, 504, what the upstream said, 503 at once when it isn't asked any more."""
+    """Without an answer from before the failure is told: 503, what the upstream said, 503 at once when it isn't asked any more."""
     async with origin(reset) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
-        assert (await ask(client)).status == 502
+        assert (await ask(client)).status == 503
         upstream.handler = always(whole(b"why", status="500 E"))
         assert (await ask(client)).body == b"why"
         upstream.handler = reset
         for _ in range(FAILURES):
-            assert (await ask(client)).status == 502
+            assert (await ask(client)).status == 503
         got = await ask(client)
         assert (got.status, got.one("retry-after")) == (503, "1")
 
@@ -174,7 +174,7 @@ async def test_credentials_that_are_refused(status: int) -> None:
             got = await ask(client, "a")
             assert (got.status, got.body, got.one("age")) == (status, b"no", None)
         upstream.handler = reset
-        assert (await ask(client, "a")).status == 502
+        assert (await ask(client, "a")).status == 503
         assert (await ask(client, "b")).status == 200
 
 

@@ -46,13 +46,13 @@ def under_way(to: Listening) -> int:
 
 
 async def test_nobody_listens() -> None:
-    """502 in plain text, at once; the connection goes on, and events are taken."""
+    """503 in plain text, at once; the connection goes on, and events are taken."""
     async with origin() as upstream:
         policy = through(upstream)
     async with listening(passthrough=policy) as to:
         client = await to.connect()
         got = await asked(client, post("/flags", b"x", "Origin: https://a.example"))
-        assert (got.status, got.one("content-type")) == (502, "text/plain; charset=utf-8")
+        assert (got.status, got.one("content-type")) == (503, "text/plain; charset=utf-8")
         assert got.one("access-control-allow-origin") == "https://a.example"
         assert (await asked(client, post())).status == 200
 
@@ -61,7 +61,7 @@ async def test_nobody_listens() -> None:
     "handler", [reset, closes, switches, always(b"no HTTP at all\r\n\r\n"), always(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n")]
 )
 async def test_no_answer(handler: object) -> None:
-    """An upstream that breaks off before the head of its answer is complete, or doesn't speak HTTP, is 502."""
+    """An upstream that breaks off before the head of its answer is complete, or doesn't speak HTTP, is 503."""
 
     async def breaks(request: Asked) -> None:
         await handler(request)  # type: ignore[operator]
@@ -69,13 +69,13 @@ async def test_no_answer(handler: object) -> None:
 
     async with origin(breaks) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
-        assert (await asked(client, post("/flags", b"x"))).status == 502
+        assert (await asked(client, post("/flags", b"x"))).status == 503
         assert (await asked(client, post())).status == 200
 
 
 @pytest.mark.parametrize(("path", "seconds"), [("/flags", 2), ("/decide/", 2), ("/flags/definitions", 2), ("/s/", 30), ("/array/x/y", 30)])
 async def test_an_upstream_that_hangs(path: str, seconds: int) -> None:
-    """504 after `flags_timeout` for what an app waits for, after `timeout` for the rest; the upstream's connection is dropped."""
+    """503 after `flags_timeout` for what an app waits for, after `timeout` for the rest; the upstream's connection is dropped."""
     async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         await client.send(get(path))
@@ -84,13 +84,13 @@ async def test_an_upstream_that_hangs(path: str, seconds: int) -> None:
         await turns(20)
         assert client.reader._buffer == b""  # type: ignore[attr-defined]
         await to.clock.advance(0.02)
-        assert (await answered(client)).status == 504
+        assert (await answered(client)).status == 503
         await asyncio.wait_for(upstream.asked[0].gone.wait(), 5)
         assert (await asked(client, post())).status == 200
 
 
 async def test_an_upstream_that_cant_be_connected_to() -> None:
-    """504 after `connect_timeout`: the system queues the connection, and nobody takes it."""
+    """503 after `connect_timeout`: the system queues the connection, and nobody takes it."""
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -100,7 +100,7 @@ async def test_an_upstream_that_cant_be_connected_to() -> None:
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
         async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url, connect_timeout=0.05)) as to:
             client = await to.connect()
-            assert (await asked(client, get("/static/x"))).status == 504
+            assert (await asked(client, get("/static/x"))).status == 503
 
 
 async def test_a_slow_sender_is_not_taken_for_a_slow_upstream() -> None:
@@ -185,14 +185,14 @@ async def test_five_failures_in_a_row() -> None:
         client = await to.connect()
         for number in range(FAILURES):
             assert failing(to) == ()
-            assert (await asked(client, post(f"/flags?{number}", b"x"))).status == 502
+            assert (await asked(client, post(f"/flags?{number}", b"x"))).status == 503
         assert failing(to) == ((upstream.url, "ServerDisconnectedError"),) or failing(to)[0][0] == upstream.url
         for _ in range(3):
             got = await asked(client, post("/decide", b"x"))
             assert (got.status, got.one("retry-after")) == (503, "1")
         assert len(upstream.asked) == FAILURES
         await to.clock.advance(1.0)
-        assert (await asked(client, post("/flags", b"x"))).status == 502
+        assert (await asked(client, post("/flags", b"x"))).status == 503
         assert (await asked(client, post("/flags", b"x"))).status == 503
         assert len(upstream.asked) == FAILURES + 1
         upstream.handler = ok
@@ -223,7 +223,7 @@ async def test_assets_have_a_circuit_of_their_own() -> None:
     async with origin() as upstream, origin(reset) as assets, listening(passthrough=through(upstream, assets)) as to:
         client = await to.connect()
         for _ in range(FAILURES):
-            assert (await asked(client, get("/static/a.js"))).status == 502
+            assert (await asked(client, get("/static/a.js"))).status == 503
         assert (await asked(client, get("/static/a.js"))).status == 503
         assert (await asked(client, get("/flags"))).status == 200
 

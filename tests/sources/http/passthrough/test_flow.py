@@ -69,7 +69,7 @@ async def test_a_slow_upstream_slows_the_sender(crowded: bool) -> None:
 
 
 async def test_an_upstream_that_never_reads() -> None:
-    """504 after `timeout`; what still comes of the body is thrown away, and the connection goes on."""
+    """503 after `timeout`; what still comes of the body is thrown away, and the connection goes on."""
 
     async def deaf(request: Asked) -> None:
         await asyncio.Event().wait()
@@ -81,7 +81,7 @@ async def test_an_upstream_that_never_reads() -> None:
         sent = await pour(client, size)
         await to.pass_time(32)
         client.writer.write(b"x" * (size - sent))
-        assert (await answered(client)).status == 504
+        assert (await answered(client)).status == 503
         assert held(to) == 0
         assert (await asked(client, post())).status == 200
 
@@ -184,7 +184,7 @@ async def test_an_upstream_with_tls(tmp_path: Path) -> None:
         async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url, tls=trust)) as to:
             assert (await asked(await to.connect(), get("/flags"))).body == b"ok"
         async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url)) as to:
-            assert (await asked(await to.connect(), get("/flags"))).status == 502
+            assert (await asked(await to.connect(), get("/flags"))).status == 503
 
 
 async def test_through_a_proxy() -> None:
