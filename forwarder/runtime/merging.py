@@ -64,6 +64,7 @@ def merge(members: Sequence[Member], labels: Callable[[str], str] = str) -> Snap
         buffer_bytes=sum(member.snapshot.buffer_bytes for member in members),
         buffer_limit_bytes=sum(member.snapshot.buffer_limit_bytes for member in members if member.listens),
         buffer_disk_bytes=sum(member.snapshot.buffer_disk_bytes for member in members),
+        buffer_refusing=any(member.snapshot.buffer_refusing for member in members if member.there),
         dead_letters_path=_common({member.snapshot.dead_letters_path for member in members} - {""}),
         dead_letters_wanted=sum(member.snapshot.dead_letters_wanted for member in members),
         buffer_found=sum(member.snapshot.buffer_found for member in members),

@@ -78,6 +78,7 @@ class Observer:
             buffer_bytes=buffer.bytes,
             buffer_limit_bytes=buffer.limit_bytes,
             buffer_disk_bytes=disk.disk_bytes,
+            buffer_refusing=bool(disk.refusing),
             upstream=Upstream(self._url, _upstream_state(delivery), delivery.upstream.why),
             upstream_requests=delivery.requests,
             request_duration=_histogram(delivery.durations),

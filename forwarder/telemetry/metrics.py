@@ -85,6 +85,12 @@ def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metr
         "forwarder_buffer_disk_bytes", "Bytes that a disk buffer's files take; 0 in memory.", (), [((), snapshot.buffer_disk_bytes)]
     )
     yield _gauge(
+        "forwarder_buffer_refusing",
+        "1 while the disk refuses to write; senders get 503.",
+        (),
+        [((), int(snapshot.buffer_refusing))],
+    )
+    yield _gauge(
         "forwarder_oldest_event_age_seconds",
         "Time since the lane's oldest waiting event was received; 0 when none waits.",
         ("lane",),

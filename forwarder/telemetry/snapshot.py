@@ -136,6 +136,8 @@ class Snapshot:
     buffer_limit_bytes: int = 0
     buffer_disk_bytes: int = 0
     """What a disk buffer's files take."""
+    buffer_refusing: bool = False
+    """Whether the disk refuses to write: senders get 503 meanwhile."""
     upstream: Upstream = field(default_factory=Upstream)
     upstream_requests: Mapping[str, int] = field(default_factory=dict)
     """By status code, or by kind of failure where no whole answer came."""

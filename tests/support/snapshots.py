@@ -33,6 +33,7 @@ FULL = Snapshot(
     buffer_bytes=2_097_152,
     buffer_limit_bytes=67_108_864,
     buffer_disk_bytes=4_194_304,
+    buffer_refusing=True,
     upstream=Upstream("https://analytics.example.com", UpstreamState.DOWN, "connection refused"),
     upstream_requests={"200": 12, "connection_refused": 3},
     request_duration=Histogram((0.1, 1.0), (10, 2, 3), 7.5),

@@ -57,11 +57,11 @@ async def fill(whole: Whole) -> list[bytes]:
 def refused(whole: Whole) -> Iterator[None]:
     """The disk refuses to write within this, and the log and `/readyz` say so: for a second at least, for what is tried then is small and
     may find room where a request didn't."""
-    said: list[tuple[str, ...]] = []
+    said: list[tuple[tuple[str, ...], bool]] = []
 
     def note(_: object, __: str, line: EventDict) -> EventDict:
         if line["event"].startswith("the disk refuses to write"):
-            asyncio.get_running_loop().call_soon(lambda: said.append(whole.snapshot.not_ready))
+            asyncio.get_running_loop().call_soon(lambda: said.append((whole.snapshot.not_ready, whole.snapshot.buffer_refusing)))
         return line
 
     processors = structlog.get_config()["processors"]
@@ -70,7 +70,7 @@ def refused(whole: Whole) -> Iterator[None]:
         yield
     finally:
         processors.remove(note)
-    assert ("the disk refuses to write: No space left on device; senders get 503",) in said
+    assert (("the disk refuses to write: No space left on device; senders get 503",), True) in said
 
 
 async def test_a_disk_that_fills_up_while_it_runs(disk: Mounted) -> None:
