@@ -23,7 +23,8 @@ from forwarder.wire.token import check_token
 MAX_SDK_INFO: Final = 200
 """Bytes; a longer one is ignored, because it would be put into each event."""
 
-_BEARER: Final = re.compile(rb"bearer[ \t]+(\S+)[ \t]*", re.IGNORECASE)
+_BEARER: Final = re.compile(rb"bearer[ \t]{1,8}(\S+)[ \t]{0,8}", re.IGNORECASE)
+"""White space has a bound, because whole headers are remembered."""
 _JSON_TYPE: Final = b"application/json"
 _BOM: Final = b"\xef\xbb\xbf"
 _DECODERS: Final[Mapping[bytes, Callable[[bytes, int], bytes]]] = {
@@ -50,12 +51,16 @@ def sent_at(request_timestamp: bytes) -> float | None:
     return time.timestamp() if time else None
 
 
-@lru_cache(maxsize=256)
 def library(sdk_info: bytes) -> tuple[bytes, bytes] | None:
     """Name and version of the SDK as JSON texts, parted at the last slash; None for anything else."""
+    return _library(sdk_info) if len(sdk_info) <= MAX_SDK_INFO else None
+
+
+@lru_cache(maxsize=256)
+def _library(sdk_info: bytes) -> tuple[bytes, bytes] | None:
     name, slash, version = sdk_info.rpartition(b"/")
     name, version = name.strip(), version.strip()
-    if not (slash and name and version) or len(sdk_info) > MAX_SDK_INFO or not sdk_info.isascii():
+    if not (slash and name and version) or not sdk_info.isascii():
         return None
     return msgspec.json.encode(name.decode()), msgspec.json.encode(version.decode())
 

@@ -95,7 +95,7 @@ class Results:
         It can't if none had come to an end, or if one has no key. `withdrawn`: chunks that weren't sent.
         """
         rest = [at for at in range(len(self._keys)) if at not in self._settled]
-        if not self._settled or not all([self._keys[at] for at in rest]):
+        if not self._settled or not all(self._keys[at] for at in rest):
             return False
         unsent = {at for data in withdrawn for at in self._places(data)}
         for at in rest:

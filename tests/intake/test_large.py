@@ -11,6 +11,7 @@ import pytest
 from forwarder.core.errors import BufferFull, RequestTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.ports import V1Head
+from forwarder.wire.v1 import MAX_EVENTS
 from tests.support.intakes import KEY, IntakeRig
 
 BARE = '{"event":"é😀","distinct_id":"u","properties":{"padding":"%s"}}' % ("x" * 300)
@@ -51,6 +52,21 @@ def test_a_large_v1_request_is_copied_twice(event: str, times: float) -> None:
     used = peak(lambda: rig.take(data, v1=V1Head(b"Bearer " + KEY.encode(), b"posthog-python/7.1")))
     assert rig.figures(Lane(KEY))[0] == 12_000
     assert used < times * len(data)
+
+
+@pytest.mark.parametrize("count", [pytest.param(MAX_EVENTS, marks=pytest.mark.slow), 2 * MAX_EVENTS])
+def test_very_many_small_v1_events(count: int) -> None:
+    """Each becomes much larger than it was, and has a result: so many stay within bounds, and of more nothing is made."""
+    rig, bound = IntakeRig(), 100_000_000 if count == MAX_EVENTS else 15_000_000
+    data = b'{"batch":[%b]}' % b",".join([b'{"event":"e","distinct_id":"d"}'] * count)
+    head = V1Head(b"Bearer " + KEY.encode(), b'"' * 95 + b"/" + b'"' * 95)
+
+    def refused() -> None:
+        with pytest.raises(RequestTooLarge):
+            rig.take(data, v1=head)
+
+    assert peak(refused) < bound
+    assert rig.untouched()
 
 
 def test_a_large_request_beside_a_full_buffer() -> None:

@@ -292,7 +292,7 @@ class TestDelivered:
         assert rig.figures(LANE) == (2, 0, {}, {DropReason.WITHDRAWN: 1})
 
     async def test_what_is_heard_too_late(self, durable: bool) -> None:
-        """An event that is said to have to come again is no dead letter, though it becomes one before that is said: nothing waits for it."""
+        """An event that has to come again is told so, though it becomes a dead letter just before: nothing waited for the letter."""
         rig = self.rig(durable)
         rig.dead_letters.slow = True
         sender = Sender(rig, event(), event(OTHER), event("bad", event=""))

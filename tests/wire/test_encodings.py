@@ -103,6 +103,12 @@ def test_every_encoding_gives_the_same_text(body: bytes, hints: dict[str, Any]) 
     assert decode(body, **hints).strip() == JSON
 
 
+@pytest.mark.parametrize("text", [b'{\n  "event": "e"}', b'[\n  {"event": "e"}]'])
+def test_indented_json_with_deflate_s_header(text: bytes) -> None:
+    """Its first two bytes pass for a whole text in deflate; what follows them says that it is none."""
+    assert decode(text, content_encoding=b"deflate") == text
+
+
 def test_brotli_that_begins_like_json() -> None:
     """A body of over 64 KiB does, by its first byte: the header counts before the bytes."""
     text = JSON.replace(b"??", b"?" * 100_000)

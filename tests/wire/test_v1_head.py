@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 import zlib
 
 import brotli  # type: ignore[import-untyped]
@@ -35,6 +36,19 @@ def test_no_key(value: bytes) -> None:
     with pytest.raises(InvalidToken) as raised:
         bearer_token(value)
     assert "secret" not in raised.value.message.replace("stay secret", "")
+
+
+def test_large_heads_are_not_remembered() -> None:
+    """Neither a key nor an SDK that a sender pads with whatever fits a head stays in memory."""
+    tracemalloc.start()
+    try:
+        for size in range(5000, 5200):
+            with pytest.raises(InvalidToken):
+                bearer_token(b"Bearer" + b" " * size + b"phc_a")
+            assert library(b"x" * size + b"/1") is None
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
