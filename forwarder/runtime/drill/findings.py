@@ -40,8 +40,13 @@ class Step:
 
     @property
     def good(self) -> bool:
-        """Whether all of it is as it should be."""
-        return all(check.good for check in self.checks)
+        """Whether all of it is as it should be, the books too."""
+        return all(check.good for check in self.checks) and not self.off
+
+    @property
+    def off(self) -> list[str]:
+        """The lanes whose books don't balance."""
+        return [lane.label for lane in self.lanes if lane.difference]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class Verdict:
     def wrong(self) -> list[str]:
         """What is wrong, a line each; empty if nothing is."""
         found = [f"{step.title}: {check.claim} ({check.seen})" for step in self.steps for check in step.checks if not check.good]
+        found += [f"{step.title}: the books of {label} don't balance" for step in self.steps for label in step.off]
         if self.missing:
             found.append(f"{len(self.missing):,} of {len(self.sent):,} events are missing: {_named(self.missing)}")
         if self.foreign:

@@ -24,6 +24,7 @@ from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State
 
 GOOD = Step("All is well", "nothing", (Check("it is so", good=True, seen="1 of 1"),))
 BAD = Step("The upstream is down", "it was killed", (*GOOD.checks, Check("events wait", good=False, seen="1 of 2")))
+OFF = Step("A key is wrong", "it was sent", GOOD.checks, lanes=(LaneSnapshot("L", received={"http": 2}, delivered=1),))
 
 
 def verdict(**changed: Any) -> Verdict:
@@ -48,6 +49,7 @@ def test_all_there_is_good() -> None:
     ("changed", "told"),
     [
         ({"steps": (GOOD, BAD)}, "The upstream is down: events wait (1 of 2)"),
+        ({"steps": (GOOD, OFF)}, "A key is wrong: the books of L don't balance"),
         ({"stored": frozenset("a")}, "1 of 2 events are missing: b"),
         ({"stored": frozenset("abc")}, "1 events are in the sandbox that nobody sent"),
         ({"conflicts": 3}, "3 events arrived changed"),

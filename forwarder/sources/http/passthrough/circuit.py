@@ -15,8 +15,8 @@ from forwarder.core.backoff import Backoff
 FAILURES: Final = 5
 """Failures in a row that open a circuit."""
 
-PROBES: Final = Backoff(1.0, 30.0)
-"""Waits between probes."""
+PROBES: Final = Backoff(1.0, 5.0)
+"""Waits between probes: one caller in so many seconds waits in vain, and no longer are flags away after an outage."""
 
 
 class Attempt:

@@ -41,6 +41,8 @@ UNKEPT_SECONDS: Final = 60.0
 class Unkept:
     """The answer is too large to be kept, or is of a kind that others couldn't use."""
 
+    status: int
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -81,14 +83,14 @@ class Definitions:
         if entry is not None and self._clock.monotonic() - entry.confirmed < self._max_age:
             return self._of_entry(request, entry)
         fetched = await asyncio.shield(self._fetch_once(key, request, entry))
-        if isinstance(fetched, Unkept):
-            return None
         kept = self.cache.get(key)
         if isinstance(fetched, Failed):
             return fetched.answer if kept is None else self._stale(request, kept, tried=fetched.tried)
-        if kept is None or fetched.status not in (200, 304):
-            return fetched if kept is None or fetched.status < 500 else self._stale(request, kept, tried=True)
-        return self._of_entry(request, kept)
+        if kept is not None and fetched.status >= 500:
+            return self._stale(request, kept, tried=True)
+        if isinstance(fetched, Unkept):
+            return None
+        return fetched if kept is None or fetched.status not in (200, 304) else self._of_entry(request, kept)
 
     async def close(self) -> None:
         """End what is under way."""
@@ -117,17 +119,23 @@ class Definitions:
     async def _fetch(self, key: bytes, request: PassedRequest, entry: Entry | None) -> Fetched:
         fetched = await self._ask(request, entry)
         now = self._clock.monotonic()
-        if isinstance(fetched, Unkept):
+        if isinstance(fetched, Failed):
+            return fetched
+        if fetched.status in (401, 403):
+            self.cache.drop(key)
+        elif fetched.status == 200:
+            self._keep(key, fetched, now)
+        elif fetched.status == 304 and entry is not None:
+            self.cache.put(key, entry.answer, now)
+        return fetched
+
+    def _keep(self, key: bytes, fetched: Whole | Unkept, now: float) -> None:
+        """Keep new definitions; if they can't be kept, the ones before are over too."""
+        if isinstance(fetched, Whole):
+            self.cache.put(key, fetched, now)
+        else:
             self.cache.drop(key)
             self._remember_unkept(key, now)
-        elif isinstance(fetched, Whole):
-            if fetched.status == 200:
-                self.cache.put(key, fetched, now)
-            elif fetched.status == 304 and entry is not None:
-                self.cache.put(key, entry.answer, now)
-            elif fetched.status in (401, 403):
-                self.cache.drop(key)
-        return fetched
 
     async def _ask(self, request: PassedRequest, entry: Entry | None) -> Fetched:
         attempt = self._upstream.begin()
@@ -163,12 +171,12 @@ async def _read(response: aiohttp.ClientResponse) -> Fetched:
     """The whole answer, if it can be kept. Raises `aiohttp.ClientError` or `OSError`."""
     lines = for_sender(response.raw_headers, cross_origin=True)  # each sender is told by its own Origin who may read it
     if not _is_for_all(lines):
-        return Unkept()
+        return Unkept(response.status)
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > MAX_ENTRY:
-            return Unkept()
+            return Unkept(response.status)
     return Whole(response.status, response.reason, lines, bytes(body))
 
 

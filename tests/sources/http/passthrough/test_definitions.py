@@ -217,6 +217,34 @@ async def test_answers_that_cant_be_kept() -> None:
             assert [request.headers["accept-encoding"] for request in upstream.asked] == ["identity", "gzip", "gzip", "gzip"]
 
 
+@pytest.mark.parametrize("header", ["Set-Cookie: balancer=a", "Content-Encoding: gzip"])
+async def test_errors_that_cant_be_shared_take_nothing_away(header: str) -> None:
+    """A gateway's error, with its own cookie or coding, ends no definitions that are kept, nor that they are kept from then on."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream, definitions_max_age=0)) as to:
+        client = await to.connect()
+        await ask(client)
+        upstream.handler = always(whole(b"no", header, status="503 Service Unavailable"))
+        got = await ask(client)
+        assert (got.status, got.body, got.all("warning"), got.one("set-cookie")) == (200, b'{"flags":[]}', [STALE, FAILED], None)
+        upstream.handler = always(whole(b"slower", header, status="429 Too Many Requests"))
+        assert (await ask(client)).status == 429
+        upstream.handler = definitions
+        before = len(upstream.asked)
+        got = await ask(client)
+        assert (got.status, got.all("warning"), upstream.asked[before].headers.get("if-none-match")) == (200, [], '"one"')
+
+
+async def test_a_refusal_with_a_cookie_ends_what_was_kept() -> None:
+    """Credentials that are refused are refused, whatever else the answer brings."""
+    async with origin(definitions) as upstream, listening(passthrough=through(upstream, definitions_max_age=0)) as to:
+        client = await to.connect()
+        await ask(client)
+        upstream.handler = always(whole(b"no", "Set-Cookie: balancer=a", status="401 Unauthorized"))
+        assert (await ask(client)).status == 401
+        assert to.passthrough is not None
+        assert to.passthrough.statistics().kept == 0
+
+
 async def test_an_upstream_that_was_asked_for_others_is_closed_in_time() -> None:
     """A request that nobody waits for any more doesn't outlive the listener."""
     async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
