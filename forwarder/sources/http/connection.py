@@ -151,12 +151,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The sender doesn't read its answers: read nothing more from it."""
-        self._unread = True
+        self._unread, self._since = True, NEW
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """It reads again."""
-        self._unread = False
+        self._unread, self._since = False, NEW
         self._read_on()
         if self._waiting:
             self._waiting[0].resumed()
@@ -189,6 +189,8 @@ class Connection(asyncio.Protocol):
             return False  # it isn't the sender who is late
         if self._ahead:
             return False  # nor here: nothing is read from it
+        if self._unread and self._phase in (HEAD, BODY):
+            return now - self._since >= policy.idle_timeout  # it can't bring the rest before it reads
         if self._phase == BODY:
             if self._pace is None:
                 self._pace = BodyPace(self._since, policy.body_timeout, 0)

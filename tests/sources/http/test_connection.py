@@ -14,6 +14,7 @@ import pytest
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.headroom import Headroom
 from forwarder.sources.http import HttpPolicy, answers
+from forwarder.sources.http import connection as phases
 from tests.support.listening import Client, Listening, chunked, listening, post, turns
 
 HEAD = b"POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
@@ -136,6 +137,26 @@ async def test_a_sender_that_never_reads_its_answers_is_dropped() -> None:
         await to.pass_time(20)
         assert to.listener.statistics().connections == 1
         await to.pass_time(20)
+        await to.until(lambda: to.listener.statistics().connections == 0)
+
+
+@pytest.mark.parametrize("part", [b"POST /e HTTP/1.1\r\nHo", post("/e", b"x" * 40)[:-20]], ids=["head", "body"])
+async def test_a_request_that_is_not_read_on_is_not_late(part: bytes) -> None:
+    """While the sender reads no answers nothing is read from it: the rest of a request has the time of an idle connection, then its own."""
+    policy = HttpPolicy(idle_timeout=30, header_timeout=10, body_timeout=10, linger_timeout=5)
+    async with listening(policy) as to:
+        client = await to.connect()
+        await client.send(part)
+        await to.until(lambda: any(connection._phase in (phases.HEAD, phases.BODY) for connection in to.listener._shared.connections))
+        (connection,) = to.listener._shared.connections
+        connection.pause_writing()
+        await to.pass_time(25)
+        assert to.listener.statistics().requests == {}
+        connection.resume_writing()
+        await to.pass_time(9)
+        assert to.listener.statistics().requests == {}
+        connection.pause_writing()
+        await to.pass_time(40)
         await to.until(lambda: to.listener.statistics().connections == 0)
 
 
