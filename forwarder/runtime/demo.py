@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -130,21 +131,35 @@ async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -
     """Start sandbox, forwarder and admin server; at the end drain, and close all. Raises `ConfigurationError` without the SDK."""
     ingestion = f"127.0.0.1:{ports.ingestion}"
     client = connect_sdk(f"http://{ingestion}")
-    async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
-        settings = Settings.model_validate({"upstream": {"url": sandbox.url}, "sources": {"http": {"listen": ingestion}}})
-        clock = SystemClock()
-        pipeline = build(settings, clock)
-        admin = AdminServer(pipeline.snapshot, pipeline.explain)
-        await admin.start(f"127.0.0.1:{ports.admin}")
-        demo = Demo(sandbox, pipeline, admin, client, clock)
-        try:
-            await pipeline.start()
-            yield demo
-            pipeline.stop_taking()
-            await pipeline.drain(settings.shutdown.drain_timeout)
-        finally:
-            demo.left = await pipeline.close()
-            await admin.close()
+    with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a forwarder that is in earnest
+        async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
+            settings = _settings(sandbox.url, ingestion, letters)
+            async with _run(settings, sandbox, f"127.0.0.1:{ports.admin}", client) as demo:
+                yield demo
+
+
+def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
+    """The default ones, but for addresses and the place of dead letters."""
+    return Settings.model_validate(
+        {"upstream": {"url": upstream}, "sources": {"http": {"listen": ingestion}}, "dead_letters": {"path": letters}}
+    )
+
+
+@contextlib.asynccontextmanager
+async def _run(settings: Settings, sandbox: Sandbox, admin_listen: str, client: Sdk) -> AsyncIterator[Demo]:
+    clock = SystemClock()
+    pipeline = build(settings, clock)
+    admin = AdminServer(pipeline.snapshot, pipeline.explain)
+    await admin.start(admin_listen)
+    demo = Demo(sandbox, pipeline, admin, client, clock)
+    try:
+        await pipeline.start()
+        yield demo
+        pipeline.stop_taking()
+        await pipeline.drain(settings.shutdown.drain_timeout)
+    finally:
+        demo.left = await pipeline.close()
+        await admin.close()
 
 
 def choose_ports(first: int) -> Ports:

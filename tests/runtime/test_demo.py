@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -22,6 +24,11 @@ def sdk(spoil: Spoil = lambda _: None) -> Callable[[str], Sdk]:
     return lambda host: PostingSdk(host, PROJECT_KEY, spoil)
 
 
+def kept() -> list[Path]:
+    """What there is in this user's state directory."""
+    return sorted(Path(os.environ["STATE_DIRECTORY"]).glob("**/*"))
+
+
 async def verdict(spoil: Spoil) -> Verdict:
     """Of a short demo with a spoilt SDK."""
     async with open_demo(choose_ports(0), sdk(spoil)) as demo:
@@ -35,6 +42,13 @@ async def test_everything_arrives() -> None:
     found = await verdict(lambda _: None)
     assert found.good
     assert found.sent == found.stored > 10
+
+
+async def test_a_demo_leaves_nothing_behind() -> None:
+    """It neither reads nor writes what a forwarder that is in earnest keeps on this machine."""
+    before = kept()
+    assert (await verdict(lambda _: None)).good
+    assert kept() == before
 
 
 async def test_a_lost_event_is_noticed() -> None:
