@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.host_port import split_host_port
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8321"
 TIMEOUT: Final = 5.0
 """Seconds for connecting and for each part of the answer."""
 
-_ANY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 - where a daemon on all interfaces is reached
+_ANY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a daemon on all interfaces is reached
 
 
 class NoDaemon(ForwarderError):
@@ -88,7 +89,8 @@ class _UnixConnection(http.client.HTTPConnection):
 def _connection(address: str) -> http.client.HTTPConnection:
     if address.startswith("unix:"):
         return _UnixConnection(address.removeprefix("unix:"))
-    host, colon, port = address.removeprefix("http://").rstrip("/").rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise ConfigurationError(f"{address!r} is no admin address", hint="Write host:port or unix:/path.")
-    return http.client.HTTPConnection(_ANY.get(host, host.strip("[]")), int(port), timeout=TIMEOUT)
+    try:
+        host, port = split_host_port(address.removeprefix("http://").rstrip("/"))
+    except ValueError:
+        raise ConfigurationError(f"{address!r} is no admin address", hint="Write host:port or unix:/path.") from None
+    return http.client.HTTPConnection(_ANY.get(host, host), port, timeout=TIMEOUT)

@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from forwarder.core.errors import cannot_listen
+from forwarder.core.host_port import join_host_port, split_host_port
 from forwarder.pages.files import HEADERS
 from forwarder.runtime.page import page
 from forwarder.runtime.page import routes as page_routes
@@ -71,11 +72,9 @@ class AdminServer:
         if listen.startswith(UNIX_PREFIX):
             await web.SockSite(runner, self._bind(Path(listen.removeprefix(UNIX_PREFIX)))).start()
             return listen
-        host, _, port = listen.rpartition(":")
-        await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
-        bound = runner.addresses[0]
-        name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        return f"{name}:{bound[1]}"
+        host, port = split_host_port(listen)
+        await web.TCPSite(runner, host or None, port).start()
+        return join_host_port(*runner.addresses[0][:2])
 
     def _bind(self, path: Path) -> socket.socket:
         bound = bind_unix(path, KEY)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Final
 from aiohttp import web
 
 from forwarder.core.errors import ConfigurationError, cannot_listen
+from forwarder.core.host_port import join_host_port, split_host_port
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.groups import StoredGroup
 from forwarder.sandbox.ingestion import ASKED, POSTED, SCRIPTS, Ingestion
@@ -186,14 +187,13 @@ async def _listen(runner: web.AppRunner, listen: str) -> str:
         await site.start()
     except OSError as error:
         raise cannot_listen("sandbox --listen", listen, error) from None
-    bound = runner.addresses[0][1]
-    return f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+    return f"http://{join_host_port(host, runner.addresses[0][1])}"
 
 
 def split_address(listen: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[host]:port`. Raises `ConfigurationError` if it is neither."""
-    host, colon, port = listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigurationError(f"{listen!r} is not an address", hint="Write it as 127.0.0.1:8322.")
-    return host, int(port)
+    with suppress(ValueError):
+        host, port = split_host_port(listen)
+        if host:
+            return host, port
+    raise ConfigurationError(f"{listen!r} is not an address", hint="Write it as 127.0.0.1:8322.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from forwarder.core.errors import ConfigurationError, cannot_listen
+from forwarder.core.host_port import join_host_port, split_host_port
 
 UNIX_MODE: Final = 0o660
 """Permissions of a Unix socket: its owner and group may send."""
@@ -32,10 +33,12 @@ def parse_listen(listen: str) -> TcpAddress | Path:
         path = listen.removeprefix(UNIX_PREFIX)
         if path:
             return Path(path)
-    host, colon, port = listen.rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise ConfigurationError(f"{listen!r} is no address to listen on.", hint="Write host:port, [v6 address]:port or unix:/path.")
-    return TcpAddress(host.removeprefix("[").removesuffix("]") or None, int(port))
+    try:
+        host, port = split_host_port(listen)
+    except ValueError:
+        hint = "Write host:port, [v6 address]:port or unix:/path."
+        raise ConfigurationError(f"{listen!r} is no address to listen on.", hint=hint) from None
+    return TcpAddress(host or None, port)
 
 
 def bind_unix(path: Path, key: str = KEY) -> socket.socket:
@@ -90,5 +93,4 @@ def describe(bound: socket.socket) -> str:
     name = bound.getsockname()
     if not isinstance(name, tuple):
         return f"{UNIX_PREFIX}{name}"
-    host, port = name[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_host_port(*name[:2])
