@@ -29,7 +29,7 @@ _BASE64_SAMPLE: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]+")
 _LZ64_HINTS: Final = frozenset({b"lz64", b"lz-string"})
 _MAX_LAYERS: Final = 4
 """A form with base64 of gzip, wrapped in base64 once more, is the deepest that senders are known to go."""
-_MAX_GZIP_MEMBERS: Final = 100
+_MAX_GZIP_MEMBERS: Final = 16
 """Each member costs a copy of what is left of the body."""
 _UNQUOTED_AT_ONCE: Final = 64 * 1024
 _GZIP_ERROR: Final = cast("type[Exception]", igzip_lib.IsalError)  # its stub calls the class an instance

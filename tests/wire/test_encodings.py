@@ -151,6 +151,13 @@ def test_gzip_of_several_members_is_joined() -> None:
     assert gunzip(gzip.compress(b"[1,") + gzip.compress(b"") + gzip.compress(b"2]") + b"\0\0\0", LIMIT) == b"[1,2]"
 
 
+def test_gzip_of_many_members_is_refused() -> None:
+    """Sixteen are taken; more would each cost a copy of a large body."""
+    assert gunzip(gzip.compress(b"a") * 16, LIMIT) == b"a" * 16
+    with pytest.raises(InvalidRequest, match="over 16 members"):
+        gunzip(gzip.compress(b"a") * 17, LIMIT)
+
+
 def test_the_limit_is_exact() -> None:
     """As many bytes as the limit are taken, one more is not."""
     assert gunzip(gzip.compress(b"x" * 1000), 1000) == b"x" * 1000
