@@ -8,7 +8,9 @@ Folding when asked keeps ingestion as fast as it is without persons, and asking 
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, Final
 
 from forwarder.sandbox.groups import Groups
 from forwarder.sandbox.meaning import meaning_of
@@ -17,6 +19,8 @@ from forwarder.sandbox.schema import EFFECT_TABLES
 
 STEP: Final = 1000
 """Arrivals that are folded in at once, some 20 milliseconds, so that requests get their turn in between."""
+STEP_BYTES: Final = 4_000_000
+"""Bytes of events after which a step ends early: large events are slow to read, and all of a step's are held at once."""
 _NEXT: Final = """
 SELECT events.id, kind, events.api_key, event, events.distinct_id, timestamp, raw, person FROM events
 LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
@@ -33,8 +37,7 @@ class Effects:
 
     def advance(self, end: int | None = None) -> bool:
         """Fold in up to `STEP` arrivals more, and say whether some are left until the arrival `end` (None: until the last)."""
-        done = int(self._connection.execute("SELECT arrival FROM progress").fetchone()[0])
-        rows = self._connection.execute(_NEXT, (done, STEP)).fetchall()
+        rows, more = self._next()
         if not rows:
             return False
         persons, marks = Persons(self._connection), list[tuple[str, str, str, int]]()
@@ -51,7 +54,7 @@ class Effects:
         persons.flush()
         self._connection.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?, ?)", marks)
         self._connection.execute("UPDATE progress SET arrival = ?", (rows[-1][0],))
-        return len(rows) == STEP and (end is None or int(rows[-1][0]) < end)
+        return more and (end is None or int(rows[-1][0]) < end)
 
     def finish(self) -> None:
         """Fold in everything that arrived."""
@@ -63,3 +66,15 @@ class Effects:
         for table in EFFECT_TABLES:
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are constants
         self._connection.execute("UPDATE progress SET arrival = 0")
+
+    def _next(self) -> tuple[list[Sequence[Any]], bool]:
+        """The arrivals of the next step, and whether there may be more after them."""
+        done = int(self._connection.execute("SELECT arrival FROM progress").fetchone()[0])
+        rows, size = list[Sequence[Any]](), 0
+        with closing(self._connection.execute(_NEXT, (done, STEP))) as found:
+            for row in found:
+                rows.append(row)
+                size += len(row[6])
+                if size >= STEP_BYTES:
+                    break
+        return rows, len(rows) == STEP or size >= STEP_BYTES

@@ -165,8 +165,12 @@ class Live:
                 await self._rest(reader, time.perf_counter() - began)
 
     async def _rest(self, reader: _Reader, took: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(reader.closing.wait(), max(PAUSE, took * SHARE * len(self._readers)))
+        """Leave the store to others, unless the reader goes: what it took is then free again at once."""
+        left = max(PAUSE, took * SHARE * len(self._readers))
+        while left > 0 and not reader.gone:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reader.closing.wait(), min(left, GONE))
+            left -= GONE
 
     async def _wait(self, reader: _Reader, commit: asyncio.Event) -> None:
         """Wait until something was written since `commit` was the one to wait for; meanwhile say now and then that nothing was."""

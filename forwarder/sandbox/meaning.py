@@ -19,8 +19,8 @@ from forwarder.sandbox.scanning import Scanner
 
 FEATURE: Final = "$feature/"
 _MEANING: Final = SURVEY_EVENTS | {"$identify", "$create_alias", "$merge_dangerously", "$groupidentify", "$feature_flag_called"}
-_MAY_MEAN: Final = re.compile(rb"\$(?:set|unset|groups|process_person_profile|feature/)|\\u00").search
-"""Finds every key that means something, also one that hides a letter behind an escape."""
+_MAY_MEAN: Final = re.compile(rb"\$(?:set|unset|groups|process_person_profile|feature\\?/)|\\u00").search
+"""Finds every key that means something, also one that hides a letter behind an escape, or its slash (PHP's encoder writes `\\/`)."""
 _ASCII: Final = json.JSONEncoder(allow_nan=False)
 _PLAIN: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 

@@ -171,9 +171,9 @@ class Persons:
         return held
 
     def _write(self, person: int, properties: dict[str, Any]) -> None:
-        if properties != self._held.get(person):
-            self._held[person] = properties
-            self._changed.add(person)
+        """Hold what a person's properties are now. Not compared with what they were: to Python `1 == True == 1.0`, in JSON they differ."""
+        self._held[person] = properties
+        self._changed.add(person)
 
     def _stored(self, row: Sequence[Any]) -> StoredPerson:
         person, uuid, api_key, distinct_id, properties, created_at, is_identified = row

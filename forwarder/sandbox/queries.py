@@ -8,7 +8,7 @@ are shown with the text that was sent.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -126,7 +126,12 @@ def _part(found: list[Shown], page: Page) -> list[Shown]:
 
 
 def _show(stored: StoredPerson | StoredGroup | SurveyUse | FlagUse) -> str:
-    return json.dumps({**asdict(stored), "api_key": masked(stored.api_key)})
+    return json.dumps({**_fields(stored), "api_key": masked(stored.api_key)}, default=_fields)
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """What a record holds, not copied: `asdict` goes into the values, and gives up at a nesting that JSON's reader still takes."""
+    return {one.name: getattr(record, one.name) for one in fields(record)}
 
 
 def _show_conflict(conflict: Conflict) -> str:

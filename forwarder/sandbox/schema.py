@@ -32,8 +32,9 @@ CREATE TABLE not_ingested (
 );
 CREATE INDEX not_ingested_of ON not_ingested (request);
 """
-_METHODS: Final = """
+_ADDED: Final = """
 ALTER TABLE requests ADD COLUMN method TEXT NOT NULL DEFAULT 'POST';
+CREATE INDEX events_of ON events (request);
 """
 _EFFECTS: Final = """
 CREATE TABLE progress (arrival INTEGER NOT NULL);
@@ -69,7 +70,7 @@ def prepare(connection: sqlite3.Connection, path: Path | None) -> None:
         raise ConfigurationError(f"{path} was written by a later version of the sandbox", hint="Use that version, or name another file.")
     if not (empty if version == 0 else _is_ours(connection)):
         raise ConfigurationError(f"{path} is not a database of this sandbox", hint="Name another file, or a new one.")
-    missing = {0: _ARRIVALS + _METHODS + _EFFECTS, 1: _METHODS + _EFFECTS}.get(version)
+    missing = {0: _ARRIVALS + _ADDED + _EFFECTS, 1: _ADDED + _EFFECTS}.get(version)
     if missing is not None:
         connection.executescript(f"BEGIN; {missing} PRAGMA user_version = {VERSION}; COMMIT;")
 

@@ -193,6 +193,8 @@ def _loaded(path: Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise ConfigurationError(f"{path} is neither YAML nor JSON{where}", hint=hint) from None
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deep", hint=hint) from None
 
 
 def _validated(path: Path, content: Any) -> Seed:

@@ -214,10 +214,13 @@ async def test_persons_and_groups(browser: Browser) -> None:
         await page.keyboard.press("Escape")
         group = {"$group_type": "company", "$group_key": "acme", "$group_set": {"seats": 12}}
         await shown.client.post("/batch/", batch(event(event="$groupidentify", properties=group)))
+        await shown.client.post("/batch/", batch(*[event(properties={"$groups": {"company": "acme"}})] * 60))
         await page.click("#tab-groups")
         await page.click("tr.row")
         await expect(page.locator("#detail h2")).to_have_text("acme")
         await expect(page.locator("#detail")).to_contain_text("seats")
+        await expect(page.locator("#detail")).to_contain_text("60 events")
+        await expect(page.locator("#detail")).to_contain_text("10 more")
 
 
 async def test_everything_by_keyboard(browser: Browser) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.arrivals import Arrivals
-from forwarder.sandbox.effects import STEP
+from forwarder.sandbox.effects import STEP, STEP_BYTES
 from forwarder.sandbox.reading import Event
 from forwarder.sandbox.records import Arrival
 from forwarder.sandbox.schema import EFFECT_TABLES, VERSION
@@ -150,6 +150,19 @@ async def test_a_long_backlog_lets_others_pass() -> None:
     await arrivals.close()
 
 
+def test_a_step_of_large_events_is_short() -> None:
+    """A step ends at so many bytes, too, so that large events neither fill the memory nor hold others up; the next goes on after it."""
+    store, text = Store(None), "x" * (STEP_BYTES // 2)
+    large = [event_of(Step("seen", f"u{n}", text, n), n) for n in range(5)]
+    store.add(arrival(*large))
+    persons = []
+    while store.effects.advance():
+        persons.append(store.effects.persons.count())
+    assert persons == [2, 4]
+    assert store.effects.persons.count() == 5
+    store.close()
+
+
 async def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
     """After a restart nothing is folded in twice, and what nobody had asked for yet is folded in then."""
     options = SandboxOptions(database=tmp_path / "x.db")
@@ -175,7 +188,7 @@ async def test_a_file_of_version_1(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     for table in (*EFFECT_TABLES, "progress"):
         connection.execute(f"DROP TABLE {table}")
-    connection.executescript("ALTER TABLE requests DROP COLUMN method; PRAGMA user_version = 1;")
+    connection.executescript("DROP INDEX events_of; ALTER TABLE requests DROP COLUMN method; PRAGMA user_version = 1;")
     connection.close()
     async with Sandbox(SandboxOptions(database=path)) as sandbox:
         assert (await sandbox.events(), await sandbox.requests()) == (events, requests)

@@ -201,6 +201,19 @@ async def status(client: Client) -> int:
 
 
 @pytest.mark.slow
+async def test_a_reader_that_leaves_while_it_rests_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a reader is to be told nothing, its place is free soon after it has gone."""
+    monkeypatch.setattr(module, "READERS", 1)
+    monkeypatch.setattr(module, "PAUSE", 3600.0)
+    monkeypatch.setattr(module, "GONE", 0.01)
+    async with talking() as client:
+        async with streaming(client.sandbox.url) as stream:
+            await stream.batch()
+        async with asyncio.timeout(5):
+            while (await status(client)) == 503:
+                await tick()
+
+
 async def test_a_reader_that_reads_nothing_costs_nobody_anything() -> None:
     """Nothing is queued for it: while it doesn't read, events are taken and kept as ever, and afterwards it learns what it missed."""
     async with talking() as client, streaming(client.sandbox.url) as stream:

@@ -31,6 +31,12 @@ def test_a_letter_may_be_an_escape(properties: dict[str, Any], escaped: int) -> 
     assert meaning_of("seen", "ann", text(properties, escaped=escaped)) == meaning_of("seen", "ann", text(properties))
 
 
+def test_a_slash_may_be_escaped() -> None:
+    """`$feature\\/beta`, as PHP's encoder writes it, is the flag beta."""
+    sent = text({"$feature/beta": "test"}).replace(b"/", b"\\/")
+    assert meaning_of("seen", "ann", sent).marks == (Mark("feature", "beta", '"test"'),)
+
+
 def test_marks() -> None:
     """An event is found by its groups, its flags and its survey; values are JSON."""
     check = {"$feature_flag": "beta", "$feature_flag_response": "test", "$survey_id": "not a survey's event"}

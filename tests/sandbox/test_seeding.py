@@ -92,6 +92,7 @@ async def test_json_is_a_seed_too(tmp_path: Path) -> None:
         (f"projects: [{{api_key: {KEY}}}]\npersons: [{{distinct_id: a, properties: {{x: .inf}}}}]", "persons[0].properties", "text"),
         ("projects: [", "neither YAML nor JSON in line", "docs"),
         ("just words", "the file: ", "docs"),
+        ("[" * 5000, "nested too deep", "docs"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, content: Any, words: str, hint: str) -> None:

@@ -184,14 +184,15 @@ export class Details {
     const [type, key, project] = JSON.parse(name);
     const group = (await ask("groups", { group_type: type, group_key: key })).results.find((each) => each.api_key === project);
     if (!group) return null;
-    const found = (await ask("events", { group_type: type, group_key: key, order: "newest", limit: LISTED })).results;
+    const { count: total, results: found } = await ask("events", { group_type: type, group_key: key, order: "newest", limit: LISTED });
     const events = found.filter((each) => each.api_key === project);
+    const own = events.length === found.length; // else another project has a group of that name, and events of both are counted
     return [
       this.head(outside(group.group_key, 200), badge(group.group_type)),
       facts([["made", day(group.created_at)], ["changed", day(group.updated_at)], ["project key", this.filterLink("api_key", group.api_key, "mono")]]),
       el("h3", {}, "Properties"),
       properties(group.properties),
-      ...this.eventsOf(events, events.length),
+      ...this.eventsOf(events, own ? total : events.length),
     ];
   }
 }
