@@ -118,8 +118,8 @@ class Connection(asyncio.Protocol):
         """Whether so many answers wait that nothing more is read."""
         self._unread = False
         """Whether the sender doesn't read its answers."""
-        self._ahead = False
-        """Whether the sender brings a body faster than it is passed on."""
+        self._ahead = 0
+        """How many bodies the sender brings faster than they are passed on: one, but for what a single read brought."""
         self._eof = False
         """Whether the sender sends no more."""
 
@@ -178,7 +178,9 @@ class Connection(asyncio.Protocol):
 
     def check(self, now: float) -> None:
         """Called by the sweep: end the connection if its time is over."""
-        if self._since == NEW:
+        if self._ahead:
+            self._since = NEW  # nothing is read from it; a wait that no sweep has seen is too short to count
+        elif self._since == NEW:
             self._since, self._pace = now, None
         elif self._is_late(now):
             self._expire()
@@ -187,8 +189,6 @@ class Connection(asyncio.Protocol):
         policy = self._shared.policy
         if self._waiting and self._phase in (IDLE, ENDING):
             return False  # it isn't the sender who is late
-        if self._ahead:
-            return False  # nor here: nothing is read from it
         if self._unread and self._phase in (HEAD, BODY):
             return now - self._since >= policy.idle_timeout  # it can't bring the rest before it reads
         if self._phase == BODY:

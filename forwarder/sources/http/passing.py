@@ -118,12 +118,12 @@ class Passing(Answering):
 
     def hold(self) -> None:
         """See `Tap.hold`."""
-        self._ahead = True
+        self._ahead += 1
         self._transport.pause_reading()
 
     def read_more(self) -> None:
         """See `Tap.read_more`."""
-        self._ahead, self._since = False, NEW
+        self._ahead -= 1
         self._read_on()
 
     def begin_answer(self, passage: Passage, status: int, start: bytes) -> None:  # noqa: ARG002 — the first in turn, always

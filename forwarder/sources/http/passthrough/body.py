@@ -103,6 +103,7 @@ class Outgoing(payload.Payload):
         super().__init__(body, content_type="application/octet-stream")  # not sent: the sender says what it is, or nothing
         self._length = size
         self._patience = patience
+        self._begun = False
 
     @property
     def size(self) -> int | None:
@@ -114,7 +115,13 @@ class Outgoing(payload.Payload):
         raise TypeError("a body that is passed on can't be shown")
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write the body. However this ends, the rest of it is thrown away. Cancellation leaves it half written."""
+        """Write the body. However this ends, the rest of it is thrown away. Cancellation leaves it half written.
+
+        Raises `ConnectionError` the second time, when aiohttp repeats a GET with a body: what was taken of that is gone.
+        """
+        if self._begun:
+            raise ConnectionError("a body that is passed on can't be sent twice")
+        self._begun = True
         body: RequestBody = self._value
         try:
             while taken := await body.take():

@@ -1,8 +1,8 @@
 """Whether an upstream is asked at all: after some failures in a row nobody waits for it any more, but one who probes.
 
-Invariants: while it is open at most one attempt is under way by its leave, and the next is let through no sooner than an interval after
-the last one failed; the interval grows from `initial` to `maximum` seconds; anything that answers closes it, a straggler from before too.
-Failures of stragglers don't count once it is open.
+Invariants: while it is open at most one attempt is let through each `PROBE_SECONDS`, however slowly its sender brings it; when that one has
+failed, the next comes no sooner than an interval later, which grows from `initial` to `maximum` seconds. Anything that answers closes it, a
+straggler from before too. Failures of stragglers don't count once it is open; a probe that was overtaken is one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ FAILURES: Final = 5
 
 PROBES: Final = Backoff(1.0, 5.0)
 """Waits between probes: one caller in so many seconds waits in vain, and no longer are flags away after an outage."""
+
+PROBE_SECONDS: Final = 5.0
+"""For so long nobody else is let through while one probes: its sender may take minutes to bring its body, and the upstream be back."""
 
 
 class Attempt:
@@ -47,6 +50,8 @@ class Circuit:
         self._failed_probes = 0
         self._next_probe = 0.0
         self._probe: Attempt | None = None
+        self._probe_until = 0.0
+        """When another may probe although that one hasn't ended."""
         self.open: Open | None = None
         """Set while it is open."""
 
@@ -54,9 +59,9 @@ class Circuit:
         """The leave to ask; None if nobody is to be kept waiting for this upstream now."""
         if self.open is None:
             return Attempt()
-        if self._probe is not None or now < self._next_probe:
+        if now < (self._next_probe if self._probe is None else self._probe_until):
             return None
-        self._probe = Attempt()
+        self._probe, self._probe_until = Attempt(), now + PROBE_SECONDS
         return self._probe
 
     def answered(self) -> None:
@@ -90,7 +95,7 @@ class Circuit:
 
     def retry_after(self, now: float) -> float:
         """Seconds until the next probe is due."""
-        return max(0.0, self._next_probe - now)
+        return max(0.0, (self._next_probe if self._probe is None else self._probe_until) - now)
 
     def _open(self, now: float, state: Open) -> None:
         self.open, self._probe = state, None

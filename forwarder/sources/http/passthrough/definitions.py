@@ -19,7 +19,7 @@ import aiohttp
 from forwarder.core.clock import Clock
 from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.passthrough.cache import MAX_ENTRY, Cache, Entry, Whole, key_of, matches
-from forwarder.sources.http.passthrough.headers import Line, for_sender, for_upstream, value_of
+from forwarder.sources.http.passthrough.headers import Line, for_sender, for_upstream, named, value_of
 from forwarder.sources.http.passthrough.passage import PassedRequest
 from forwarder.sources.http.passthrough.patience import Patience
 from forwarder.sources.http.passthrough.upstream import Upstream
@@ -72,7 +72,7 @@ class Definitions:
     def serves(request: PassedRequest) -> bool:
         """Whether a request can be answered by what others were answered."""
         usual = request.passed.definitions and request.method == b"GET" and request.content_length == 0
-        return usual and not any(value_of(request.lines, name) for name in _SPECIAL)
+        return usual and not any(value_of(request.lines, name) for name in _SPECIAL) and b"authorization" not in named(request.lines)
 
     async def get(self, request: PassedRequest) -> Whole | Answer | None:
         """The answer; None if it has to be passed through. Cancellation leaves the request to the upstream to others."""
@@ -104,7 +104,8 @@ class Definitions:
 
     def _of_entry(self, request: PassedRequest, entry: Entry, *warnings: Line) -> Whole:
         kept = entry.answer
-        lines = [*kept.lines, (b"Age", b"%d" % entry.age(self._clock.monotonic())), *warnings]
+        lines = [line for line in kept.lines if line[0].lower() != b"age"]
+        lines += [(b"Age", b"%d" % entry.age(self._clock.monotonic())), *warnings]
         if matches(value_of(request.lines, b"if-none-match"), kept.etag):
             return Whole(304, None, [line for line in lines if line[0].lower() not in _OF_A_BODY], b"")
         return Whole(kept.status, kept.reason, lines, kept.body)
@@ -154,7 +155,7 @@ class Definitions:
                     response.release()
         except (aiohttp.ClientError, OSError) as error:
             return Failed(self._upstream.failed(attempt, error), tried=True)
-        except asyncio.CancelledError:
+        except BaseException:
             self._upstream.circuit.abandoned(attempt)
             raise
         self._upstream.completed(response.status)

@@ -52,7 +52,7 @@ def for_upstream(lines: Sequence[Line], peer: str | None) -> CIMultiDict[str]:
 
     Raises `UnicodeDecodeError` for a value that isn't UTF-8.
     """
-    dropped = _OURS | _named(lines)
+    dropped = _OURS | named(lines)
     headers = CIMultiDict([(name.decode(), value.decode()) for name, value in lines if name.lower() not in dropped])
     if hops := [*_values(lines, b"x-forwarded-for"), *([peer] if peer else [])]:
         headers.add("X-Forwarded-For", ", ".join(hops))
@@ -63,7 +63,7 @@ def for_upstream(lines: Sequence[Line], peer: str | None) -> CIMultiDict[str]:
 def for_sender(lines: Iterable[Line], *, cross_origin: bool) -> list[Line]:
     """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to say who may read the answer."""
     kept = list(lines)
-    dropped = _THEIRS | _named(kept)
+    dropped = _THEIRS | named(kept)
     return [line for line in kept if not ((name := line[0].lower()) in dropped or (cross_origin and name.startswith(_CORS)))]
 
 
@@ -76,6 +76,6 @@ def _values(lines: Iterable[Line], name: bytes) -> list[str]:
     return [value.decode() for key, value in lines if key.lower() == name and value.strip()]
 
 
-def _named(lines: Iterable[Line]) -> set[bytes]:
+def named(lines: Iterable[Line]) -> set[bytes]:
     """What `Connection` names: headers that were meant for this hop alone."""
     return {token.strip().lower() for token in value_of(lines, b"connection").split(b",")}

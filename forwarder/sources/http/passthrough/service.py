@@ -97,7 +97,8 @@ class PassThrough:
         if attempt is None:
             self._run(passage, lambda: self._serve(passage, upstream, headers))
         else:
-            self._run(passage, lambda: self._carry(passage, upstream, attempt, headers))
+            task = self._run(passage, lambda: self._carry(passage, upstream, attempt, headers))
+            task.add_done_callback(lambda _: upstream.circuit.abandoned(attempt))  # one that is cancelled before it starts runs nothing
         return passage
 
     async def until_idle(self, seconds: float) -> bool:
@@ -126,11 +127,12 @@ class PassThrough:
         swift = request.passed.swift
         return Patience(self._clock, self._policy.flags_timeout if swift else self._policy.timeout, whole=swift)
 
-    def _run(self, passage: Passage, carry: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _run(self, passage: Passage, carry: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         task = passage.task = asyncio.create_task(_guarded(passage, carry), name="pass a request through")
         self._tasks.add(task)
         self._idle.clear()
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.backoff import Backoff
-from forwarder.sources.http.passthrough.circuit import FAILURES, Attempt, Circuit
+from forwarder.sources.http.passthrough.circuit import FAILURES, PROBE_SECONDS, Attempt, Circuit
 
 SURE = Backoff(1.0, 30.0, lambda _, high: high)
 """Without jitter: 1, 2, 4, 8, 16, 30, 30 seconds."""
@@ -58,7 +58,7 @@ def test_probes_come_at_growing_intervals() -> None:
         assert circuit.begin(now + wait - 0.001) is None
         assert circuit.retry_after(now) == wait
         probe = leave(circuit, now + wait)
-        assert circuit.begin(now + wait + 1000) is None
+        assert circuit.begin(now + wait + PROBE_SECONDS - 0.001) is None
         now += wait + 2
         circuit.failed(probe, now, "still down")
     assert circuit.open is not None
@@ -74,6 +74,19 @@ def test_a_probe_that_is_given_up_makes_room_for_another() -> None:
     circuit = opened(100.0)
     circuit.abandoned(leave(circuit, 101.0))
     leave(circuit, 101.0)
+
+
+def test_a_slow_probe_is_overtaken() -> None:
+    """Its sender may take its time: after a while another may probe, and the failure of the slow one no longer counts."""
+    circuit = opened(100.0)
+    slow = leave(circuit, 101.0)
+    assert circuit.retry_after(102.0) == PROBE_SECONDS - 1.0
+    leave(circuit, 101.0 + PROBE_SECONDS)
+    circuit.failed(slow, 107.0, "slow")
+    circuit.abandoned(slow)
+    assert circuit.open is not None
+    assert circuit.open.why == "down"
+    assert circuit.begin(107.0) is None
 
 
 def test_stragglers() -> None:
@@ -101,15 +114,18 @@ def test_one_failure_is_told_twice() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["begin", "answered", "succeeded", "failed", "abandoned"]), st.floats(0, 60)), max_size=80))
 def test_at_most_one_probe_and_never_for_ever(steps: list[tuple[str, float]]) -> None:
-    """Whatever comes in whichever order: while it is open one probe is out at most, and within 30 seconds the next one may go."""
-    circuit, now, out = Circuit(), 0.0, list[tuple[Attempt, bool]]()
+    """Whatever comes in whichever order: one probe goes each `PROBE_SECONDS` at most while it is open, and the next one may go soon."""
+    circuit, now, out, last = Circuit(), 0.0, list[tuple[Attempt, bool]](), -PROBE_SECONDS
+    probe: Attempt | None = None
     for step, seconds in steps:
         now += seconds
         if step == "begin":
             was_open = circuit.open is not None
             attempt = circuit.begin(now)
             if attempt is not None:
-                assert not (was_open and any(probe and circuit._probe is one for one, probe in out))
+                if was_open and any(probe is before for before, _ in out):
+                    assert now >= last + PROBE_SECONDS
+                probe, last = (attempt, now) if was_open else (probe, last)
                 out.append((attempt, was_open))
             else:
                 assert was_open
@@ -120,6 +136,4 @@ def test_at_most_one_probe_and_never_for_ever(steps: list[tuple[str, float]]) ->
             attempt, _ = out.pop(0)
             circuit.failed(attempt, now, "x") if step == "failed" else circuit.abandoned(attempt)
         assert 0 <= circuit.retry_after(now) <= 30
-    for attempt, _ in out:
-        circuit.abandoned(attempt)
     assert circuit.begin(now + 30) is not None

@@ -54,6 +54,27 @@ async def test_asked_once_while_fresh(path: str) -> None:
         assert to.passthrough.statistics().kept == 1
 
 
+async def test_one_age() -> None:
+    """The age that a cache before the upstream tells gives way to ours: two would be no age at all."""
+    async with origin(always(whole(b"[]", "Age: 7"))) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        for age in ("0", "3"):
+            assert (await ask(client)).one("age") == age
+            await to.clock.advance(3)
+
+
+async def test_credentials_for_this_hop_alone() -> None:
+    """Credentials that `Connection` names aren't sent on, so what the upstream says then isn't kept as said to them."""
+
+    async def whose(request: Asked) -> None:
+        await request.write(whole(request.headers.get("authorization", "nobody").encode()))
+
+    async with origin(whose) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        assert (await ask(client, "a", "/flags/definitions", "Connection: Authorization")).body == b"nobody"
+        assert (await ask(client, "a", "/flags/definitions")).body == b"Bearer a"
+
+
 async def test_changed() -> None:
     """What the upstream says anew takes the place of what it said."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream, definitions_max_age=0)) as to:

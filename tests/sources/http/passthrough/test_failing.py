@@ -8,11 +8,11 @@ import socket
 import pytest
 
 from forwarder.sources.http.passthrough import PassThroughPolicy
-from forwarder.sources.http.passthrough.circuit import FAILURES
+from forwarder.sources.http.passthrough.circuit import FAILURES, PROBE_SECONDS
 from forwarder.sources.http.passthrough.policy import MAX_PASSAGES
 from tests.support.answered import answered, asked, get
-from tests.support.listening import Listening, listening, post, turns
-from tests.support.origin import OK, Asked, always, hang, ok, origin, through, whole
+from tests.support.listening import Client, Listening, listening, post, turns
+from tests.support.origin import OK, Asked, Origin, always, hang, ok, origin, through, whole
 
 
 async def reset(request: Asked) -> None:
@@ -200,6 +200,60 @@ async def test_five_failures_in_a_row() -> None:
         for _ in range(3):
             assert (await asked(client, post("/flags", b"x"))).status == 200
         assert failing(to) == ()
+
+
+async def opened(to: Listening, upstream: Origin) -> Client:
+    """A connection on which calls have failed until the next may probe, by an upstream that is back."""
+    upstream.handler = reset
+    client = await to.connect()
+    for _ in range(FAILURES):
+        assert (await asked(client, post("/flags", b"x"))).status == 503
+    assert failing(to) != ()
+    upstream.handler = ok
+    await to.clock.advance(1.0)
+    return client
+
+
+@pytest.mark.parametrize("rest", [b"Expect: no\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"])
+async def test_a_probe_that_is_refused_at_once(rest: bytes) -> None:
+    """A request that is refused in the very read that brought its head never asked: the next one may probe."""
+    async with origin() as upstream, listening(passthrough=through(upstream)) as to:
+        client = await opened(to, upstream)
+        refused = await to.connect()
+        await refused.send(b"POST /flags HTTP/1.1\r\nHost: a\r\n" + rest)
+        assert (await answered(refused)).status in (400, 417)
+        assert len(upstream.asked) == FAILURES
+        assert (await asked(client, post("/flags", b"x"))).status == 200
+
+
+async def test_a_probe_with_a_slow_sender() -> None:
+    """It doesn't keep others from their flags for as long as its upload takes."""
+    async with origin() as upstream, listening(passthrough=through(upstream)) as to:
+        client = await opened(to, upstream)
+        slow = await to.connect()
+        await slow.send(post("/s/", b"x" * 100)[:-50])
+        await to.until(lambda: len(upstream.asked) == FAILURES + 1)
+        got = await asked(client, post("/flags", b"x"))
+        assert (got.status, got.one("retry-after")) == (503, str(int(PROBE_SECONDS)))
+        await to.clock.advance(PROBE_SECONDS)
+        assert (await asked(client, post("/flags", b"x"))).status == 200
+
+
+async def test_a_repeated_get_has_no_body_any_more() -> None:
+    """A GET with a body whose kept connection breaks is 503 at once: what was sent of the body can't be sent again."""
+
+    async def breaks(request: Asked) -> None:
+        await request.read()
+        if request.body:
+            raise ConnectionResetError
+        await request.write(OK)
+
+    async with origin(breaks) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        assert (await asked(client, get("/flags"))).status == 200
+        assert (await asked(client, post("/flags", b"abc").replace(b"POST", b"GET"))).status == 503
+        upstream.handler = ok
+        assert (await asked(client, post("/flags", b"abc"))).status == 200
 
 
 async def test_gateway_errors_count_as_failures() -> None:

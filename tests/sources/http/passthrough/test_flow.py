@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from pathlib import Path
 
@@ -66,6 +67,39 @@ async def test_a_slow_upstream_slows_the_sender(crowded: bool) -> None:
         assert (await answered(client)).body == b"ok"
         assert upstream.asked[0].body == b"x" * size
         assert held(to) == 0
+
+
+async def test_two_bodies_in_one_read() -> None:
+    """What one read brought of the next body waits too: that the first is taken doesn't open the sender's way for the second."""
+    size = 30_000_000
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for filler in (first, second):
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        async with origin() as upstream:
+            policy = PassThroughPolicy(url=upstream.url, assets_url=f"http://127.0.0.1:{full.getsockname()[1]}", connect_timeout=60.0)
+            async with listening(HttpPolicy(max_body=size), headroom=Headroom(0), passthrough=policy) as to:
+                client = await to.connect()
+                waits = post("/static/x", b"").replace(b"Length: 0", b"Length: %d" % size)
+                await client.send(post("/s/", b"abc") + waits + b"y")
+                assert (await answered(client)).body == b"ok"
+                await pour(client, size // 2)
+                assert held(to) == 1
+                client.writer.transport.abort()
+
+
+async def test_a_trickle_while_much_is_received() -> None:
+    """A sender that brings a byte a second is too slow also while each byte shuts the window for a moment: 408."""
+    async with origin() as upstream, listening(headroom=Headroom(0), passthrough=through(upstream)) as to:
+        client = await to.connect()
+        await client.send(post("/s/", b"x" * 1000)[:-900])
+        for _ in range(64):
+            await to.until(lambda: held(to) == 0 and bool(upstream.asked))
+            await to.clock.advance(1)
+            await client.send(b"x")
+        assert (await answered(client)).status == 408
 
 
 async def test_an_upstream_that_never_reads() -> None:
