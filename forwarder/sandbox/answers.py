@@ -14,6 +14,7 @@ from typing import Final
 from aiohttp import web
 
 from forwarder.core.errors import ForwarderError
+from forwarder.core.secrets import mask_key
 
 
 class Refusal(ForwarderError):
@@ -59,8 +60,5 @@ def management_error(status: int, kind: str, code: str, detail: str) -> Answer:
 
 
 def masked(api_key: str | None) -> str | None:
-    """A project key as it may be shown: its beginning, if it is `phc_`, and its last four characters; a short one not at all."""
-    if api_key is None:
-        return None
-    prefix = "phc_" if api_key.startswith("phc_") else ""
-    return f"{prefix}…{api_key[-4:]}" if len(api_key) >= len(prefix) + 8 else f"{prefix}…"
+    """A project key as it may be shown: its prefix and its last four characters; a short one not at all."""
+    return None if api_key is None else mask_key(api_key)

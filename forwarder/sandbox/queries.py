@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from forwarder.core.secrets import mask_secrets
 from forwarder.sandbox.answers import masked
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.groups import StoredGroup
@@ -115,8 +116,9 @@ def show_request(stored: StoredRequest) -> str:
     """A request as JSON."""
     shown: dict[str, Any] = asdict(stored)
     shown["api_key"] = masked(stored.api_key)
-    if stored.api_key:
-        shown |= {part: shown[part].replace(stored.api_key, masked(stored.api_key) or "") for part in ("path", "query", "answer")}
+    for part in ("path", "query", "answer"):
+        text = shown[part] if stored.api_key is None else shown[part].replace(stored.api_key, masked(stored.api_key) or "")
+        shown[part] = mask_secrets(text)
     shown["not_ingested"] = [{"index": it.position, "reason": it.reason, "raw": it.raw.decode()} for it in stored.not_ingested]
     return json.dumps(shown)
 

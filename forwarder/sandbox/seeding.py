@@ -8,6 +8,7 @@ out: planting a seed again changes nothing, and an entry that was changed in the
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ PATH: Final = "/sandbox/seed"
 NAMESPACE: Final = UUID("0d6a2ff4-6d1c-5a52-9a43-5b0c3f7d7f70")
 LARGEST: Final = 10_000_000
 """Bytes of a seed file."""
+_OUR_NAME: Final = re.compile(r" or instance of \w+")
+"""What pydantic adds to the name of a shape: the name of a class, which says nothing to who writes a seed."""
 
 
 def _check_key(api_key: str) -> str:
@@ -202,7 +205,7 @@ def _validated(path: Path, content: Any) -> Seed:
         return Seed.model_validate({} if content is None else content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where, problem = _place(first["loc"]), first["msg"].removeprefix("Value error, ")
+        where, problem = _place(first["loc"]), _OUR_NAME.sub("", first["msg"].removeprefix("Value error, "))
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             sections = ", ".join(Seed.model_fields)
             raise ConfigurationError(f"{path}: there is no section {where!r}", hint=f"A seed has {sections}.") from None

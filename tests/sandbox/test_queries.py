@@ -140,6 +140,14 @@ async def test_keys_are_masked(filled: Client) -> None:
     assert (await filled.get("/sandbox/events"))["results"][0]["api_key"] == "phc_…0001"
 
 
+async def test_a_personal_key_is_masked_where_it_does_not_belong() -> None:
+    """One in the query of a request that is refused for it isn't shown either."""
+    async with talking() as client:
+        assert (await client.post("/e/?token=phx_personalpersonal99", event())).status == 401
+        [kept] = (await client.get("/sandbox/requests"))["results"]
+    assert kept["query"] == "token=phx_…al99"
+
+
 async def test_properties_are_shown_as_sent() -> None:
     """Numbers beyond a double, repeated keys and escapes stand in the listing as they stood in the body."""
     properties = r'{"big":123456789012345678901234567890,"one":1.0,"e":1E+5,"a":1,"a":2,"s":"\u00e9\/","out":1e999}'

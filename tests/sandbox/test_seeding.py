@@ -91,7 +91,8 @@ async def test_json_is_a_seed_too(tmp_path: Path) -> None:
         (f"projects: [api_key: {KEY}]\npersons: [distinct_id: a, properties: {{x: .nan}}]", "persons", "docs"),
         (f"projects: [{{api_key: {KEY}}}]\npersons: [{{distinct_id: a, properties: {{x: .inf}}}}]", "persons[0].properties", "text"),
         ("projects: [", "neither YAML nor JSON in line", "docs"),
-        ("just words", "the file: ", "docs"),
+        ("just words", "the file: Input should be a valid dictionary", "docs"),
+        ({"projects": ["phc_a"]}, "projects[0]: Input should be a valid dictionary", "docs"),
         ("[" * 5000, "nested too deep", "docs"),
     ],
 )
@@ -103,6 +104,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, content: Any, words: str, hint: s
     assert words in error.value.message
     assert hint in error.value.hint
     assert "phx_secret" not in str(error.value)
+    assert "instance of" not in str(error.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

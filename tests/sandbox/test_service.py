@@ -112,5 +112,5 @@ def test_it_shares_no_decoder_with_the_forwarder() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             imported.update([node.module] if isinstance(node, ast.ImportFrom) and node.module else names)
     own = {name for name in imported if name.startswith("forwarder") and not name.startswith("forwarder.sandbox")}
-    assert own == {"forwarder.core.errors", "forwarder.core.host_port"}
+    assert own == {"forwarder.core.errors", "forwarder.core.host_port", "forwarder.core.secrets"}
     assert not {"msgspec", "isal"} & imported
