@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 LEAKY = '''
 import asyncio, socket, threading
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import count
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -21,6 +22,8 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Fate
 from forwarder.wire.envelope import body_pieces
 from forwarder.wire.identity import ids_of
+
+pytestmark = pytest.mark.slow
 
 LANES = [Lane("phc_modelmodel123456"), Lane("phc_modelmodel123456", historical=True)]
 PEOPLE = ["ann", "bob", "cid", "dee"]

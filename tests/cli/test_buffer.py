@@ -12,6 +12,8 @@ from forwarder.telemetry.labels import lane_label
 from tests.support.commands import forwarder
 from tests.support.disk_logs import LogWriter, in_use
 
+pytestmark = pytest.mark.slow
+
 KEY, OTHER = "phc_commandscommands1234", "phc_anotheranother5678"
 LIVE, PAST = Lane(KEY), Lane(OTHER, historical=True)
 EVENTS = [b'{"event":"a"}', b'{ "event" : "b" }', b'{"event":"\xc3\xa9"}']

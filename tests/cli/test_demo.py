@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.commands import forwarder, running
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("posthog", reason="the demo's extra isn't installed")
 
 

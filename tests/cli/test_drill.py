@@ -109,6 +109,7 @@ async def test_an_interruption_leaves_nothing(place: Path, moment: str, number: 
     assert [port for port in ports if listens(port)] == []
 
 
+@pytest.mark.slow
 async def test_without_the_sdk_the_extra_is_named(tmp_path: Path) -> None:
     """Without the official SDK: exit code 2, and what to install."""
     (tmp_path / "posthog.py").write_text("raise ImportError")

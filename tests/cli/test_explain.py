@@ -15,6 +15,8 @@ from tests.support.commands import forwarder
 from tests.support.disk_logs import LogWriter, write_letters
 from tests.support.whole import event
 
+pytestmark = pytest.mark.slow
+
 KEY = "phc_explainexplain1234"
 LANE = Lane(KEY)
 LABEL = lane_label(LANE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -27,6 +28,8 @@ from forwarder.delivery.settling import Settler
 from forwarder.telemetry.books import Books
 from forwarder.wire.identity import ids_of
 from tests.delivery.rig import chunk_of, event
+
+pytestmark = pytest.mark.slow
 
 LANES = [Lane("phc_aaaaaaaaaaaa"), Lane("phc_aaaaaaaaaaaa", historical=True), Lane("phc_bbbbbbbbbbbb")]
 PEOPLE = st.sampled_from(["ann", "bob", "cat", "dan", "eve", "fay", "guy", "hal"])

@@ -16,8 +16,6 @@ from tests.support.commands import Finished, forwarder
 from tests.support.upstream import Answer, Upstream
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 BAD = "bad0"
 
 

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from forwarder.core.clock import SystemClock
 from tests.end_to_end.test_process import Daemon, daemon
 from tests.support.commands import forwarder
@@ -28,7 +26,6 @@ async def stopped(running: Daemon) -> tuple[int, dict[str, Any], float]:
     return code, last, took
 
 
-@pytest.mark.slow
 async def test_a_backlog_on_disk_waits_for_the_next_start(tmp_path: Path) -> None:
     """With the upstream down a stop takes `shutdown.drain_timeout` and ends with 0; the next start says what it found, and delivers it."""
     env = {
@@ -52,7 +49,6 @@ async def test_a_backlog_on_disk_waits_for_the_next_start(tmp_path: Path) -> Non
         assert sorted(upstream.delivered) == sorted(f"e{number}" for number in range(30))
 
 
-@pytest.mark.slow
 async def test_what_memory_held_is_replayed(tmp_path: Path) -> None:
     """What a drain leaves behind in memory becomes dead letters in a file, with exit code 1; the next daemon sends them on command."""
     env = {

@@ -146,7 +146,6 @@ async def delivered(requests: list[bytes], expected: list[Sent], clock: FakeCloc
     assert len({event.uuid for event in arrived.values()}) == len(expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("skewed", [False, True], ids=["right clock", "wrong clock"])
 @pytest.mark.parametrize("encoding", list(ENCODINGS))
 async def test_ten_thousand_events_arrive_as_they_were_sent(encoding: str, skewed: bool, clock: FakeClock) -> None:
@@ -156,7 +155,6 @@ async def test_ten_thousand_events_arrive_as_they_were_sent(encoding: str, skewe
     await delivered([ENCODINGS[encoding](body) for body in bodies], expected, clock)
 
 
-@pytest.mark.slow
 async def test_ten_thousand_events_in_lz64(clock: FakeClock) -> None:
     """The old browser SDK's own compression, in forms of fifty events."""
     expected = [sent(number, skewed=False) for number in range(10_000)]
@@ -165,7 +163,6 @@ async def test_ten_thousand_events_in_lz64(clock: FakeClock) -> None:
     await delivered(requests, expected, clock)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", [b'"token":"%b",', b'"api_key":"%b",', b'"$token":"%b",'])
 async def test_ten_thousand_events_as_arrays(place: bytes, clock: FakeClock) -> None:
     """A bare array, each event with its own key, wherever that stands."""
@@ -174,7 +171,6 @@ async def test_ten_thousand_events_as_arrays(place: bytes, clock: FakeClock) -> 
     await delivered([post("/e/", gzipped(b"[%b]" % body), TEXT) for body in bodies], expected, clock)
 
 
-@pytest.mark.slow
 async def test_ten_thousand_single_events(clock: FakeClock) -> None:
     """One event a request, as `/capture/` has it."""
     expected = [sent(number, skewed=False) for number in range(10_000)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from tests.support.listening import post
 from tests.support.upstream import OK, Answer, Upstream, plain
 from tests.support.waiting import eventually
@@ -29,7 +27,6 @@ async def fill(whole: Whole, key: str, prefix: str, *, size: int = 50) -> list[b
     raise AssertionError("never full")
 
 
-@pytest.mark.slow
 async def test_full_is_503_and_what_was_taken_arrives() -> None:
     """While the upstream is down, each lane fills its half, then the buffer is full; when it is back, all that was answered 200 arrives."""
     async with Upstream() as upstream:

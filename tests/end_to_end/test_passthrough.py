@@ -8,8 +8,6 @@ import signal
 import tracemalloc
 from typing import Any
 
-import pytest
-
 from forwarder.core.clock import Clock, SystemClock
 from tests.support.answered import Answered, answered, asked, get
 from tests.support.clock import FakeClock
@@ -138,7 +136,6 @@ async def test_assets_url() -> None:
         assert (assets.targets, upstream.targets) == (["/cdn/static/array.js?v=1"], [])
 
 
-@pytest.mark.slow
 async def test_memory_stays_bounded() -> None:
     """100 MB up and 100 MB down, with whoever reads being slow, take no more than a few buffers."""
     size, piece = 100_000_000, b"z" * 50_000
@@ -175,7 +172,6 @@ async def test_memory_stays_bounded() -> None:
     assert peak < 4_000_000, peak
 
 
-@pytest.mark.slow
 async def test_two_workers() -> None:
     """Both pass calls through, and the sum is shown."""
     async with Upstream() as upstream, supervised(upstream.url) as daemon:

@@ -75,7 +75,6 @@ def talk(host: str, count: int) -> None:
     reset_sessions()
 
 
-@pytest.mark.slow
 async def test_the_sdk_through_two_processes() -> None:
     """SDK → forwarder → sandbox, each on its own: every event is there once, and the daemon ends with 0."""
     async with running("sandbox", "--listen", "127.0.0.1:0", "--strict", "--api-key", KEY) as sandbox:
@@ -91,7 +90,6 @@ async def test_the_sdk_through_two_processes() -> None:
         assert await sandbox.ended() == 0
 
 
-@pytest.mark.slow
 async def test_a_slow_upstream_is_waited_for_while_draining() -> None:
     """After SIGTERM nothing is taken any more, `/readyz` fails, `/livez` goes on; with the last event delivered the exit code is 0."""
     go_on = asyncio.Event()
@@ -110,7 +108,6 @@ async def test_a_slow_upstream_is_waited_for_while_draining() -> None:
         assert sorted(upstream.delivered) == [f"e{number}" for number in range(5)]
 
 
-@pytest.mark.slow
 async def test_what_a_drain_leaves_is_told() -> None:
     """Delivered events are delivered once; the others are counted at the end, and the exit code is 1."""
     async with Upstream(lambda _: plain(500, "boom")) as upstream:
@@ -125,7 +122,6 @@ async def test_what_a_drain_leaves_is_told() -> None:
         assert {line["undelivered"] for line in last} == {3}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("verified", ["true", "false"], ids=["keys verified", "keys not verified"])
 async def test_no_secret_is_ever_shown(verified: str) -> None:
     """Project keys and personal keys stand in no line of output, no metric and no page, though senders and upstream say them."""
@@ -152,7 +148,6 @@ async def test_no_secret_is_ever_shown(verified: str) -> None:
     assert PERSONAL not in everything
 
 
-@pytest.mark.slow
 async def test_a_proxys_password_is_never_shown() -> None:
     """Not at the start, not in the error when the proxy can't be reached, not in `/status`."""
     proxy = {"FORWARDER_UPSTREAM__PROXY": "http://user:hunter2@127.0.0.1:9", "FORWARDER_UPSTREAM__VERIFY_KEYS": "false"}
@@ -165,7 +160,6 @@ async def test_a_proxys_password_is_never_shown() -> None:
     assert "hunter2" not in "\n".join([*shown, *forwarder.command.lines])
 
 
-@pytest.mark.slow
 async def test_memory_stays_bounded_while_the_upstream_is_down() -> None:
     """With the upstream down and senders pushing on, the process grows by little more than its buffer; what it took arrives later."""
     async with Upstream() as upstream:

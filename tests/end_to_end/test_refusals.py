@@ -93,7 +93,6 @@ async def test_an_unknown_key_is_held_and_delivered_when_it_is_known() -> None:
         assert len(accepted(upstream)) == 8
 
 
-@pytest.mark.slow
 async def test_made_up_keys_do_not_stop_a_good_one() -> None:
     """Ten thousand keys that nobody knows, beside one good lane: the good one's events are taken and delivered all the while."""
     async with Upstream(decide=lambda request: OK if request.api_key == GOOD else UNAUTHORIZED) as upstream:
@@ -117,7 +116,6 @@ async def test_made_up_keys_do_not_stop_a_good_one() -> None:
         assert len(whole.left) == taken
 
 
-@pytest.mark.slow
 async def test_a_good_key_that_comes_after_made_up_ones_gets_in() -> None:
     """A key that is new while made-up ones hold their share is told to come back, is checked meanwhile, and then taken."""
     upstream = Upstream(decide=lambda request: OK if request.api_key == GOOD else UNAUTHORIZED)

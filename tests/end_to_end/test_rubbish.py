@@ -8,7 +8,6 @@ import json
 from typing import Any, Final
 
 import msgspec
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +76,6 @@ def requests(draw: st.DrawFn) -> Incoming:
     )
 
 
-@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=4), st.sampled_from(["none", "per_distinct_id"]))
 @example([Incoming(b"[" * 100_000)], "none")

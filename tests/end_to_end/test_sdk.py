@@ -110,7 +110,6 @@ class _Event(msgspec.Struct):
     properties: msgspec.Raw
 
 
-@pytest.mark.slow
 async def test_the_sdk_waits_while_forwarder_is_full() -> None:
     """Told 503 with Retry-After, the SDK comes back, and nothing is lost on its side either."""
     errors: list[Exception] = []

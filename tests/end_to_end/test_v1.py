@@ -105,7 +105,6 @@ async def test_a_wrong_key_is_refused_as_the_sdk_reads_it() -> None:
         assert "api_keys" in str(error)
 
 
-@pytest.mark.slow
 async def test_only_what_was_not_delivered_in_time_comes_again() -> None:
     """At the level `delivered`: of a request of which a part is delivered when the time is over, the SDK repeats the rest alone."""
     tap, count = Tap(), 30

@@ -17,8 +17,6 @@ from tests.support.supervised import ENVIRONMENT, Supervised, is_there, supervis
 from tests.support.upstream import Answer, Upstream, plain
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[Upstream]:

@@ -22,8 +22,6 @@ from tests.support.supervised import ENVIRONMENT, Supervised, is_there, supervis
 from tests.support.upstream import OK, Answer, Upstream, plain
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 DOWN = plain(503)
 
 

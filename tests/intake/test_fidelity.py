@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from forwarder.wire.identity import ids_of
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import KEY, IntakeRig
 from tests.support.spelled import Spelled, spelled_events
+
+pytestmark = pytest.mark.slow
 
 IP = "8.8.8.8"
 IPS = st.sampled_from([None, IP])

@@ -14,6 +14,8 @@ from forwarder.core.ports import V1Head
 from forwarder.wire.v1 import MAX_EVENTS
 from tests.support.intakes import KEY, IntakeRig
 
+pytestmark = pytest.mark.slow
+
 BARE = '{"event":"é😀","distinct_id":"u","properties":{"padding":"%s"}}' % ("x" * 300)
 STAMPS = '"uuid":"0190e2b5-7e0d-7cc0-9a3c-000000000000","timestamp":"2026-01-01T00:00:00Z"'
 WHOLE = BARE.replace('"u",', f'"u",{STAMPS},')
@@ -54,7 +56,7 @@ def test_a_large_v1_request_is_copied_twice(event: str, times: float) -> None:
     assert used < times * len(data)
 
 
-@pytest.mark.parametrize("count", [pytest.param(MAX_EVENTS, marks=pytest.mark.slow), 2 * MAX_EVENTS])
+@pytest.mark.parametrize("count", [MAX_EVENTS, 2 * MAX_EVENTS])
 def test_very_many_small_v1_events(count: int) -> None:
     """Each becomes much larger than it was, and has a result: so many stay within bounds, and of more nothing is made."""
     rig, bound = IntakeRig(), 100_000_000 if count == MAX_EVENTS else 15_000_000

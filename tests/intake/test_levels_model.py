@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -14,6 +15,8 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Reason, WhenFull
 from tests.support.intakes import KEY, IntakeRig, stamped_event
 from tests.support.waiters import Told
+
+pytestmark = pytest.mark.slow
 
 LANE = Lane(KEY)
 

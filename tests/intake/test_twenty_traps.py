@@ -131,6 +131,7 @@ def test_trap_14_a_plus_in_a_form_is_not_a_space() -> None:
         assert rig.one()["text"] == "a+b ÿ😀?>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gzip", "lz64", "base64 of gzip"])
 def test_trap_15_bombs_are_cut_off(kind: str) -> None:
     """A small body that stands for a very large one is refused while it is decompressed."""

@@ -16,6 +16,8 @@ from forwarder.runtime.demo import Demo, Verdict, choose_ports, open_demo
 from forwarder.runtime.demo_traffic import PROJECT_KEY, Sdk
 from tests.support.sdk import PostingSdk
 
+pytestmark = pytest.mark.slow
+
 Spoil = Callable[[list[dict[str, Any]]], object]
 
 

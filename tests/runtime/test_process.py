@@ -17,6 +17,8 @@ import pytest
 from tests.support.commands import Running, forwarder, running
 from tests.support.upstream import UNAUTHORIZED, Answer, Upstream, plain
 
+pytestmark = pytest.mark.slow
+
 KEY = "phc_abcdefghijklmnop"
 ANY_PORT = {"FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0", "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0", "FORWARDER_LOG__FORMAT": "json"}
 AT_ONCE = {"FORWARDER_BATCH__MAX_AGE": "0s", "FORWARDER_UPSTREAM__VERIFY_KEYS": "false"}

@@ -42,6 +42,7 @@ def test_zstd_without_a_size() -> None:
     assert decompress(frame + frame, "zstd", 2 * len(TEXT) + 1) == TEXT + TEXT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_limit(encoding: str) -> None:
     """Content stays below the limit: one byte more is 413, however small the body is."""

@@ -30,6 +30,7 @@ def test_what_is_not_json_is_refused(text: str) -> None:
     assert refused.value.status == 400
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(SPACE, spelled_events(), SPACE), min_size=1, max_size=4), SPACE)
 def test_an_events_text_is_what_was_sent(sent: list[tuple[str, Spelled, str]], space: str) -> None:
     """Whatever the spacing, escapes, numbers, order and repetition of keys: each event is cut out exactly, of an array and of a batch."""

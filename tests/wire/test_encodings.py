@@ -211,6 +211,7 @@ def test_bombs_in_bombs_are_not_unwrapped_for_ever() -> None:
     assert peak_of(base64.b64encode(gzip.compress(bomb(50))), LIMIT) < 4 * LIMIT
 
 
+@pytest.mark.slow
 def test_an_lz64_bomb_is_cut_off() -> None:
     """A few kilobytes of lz64 that stand for millions of characters are refused at the limit."""
     body = compress("a" * 3_000_000)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,6 +19,8 @@ from forwarder.core.ports import DropReason, Fate, Ordering
 from forwarder.storage import failpoints
 from forwarder.wire.chunks import cut_at
 from tests.support.disk import DiskRig
+
+pytestmark = pytest.mark.slow
 
 LANES: Final = (Lane("phc_firstfirstfirst1"), Lane("phc_secondsecond1234"), Lane("phc_firstfirstfirst1", historical=True))
 SIZES: Final = st.sampled_from([0, 10, 300, 3000, 20_000])

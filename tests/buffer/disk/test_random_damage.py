@@ -20,6 +20,8 @@ from forwarder.core.event import Lane
 from tests.support.damage import SegmentFile, aside, segments
 from tests.support.disk import DiskRig
 
+pytestmark = pytest.mark.slow
+
 LANES: Final = (Lane("phc_randomrandom1234"), Lane("phc_otherotherother1"), Lane("phc_otherotherother1", historical=True))
 Hit: TypeAlias = tuple[int, float, int, int]
 """Which segment, where in it, how many bytes, and the seed of what they become; 0 makes them zeros."""

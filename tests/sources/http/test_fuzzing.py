@@ -22,6 +22,8 @@ from forwarder.sources.http.connection import Shared
 from forwarder.sources.http.protocol import HttpProtocol
 from tests.support.listening import FakeIntake, listening, post, turns
 
+pytestmark = pytest.mark.slow
+
 POLICY = HttpPolicy(max_body=100, max_headers=12, max_header_bytes=600, max_url=60)
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 KNOWN = {100, 200, 204, 400, 404, 405, 408, 413, 414, 417, 431, 503, 505}
