@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.ports import DropReason, Fate
 
 
 class LaneHolding:
@@ -38,6 +39,13 @@ def withdraw(holdings: Mapping[Lane, LaneHolding], ack: Ack) -> list[Chunk]:
         holding.queue.remove(chunks)
         found += chunks
     return found
+
+
+def tell_acks(chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+    """Tell the acks of settled chunks how that ended."""
+    for chunk in chunks:
+        if chunk.ack is not None:
+            chunk.ack.settle(chunk.count, chunk.data, fate)
 
 
 def drop_oldest(holdings: Mapping[Lane, LaneHolding], lane: Lane | None) -> list[Chunk]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from forwarder.buffer.holdings import BufferStatistics, LaneHolding, drop_oldest, withdraw
+from forwarder.buffer.holdings import BufferStatistics, LaneHolding, drop_oldest, tell_acks, withdraw
 from forwarder.core.ack import Ack, Held
 from forwarder.core.errors import BufferFull
 from forwarder.core.event import Chunk, Lane
@@ -67,9 +67,7 @@ class MemoryBuffer:
     def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
         """Forget chunks of one lane, and the lane with its last one; tell their acks."""
         self._forget(chunks)
-        for chunk in chunks:
-            if chunk.ack is not None:
-                chunk.ack.settle(chunk.count, chunk.data, fate)
+        tell_acks(chunks, fate)
 
     def withdraw(self, ack: Ack) -> list[Chunk]:
         """Take the chunks that have this ack and still wait off their queues."""

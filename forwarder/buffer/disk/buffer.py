@@ -26,7 +26,7 @@ from forwarder.buffer.disk.reading import Damage
 from forwarder.buffer.disk.runs import EVENT_COST, Run, cost
 from forwarder.buffer.disk.segment import Segment, Stored
 from forwarder.buffer.disk.stored import DiskHolding, StoredChunk, Window
-from forwarder.buffer.holdings import BufferStatistics, drop_oldest, withdraw
+from forwarder.buffer.holdings import BufferStatistics, drop_oldest, tell_acks, withdraw
 from forwarder.core.ack import Ack, Held
 from forwarder.core.clock import Clock
 from forwarder.core.errors import BufferFull, RequestTooLarge
@@ -194,9 +194,7 @@ class DiskBuffer:
             self._take_memory(holding, -chunk.cost)
         self._forget_if_empty(lane)
         self.commits.mark_soon()
-        for chunk in chunks:
-            if chunk.ack is not None:
-                chunk.ack.settle(chunk.count, chunk.data, fate)
+        tell_acks(chunks, fate)
 
     def withdraw(self, ack: Ack) -> list[Chunk]:
         """Take the chunks that have this ack and still wait off their queues: those at hand, as all are that somebody waits for."""
