@@ -83,7 +83,7 @@ bench: setup  ## measure throughput and memory beside their floors; BENCH="--cas
 requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade takes the newest of everything
 	$(COMPILE) --output-file requirements/run.txt pyproject.toml
 	$(COMPILE) --output-file requirements/build.txt requirements/build.in
-	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
+	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --extra msk --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
 	$(COMPILE) --output-file requirements/browser.txt --extra browser --constraint requirements/dev.txt pyproject.toml
 	$(COMPILE) --output-file tests/sdks/programs/python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/python/requirements.in
 	$(COMPILE) --output-file deploy/compose/app/requirements.txt --constraint requirements/dev.txt deploy/compose/app/requirements.in

@@ -1,0 +1,94 @@
+"""Records: what a source reads from a log of them (Kafka, a file), and what it asks of the intake.
+
+A source hands over neighbouring records of one partition (or file) as one unit. The unit is taken whole or not at all, and is settled as
+one: when each of its events is delivered, is a durable dead letter, or (at the level `disk`) is durable in the buffer. "Now" is a record's
+own time and uuids come from its place, so that a unit that is read twice yields the same bytes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from forwarder.core.ack import AckLevel, Waiter
+from forwarder.core.event import Lane
+from forwarder.core.ports import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFacts:
+    """What is known of a record beside its bytes."""
+
+    name: str
+    """Its place, such as `cluster/topic/partition/offset`: what uuids are derived from, and what its dead letters are found by."""
+    at: float | None
+    """Its own time, seconds since 1970; None if it has none: then an event without a time of its own can't go on."""
+    api_key: str | None = None
+    """The project key of events that name none."""
+    distinct_id: str | None = None
+    """The distinct_id of events that have none."""
+    attributes: str = ""
+    """What else is to be kept with its dead letters, as the text of a JSON object: key and headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """A record that its source could make no event of."""
+
+    facts: RecordFacts
+    reason: Reason
+    data: bytes
+    """The record as it was read."""
+    why: str
+
+
+class Records(Protocol):
+    """A unit: some neighbouring records."""
+
+    values: Sequence[bytes]
+    """Each record's body: whatever the HTTP listener takes as one."""
+    api_key: str | None
+    """The project key of all events that name none; None: `facts` may know one, record by record."""
+    refused: Sequence[RefusedRecord]
+    """Records that belong to the unit and have no value in `values`."""
+
+    def facts(self, index: int) -> RecordFacts:
+        """What is known of the record of `values[index]`. Asked only for records that aren't complete as they are."""
+
+
+class Taken(Protocol):
+    """A unit that was taken and isn't settled."""
+
+    at: float
+    """When it was taken, wall-clock seconds."""
+    lanes: Collection[Lane]
+    """The lanes of its events."""
+
+
+class RecordIntake(Protocol):
+    """Takes records into the pipeline."""
+
+    def take(self, records: Records, waiter: Waiter, level: AckLevel) -> Taken | None:
+        """Take all events of the records; None if they are settled at `level` (`delivered` or `disk`) already.
+
+        Otherwise `waiter.acknowledged(None)` is called once, later, when they are; or with an error, if the buffer couldn't keep them:
+        then nothing of them was taken. There is no limit of time. What of the records is no good becomes a dead letter, and is part of
+        what is waited for. Raises a `Backpressure`; then nothing was taken, nothing was counted, and nobody will be called. Nothing else
+        is ever raised for what the records hold.
+        """
+
+    def give_back(self, units: Collection[Taken]) -> int:
+        """Let go of units: their waiters won't be called. How many events were still waiting, and have been taken out.
+
+        Those are dropped as `returned_to_broker`. What is in flight, or has a part in the buffer's files only, goes its way.
+        """
+
+    def bury(self, units: Sequence[Taken], lane: Lane, why: str) -> bool:
+        """Make dead letters (`lane_halted`) of what waits of one lane's events in these units. False if there is no room for all of them.
+
+        Units that have nothing else are settled by that. What is in flight goes its way.
+        """
+
+    def halted(self) -> Mapping[Lane, float]:
+        """The lanes that stand still, and since when (wall-clock seconds)."""
