@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process a core; a test that needs quiet has no place among them.
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: help setup demo drill check test lint types layers unit test-crash test-browser test-sdks pictures bench requirements clean
+.PHONY: help setup demo demo-kafka drill check test lint types layers unit test-crash test-crash-kafka test-browser test-sdks pictures bench requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -40,12 +40,19 @@ $(VENV)/.installed: $(VENV)/.dependencies pyproject.toml
 demo: setup  ## sandbox and forwarder, with sample traffic of the official SDK; Ctrl-C prints the books
 	@exec $(BIN)/forwarder demo
 
+demo-kafka: setup  ## the same with a real Kafka broker, fetched the first time, whose topics are read
+	@exec $(BIN)/forwarder demo --kafka
+
 drill: setup  ## an outage, a kill -9 and a wrong key, held on purpose, with the books at each step; ends with all events there
 	@exec $(BIN)/forwarder drill
 
 check: lint types layers unit  ## the quick half of the tests: lint, types, layers, unit
 
-test: lint types layers  ## every test
+# The tests' own Kafka is fetched before their time limits apply; KAFKA_BOOTSTRAP_SERVERS=host:port names another one to use.
+$(VENV)/.broker: $(VENV)/.installed forwarder/runtime/broker/jars.txt
+	@test -n "$$KAFKA_BOOTSTRAP_SERVERS" || { $(BIN)/python -m forwarder.runtime.broker && touch $@; }
+
+test: lint types layers $(VENV)/.broker  ## every test
 	$(BIN)/pytest $(PARALLEL)
 
 lint: setup
@@ -66,6 +73,11 @@ unit: setup
 
 test-crash: setup  ## kill the daemon 220 times under load and look for what is lost; CRASH="--seed 7 --kills 20" chooses
 	$(BIN)/python -m tests.crash $(CRASH)
+
+test-crash-kafka: setup  ## two forwarders, a broker and an upstream fail in turn, then a hostile hour; CRASH="--seed 7 --records 20000" chooses
+	$(BIN)/python -m tests.crash.kafka $(CRASH)
+	$(BIN)/python -m tests.crash.kafka --disk $(CRASH)
+	$(BIN)/python -m tests.crash.kafka --hostile 40 $(CRASH)
 
 test-browser: $(VENV)/.browser  ## both pages in the system's Chromium
 	$(BIN)/pytest tests/browser

@@ -13,6 +13,9 @@ from typing import Any, Final
 from benchmarks.backlog import BacklogResult, backlog_line, measure_backlog
 from benchmarks.bodies import Shape, Variant
 from benchmarks.cases import BACKLOG, CASES, MEMORY, Case, Floor, select
+from benchmarks.kafka import CASES as KAFKA
+from benchmarks.kafka import KafkaCase, Reading, broker, kafka_row
+from benchmarks.kafka import select as select_kafka
 from benchmarks.memory import MemoryResult, measure_memory
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
@@ -30,19 +33,21 @@ def main() -> int:
     arguments = _arguments()
     end_on_signals()
     cases, memory = select(arguments.case)
-    if not cases and not memory:
-        print(f"no such case; there are {', '.join([*(case.name for case in CASES), *MEMORY, *BACKLOG])}", file=sys.stderr)
+    topics = select_kafka(arguments.case) if not arguments.command else []
+    if not cases and not memory and not topics:
+        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in KAFKA)]
+        print(f"no such case; there are {', '.join(names)}", file=sys.stderr)
         return 2
     try:
-        return _measure(arguments, cases, memory)
+        return _measure(arguments, cases, memory, topics)
     except BenchmarkError as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         return 2
 
 
-def _measure(arguments: argparse.Namespace, cases: list[Case], memory: list[str]) -> int:
+def _measure(arguments: argparse.Namespace, cases: list[Case], memory: list[str], topics: list[KafkaCase]) -> int:
     plan = Plan(_cores(), _target(arguments), arguments.seconds, Shape(arguments.shape), arguments.path, arguments.profile)
-    rows = _throughput(plan, cases, arguments.repeat)
+    rows = _throughput(plan, cases, arguments.repeat) + (_kafka(plan, topics, arguments.repeat) if topics else [])
     if rows:
         print(table(rows))
     results: list[MemoryResult | BacklogResult] = [
@@ -70,6 +75,24 @@ def _throughput(plan: Plan, cases: list[Case], repeat: int) -> list[dict[str, An
         row(case, figures[case.name], floors[case.floor, case.variant, case.events] if case.base == case.name else figures[case.base])
         for case in cases
     ]
+
+
+def _kafka(plan: Plan, cases: list[KafkaCase], repeat: int) -> list[dict[str, Any]]:
+    """The same of topics, on a broker of its own that ends with the measurement."""
+    figures = {case.name: Figure() for case in cases}
+    floors = {case.topic: Figure() for case in cases}
+    with broker(plan.machine.load_core) as bootstrap:
+        reading = Reading(plan.machine, plan.target, bootstrap, f"benchmark-{os.urandom(3).hex()}", plan.profile)
+        _say(f"filling {len(floors)} topics")
+        with reading.topics(cases):
+            for number in range(repeat):
+                for topic, figure in floors.items():
+                    _say(f"round {number + 1} of {repeat}: counting {topic.content}, {topic.codec}")
+                    reading.floor(topic, figure)
+                for case in cases:
+                    _say(f"round {number + 1} of {repeat}: {case.name}")
+                    reading.case(case, figures[case.name])
+    return [kafka_row(case, figures[case.name], floors[case.topic]) for case in cases]
 
 
 def _memory(plan: Plan, name: str, seconds: float) -> MemoryResult:

@@ -144,7 +144,7 @@ def _wait_for_port(program: Program, port: int) -> None:
         program.check()
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
-        time.sleep(0.05)
+        time.sleep(0.01)
     raise BenchmarkError(f"{program.name} does not listen on port {port} after {START_LIMIT:.0f} s")
 
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.processes import Program, free_port, running
 
@@ -40,10 +41,12 @@ class Target:
         *,
         disk: bool = False,
         state: Path | None = None,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Program]:
         """Run it until the block ends. Another program than forwarder brings its own settings, and is told the ports.
 
         `disk`: with the disk buffer. `state`: where it keeps what it keeps on disk; by itself a folder that is gone afterwards.
+        `more`: further settings, by the names of their variables.
         """
         with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as temporary:
             if self.command:
@@ -52,7 +55,7 @@ class Target:
                 command = [str(Path(sys.executable).parent / "forwarder"), "run"]
                 environment = self._settings(compression, ordering, max_bytes or ("1GiB" if disk else "64MiB"))
                 environment |= _kept_at(state or Path(temporary), disk=disk)
-            environment |= {"PORT": str(self.port), "SINK_PORT": str(self.sink_port)}
+            environment |= {**more, "PORT": str(self.port), "SINK_PORT": str(self.sink_port)}
             with running(command, core, self.port, environment) as program:
                 yield program
 

@@ -5,12 +5,8 @@ A measurement begins and ends when all is quiet: whatever was accepted has arriv
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -20,6 +16,7 @@ from benchmarks.bodies import Request, Shape, Variant, ring
 from benchmarks.cases import CONNECTIONS, Case, Floor
 from benchmarks.load import Load, Tally
 from benchmarks.processes import BenchmarkError, Program, core_seconds, free_port, pinned
+from benchmarks.profiling import profiled
 from benchmarks.split import split_floor
 from benchmarks.targets import Machine, Target
 from benchmarks.upstream import Upstream, bare_server, upstream
@@ -69,7 +66,7 @@ class Plan:
             pinned(machine.load_core),
         ):
             sink.wait_for(_all_taken(load.run(WARM_UP)))
-            with _profiled(program, self.profile and self.profile / f"{case.name}.svg", self.seconds):
+            with profiled(program, self.profile and self.profile / f"{case.name}.svg", self.seconds):
                 self._measure(program, load, sink, figure)
 
     def _measure(self, program: Program, load: Load, sink: Upstream, figure: Figure) -> None:
@@ -116,25 +113,3 @@ def _all_taken(tally: Tally) -> int:
     if unexpected or not tally.accepted:
         raise BenchmarkError(f"the target does not take the load: answers {dict(tally.statuses)}, {tally.broken} broken connections")
     return tally.accepted
-
-
-@contextlib.contextmanager
-def _profiled(program: Program, path: Path | None, seconds: float) -> Iterator[None]:
-    if path is None:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    py_spy = str(Path(sys.executable).parent / "py-spy")
-    options = {"--pid": str(program.pid), "--duration": str(max(1, round(seconds))), "--output": str(path)}
-    command = [py_spy, "record", "--nonblocking", *(word for option in options.items() for word in option)]
-    try:
-        recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    except FileNotFoundError:
-        raise BenchmarkError("a profile needs py-spy beside this Python: pip install py-spy") from None
-    try:
-        yield
-    except BaseException:
-        recorder.kill()
-        raise
-    finally:
-        recorder.wait()

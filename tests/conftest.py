@@ -19,6 +19,8 @@ ASYNC_LIMIT: Final = 45.0
 """Seconds for an asynchronous test, or for one example of a property. Less than pytest's own limit, which can only end the whole run:
 an exception that a signal raises inside a running loop ends whichever task it meets, not the test."""
 
+pytest_plugins = ["tests.support.kafka", "tests.support.secure_kafka"]
+
 _places: Final = itertools.count()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from forwarder.core.ack import Ack
@@ -31,14 +31,10 @@ class BufferStatistics:
     events: int
 
 
-def withdraw(holdings: Mapping[Lane, LaneHolding], ack: Ack) -> list[Chunk]:
-    """Take the chunks that have this ack and still wait off their queues."""
-    found: list[Chunk] = []
-    for holding in holdings.values():
-        chunks = holding.queue.with_ack(ack)
-        holding.queue.remove(chunks)
-        found += chunks
-    return found
+def withdraw(holdings: Mapping[Lane, LaneHolding], acks: Collection[Ack], lane: Lane | None) -> list[Chunk]:
+    """Take the chunks that have one of these acks and still wait, in `lane` or anywhere, off their queues."""
+    wanted = frozenset(acks)
+    return [chunk for each, holding in holdings.items() if lane in (None, each) for chunk in holding.queue.withdraw(wanted)]
 
 
 def tell_acks(chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:

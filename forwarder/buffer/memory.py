@@ -69,9 +69,9 @@ class MemoryBuffer:
         self._forget(chunks)
         tell_acks(chunks, fate)
 
-    def withdraw(self, ack: Ack) -> list[Chunk]:
-        """Take the chunks that have this ack and still wait off their queues."""
-        return withdraw(self.holdings, ack)
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
+        """Take the chunks that have one of these acks and still wait off their queues."""
+        return withdraw(self.holdings, acks, lane)
 
     def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
         """Take the chunk that has waited longest off its queue; empty if none waits."""

@@ -54,9 +54,29 @@ def check(
     Example: forwarder config check --config forwarder.yaml --online
     """
     loaded = _load(config, require_upstream=True)
+    _compile_mappings(loaded)
     typer.echo(f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment")
     if online:
         _ask(loaded)
+
+
+def _compile_mappings(loaded: Loaded) -> None:
+    """Compile what is written in jq; what can't be is told like all else that is wrong."""
+    from forwarder.cli.output import report
+    from forwarder.config import InvalidConfiguration, Problem
+    from forwarder.core.errors import ConfigurationError
+    from forwarder.runtime.mappings import kafka_mapping
+
+    problems = []
+    for number, cluster in enumerate(loaded.settings.sources.kafka):
+        try:
+            kafka_mapping(cluster, number)
+        except ConfigurationError as error:
+            key, _, what = error.message.partition(": ")
+            problems.append(Problem(loaded.where(key), key, what, error.hint))
+    if problems:
+        report(InvalidConfiguration(problems))
+        raise typer.Exit(WRONG_CONFIGURATION)
 
 
 def _ask(loaded: Loaded) -> None:
@@ -71,7 +91,7 @@ def _ask(loaded: Loaded) -> None:
 
 
 def _variables(loaded: Loaded) -> str:
-    count = sum([origin.place == "environment" for origin in loaded.origins.values()])
+    count = len({origin.name for origin in loaded.origins.values() if origin.place == "environment"})
     return "1 key" if count == 1 else f"{count} keys"
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from forwarder.cli.dead_letter_files import LetterFile
-from forwarder.cli.dead_letter_tables import letters, readable, without_keys
+from forwarder.cli.dead_letter_origin import without_keys
+from forwarder.cli.dead_letter_tables import letters, readable
 from forwarder.cli.dead_letter_work import Selected
 from forwarder.cli.progress import EventProgress
 from forwarder.deadletter.marking import mark_for_replay, notes_of, still_marked

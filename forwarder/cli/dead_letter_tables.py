@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.dead_letter_files import LetterFile
+from forwarder.cli.dead_letter_origin import attributes_of, origin_lines, without_keys
 from forwarder.cli.output import console
 from forwarder.core.event import Lane
-from forwarder.core.secrets import mask_key, mask_secrets
+from forwarder.core.secrets import mask_secrets
 from forwarder.deadletter.selection import Content, Summary
 from forwarder.telemetry.readable import duration, size
 
@@ -70,6 +71,7 @@ def plain(file: LetterFile, letter: Summary) -> dict[str, Any]:
         "why": mask_secrets(letter.why),
         "source": letter.source,
         "coordinates": letter.coordinates,
+        "attributes": attributes_of(letter.attributes, letter.lane),
         "event": letter.event,
         "distinct_id": letter.distinct_id,
         "uuid": letter.uuid,
@@ -86,7 +88,8 @@ def print_letter(file: LetterFile, letter: Summary, content: Content) -> None:
     out = console()
     changed = "" if content.intact else "; not those that were written: the disk has changed them"
     shown = {**plain(file, letter), "bytes": f"{letter.size:,}{changed}"}
-    for name, value in shown.items():
+    origin = origin_lines(shown.pop("attributes"))
+    for name, value in (*shown.items(), *origin):
         if value not in (None, ""):
             out.print(Text(f"{name:>12}  {value}"), soft_wrap=True)
     out.print(Text(readable(content.data, letter.lane)), soft_wrap=True)
@@ -106,13 +109,6 @@ def letter_as_json(file: LetterFile, letter: Summary, content: Content) -> str:
 def readable(data: bytes, lane: Lane | None) -> str:
     """An event's text, without keys."""
     return without_keys(data.decode("utf-8", "backslashreplace"), lane)
-
-
-def without_keys(text: str, lane: Lane | None) -> str:
-    """The text with everything masked that is the lane's key or looks like one."""
-    if lane is not None and lane.api_key:
-        text = text.replace(lane.api_key, mask_key(lane.api_key))
-    return mask_secrets(text)
 
 
 def _data(name: str, data: bytes, lane: Lane | None) -> dict[str, str]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from forwarder.runtime.demo import Demo, Ports, Verdict
+    from forwarder.runtime.demo_kafka import KafkaDemo
 
 LINE_EVERY = 2.0
 """Seconds between two lines where there is no terminal."""
@@ -29,8 +31,11 @@ def demo(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65533, help="Where events go in; admin and sandbox take the next two. 0: any free ones.")
     ] = 8320,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Start a Kafka broker too; the events are records of its topics. Needs the extra kafka-demo.")
+    ] = False,
 ) -> None:
-    """Start a sandbox and a forwarder, and send a small shop's events through the official Python SDK.
+    """Start a sandbox and a forwarder, and send a small shop's events through the official Python SDK, or with --kafka through topics.
 
     Ctrl-C drains and prints the books. With --once it exits with 0 only if every event arrived unchanged and the books balance.
     """
@@ -39,17 +44,17 @@ def demo(
     from forwarder.runtime.demo import choose_ports
     from forwarder.telemetry.logs import configure_logging
 
-    configure_logging(level="warning")
+    configure_logging(level="error" if kafka else "warning")  # with Kafka one dead letter is part of the story
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        verdict = runner.run(_show(choose_ports(port), once=once))
+        verdict = runner.run(_show(choose_ports(port), once=once, kafka=kafka))
     _print_verdict(verdict)
     raise typer.Exit(0 if verdict.good else 1)
 
 
-async def _show(ports: Ports, *, once: bool) -> Verdict:
-    from forwarder.runtime.demo import LIVE_PAUSE, VISITORS, open_demo
+async def _show(ports: Ports, *, once: bool, kafka: bool) -> Verdict:
+    from forwarder.runtime.demo import LIVE_PAUSE, VISITORS
 
-    async with open_demo(ports) as demo:
+    async with _open(ports, kafka=kafka) as demo:
         _print_addresses(demo, ports)
         _obey_signals(demo)
         story = asyncio.create_task(_tell(demo, VISITORS, 0.0) if once else _tell(demo, None, LIVE_PAUSE))
@@ -58,12 +63,24 @@ async def _show(ports: Ports, *, once: bool) -> Verdict:
         return await demo.verdict()
 
 
-async def _tell(demo: Demo, visitors: int | None, pause: float) -> None:
+def _open(ports: Ports, *, kafka: bool) -> AbstractAsyncContextManager[Demo | KafkaDemo]:
+    if not kafka:
+        from forwarder.runtime.demo import open_demo
+
+        return open_demo(ports)
+    from forwarder.runtime.demo_kafka import open_kafka_demo
+
+    sys.stdout.write("Starting a Kafka broker; the first time it is fetched.\n")
+    sys.stdout.flush()
+    return open_kafka_demo(ports)
+
+
+async def _tell(demo: Demo | KafkaDemo, visitors: int | None, pause: float) -> None:
     await demo.traffic(visitors, pause)
     await demo.settle()
 
 
-def _obey_signals(demo: Demo) -> None:
+def _obey_signals(demo: Demo | KafkaDemo) -> None:
     loop = asyncio.get_running_loop()
     seen: list[signal.Signals] = []
 
@@ -80,7 +97,7 @@ def _obey_signals(demo: Demo) -> None:
         loop.add_signal_handler(number, stop, number)
 
 
-async def _watch(demo: Demo, story: asyncio.Task[None]) -> None:
+async def _watch(demo: Demo | KafkaDemo, story: asyncio.Task[None]) -> None:
     if not sys.stdout.isatty():
         await _lines(demo, story)
         return
@@ -94,16 +111,16 @@ async def _watch(demo: Demo, story: asyncio.Task[None]) -> None:
             live.update(_screen(demo), refresh=True)
 
 
-async def _lines(demo: Demo, story: asyncio.Task[None]) -> None:
+async def _lines(demo: Demo | KafkaDemo, story: asyncio.Task[None]) -> None:
     from forwarder.cli.output import flow
 
     while not story.done():
         await asyncio.wait({story}, timeout=LINE_EVERY)
-        sys.stdout.write(f"sent {demo.sent:,}:{flow(demo.snapshot()).plain}\n")
+        sys.stdout.write(f"sent {demo.sent:,}{demo.beside()}:{flow(demo.snapshot()).plain}\n")
         sys.stdout.flush()
 
 
-def _screen(demo: Demo) -> RenderableType:
+def _screen(demo: Demo | KafkaDemo) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -111,15 +128,15 @@ def _screen(demo: Demo) -> RenderableType:
 
     snapshot = demo.snapshot()
     what = DRAINING if demo.stopping else "Ctrl-C drains and prints the books."
-    sent = Text(f"  SDK sent {demo.sent:,} events. {what}", style="dim")
+    sent = Text(f"  Sent {demo.sent:,} events{demo.beside()}. {what}", style="dim")
     return Group(flow(snapshot), Text(), lane_table(snapshot.lanes, books=True), Text(), sent)
 
 
-def _print_addresses(demo: Demo, ports: Ports) -> None:
+def _print_addresses(demo: Demo | KafkaDemo, ports: Ports) -> None:
     for name in ports.moved:
         sys.stdout.write(f"The usual port for {name} is taken; another one is used.\n")
     sys.stdout.write(
-        f"events go in at  http://127.0.0.1:{ports.ingestion}  (Posthog('phc_…', host='http://127.0.0.1:{ports.ingestion}'))\n"
+        f"{demo.entrance}\n"
         f"status           http://{demo.admin_address}/status\n"
         f"sandbox          {demo.sandbox_url}/\n\n"
     )
@@ -136,6 +153,8 @@ def _print_verdict(verdict: Verdict) -> None:
         f"{verdict.sent:,} events sent, {verdict.stored:,} in the sandbox, "
         f"{verdict.missing:,} missing, {verdict.conflicts:,} changed on the way"
     )
+    if verdict.unreadable:
+        found += f", {verdict.unreadable:,} unreadable and {verdict.dead:,} among the dead letters"
     if verdict.good:
         screen.print(f"Good: {found}; the books balance.", style="green")
         return

@@ -18,6 +18,7 @@ LAZY: Final = {
     "dead-letters": "Look at events that could not be delivered, send them again, or drop them.",
     "drill": "Put a sandbox and a forwarder through an outage, a kill -9 and a wrong key, and show that no event is lost.",
     "explain": "Say where one event is: buffered and since when, dead-lettered and why, else that it was delivered, or never here.",
+    "mapping": "See what the rules of a mapping make of records, before any is sent.",
     "sandbox": "Run the analytics service in small, to watch events arrive and to test against.",
 }
 """Name and one line each; the command lives in `forwarder.cli.<name>`, with `_` for `-`."""

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from forwarder.core.errors import ForwarderError
 from forwarder.telemetry.readable import duration, halt_times, size
-from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState, Worker, by_label
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot, UpstreamState, Worker, by_label
 
 _PLAIN_WIDTH = 140
 """Where there is no terminal, lines are cut for nobody."""
@@ -37,6 +37,7 @@ def status_page(snapshot: Snapshot, address: str) -> RenderableType:
     lanes = by_label(snapshot.lanes)
     parts: list[RenderableType] = [_head(snapshot, address), Text(), flow(snapshot), Text(), lane_table(lanes, books=False), Text()]
     parts.append(_upstream(snapshot))
+    parts.extend(_kafka(cluster, snapshot.now) for cluster in snapshot.kafka)
     parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
     parts.extend(_halts(lanes, snapshot.now))
     parts.extend(Text(f"! {warning}", style="yellow") for warning in snapshot.warnings)
@@ -94,6 +95,16 @@ def _upstream(snapshot: Snapshot) -> Text:
         text.append(f"; answers {answers}")
     if upstream.last_error:
         text.append(f"\n  last error: {upstream.last_error}", style="red")
+    return text
+
+
+def _kafka(cluster: KafkaCluster, now: float) -> Text:
+    text = Text(f"  kafka {cluster.name} (group {cluster.group}) is ")
+    text.append(cluster.state, style="green" if cluster.reads else "red")
+    paused = f", {cluster.paused} of them paused" if cluster.paused else ""
+    text.append(f"; {len(cluster.partitions)} partitions{paused}, lag {cluster.lag:,}, {size(cluster.in_flight_bytes)} not settled")
+    if cluster.last_commit is not None:
+        text.append(f"; last commit {duration(now - cluster.last_commit)} ago")
     return text
 
 

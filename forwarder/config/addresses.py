@@ -60,6 +60,17 @@ def check_listen(text: str) -> str:
     return text
 
 
+def check_broker(text: str) -> str:
+    """`text`, if it is a broker's `host:port`. Raises `ValueError` if not."""
+    match = _TCP.fullmatch(text)
+    if "://" in text or match is None:
+        protocol = "leave out what stands before ://, which security.protocol says, and " if "://" in text else ""
+        raise ValueError(f"{text!r} is not a broker's address: {protocol}write host:port or '[::1]:port'")
+    if not 0 < int(match["port"]) <= 65535:
+        raise ValueError(f"{text!r} has a port that doesn't exist: write one from 1 to 65535")
+    return text
+
+
 def _split_http(text: str, example: str) -> SplitResult:
     """The parts of an http(s) URL. The messages never repeat `text`, which may hold credentials."""
     try:
@@ -92,6 +103,13 @@ def check_proxy(text: str) -> str:
     parts = _split_http(text, "http://proxy.example.com:3128")
     if parts.path not in {"", "/"} or "?" in text or "#" in text:
         raise ValueError("it must end after the port: write it as http://proxy.example.com:3128")
+    return text
+
+
+def check_token_url(text: str) -> str:
+    """`text`, if it is an address that gives tokens. Raises `ValueError` if not, not repeating it."""
+    if "@" in _split_http(text, "https://login.example.com/oauth2/token").netloc:
+        raise ValueError("it holds a user or password: name them in client_id and client_secret_file")
     return text
 
 

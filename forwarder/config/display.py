@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
-from forwarder.config.keys import Path, keys
+from forwarder.config.keys import Path, dotted, in_table, is_number, keys, leaves, lists
 from forwarder.config.load import Loaded
 from forwarder.config.settings import Settings
 from forwarder.config.units import format_size
@@ -16,12 +16,14 @@ from forwarder.core.secrets import mask_credentials, mask_key
 
 def effective(settings: Settings) -> dict[str, Any]:
     """The settings as JSON can say them: sizes and times as text, secrets masked, and for keys that aren't set what they amount to."""
-    tree: dict[str, Any] = settings.model_dump(mode="json")
+    tree: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)
     tree["buffer"] |= {"max_bytes": format_size(settings.buffer.limit), "ack": settings.buffer.ack_level.value}
     tree["dead_letters"]["max_bytes"] = format_size(settings.dead_letter_limit)
-    for path in (path for path, key in keys().items() if key.secret):
-        section = _section(tree, path)
-        section[path[-1]] = _masked(section[path[-1]])
+    for shown, cluster in zip(tree["sources"]["kafka"], settings.sources.kafka, strict=True):
+        shown["max_in_flight"] = format_size(settings.max_in_flight(cluster))
+    for path, value in [*leaves(tree)]:
+        if keys()[in_table(path)].secret:
+            _section(tree, path)[path[-1]] = _masked(path[-1], value)
     return tree
 
 
@@ -44,25 +46,47 @@ def inline(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).removesuffix("\n").removesuffix("\n...")
 
 
-def _lines(tree: dict[str, Any], path: Path = ()) -> Iterator[tuple[str, str]]:
+def _lines(tree: dict[str, Any], path: Path = (), depth: int = 0) -> Iterator[tuple[str, str]]:
     """The lines of a tree, each with the dotted name of its key (empty for a section)."""
+    indent = "  " * depth
     for name, value in tree.items():
         inner = (*path, name)
-        indent = "  " * len(path)
-        if inner in keys():
-            yield f"{indent}{name}: {inline(value)}", keys()[inner].name
+        known = in_table(inner)
+        if known in lists() and value:
+            yield f"{indent}{name}:", dotted(inner)
+            yield from _items(value, inner, depth + 1)
+        elif known in keys():
+            yield f"{indent}{name}: {inline(value)}", dotted(inner)
         else:
             yield f"{indent}{name}:", ""
-            yield from _lines(value, inner)
+            yield from _lines(value, inner, depth + 1)
 
 
-def _section(tree: dict[str, Any], path: Path) -> dict[str, Any]:
-    for name in path[:-1]:
-        tree = tree[name]
-    return tree
+def _items(items: list[dict[str, Any]], path: Path, depth: int) -> Iterator[tuple[str, str]]:
+    """The lines of a list of sections: each item's first one has the dash."""
+    for number, item in enumerate(items):
+        dash = "  " * depth + "- "
+        for text, name in _lines(item, (*path, str(number)), depth + 1):
+            yield dash + text[len(dash) :], name
+            dash = " " * len(dash)
 
 
-def _masked(value: Any) -> Any:
+def _section(tree: Any, path: Path) -> dict[str, Any]:
+    for part in path[:-1]:
+        tree = tree[int(part) if is_number(part) else part]
+    section: dict[str, Any] = tree
+    return section
+
+
+_IN_PART: Final = {"proxy": mask_credentials, "api_key": mask_key, "api_keys": mask_key}
+"""What is shown of a secret, by its name; of all others nothing is."""
+
+
+def _masked(name: str, value: Any) -> Any:
     if isinstance(value, list):
-        return [mask_key(item) for item in value]
-    return mask_credentials(value) if isinstance(value, str) else value
+        return [_masked(name, item) for item in value]
+    return _IN_PART.get(name, _hidden)(value) if isinstance(value, str) else value
+
+
+def _hidden(_: str) -> str:
+    return "…"

@@ -1,4 +1,4 @@
-"""The layer of the environment: `FORWARDER_SECTION__KEY`. An empty variable counts as not set."""
+"""The layer of the environment: `FORWARDER_SECTION__KEY`, `FORWARDER_LIST__0__KEY`. An empty variable counts as not set."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from forwarder.config.keys import PREFIX, SEPARATOR, keys, sections, variable
+from forwarder.config.keys import PREFIX, SEPARATOR, Path, in_table, is_number, keys, lists, sections, short_forms, variable
 from forwarder.config.origins import Layer, Origin, Place, Sourced
 from forwarder.config.problems import Problem
+from forwarder.config.reader import read_json_list
 from forwarder.config.suggestions import suggest_variable
 
 _FAILPOINTS: Final = frozenset({"FORWARDER_FAILPOINTS", "FORWARDER_FAILPOINTS_LOG"})
@@ -20,15 +21,34 @@ _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+")
 
 def read_environment(environ: Mapping[str, str]) -> Layer:
     """What the environment says. Unknown variables with our prefix are problems of the layer."""
-    known = {key.variable: path for path, key in keys().items()}
-    passed_over = {*known, *_FAILPOINTS}
     layer = Layer()
-    for name, value in environ.items():
-        if name in known and value.strip():
-            layer.values[known[name]] = Sourced(value.strip(), Origin(Place.ENVIRONMENT, name))
-        elif name.startswith(PREFIX) and name not in passed_over and not _is_service_link(name, value):
-            layer.problems.append(_unknown(name))
+    ours = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
+    for name in sorted(ours, key=lambda name: _path(name) not in lists()):  # single keys go over the whole list that they are part of
+        _read(layer, name, ours[name])
     return layer
+
+
+def _read(layer: Layer, name: str, value: str) -> None:
+    path, origin = _path(name), Origin(Place.ENVIRONMENT, name)
+    if path is None:
+        if name not in _FAILPOINTS and not _is_service_link(name, value):
+            layer.problems.append(_unknown(name))
+    elif not value.strip():
+        return
+    elif path in lists():
+        layer.lay(read_json_list(value, path, origin))
+    else:
+        layer.values[path] = Sourced(value.strip(), origin)
+        for length in [at + 1 for at, part in enumerate(path) if is_number(part)]:
+            layer.items.setdefault(path[:length], origin)
+
+
+def _path(name: str) -> Path | None:
+    """The path of the key that a variable sets, if there is one."""
+    said = tuple(name.removeprefix(PREFIX).lower().split(SEPARATOR))
+    short = short_forms().get(in_table(said))
+    path = (*said, short) if short else said
+    return path if in_table(path) in keys() and variable(said) == name else None
 
 
 def _is_service_link(name: str, value: str) -> bool:
@@ -37,8 +57,8 @@ def _is_service_link(name: str, value: str) -> bool:
 
 
 def _unknown(name: str) -> Problem:
-    section = {variable(path): path for path in sections()}.get(name)
-    if section:
-        inside = [key.variable for path, key in keys().items() if path[: len(section)] == section]
+    path = tuple(name.removeprefix(PREFIX).lower().split(SEPARATOR))
+    if in_table(path) in sections() and variable(path) == name:
+        inside = [variable((*path, *known[len(path) :])) for known in keys() if known[: len(path)] == in_table(path)]
         return Problem(name, "", "names a section, not a key", f"its keys are {', '.join(inside)}")
     return Problem(name, "", "is no setting", suggest_variable(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from forwarder.config.checks import conflicts
 from forwarder.config.document import read_document
 from forwarder.config.environment import read_environment
+from forwarder.config.kafka import KafkaSettings
 from forwarder.config.key_file import read_key_file
-from forwarder.config.keys import keys
-from forwarder.config.origins import DEFAULT, Layer, Origin, Sourced, Values, nested, overlay
+from forwarder.config.keys import dotted, leaves, parts
+from forwarder.config.origins import DEFAULT, Layer, Origin, nested, overlay
 from forwarder.config.problems import InvalidConfiguration, Problem, what_and_hint
 from forwarder.config.settings import Settings
 
@@ -30,6 +31,12 @@ class Loaded:
     origins: Mapping[str, Origin]
     file: Path | None
 
+    def where(self, name: str) -> str:
+        """Where a key stands, or what it is part of, or what is part of it; nothing for a default."""
+        near = [known for known in self.origins if f"{name}.".startswith(f"{known}.") or known.startswith(f"{name}.")]
+        said = [str(self.origins[known]) for known in sorted(near, key=len, reverse=True) if self.origins[known] is not DEFAULT]
+        return next(iter(said), "")
+
 
 def load_settings(
     path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE, require_upstream: bool = True
@@ -42,14 +49,14 @@ def load_settings(
     file = path or (default_file if _is_there(default_file) else None)
     document = read_document(file, environ) if file else Layer()
     environment = read_environment(environ)
-    values = overlay(document, environment)
-    problems = [*document.problems, *environment.problems]
-    settings = _validate(values, problems)
-    if require_upstream and ("upstream", "url") not in values and not any(problem.key == "upstream.url" for problem in problems):
+    said = overlay(document, environment)
+    problems = [*said.problems, *_gaps(said)]
+    settings = _validate(said, problems)
+    if require_upstream and ("upstream", "url") not in said.values and not any(problem.key == "upstream.url" for problem in problems):
         problems.append(Problem("", "upstream.url", "is missing: the address of the service that events go to", f"for example: {EXAMPLE}"))
     if problems or settings is None:
         raise InvalidConfiguration(problems)
-    origins = {key.name: values[path].origin if path in values else DEFAULT for path, key in keys().items()}
+    origins = {dotted(path): said.origin(path) for path, _ in leaves(settings.model_dump(mode="json", by_alias=True))}
     return Loaded(settings, origins, file)
 
 
@@ -61,44 +68,70 @@ def _is_there(file: Path) -> bool:
         return True
 
 
-def _validate(values: Values, problems: list[Problem]) -> Settings | None:
+def _gaps(said: Layer) -> Iterator[Problem]:
+    """Items whose numbers come after one that isn't there: each list's first is told, and all of them are left out."""
+    for path in sorted({item[:-1] for item in said.items}):
+        numbers = sorted(int(item[-1]) for item in said.items if item[:-1] == path)
+        present = next((count for count, number in enumerate(numbers) if number != count), len(numbers))
+        beyond = [(*path, str(number)) for number in numbers[present:]]
+        if beyond:
+            missing = dotted((*path, str(present)))
+            yield Problem(str(said.items[beyond[0]]), dotted(beyond[0]), f"there is no {missing}", "number the items from 0, without a gap")
+        for item in beyond:
+            said.forget(item)
+
+
+def _validate(said: Layer, problems: list[Problem]) -> Settings | None:
     """The settings, if the values allow it; what doesn't is added to `problems`."""
     try:
-        settings = Settings(**nested(values))
+        settings = Settings(**nested(said.values, said.items))
     except ValidationError as error:
-        problems += [_problem(dict(details), values) for details in error.errors(include_url=False, include_input=False)]
+        problems += [_problem(dict(details), said) for details in error.errors(include_url=False, include_input=False)]
         return None
-    problems += [Problem(_where(values, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
-    return _with_key_file(settings, values, problems)
+    problems += [Problem(_where(said, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
+    return _with_key_files(settings, said, problems)
 
 
-def _with_key_file(settings: Settings, values: Values, problems: list[Problem]) -> Settings:
-    """The settings with the keys of `sources.http.api_keys_file` among `api_keys`."""
+def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) -> Settings:
+    """The settings with the project keys that files hold in their places."""
     http = settings.sources.http
-    if http.api_keys_file is None:
-        return settings
+    known = tuple(dict.fromkeys([*http.api_keys, *_keys_of(http.api_keys_file, "sources.http.api_keys_file", said, problems)]))
+    clusters = [
+        _with_key_file(cluster, f"sources.kafka[{number}].api_key_file", said, problems)
+        for number, cluster in enumerate(settings.sources.kafka)
+    ]
+    changed = {"http": http.model_copy(update={"api_keys": known}), "kafka": tuple(clusters)}
+    return settings.model_copy(update={"sources": settings.sources.model_copy(update=changed)})
+
+
+def _with_key_file(cluster: KafkaSettings, name: str, said: Layer, problems: list[Problem]) -> KafkaSettings:
+    found = _keys_of(cluster.api_key_file, name, said, problems)
+    if len(found) > 1:
+        problems.append(Problem(_where(said, name), name, f"{cluster.api_key_file} holds {len(found)} keys", "leave the one that is meant"))
+    return cluster.model_copy(update={"api_key": found[0]}) if found else cluster
+
+
+def _keys_of(file: Path | None, name: str, said: Layer, problems: list[Problem]) -> tuple[str, ...]:
+    """The keys in a file, none without one; what is wrong with it is added to `problems`."""
     try:
-        known = tuple(dict.fromkeys([*http.api_keys, *read_key_file(http.api_keys_file)]))
+        return read_key_file(file) if file else ()
     except ValueError as error:
-        name = "sources.http.api_keys_file"
-        problems.append(Problem(_where(values, name), name, *what_and_hint(error)))
-        return settings
-    sources = settings.sources.model_copy(update={"http": http.model_copy(update={"api_keys": known})})
-    return settings.model_copy(update={"sources": sources})
+        problems.append(Problem(_where(said, name), name, *what_and_hint(error)))
+        return ()
 
 
-def _where(values: Values, name: str) -> str:
-    """Where a key's value stands; nothing for a default."""
-    sourced = values.get(tuple(name.split(".")))
-    return str(sourced.origin) if sourced else ""
+def _where(said: Layer, name: str) -> str:
+    """Where a key's value stands, or the item that it would be part of; nothing for a default."""
+    origin = said.nearest(parts(name))
+    return "" if origin is DEFAULT else str(origin)
 
 
-def _problem(details: dict[str, Any], values: Values) -> Problem:
+def _problem(details: dict[str, Any], said: Layer) -> Problem:
     """A problem from pydantic's description of it."""
-    location = tuple(details["loc"])
-    path = next((location[:length] for length in range(len(location), 0, -1) if location[:length] in values), location)
-    sourced = values.get(path, Sourced(None, DEFAULT))
-    item = location[len(path)] if len(location) > len(path) else None
-    name = ".".join(map(str, path)) + (f"[{item}]" if isinstance(item, int) else "")
+    location = tuple(map(str, details["loc"]))
+    length = next((length for length in range(len(location), 0, -1) if location[:length] in said.values), len(location))
+    path, item = location[:length], details["loc"][length] if len(location) > length else None
+    name = dotted(path) + ("" if item is None else f"[{item}]" if isinstance(item, int) else f".{item}")
     message = str(details["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    return Problem(str(sourced.at(item)), name, *what_and_hint(message))
+    where = str(said.values[path].at(item)) if path in said.values else _where(said, dotted(path))
+    return Problem(where, name, *what_and_hint(message))

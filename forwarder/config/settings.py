@@ -9,9 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from forwarder.config.kafka import KafkaSettings
+from forwarder.config.section import GIB, MB, MIB, Section
 from forwarder.config.values import (
     AddressRange,
     Concurrency,
@@ -27,16 +29,6 @@ from forwarder.config.values import (
 )
 from forwarder.core.ack import AckLevel
 from forwarder.core.ports import Ordering, WhenFull
-
-MB = 1_000_000
-MIB = 1_048_576
-GIB = 1024 * MIB
-
-
-class Section(BaseModel):
-    """A group of settings. Keys that it doesn't know are errors; nothing changes after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class UpstreamSettings(Section):
@@ -114,6 +106,8 @@ class SourcesSettings(Section):
     """Where events come from."""
 
     http: HttpSettings = HttpSettings()
+    kafka: tuple[KafkaSettings, ...] = ()
+    """Kafka clusters to read from, in any number; each is a list item with the keys below."""
 
 
 class BufferSettings(Section):
@@ -228,6 +222,10 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     workers: Annotated[int, Count(1, 64)] = 1
     """Processes that share the listening address and the limits, one a core; each has a buffer of its own."""
+
+    def max_in_flight(self, cluster: KafkaSettings) -> int:
+        """Bytes of the cluster's records that one worker may hold: `max_in_flight`, or what stands for it where it isn't set."""
+        return cluster.max_in_flight or max(self.upstream.max_event, min(32 * MIB, self.buffer_share // 4))
 
     @property
     def buffer_share(self) -> int:

@@ -8,19 +8,42 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, PlainSerializer, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+)
 from pydantic.functional_validators import AfterValidator
 from pydantic_core import CoreSchema, core_schema
 
-from forwarder.config.addresses import Network, check_listen, check_origin, check_proxy, check_upstream, parse_network
+from forwarder.config.addresses import (
+    Network,
+    check_broker,
+    check_listen,
+    check_origin,
+    check_proxy,
+    check_token_url,
+    check_upstream,
+    parse_network,
+)
 from forwarder.config.units import NEVER, TIMES, format_duration, format_size, parse_duration, parse_size
 
 JsonSchema: TypeAlias = dict[str, Any]
 
 _PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
+
+
+def _written_size(size: int) -> str | int:
+    text = format_size(size)
+    return size if text.isdigit() else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +64,7 @@ class Size:
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """How pydantic reads and writes it."""
-        written = core_schema.plain_serializer_function_ser_schema(format_size, when_used="json")
+        written = core_schema.plain_serializer_function_ser_schema(_written_size, when_used="json")
         return core_schema.no_info_plain_validator_function(self.read, serialization=written)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
@@ -135,6 +158,79 @@ class Listed:
         return {"anyOf": [handler(schema), {"type": "string"}]}
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the words of `words` (a `Literal`), in capitals or not."""
+
+    words: Any
+
+    def read(self, value: object) -> object:
+        """The word as it is known, if `value` is one."""
+        return value.upper() if isinstance(value, str) and value.upper() in get_args(self.words) else value
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """How pydantic reads it."""
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """The words, and a pattern that takes them in any case."""
+        words = list(get_args(self.words))
+        spelled = "|".join("".join(f"[{letter}{letter.lower()}]" if letter.isalpha() else letter for letter in word) for word in words)
+        return {"anyOf": [{"enum": words}, {"type": "string", "pattern": f"^({spelled})$"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An expression, or a mapping of names that the user chooses to expressions."""
+
+    def read(self, value: object, handler: ValidatorFunctionWrapHandler) -> str | dict[str, str] | None:
+        """The text, or the mapping without the names that have nothing."""
+        if not isinstance(value, Mapping):
+            return None if value is None else read_text(value)
+        found: dict[str, str] = handler({name: each for name, each in value.items() if each is not None})
+        return found
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """How pydantic reads it: an error in the mapping has the name in its location."""
+        expression = core_schema.no_info_before_validator_function(read_text, core_schema.str_schema())
+        names = core_schema.dict_schema(core_schema.str_schema(), expression)
+        unchanged = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_wrap_validator_function(self.read, names, serialization=unchanged)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """A string, or an object of strings."""
+        text = {"type": ["string", "null"]}
+        return {"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": text}]}
+
+
+def read_text(value: object) -> str:
+    """`value`, if it is text. What YAML takes for something else isn't shown: it may be a secret."""
+    if not isinstance(value, str):
+        raise ValueError("it isn't text: put it in quotes")  # noqa: TRY004 - pydantic collects ValueError only
+    return value
+
+
+def _matching(pattern: str, message: str) -> AfterValidator:
+    """Takes texts that the whole pattern matches."""
+    wanted = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not wanted.fullmatch(text):
+            raise ValueError(f"{text!r} {message}")
+        return text
+
+    return AfterValidator(check)
+
+
+def check_pattern(text: str) -> str:
+    """`text`, if it is a regular expression. Raises `ValueError` if not."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression ({error}): mend it, or name the topics") from error
+    return text
+
+
 def check_project_key(text: str) -> str:
     """`text`, if it can be a project key (wire facts: Token validity). Raises `ValueError` if not, not repeating it."""
     if text.startswith("phx_"):
@@ -151,7 +247,18 @@ def _read_network(value: object) -> Network:
 Listen = Annotated[str, AfterValidator(check_listen)]
 UpstreamUrl = Annotated[str, AfterValidator(lambda text: check_upstream(text) if text else text)]
 ProxyUrl = Annotated[str, AfterValidator(check_proxy)]
+TokenUrl = Annotated[str, AfterValidator(check_token_url)]
 Origin = Annotated[str, AfterValidator(check_origin)]
 ProjectKey = Annotated[str, AfterValidator(check_project_key)]
+BrokerAddress = Annotated[str, AfterValidator(check_broker)]
+Text = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
+Password = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
+Expression = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
+Expressions = Annotated[str | Mapping[str, str] | None, Named()]
+Pattern = Annotated[str, Field(min_length=1), BeforeValidator(read_text), AfterValidator(check_pattern)]
+ClusterName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,64}", "can't be a name: use letters, digits, _ and -, 64 at most")]
+Topic = Annotated[
+    str, _matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", "can't be a name of Kafka's: use letters, digits, dots, _ and -, 249 at most")
+]
 AddressRange = Annotated[Network, BeforeValidator(_read_network), PlainSerializer(str), WithJsonSchema({"type": "string"})]
 Concurrency: TypeAlias = Annotated[int | Literal["adaptive"], Count(1, 256, words=("adaptive",))]

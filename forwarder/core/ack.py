@@ -47,13 +47,18 @@ class Held(Protocol):
 
 
 class Ack:
-    """Counts a request's events down to the last that is settled. `at`: when they were received, if they can be looked for by that."""
+    """Counts a request's events down to the last that is settled.
 
-    __slots__ = ("_waiter", "at", "left", "watch")
+    `at`: when they were received, if they can be looked for by that. `comes_again`: whether its sender is told to bring all of them again
+    when one is dropped to make room; else that one counts as settled.
+    """
 
-    def __init__(self, events: int, waiter: Waiter, at: float = math.inf) -> None:
+    __slots__ = ("_waiter", "at", "comes_again", "left", "watch")
+
+    def __init__(self, events: int, waiter: Waiter, at: float = math.inf, *, comes_again: bool = True) -> None:
         self.left = events
         self.at = at
+        self.comes_again = comes_again
         self.watch: Callable[[bytes, str], None] | None = None
         """Told of events as they are settled, as they stand in their chunk, and their fate, if somebody wants to know event by event."""
         self._waiter: Waiter | None = waiter

@@ -51,6 +51,18 @@ class TooManyLanes(Backpressure):
     code = "too_many_lanes"
 
 
+class DeadLettersFull(Backpressure):
+    """What is refused of a source's records has no room among the dead letters."""
+
+    code = "dead_letters_full"
+
+
+class TogetherTooLarge(Backpressure):
+    """Several records that together would never fit: they have to come again in smaller parts. Never raised for one record alone."""
+
+    code = "together_too_large"
+
+
 class Draining(Backpressure):
     """The daemon is shutting down."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import takewhile
 
 from forwarder.core.ack import Ack
@@ -74,17 +75,19 @@ class LaneQueue:
         self.size += sum([len(chunk.data) + 1 for chunk in chunks])
         self.events += sum([chunk.count for chunk in chunks])
 
-    def remove(self, chunks: Sequence[Chunk]) -> None:
-        """Take these chunks out, wherever they are. Raises `ValueError` if one doesn't wait."""
-        for chunk in chunks:
-            self._chunks.remove(chunk)
-            self.size -= len(chunk.data) + 1
-            self.events -= chunk.count
+    def withdraw(self, acks: AbstractSet[Ack]) -> list[Chunk]:
+        """Take out the waiting chunks that have one of these acks, the oldest first; one pass, however many there are.
 
-    def with_ack(self, ack: Ack) -> list[Chunk]:
-        """The waiting chunks that have this ack. The search ends at what came later: senders give up in the order in which they came.
-
-        After the clock was set back some may not be found; they wait on as if they had been sent.
+        The search ends at what came later than all of them: senders give up in the order in which they came. After the clock was set back
+        some may not be found; they wait on as if they had been sent.
         """
-        at = ack.at
-        return [chunk for chunk in takewhile(lambda chunk: chunk.received_at <= at, self._chunks) if chunk.ack is ack]
+        latest = max([ack.at for ack in acks], default=0.0)
+        passed = list(takewhile(lambda chunk: chunk.received_at <= latest, self._chunks))
+        found = [chunk for chunk in passed if chunk.ack in acks]
+        if found:
+            for _ in passed:
+                self._chunks.popleft()
+            self._chunks.extendleft([chunk for chunk in reversed(passed) if chunk.ack not in acks])
+            self.size -= sum([len(chunk.data) + 1 for chunk in found])
+            self.events -= sum([chunk.count for chunk in found])
+        return found

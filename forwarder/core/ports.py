@@ -33,6 +33,16 @@ class Reason(StrEnum):
     REFUSED = "refused"
     GAVE_UP = "gave_up"
     UNDELIVERED_AT_EXIT = "undelivered_at_exit"
+    UNDECODABLE = "undecodable"
+    """A source's record that can't be read as events; no lane can be told."""
+    INVALID_TOKEN = "invalid_token"  # noqa: S105 - no secret
+    """A source's record, or an event of it, without a project key, or with one that can't be one."""
+    MISSING_TIMESTAMP = "missing_timestamp"
+    """Neither the event nor its record has a time."""
+    UNMAPPABLE = "unmappable"
+    """A source's record of which its mapping makes no event."""
+    LANE_HALTED = "lane_halted"
+    """Its lane was halted for longer than its source waits for."""
 
 
 class WhenFull(StrEnum):
@@ -61,6 +71,8 @@ class DropReason(StrEnum):
     """A dead letter that somebody dropped by hand."""
     DAMAGED = "damaged"
     """Its record on disk can't be read any more; it was moved aside."""
+    RETURNED_TO_BROKER = "returned_to_broker"
+    """Its source lets go of it before it was sent: whoever reads its partition next brings it again."""
 
 
 class Fate(StrEnum):
@@ -82,9 +94,11 @@ class DeadLetter:
     why: str = ""
     source: str = "http"
     coordinates: str = ""
-    """Where in the source it was, for those that have places: topic/partition/offset, file:offset."""
+    """Where in the source it was, for those that have places: cluster/topic/partition/offset, file:offset."""
     place: tuple[int, int] | None = None
     """Where in the buffer's files it was (`Chunk.place`, of this event): the same event is never buried twice. None: nowhere."""
+    attributes: str = ""
+    """What else its source knows of it (key and headers of a record), as the text of a JSON object; empty if nothing."""
 
 
 def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:
@@ -190,8 +204,11 @@ class Buffer(Protocol):
         Their acks are told.
         """
 
-    def withdraw(self, ack: Ack) -> list[Chunk]:
-        """Take the chunks that have this ack and still wait off their queues, and return them: they are the caller's to settle."""
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
+        """Take the chunks that have one of these acks and still wait off their queues, and return them: they are the caller's to settle.
+
+        `lane`: only those of this one.
+        """
 
     def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
         """Take the chunk that has waited longest, in `lane` or anywhere, off its queue: the caller's to settle. Empty if none waits."""

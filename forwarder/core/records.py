@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from forwarder.core.ack import AckLevel, Waiter
 from forwarder.core.event import Lane
 from forwarder.core.ports import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFacts:
-    """What is known of a record beside its bytes."""
+class RecordFacts(NamedTuple):
+    """What is known of a record beside its bytes; made for many records, so that it has to be cheap."""
 
     name: str
     """Its place, such as `cluster/topic/partition/offset`: what uuids are derived from, and what its dead letters are found by."""
@@ -28,8 +27,6 @@ class RecordFacts:
     """The project key of events that name none."""
     distinct_id: str | None = None
     """The distinct_id of events that have none."""
-    attributes: str = ""
-    """What else is to be kept with its dead letters, as the text of a JSON object: key and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,8 @@ class RefusedRecord:
     data: bytes
     """The record as it was read."""
     why: str
+    attributes: str = ""
+    """See `Records.attributes`."""
 
 
 class Records(Protocol):
@@ -56,26 +55,34 @@ class Records(Protocol):
     def facts(self, index: int) -> RecordFacts:
         """What is known of the record of `values[index]`. Asked only for records that aren't complete as they are."""
 
+    def attributes(self, index: int) -> str:
+        """What is to be kept with dead letters of `values[index]`, as the text of a JSON object: where it was, its key and headers."""
+
 
 class Taken(Protocol):
     """A unit that was taken and isn't settled."""
 
     at: float
     """When it was taken, wall-clock seconds."""
-    lanes: Collection[Lane]
-    """The lanes of its events."""
+
+    @property
+    def lanes(self) -> Collection[Lane]:
+        """The lanes of its events."""
 
 
 class RecordIntake(Protocol):
     """Takes records into the pipeline."""
 
-    def take(self, records: Records, waiter: Waiter, level: AckLevel) -> Taken | None:
+    def take(self, records: Records, waiter: Waiter, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
         """Take all events of the records; None if they are settled at `level` (`delivered` or `disk`) already.
 
         Otherwise `waiter.acknowledged(None)` is called once, later, when they are; or with an error, if the buffer couldn't keep them:
         then nothing of them was taken. There is no limit of time. What of the records is no good becomes a dead letter, and is part of
-        what is waited for. Raises a `Backpressure`; then nothing was taken, nothing was counted, and nobody will be called. Nothing else
-        is ever raised for what the records hold.
+        what is waited for. `given_up`: lanes that were halted for too long; where the buffer has no room for their events, those become
+        dead letters (`lane_halted`), so that they don't hold up all that comes behind them.
+
+        Raises a `Backpressure`; then nothing was taken, nothing was counted, and nobody will be called: for `TogetherTooLarge` the unit has
+        to come again in smaller parts, for the others it is to come again as it is. Nothing else is ever raised for what the records hold.
         """
 
     def give_back(self, units: Collection[Taken]) -> int:

@@ -42,6 +42,19 @@ class MemoryDeadLetters:
         self.letters += letters[:kept]
         return kept
 
+    def reserve(self, size: int, count: int) -> int | None:
+        """Keep room free for so many letters of `size` bytes together; how much that is, or None if there isn't as much."""
+        return self._room.reserve(size, count)
+
+    def release(self, reserved: int) -> None:
+        """Room that was kept free isn't needed."""
+        self._room.give(reserved, 0)
+
+    def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
+        """Keep letters in the room that was kept free for them."""
+        self.release(reserved)
+        self.bury_at_exit(letters)
+
     def bury_at_exit(self, letters: Sequence[DeadLetter]) -> None:
         """Keep the letters whatever the limit: what they held of the buffer is free with them."""
         self._room.take(sum(map(cost_of, letters)), len(letters))

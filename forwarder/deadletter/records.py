@@ -1,7 +1,8 @@
 """What both kinds of dead letter store keep account of: the room that letters take, and what is said of them.
 
-Invariant: what is refused at receipt takes at most a tenth of the room, so that a sender of rubbish can't take it from the events that the
-upstream refuses; those have all the rest, and their lane waits when it is used up (architecture: Quotas).
+Invariants: what a sender's request is refused for at receipt takes at most a tenth of the room, so that a sender of rubbish can't take it
+from the events that the upstream refuses; those, and a source's records, have all the rest, and wait when it is used up (architecture:
+Quotas). Room that was reserved counts as used until its letters come or it is released.
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ class Room:
         if at_receipt:
             self.used_at_receipt += cost
 
+    def reserve(self, size: int, count: int) -> int | None:
+        """Take room for letters that may come, `size` bytes of data and words; how much, or None if there isn't as much."""
+        cost = size + count * LETTER_OVERHEAD
+        if not self.fits(cost):
+            return None
+        self.used += cost
+        return cost
+
     def give(self, cost: int, letters: int, *, at_receipt: bool = False) -> None:
         """Letters are gone."""
         self.take(-cost, -letters, at_receipt=at_receipt)
@@ -88,7 +97,7 @@ class Room:
 
 def cost_of(letter: DeadLetter) -> int:
     """What the letter counts for against the limit, in bytes."""
-    return len(letter.data) + len(letter.why) + LETTER_OVERHEAD
+    return len(letter.data) + len(letter.why) + len(letter.attributes) + LETTER_OVERHEAD
 
 
 def how_many_fit_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:

@@ -19,7 +19,7 @@ import structlog
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, ForwarderError
 from forwarder.core.event import split_events
-from forwarder.core.ports import Incoming, Intake, Revived
+from forwarder.core.ports import Incoming, Intake, Reason, Revived
 from forwarder.deadletter.writing import Marked
 from forwarder.storage import failpoints
 
@@ -30,6 +30,13 @@ RATE: Final = 100.0
 LOOK_SECONDS: Final = 1.0
 AT_ONCE: Final = 200
 """Letters in hand."""
+
+_UNSENDABLE: Final = {
+    Reason.UNDECODABLE: "it is no event: it could not be decoded. What it holds has to be written anew, where it came from",
+    Reason.INVALID_TOKEN: "it has no project key, or one that can't be one; nobody can tell whose it is",
+    Reason.UNMAPPABLE: "its source's mapping made no event of it. It has to be written anew, where it came from",
+}
+"""Why a letter without a lane can't be sent."""
 
 _TICK: Final = 0.05
 """Seconds between two turns; each may catch up with as many."""
@@ -209,7 +216,7 @@ class _OnItsWay:
 def _unfit(marked: Marked) -> str:
     """Why a letter can't be replayed; empty if it can."""
     if marked.lane is None:
-        return "its project key could not be told"
+        return _UNSENDABLE.get(marked.reason, "its project key could not be told")
     if not marked.intact:
         return "its bytes are not those that were written: the disk has changed them"
     try:

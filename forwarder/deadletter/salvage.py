@@ -20,7 +20,7 @@ from forwarder.deadletter.schema import Garbled, open_readable
 
 COLUMNS: Final = (
     "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, cost, event, distinct_id, uuid, crc,"
-    " mark, rate, note, data, replacement"
+    " mark, rate, note, data, replacement, attributes"
 )
 _NAMES: Final = COLUMNS.replace(" ", "").split(",")
 _SINGLY: Final = 100_000

@@ -4,6 +4,7 @@
 - `number`: never used twice, so that a record in the log may name the letter that it replays; `place` (`sequence`, `idx`): where in the log
   the event was, unique, so that no event is buried twice; NULL where there was no log.
 - `data`: the event's bytes as they were received, `crc` their CRC-32, for a disk may change what it keeps.
+- `attributes`: what its source knows of it beside its place (`coordinates`), as the text of a JSON object; '' if nothing. Since version 2.
 - `event`, `distinct_id`, `uuid`: read from `data` as far as that can be done, for searching only.
 - `receipt`: 1 if it was refused at receipt. `cost`: what it counts for against `dead_letters.max_bytes`.
 - `mark`: what somebody wants done with it (`drop` or `replay`; NULL: nothing), with `replacement` (an edited event to send in its place)
@@ -12,6 +13,8 @@
 `counters`: what rows that are gone, or that no log knows, add to the books, changed in the transactions that change the rows:
 `received` (by source) of letters without a place, `dropped` (by reason) with the source of each (`name` is `reason/source`). An `api_key`
 of '' is the lane that couldn't be told.
+
+A file of version 1 becomes one of version 2 when it is opened to be written; one that is only read is read as if it were.
 
 Write-ahead log, synchronous: a commit that has returned is on the disk. Pages that are free are given back to the file system.
 """
@@ -23,7 +26,10 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
+_OLDEST: Final = 1
+"""The oldest version that is read."""
+
 BUSY_SECONDS: Final = 2.0
 """How long a writer waits for another one: the daemon and the commands write in short transactions."""
 
@@ -54,7 +60,8 @@ _SCHEMA: Final = (
         rate REAL,
         note TEXT,
         data BLOB NOT NULL,
-        replacement BLOB
+        replacement BLOB,
+        attributes TEXT NOT NULL DEFAULT ''
     )""",
     "CREATE UNIQUE INDEX letters_by_place ON letters (sequence, idx) WHERE sequence IS NOT NULL",
     "CREATE INDEX letters_by_mark ON letters (mark, number) WHERE mark IS NOT NULL",
@@ -75,21 +82,21 @@ class Garbled(Exception):
 
 
 def open_writable(path: Path) -> sqlite3.Connection:
-    """A connection that writes, with the tables made if the file is new.
+    """A connection that writes, with the tables made if the file is new, and brought up to date if it is of an older version.
 
     Raises `Garbled` for a file of another kind or version, and `sqlite3.Error` or `OSError` if it can't be used now.
     """
     _look_at_header(path)
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        made = _is_made(connection)
-        if not made:
+        version = _version(connection)
+        if not version:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_WAL}")
-        if not made:
-            _make(connection)
+        if version < VERSION:
+            _bring_up_to_date(connection)
     except BaseException as error:
         connection.close()
         raise as_garbled(error) from error
@@ -101,11 +108,13 @@ def open_readable(path: Path) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True, check_same_thread=False)
     try:
-        made = _is_made(connection)
+        version = _version(connection)
+        if version == _OLDEST:
+            connection.execute("CREATE TEMP VIEW letters AS SELECT *, '' AS attributes FROM main.letters")  # stands before the table
     except BaseException as error:
         connection.close()
         raise as_garbled(error) from error
-    if not made:
+    if not version:
         connection.close()
         raise Garbled("it is empty")
     return connection
@@ -139,28 +148,30 @@ def _look_at_header(path: Path) -> None:
     if header and not header.startswith(_MAGIC):
         raise Garbled("it is not a database")
     version = int.from_bytes(header[_VERSION_AT : _VERSION_AT + 4], "big")
-    if version not in (0, VERSION):
+    if version and not _OLDEST <= version <= VERSION:
         raise Garbled(_other_version(version))
 
 
 def _other_version(version: int) -> str:
-    return f"it is of version {version} of the format; this forwarder reads version {VERSION}"
+    return f"it is of version {version} of the format; this forwarder reads {_OLDEST} to {VERSION}"
 
 
-def _is_made(connection: sqlite3.Connection) -> bool:
-    """Whether the tables are there. Raises `Garbled` for another version."""
+def _version(connection: sqlite3.Connection) -> int:
+    """The version of the tables that are there; 0: there are none. Raises `Garbled` for one that isn't known."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version == VERSION:
-        return True
-    if version or tables:
+    if (version or tables) and not _OLDEST <= version <= VERSION:
         raise Garbled(_other_version(version))
-    return False
+    return int(version)
 
 
-def _make(connection: sqlite3.Connection) -> None:
+def _bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Make the tables, or give them what they haven't, all or nothing. Another process may have done it since."""
     connection.execute("BEGIN IMMEDIATE")
-    for statement in _SCHEMA:
-        connection.execute(statement)
+    if not _version(connection):
+        for statement in _SCHEMA:
+            connection.execute(statement)
+    elif "attributes" not in [row[1] for row in connection.execute("PRAGMA table_info(letters)")]:
+        connection.execute("ALTER TABLE letters ADD COLUMN attributes TEXT NOT NULL DEFAULT ''")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")

@@ -14,7 +14,8 @@ from forwarder.deadletter.writing import lane_of
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 _COLUMNS: Final = (
-    "number, reason, api_key, historical, at, why, source, coordinates, event, distinct_id, uuid, length(data), mark, rate, note, cost"
+    "number, reason, api_key, historical, at, why, source, coordinates, event, distinct_id, uuid, length(data), mark, rate, note, cost,"
+    " attributes"
 )
 _PLAIN_UUID: Final = "replace(lower(uuid), '-', '')"
 AT_ONCE: Final = 500
@@ -54,6 +55,8 @@ class Summary:
     rate: float | None
     note: str | None
     cost: int
+    attributes: str
+    """What its source knows of it, as the text of a JSON object; empty if nothing."""
 
     @property
     def label(self) -> str:

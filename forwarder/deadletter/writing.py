@@ -36,7 +36,7 @@ _FREED_PAGES: Final = 256
 """Pages given back to the file system in a transaction that removes letters."""
 
 _INSERT: Final = """INSERT OR IGNORE INTO letters (number, reason, api_key, historical, at, why, source, coordinates, sequence, idx,
-    receipt, cost, event, distinct_id, uuid, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    receipt, cost, event, distinct_id, uuid, crc, data, attributes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _COUNT: Final = """INSERT INTO counters (api_key, historical, kind, name, count) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (api_key, historical, kind, name) DO UPDATE SET count = count + excluded.count"""
 _GONE: Final = "SELECT number, reason, api_key, historical, source, receipt, cost FROM letters WHERE "
@@ -248,6 +248,7 @@ def _row(entry: Entry) -> tuple[Any, ...]:
         *names_of(letter.data),
         crc32(letter.data),
         letter.data,
+        _text(letter.attributes),
     )
 
 

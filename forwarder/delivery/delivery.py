@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import structlog
 
+from forwarder.core.ack import Ack
 from forwarder.core.backoff import Backoff
 from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.event import Chunk, Lane
@@ -143,6 +144,16 @@ class Delivery:
     def undelivered(self) -> list[Chunk]:
         """The chunks that delivery took from the buffer's queues and didn't settle: in flight or to be sent again."""
         return self._scheduler.unsettled()
+
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
+        """Take back the chunks with one of these acks, in `lane` or anywhere, that wait to be sent again: they are the caller's to settle.
+
+        Those that were never in a batch are the buffer's to withdraw; those in flight go their way.
+        """
+        found = self._scheduler.withdraw(acks, lane, self._clock.monotonic())
+        if found:
+            self._awake.set()
+        return found
 
     def oldest(self) -> dict[Lane, float]:
         """When the oldest event of each lane that is in flight or to be sent again was received, wall-clock seconds."""

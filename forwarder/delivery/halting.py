@@ -102,6 +102,10 @@ class Halts:
         """Let the lane's next probe be due at `when`, monotonic seconds."""
         self._halted[lane].next_probe = when
 
+    def since(self) -> dict[Lane, float]:
+        """When each lane was halted, wall-clock seconds."""
+        return {lane: halted.since for lane, halted in self._halted.items()}
+
     def report(self, now: float, wall: float) -> list[HaltReport]:
         """All halts, for people; `now` is the monotonic time that is `wall` on the wall."""
         return [

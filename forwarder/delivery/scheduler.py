@@ -7,11 +7,12 @@ sends probes alone; a lane whose key is being checked sends nothing yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, Protocol
 
 import structlog
 
+from forwarder.core.ack import Ack
 from forwarder.core.backoff import Backoff
 from forwarder.core.batch import Batch
 from forwarder.core.event import NO_IDS, Chunk, Lane
@@ -30,6 +31,7 @@ from forwarder.delivery.rulings import Rulings
 from forwarder.delivery.settling import Settler
 from forwarder.delivery.splitting import Replaces
 from forwarder.delivery.statistics import LaneRetry
+from forwarder.delivery.withdrawing import withdraw
 from forwarder.telemetry.labels import lane_label
 
 HISTORICAL_TURN: Final = 20
@@ -124,6 +126,16 @@ class Scheduler:
     def unsettled(self) -> list[Chunk]:
         """The chunks that were taken from the buffer's queues and aren't settled, in order of their lanes."""
         return [chunk for state in self._lanes.values() for group in state.groups for part in group.parts for chunk in part.batch.chunks]
+
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None, now: float) -> list[Chunk]:
+        """Take back the chunks with these acks, in `lane` or anywhere, that wait to be sent again; they are the caller's to settle."""
+        wanted = frozenset(acks)
+        states = [state for each, state in self._lanes.items() if lane in (None, each)]
+        found = [chunk for state in states for chunk in withdraw(state, wanted)]
+        for state in states:
+            if state.in_flight == 0 and state.idle(now):
+                del self._lanes[state.lane]
+        return found
 
     def oldest(self) -> dict[Lane, float]:
         """When the oldest event of each lane's unsettled work was received, wall-clock seconds."""

@@ -1,1 +1,1 @@
-"""From decoded requests to chunks in the buffer: validated event by event, stamped, assigned to lanes, taken whole or not at all."""
+"""From requests, and a source's records, to chunks in the buffer: validated event by event, stamped, assigned to lanes, all or none."""

@@ -27,6 +27,7 @@ WHY: Final = {
     Reason.INVALID_EVENT: "the event is no object, or its name no string",
     Reason.LONE_SURROGATE: "a lone surrogate is no text",
     Reason.TOO_LARGE: "the event is over upstream.max_event",
+    Reason.MISSING_TIMESTAMP: "neither the event nor its record has a time",
 }
 """What a dead letter says that was refused at receipt."""
 
@@ -35,10 +36,19 @@ _FULL: Final = (BufferFull, LaneFull)
 
 
 class ReceiptDeadLetters(Protocol):
-    """The dead letters, as far as they take what is refused at receipt."""
+    """The dead letters, as far as they take what is refused at receipt, and what is refused of a source's records."""
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
         """Keep as many of the letters, from the first on, as fit the share for such; how many those were."""
+
+    def reserve(self, size: int, count: int) -> int | None:
+        """Keep room free for so many letters of `size` bytes together; how much that is. None: there is none, or nothing can be written."""
+
+    def release(self, reserved: int) -> None:
+        """Room that was kept free isn't needed."""
+
+    def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
+        """Keep letters in the room that was kept free for them; what they don't need of it is free again."""
 
     def when_durable(self, held: Held) -> bool:
         """Whether all letters that were buried so far are durable, or never will be; else `held` is told once, later."""
@@ -61,16 +71,16 @@ class Admission:
         on_taken: Callable[[], None],
     ) -> None:
         """`ack_timeout`: how long a sender waits for delivery, in seconds."""
-        self._buffer = buffer
-        self._dead_letters = dead_letters
-        self._books = books
-        self._lanes = lanes
-        self._quotas = quotas
+        self.buffer = buffer
+        self.dead_letters = dead_letters
+        self.books = books
+        self.lanes = lanes
+        self.quotas = quotas
         self._when_full = when_full
         self._rejects = when_full is WhenFull.REJECT
         self._ack_timeout = ack_timeout
-        self._clock = clock
-        self._on_taken = on_taken
+        self.clock = clock
+        self.on_taken = on_taken
         self._awaited: dict[AwaitedDelivery, None] = {}
         self.nulled_numbers = 0
         """NaN and Infinity that became null."""
@@ -87,21 +97,21 @@ class Admission:
         chunks = (chunk,)
         if level is AckLevel.MEMORY:
             try:
-                self._lanes.admit(chunks)
-                self._quotas.check(chunks)
-                self._buffer.offer(chunks)
+                self.lanes.admit(chunks)
+                self.quotas.check(chunks)
+                self.buffer.offer(chunks)
             except _FULL:
                 if self._when_full is WhenFull.REJECT:
                     raise
             else:
-                self._books.receive(chunk.lane, chunk.source, chunk.count)
-                self._on_taken()
+                self.books.receive(chunk.lane, chunk.source, chunk.count)
+                self.on_taken()
                 return True
         entry = Entry(self, chunks, chunk.source, chunk.received_at, waiter)
         if level is AckLevel.DISK and self._rejects:
-            self._lanes.admit(chunks)
-            self._quotas.check(chunks)
-            if not self._buffer.offer(chunks, entry):
+            self.lanes.admit(chunks)
+            self.quotas.check(chunks)
+            if not self.buffer.offer(chunks, entry):
                 return False
             return self._entered(entry, level)
         return self.put(entry, level)
@@ -131,7 +141,7 @@ class Admission:
             raise
         if not entry.chunks:  # they were dropped
             return self._entered(entry, AckLevel.DELIVERED)
-        awaited.start(self._clock, self._ack_timeout)
+        awaited.start(self.clock, self._ack_timeout)
         self._awaited[awaited] = None
         if held:
             awaited.held(None)
@@ -156,21 +166,21 @@ class Admission:
                 full = error
 
     def _try(self, chunks: Sequence[Chunk], held: Held | None) -> bool:
-        self._lanes.admit(chunks)
-        self._quotas.check(chunks)
-        return self._buffer.offer(chunks, held)
+        self.lanes.admit(chunks)
+        self.quotas.check(chunks)
+        return self.buffer.offer(chunks, held)
 
     def _drop_newest(self, entry: Entry) -> None:
         for chunk in entry.chunks:
-            self._books.turn_away(chunk.lane, chunk.source, DropReason.DROP_NEWEST, chunk.count)
+            self.books.turn_away(chunk.lane, chunk.source, DropReason.DROP_NEWEST, chunk.count)
         entry.chunks = ()
         if entry.results is not None:
             entry.results.drop_rest(BUFFER_FULL)
 
     def _drop_oldest(self, chunks: Sequence[Chunk], full: Backpressure) -> None:
         """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing waits there."""
-        for lane in self._quotas.full_lanes(chunks) if isinstance(full, LaneFull) else (None,):
-            dropped = self._buffer.drop_oldest(lane)
+        for lane in self.quotas.full_lanes(chunks) if isinstance(full, LaneFull) else (None,):
+            dropped = self.buffer.drop_oldest(lane)
             if dropped:
                 self._drop(dropped, DropReason.DROP_OLDEST)
                 return
@@ -180,11 +190,11 @@ class Admission:
         """Count and settle chunks that were taken off their queues. Whoever waits for their delivery is told to come back."""
         for lane, group in groupby(chunks, attrgetter("lane")):
             of_lane = list(group)
-            self._books.drop(lane, reason, sum([chunk.count for chunk in of_lane]))
+            self.books.drop(lane, reason, sum([chunk.count for chunk in of_lane]))
             for chunk in of_lane:
-                if chunk.ack is not None:
+                if chunk.ack is not None and chunk.ack.comes_again:
                     chunk.ack.end(NotAcknowledged("the events had to make room for newer ones"))
-            self._buffer.settle(of_lane, reason)
+            self.buffer.settle(of_lane, reason)
 
     def end_waiting(self) -> None:
         """Tell every sender that waits for delivery to come back, and drop what it will bring again."""
@@ -197,36 +207,36 @@ class Admission:
         """Count a request in the books; bury what of it was refused at receipt. Nothing can fail from here on."""
         if entry.revived is None:
             for chunk in entry.chunks:
-                self._books.receive(chunk.lane, chunk.source, chunk.count)
+                self.books.receive(chunk.lane, chunk.source, chunk.count)
         else:
             for chunk in entry.chunks:
-                self._books.revive(chunk.lane, entry.revived.reason, chunk.count)
+                self.books.revive(chunk.lane, entry.revived.reason, chunk.count)
         if entry.rejected:
             self._bury(entry)
         self.nulled_numbers += entry.nulled
         if entry.chunks:
-            self._on_taken()
+            self.on_taken()
 
     def _bury(self, entry: Entry) -> None:
         source = entry.source
         letters = [
             DeadLetter(each.reason, lane, each.data, entry.now, each.why or WHY[each.reason], source) for lane, each in entry.rejected
         ]
-        kept = self._dead_letters.bury_at_receipt(letters)
+        kept = self.dead_letters.bury_at_receipt(letters)
         for at, letter in enumerate(letters):
             if at < kept:
-                self._books.receive(letter.lane, source, 1)
-                self._books.bury(letter.lane, letter.reason, 1)
+                self.books.receive(letter.lane, source, 1)
+                self.books.bury(letter.lane, letter.reason, 1)
             else:
-                self._books.turn_away(letter.lane, source, DropReason.INVALID_OVERFLOW, 1)
+                self.books.turn_away(letter.lane, source, DropReason.INVALID_OVERFLOW, 1)
 
     def written(self, held: Held) -> bool:
         """Whether all dead letters are durable; else `held` is told when they are."""
-        return self._dead_letters.when_durable(held)
+        return self.dead_letters.when_durable(held)
 
     def withdraw(self, ack: Ack) -> list[Chunk]:
         """Take what still waits of a request out of the buffer."""
-        return self._buffer.withdraw(ack)
+        return self.buffer.withdraw((ack,))
 
     def drop_withdrawn(self, chunks: Sequence[Chunk]) -> None:
         """Settle and count what was withdrawn."""

@@ -82,7 +82,7 @@ class Intake:
         headroom: Headroom | None = None,
     ) -> None:
         """`headroom`: how much may be worked on; None: anything that `policy` allows."""
-        self._admission = Admission(
+        self.admission = Admission(
             buffer,
             dead_letters,
             books,
@@ -93,12 +93,14 @@ class Intake:
             clock=clock,
             on_taken=on_taken,
         )
+        self.policy = policy
+        self.ordering_of = ordering_of
+        self.clock = clock
         self._lanes = lanes
         self._quotas = quotas
         self._max_body = policy.max_body
         self._max_event = policy.max_event
         self._clock_skew_tolerance = policy.clock_skew_tolerance
-        self._ordering_of = ordering_of
         self._now = clock.now
         self._level = policy.ack
         self._durable = policy.durable
@@ -115,15 +117,15 @@ class Intake:
         level = self._level if incoming.ack is None and incoming.revived is None else self._level_of(incoming)
         now = self._now()
         if incoming.v1 is not None:
-            return self._admission.put(self._entry(self._read_v1(incoming, incoming.v1), incoming, now, waiter), level)
+            return self.admission.put(self._entry(self._read_v1(incoming, incoming.v1), incoming, now, waiter), level)
         text = decode_body(incoming, self._max_body)
         if incoming.client is None and len(text) <= self._max_event and incoming.revived is None:
             single = read_single(text, ordered=self._live_is_ordered)
             if single is not None:
                 api_key, ids = single
-                return self._admission.put_one(Chunk(self._lanes.live(api_key), text, 1, ids, now, incoming.source), level, waiter)
+                return self.admission.put_one(Chunk(self._lanes.live(api_key), text, 1, ids, now, incoming.source), level, waiter)
         self._clear_way(incoming, len(text))
-        return self._admission.put(self._entry(read_request(text, self._quotas.max_events), incoming, now, waiter), level)
+        return self.admission.put(self._entry(read_request(text, self._quotas.max_events), incoming, now, waiter), level)
 
     def _clear_way(self, incoming: Incoming, size: int) -> None:
         """Before a large text of `size` bytes is worked on. Raises `BufferFull` if there is no headroom for it."""
@@ -169,7 +171,7 @@ class Intake:
                 chunks.append(Chunk(lane, stamped.data, stamped.count, stamped.ids, now, incoming.source))
         if not chunks and not rejected:
             raise InvalidRequest("there are no events in the request")
-        entry = Entry(self._admission, chunks, incoming.source, now, waiter)
+        entry = Entry(self.admission, chunks, incoming.source, now, waiter)
         entry.rejected, entry.nulled = rejected, request.nulled
         if v1 is not None and incoming.v1 is not None:
             entry.results = incoming.v1.results = v1.results
@@ -206,7 +208,7 @@ class Intake:
             has_sent_at=request.sent_at is not None,
             skew=skew if abs(skew) >= self._clock_skew_tolerance else 0.0,
             ip=None if client is None else msgspec.json.encode(client),
-            ordered=self._ordering_of(lane) is Ordering.PER_DISTINCT_ID,
+            ordered=self.ordering_of(lane) is Ordering.PER_DISTINCT_ID,
             max_event=self._max_event,
             max_events=self._quotas.max_events,
             tells=isinstance(request, V1Request),
@@ -214,9 +216,9 @@ class Intake:
 
     def end_waiting(self) -> None:
         """Answer every sender that still waits for delivery: to be called when nothing will be delivered any more."""
-        self._admission.end_waiting()
+        self.admission.end_waiting()
 
     def statistics(self) -> IntakeStatistics:
         """Figures for metrics, health and tests."""
-        admission = self._admission
+        admission = self.admission
         return IntakeStatistics(admission.nulled_numbers, admission.awaited, admission.not_acknowledged)

@@ -27,10 +27,13 @@ class LaneRegistry:
         held: Mapping[Lane, Holding],
         *,
         api_keys: Collection[str] = (),
+        source_keys: Collection[str] = (),
         vouched: Callable[[str], bool] = lambda _key: True,
         ask: Callable[[str], object] = lambda _key: None,
     ) -> None:
+        """`api_keys`: the only ones that HTTP senders may use, if there are any; `source_keys`: those that sources are configured with."""
         self._held = held
+        self._source_keys = frozenset(source_keys)
         self._is_vouched = vouched
         self._ask = ask
         self.configure(max_lanes, api_keys)
@@ -40,10 +43,11 @@ class LaneRegistry:
         self.max_lanes = max_lanes
         self._api_keys = frozenset(api_keys)
         self._live: dict[str, Lane] = {}
+        self._recorded: dict[str, Lane] = {}
 
     def _vouched(self, api_key: str) -> bool:
         """Whether somebody said that the key is good: the configuration, or the upstream."""
-        return api_key in self._api_keys or self._is_vouched(api_key)
+        return api_key in self._api_keys or api_key in self._source_keys or self._is_vouched(api_key)
 
     def check_key(self, api_key: str) -> None:
         """Raises `InvalidToken` for a key that isn't in the configured list, if there is one."""
@@ -65,6 +69,16 @@ class LaneRegistry:
             if len(self._live) >= MAX_REMEMBERED:
                 self._live.clear()
             lane = self._live[api_key] = Lane(api_key)
+        return lane
+
+    def of_record(self, api_key: str) -> Lane:
+        """The live lane of a key that a source's record names: any that can be one. Raises `InvalidToken` if it can't."""
+        lane = self._recorded.get(api_key)
+        if lane is None:
+            check_token(api_key)
+            if len(self._recorded) >= MAX_REMEMBERED:
+                self._recorded.clear()
+            lane = self._recorded[api_key] = Lane(api_key)
         return lane
 
     def admit(self, chunks: Sequence[Chunk]) -> None:

@@ -6,10 +6,11 @@ Nothing is ever appended beside a key that is there: the service refuses a secon
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +18,7 @@ from msgspec import Raw
 from forwarder.core.ports import Reason
 from forwarder.intake.heads import LooseHead, LooseProperties, decode_loose, decode_loose_properties
 from forwarder.intake.uuids import is_uuid, new_uuid7
-from forwarder.wire.identity import ABSENT, first_byte, id_text
+from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.splice import Edits, Locator
 from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shifted
 
@@ -34,7 +35,9 @@ class Receipt:
     """What is known of a request when its events are stamped."""
 
     now: float
-    """When it was received, seconds since 1970."""
+    """When it was received, seconds since 1970; a source's record has a time of its own."""
+    timeless: bool = False
+    """Whether there is no such time: then an event without one of its own can't go on."""
     has_sent_at: bool = False
     """Whether its sender said when it was sent; then an event's timestamp counts before its offset."""
     skew: float = 0.0
@@ -49,6 +52,10 @@ class Receipt:
     """Events that a lane could hold: an array of more is refused before anything is made of each."""
     tells: bool = False
     """Whether the sender is told which of its uuids and timestamps were replaced."""
+    uuid_of: Callable[[int], bytes] | None = None
+    """The uuid of the event with an index among those that are stamped together, if it has none; None: a new one."""
+    distinct_id: str = ""
+    """The one of an event that has none, if its source knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +70,22 @@ class StampedEvent:
     """Whether its sender gave it no time that can be read."""
 
 
-def stamp_one(data: bytes, receipt: Receipt) -> StampedEvent | Reason:
-    """Validate and stamp an event; or why it can't go on."""
+def stamp_one(data: bytes, receipt: Receipt, index: int = 0) -> StampedEvent | Reason:
+    """Validate and stamp an event; or why it can't go on. `index`: its own among those that are stamped together."""
     try:
         head = decode_loose(data)
     except msgspec.ValidationError:
         return Reason.INVALID_EVENT
     properties = decode_loose_properties(head.properties) if first_byte(head.properties) == _OBJECT else _NO_PROPERTIES
-    own = id_text(head.distinct_id) or id_text(head.dollar_distinct_id) or id_text(properties.distinct_id)
+    named = id_text(head.distinct_id) or id_text(head.dollar_distinct_id) or id_text(properties.distinct_id)
+    own = named or canonical_id(receipt.distinct_id)
     reason = _name_problem(head.event) or (None if own else Reason.MISSING_DISTINCT_ID)
+    if reason is None and receipt.timeless and _own_time(head) is None:
+        reason = Reason.MISSING_TIMESTAMP
     if reason:
         return reason
-    uuid = b"" if _is_valid_uuid(head.uuid) else new_uuid7(receipt.now)
-    stamped = _edited(data, head, properties, receipt, uuid)
+    uuid = b"" if _is_valid_uuid(head.uuid) else _new_uuid(receipt, index)
+    stamped = _edited(data, head, properties, receipt, _New(uuid, b"" if named else msgspec.json.encode(receipt.distinct_id)))
     if len(stamped) > receipt.max_event:
         return Reason.TOO_LARGE
     second = (id_text(properties.alias), id_text(properties.anonymous)) if receipt.ordered else ()
@@ -86,6 +96,18 @@ def _name_problem(name: Raw) -> Reason | None:
     if bytes(name) in (b"", _NULL, b'""'):
         return Reason.MISSING_EVENT
     return None if first_byte(name) == b'"' else Reason.INVALID_EVENT
+
+
+def _new_uuid(receipt: Receipt, index: int) -> bytes:
+    return new_uuid7(receipt.now) if receipt.uuid_of is None else receipt.uuid_of(index)
+
+
+class _New(NamedTuple):
+    """What an event gets that it hasn't; empty what it has."""
+
+    uuid: bytes
+    distinct_id: bytes
+    """As JSON text."""
 
 
 class _Stamps:
@@ -110,15 +132,17 @@ class _Stamps:
         return self.edits.made()
 
 
-def _edited(data: bytes, head: LooseHead, properties: LooseProperties, receipt: Receipt, uuid: bytes) -> bytes:
-    """The event with its stamps; `uuid`: the new one, if it needs one."""
+def _edited(data: bytes, head: LooseHead, properties: LooseProperties, receipt: Receipt, new: _New) -> bytes:
+    """The event with its stamps."""
     stamps = _Stamps(data)
-    if uuid:
-        stamps.set(b"uuid", head.uuid, b'"%b"' % uuid)
+    if new.uuid:
+        stamps.set(b"uuid", head.uuid, b'"%b"' % new.uuid)
     offset = _offset(head.offset)
     timestamp = _timestamp(head, properties, offset, receipt)
     if timestamp is not None:
         stamps.set(b"timestamp", head.timestamp, timestamp)
+    if new.distinct_id:
+        stamps.set(b"distinct_id", head.distinct_id, new.distinct_id)
     if offset is not None:
         stamps.edits.remove_member(stamps.locator.span(head.offset))
     if receipt.ip is not None and bytes(properties.geoip_disable) in _FALSY:
@@ -148,7 +172,7 @@ def _timestamp(head: LooseHead, properties: LooseProperties, offset: float | Non
     """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if its own stays as it is."""
     own = _own_time(head)
     corrected = receipt.has_sent_at and bytes(properties.ignore_sent_at) in _FALSY
-    if own and (corrected or offset is None):
+    if own and (corrected or offset is None or receipt.timeless):
         if not corrected or not receipt.skew:
             return None
         time = shifted(own, -receipt.skew)
@@ -156,7 +180,7 @@ def _timestamp(head: LooseHead, properties: LooseProperties, offset: float | Non
         time = shifted(at(receipt.now), -offset / 1000)
     else:
         time = None
-    return _as_json(receipt.now) if time is None else b'"%b"' % format_timestamp(time)
+    return time_text(receipt.now) if time is None else b'"%b"' % format_timestamp(time)
 
 
 def _own_time(head: LooseHead) -> datetime | None:
@@ -164,6 +188,16 @@ def _own_time(head: LooseHead) -> datetime | None:
 
 
 @lru_cache(maxsize=16)
-def _as_json(now: float) -> bytes:
-    """The time of receipt as JSON text; one for all events of a request."""
-    return b'"%b"' % format_timestamp(at(now))
+def time_text(seconds: float) -> bytes:
+    """A time of receipt as JSON text; one for all events of a request, or of a record."""
+    milliseconds = round(seconds * 1000)
+    if milliseconds / 1000 != seconds:
+        return b'"%b"' % format_timestamp(at(seconds))
+    second, rest = divmod(milliseconds, 1000)
+    return b'"%b.%03dZ"' % (_second_text(second), rest)
+
+
+@lru_cache(maxsize=16)
+def _second_text(second: int) -> bytes:
+    """A whole second; neighbouring records share it."""
+    return format_timestamp(at(second))[: -len(".000Z")]

@@ -86,6 +86,11 @@ class Quotas:
         return True
 
     @property
+    def max_lane_bytes(self) -> int:
+        """What an empty lane could hold at most."""
+        return self._lane_limit
+
+    @property
     def max_events(self) -> int:
         """No empty lane could hold more events than these, however small."""
         return self._lane_limit // EVENT_OVERHEAD

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Raw
 
 from forwarder.core.event import NO_IDS, split_events
 from forwarder.core.ports import Reason
-from forwarder.intake.heads import CompleteHead, StampableProperties, decode_complete, decode_located, decode_ordered
+from forwarder.intake.heads import CompleteHead, decode_complete, decode_located, decode_ordered
 from forwarder.intake.loose import Receipt, stamp_one
 from forwarder.intake.uuids import all_hyphenated
 from forwarder.wire.identity import ABSENT, MAX_ID_CHARACTERS, canonical_id, id_text
@@ -57,6 +57,18 @@ class Replaced(NamedTuple):
     new_timestamp: bool
 
 
+class NamesSecondIds(Protocol):
+    """An event's properties, as far as they name ids beside its own."""
+
+    @property
+    def alias(self) -> Raw:
+        """The second id of `$create_alias`."""
+
+    @property
+    def anonymous(self) -> Raw:
+        """That of `$identify`."""
+
+
 @dataclass(slots=True)
 class Stamped:
     """Events as they will stand in a batch, joined by commas, and those that can't go on."""
@@ -85,7 +97,7 @@ def _stamp_complete(events: bytes | Raw, receipt: Receipt) -> Stamped | None:
         if receipt.ordered:
             ordered = decode_ordered(events)
             ids = _valid_ids(ordered)
-            keys = NO_IDS if ids is None else _order_keys(ids, [head.properties for head in ordered])
+            keys = NO_IDS if ids is None else order_keys(ids, [head.properties for head in ordered])
         else:
             ids, keys = _valid_ids(decode_complete(events)), NO_IDS
     except msgspec.ValidationError:
@@ -114,7 +126,7 @@ def _stamp_located(events: bytes | Raw, receipt: Receipt, ip: bytes) -> Stamped 
             pieces.append(text[start : brace + 1])
             start = brace + 1
     pieces.append(text[start:-1])
-    keys = _order_keys(ids, [head.properties for head in heads]) if receipt.ordered else NO_IDS
+    keys = order_keys(ids, [head.properties for head in heads]) if receipt.ordered else NO_IDS
     return Stamped((b'"$ip":%b,' % ip).join(pieces), len(ids), keys)
 
 
@@ -126,7 +138,7 @@ def _valid_ids(heads: Sequence[CompleteHead]) -> list[str] | None:
     return ids if all_hyphenated([head.uuid for head in heads]) else None
 
 
-def _order_keys(ids: list[str], properties: Sequence[StampableProperties]) -> frozenset[str]:
+def order_keys(ids: list[str], properties: Sequence[NamesSecondIds]) -> frozenset[str]:
     """The ids that order is kept by: each event's own, and those that some name beside it."""
     if max(map(len, ids), default=0) > MAX_ID_CHARACTERS or "\0" in "".join(ids):
         ids = [canonical_id(text) for text in ids]
@@ -145,7 +157,7 @@ def _stamp_loose(events: bytes | Raw, receipt: Receipt) -> Stamped:
         nonlocal count
         for at, raw in enumerate(split_events(events)):
             data = bytes(raw)
-            stamped = stamp_one(data, receipt)
+            stamped = stamp_one(data, receipt, at)
             if isinstance(stamped, Reason):
                 rejected.append(Rejected(stamped, data, at))
                 continue

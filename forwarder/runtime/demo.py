@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from forwarder.config.settings import Settings
@@ -54,31 +54,63 @@ class Verdict:
     missing: int
     conflicts: int
     snapshot: Snapshot
+    unreadable: int = 0
+    """What else was sent, that is no event: dead letters are to have become of it."""
+
+    @property
+    def dead(self) -> int:
+        """Dead letters."""
+        return sum(lane.total_dead for lane in self.snapshot.lanes)
 
     @property
     def good(self) -> bool:
-        """Whether everything arrived, nothing arrived changed, and the books balance."""
-        return not self.missing and not self.conflicts and self.stored == self.sent and balanced(self.snapshot)
+        """Whether everything arrived, nothing arrived changed, nothing else is a dead letter, and the books balance."""
+        arrived = not self.missing and not self.conflicts and self.stored == self.sent
+        return arrived and self.dead == self.unreadable and balanced(self.snapshot)
+
+
+@dataclass(slots=True)
+class Forwarder:
+    """The forwarder of a demo."""
+
+    pipeline: Pipeline
+    admin: AdminServer
+    left: list[DeadLetter] = field(default_factory=list)
+    """What it could not deliver before its end."""
 
 
 class Demo:
     """A running demo; `open_demo` makes one."""
 
-    def __init__(self, sandbox: Sandbox, pipeline: Pipeline, admin: AdminServer, client: Sdk, clock: Clock) -> None:
+    def __init__(self, sandbox: Sandbox, forwarder: Forwarder, host: str, client: Sdk, clock: Clock) -> None:
         self.sandbox_url = sandbox.url
-        self.admin_address = admin.address
+        self.admin_address = forwarder.admin.address
         self._sandbox = sandbox
-        self._pipeline = pipeline
+        self._forwarder = forwarder
+        self._host = host
         self._client = client
         self._clock = clock
         self._sent: set[str] = set()
         self._stop = threading.Event()
-        self.left: list[DeadLetter] = []
 
     @property
     def sent(self) -> int:
         """Events handed to the SDK."""
         return len(self._sent)
+
+    @property
+    def left(self) -> list[DeadLetter]:
+        """What was not delivered before the end."""
+        return self._forwarder.left
+
+    @property
+    def entrance(self) -> str:
+        """Where events go in, for a person."""
+        return f"events go in at  {self._host}  (Posthog('phc_…', host='{self._host}'))"
+
+    def beside(self) -> str:
+        """What else there is to tell of what was sent."""
+        return ""
 
     @property
     def stopping(self) -> bool:
@@ -87,7 +119,7 @@ class Demo:
 
     def snapshot(self) -> Snapshot:
         """The forwarder's state now."""
-        return self._pipeline.snapshot()
+        return self._forwarder.pipeline.snapshot()
 
     async def traffic(self, visitors: int | None, pause: float = 0.0) -> None:
         """Tell the story, then flush the SDK. Cancelled, or after `stop_traffic`, it ends at the next event, flushed all the same."""
@@ -106,12 +138,7 @@ class Demo:
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> bool:
         """Wait until nothing is buffered, for at most `seconds`; whether that came about."""
-        end = self._clock.monotonic() + seconds
-        while any(lane.buffered for lane in self.snapshot().lanes):
-            if self._clock.monotonic() >= end:
-                return False
-            await self._clock.sleep(_LOOK_EVERY)
-        return True
+        return await settled(self._clock, lambda: not any(lane.buffered for lane in self.snapshot().lanes), seconds)
 
     async def verdict(self) -> Verdict:
         """Compare what was sent with what the sandbox holds."""
@@ -130,12 +157,13 @@ class Demo:
 async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -> AsyncIterator[Demo]:
     """Start sandbox, forwarder and admin server; at the end drain, and close all. Raises `ConfigurationError` without the SDK."""
     ingestion = f"127.0.0.1:{ports.ingestion}"
-    client = connect_sdk(f"http://{ingestion}")
+    host = f"http://{ingestion}"
+    client = connect_sdk(host)
     with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a forwarder that is in earnest
         async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
             settings = _settings(sandbox.url, ingestion, letters)
-            async with _run(settings, sandbox, f"127.0.0.1:{ports.admin}", client) as demo:
-                yield demo
+            async with running(settings, f"127.0.0.1:{ports.admin}") as forwarder:
+                yield Demo(sandbox, forwarder, host, client, SystemClock())
 
 
 def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
@@ -146,20 +174,29 @@ def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
 
 
 @contextlib.asynccontextmanager
-async def _run(settings: Settings, sandbox: Sandbox, admin_listen: str, client: Sdk) -> AsyncIterator[Demo]:
-    clock = SystemClock()
-    pipeline = build(settings, clock)
-    admin = AdminServer(pipeline.snapshot, pipeline.explain)
-    await admin.start(admin_listen)
-    demo = Demo(sandbox, pipeline, admin, client, clock)
+async def running(settings: Settings, admin_listen: str) -> AsyncIterator[Forwarder]:
+    """A forwarder as a demo needs it: started, and at the end drained and closed."""
+    pipeline = build(settings, SystemClock())
+    forwarder = Forwarder(pipeline, AdminServer(pipeline.snapshot, pipeline.explain))
+    await forwarder.admin.start(admin_listen)
     try:
         await pipeline.start()
-        yield demo
+        yield forwarder
         pipeline.stop_taking()
         await pipeline.drain(settings.shutdown.drain_timeout)
     finally:
-        demo.left = await pipeline.close()
-        await admin.close()
+        forwarder.left = await pipeline.close()
+        await forwarder.admin.close()
+
+
+async def settled(clock: Clock, at_rest: Callable[[], bool], seconds: float) -> bool:
+    """Wait until `at_rest`, for at most `seconds`; whether that came about."""
+    end = clock.monotonic() + seconds
+    while not at_rest():
+        if clock.monotonic() >= end:
+            return False
+        await clock.sleep(_LOOK_EVERY)
+    return True
 
 
 def choose_ports(first: int) -> Ports:

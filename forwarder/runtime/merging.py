@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeVar
 
+from forwarder.runtime.merging_kafka import merge_clusters
 from forwarder.telemetry.labels import MAX_LABELS, OTHER, UNDECODABLE
 from forwarder.telemetry.snapshot import Histogram, Snapshot, State, Upstream, UpstreamState, by_label
 
@@ -80,6 +81,7 @@ def merge(members: Sequence[Member], labels: Callable[[str], str] = str) -> Snap
         addresses=tuple(dict.fromkeys(address for member in members if member.there for address in member.snapshot.addresses)),
         connections=sum(member.snapshot.connections for member in members if member.there),
         warnings=(*_said(there, lambda snapshot: snapshot.warnings), *(_not_taking(members) if ready else ())),
+        kafka=merge_clusters([(member.snapshot.kafka, member.there) for member in members]),
         ready=ready,
         not_ready=() if ready else _not_taking(members),
     )

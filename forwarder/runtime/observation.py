@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forwarder import __version__
 from forwarder.buffer.disk.buffer import DiskBuffer, DiskStatistics
@@ -21,12 +21,16 @@ from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import HaltReport
 from forwarder.delivery.statistics import DeliveryStatistics, HistogramCounts
 from forwarder.intake.intake import Intake
+from forwarder.runtime.kafka_warnings import kafka_warnings
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics
 from forwarder.telemetry.books import Account, Books
 from forwarder.telemetry.labels import OTHER, LaneLabels
 from forwarder.telemetry.readable import duration
 from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, by_label, without_credentials
+
+if TYPE_CHECKING:  # it brings a large client with it
+    from forwarder.runtime.kafka import KafkaSources
 
 FULL: Final = 0.98
 """The share of the buffer in use from which on it counts as full: hardly a request fits any more."""
@@ -46,6 +50,7 @@ class Parts:
     intake: Intake
     listener: HttpListener
     passthrough: PassThrough | None = None
+    kafka: KafkaSources | None = None
 
 
 class Observer:
@@ -67,6 +72,7 @@ class Observer:
         delivery, listener, buffer = parts.delivery.statistics(), parts.listener.statistics(), parts.buffer.statistics()
         letters, disk = parts.dead_letters.statistics(), buffer if isinstance(buffer, DiskStatistics) else DiskStatistics(0, 0, 0)
         passed = PassThroughStatistics({}) if parts.passthrough is None else parts.passthrough.statistics()
+        kafka = parts.kafka.shown() if parts.kafka is not None else ()
         not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.refusing)
         return Snapshot(
             version=__version__,
@@ -94,9 +100,11 @@ class Observer:
                 *_warnings(delivery, parts.intake.statistics().nulled_numbers),
                 *self._retries(delivery, now),
                 *_passed_warnings(passed),
+                *kafka_warnings(kafka, now),
                 *self._buffer_warnings(disk),
                 *letters.warnings,
             ),
+            kafka=kafka,
             ready=not not_ready,
             not_ready=not_ready,
             buffer_found=self._found,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -23,7 +23,8 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import LEAST, Headroom
-from forwarder.core.ports import DeadLetter, Fate, Ordering, Reason, letters_of
+from forwarder.core.ports import DeadLetter, DropReason, Fate, Ordering, Reason, letters_of
+from forwarder.core.records import RecordIntake
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.store import DeadLetterStore
@@ -37,6 +38,7 @@ from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
+from forwarder.intake.records import RecordsIntake
 from forwarder.runtime.at_hand import at_hand
 from forwarder.runtime.observation import Observer, Parts
 from forwarder.runtime.reloading import changed_keys
@@ -49,6 +51,9 @@ from forwarder.sources.http.passthrough import PassThrough, PassThroughPolicy
 from forwarder.sources.http.tls import load_tls, reload_tls
 from forwarder.telemetry.books import Books
 from forwarder.telemetry.snapshot import Snapshot, State
+
+if TYPE_CHECKING:
+    from forwarder.runtime.kafka import KafkaSources
 
 RELOADABLE: Final = frozenset(
     {
@@ -97,6 +102,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
         settings.sources.http.max_lanes,
         buffer.holdings,
         api_keys=settings.sources.http.api_keys,
+        source_keys=[cluster.api_key for cluster in settings.sources.kafka if cluster.api_key],
         vouched=(lambda key: keys.status(key) is KeyStatus.VERIFIED) if keys else (lambda _key: True),
         ask=keys.ask if keys else (lambda _key: None),
     )
@@ -119,7 +125,8 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
     replayer = Replayer(dead_letters, intake, clock) if isinstance(dead_letters, DeadLetterStore) else None
     passthrough = PassThrough(_pass_policy(settings, sink), clock, describe) if settings.passthrough.enabled else None
     listener = HttpListener(policy, intake, clock, headroom, passthrough)
-    parts = Parts(books, dead_letters, buffer, delivery, intake, listener, passthrough)
+    kafka = _open_kafka(settings, role, RecordsIntake(intake, delivery, halts), clock)
+    parts = Parts(books, dead_letters, buffer, delivery, intake, listener, passthrough, kafka)
     return Pipeline(settings, clock, parts, role, stores=stores, replayer=replayer, batcher=batcher, lanes=lanes, sink=sink)
 
 
@@ -136,6 +143,15 @@ def open_sink(upstream: UpstreamSettings, clock: Clock) -> HttpSink:
         return HttpSink(UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy), clock)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"upstream.ca_file {ca_file} can't be used: {error}", hint="Give a readable PEM file.") from error
+
+
+def _open_kafka(settings: Settings, role: Role, intake: RecordIntake, clock: Clock) -> KafkaSources | None:
+    """The clusters to read; None if there are none. Raises `ConfigurationError` for a mapping that can't be used."""
+    if not settings.sources.kafka or not role.listens:
+        return None
+    from forwarder.runtime.kafka import KafkaSources  # noqa: PLC0415 - the client is large, and most have no use for it
+
+    return KafkaSources.of(settings, role, intake, clock)
 
 
 def _intake_policy(settings: Settings) -> IntakePolicy:
@@ -239,6 +255,8 @@ class Pipeline:
             self._replayer.start()
         if self._role.listens:
             await self._listen(http.listen)
+        if self._parts.kafka is not None:
+            self._parts.kafka.start()
         self.state = State.RUNNING
 
     async def _listen(self, listen: str) -> None:
@@ -251,6 +269,8 @@ class Pipeline:
         self.state = State.DRAINING
         self._parts.intake.draining = True
         self._parts.listener.draining = True
+        if self._parts.kafka is not None:
+            self._parts.kafka.stop_reading()
 
     async def drain(self, seconds: float) -> bool:
         """Close the door, deliver what is buffered, and let calls that are passed through end, for at most `seconds`.
@@ -275,19 +295,32 @@ class Pipeline:
         await self._parts.listener.close(0)
         if self._parts.passthrough is not None:
             await self._parts.passthrough.close()
+        if self._parts.kafka is not None:
+            await self._parts.kafka.close()
         await self._sink.close()
-        left = self._bury_the_rest() if isinstance(self._parts.buffer, MemoryBuffer) else []
+        left = self._end_of_the_rest()
         await self._stores.close()
         return left
 
-    def _bury_the_rest(self) -> list[DeadLetter]:
-        buffer = self._parts.buffer
+    def _end_of_the_rest(self) -> list[DeadLetter]:
+        """What becomes of events that weren't delivered: records are read again; others, if they are in memory, become dead letters."""
         left = self._parts.delivery.undelivered()
+        in_memory = isinstance(self._parts.buffer, MemoryBuffer)
+        if in_memory:
+            left += self._waiting()
+        returned = {chunk: None for chunk in left if chunk.ack is not None and not chunk.ack.comes_again}
+        for chunk in returned:
+            self._parts.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
+            self._parts.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
+        return [letter for chunk in left if chunk not in returned for letter in self._bury(chunk)] if in_memory else []
+
+    def _waiting(self) -> list[Chunk]:
+        buffer, found = self._parts.buffer, []
         for lane in buffer.waiting_lanes():
             queue = buffer.queue(lane)
             while queue:
-                left.append(queue.popleft())
-        return [letter for chunk in left for letter in self._bury(chunk)]
+                found.append(queue.popleft())
+        return found
 
     def _bury(self, chunk: Chunk) -> list[DeadLetter]:
         reason, why = Reason.UNDELIVERED_AT_EXIT, "forwarder ended before the upstream took it"

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, by_label
+from forwarder.telemetry.families import counter, gauge, histogram
+from forwarder.telemetry.kafka_metrics import kafka_metrics
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, by_label
 
 
 class SnapshotCollector(Collector):
@@ -31,8 +33,9 @@ class SnapshotCollector(Collector):
         yield from _delivery(snapshot)
         yield _halted(lanes)
         yield from _http(snapshot)
+        yield from kafka_metrics(snapshot.kafka)
         yield from _workers(snapshot)
-        yield _gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
+        yield gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
 
 
 class Exposition:
@@ -49,22 +52,22 @@ class Exposition:
 
 
 def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
-    yield _counter(
+    yield counter(
         "forwarder_events_received",
         "Events received: accepted, or kept as dead letters at receipt.",
         ("source", "lane"),
         [((source, lane.label), count) for lane in lanes for source, count in lane.received.items()],
     )
-    yield _counter(
+    yield counter(
         "forwarder_events_delivered", "Events that the upstream took.", ("lane",), [((lane.label,), lane.delivered) for lane in lanes]
     )
-    yield _counter(
+    yield counter(
         "forwarder_events_dropped",
         "Events given up for good.",
         ("lane", "reason"),
         [((lane.label, reason), count) for lane in lanes for reason, count in lane.dropped.items()],
     )
-    yield _gauge(
+    yield gauge(
         "forwarder_events_dead_lettered",
         "Events among the dead letters now.",
         ("lane", "reason"),
@@ -73,24 +76,24 @@ def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
 
 
 def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metric]:
-    yield _gauge(
+    yield gauge(
         "forwarder_events_buffered",
         "Events in the buffer, waiting or in flight.",
         ("lane",),
         [((lane.label,), lane.buffered) for lane in lanes],
     )
-    yield _gauge("forwarder_buffer_bytes", "Bytes that the buffer holds, overhead included.", (), [((), snapshot.buffer_bytes)])
-    yield _gauge("forwarder_buffer_limit_bytes", "Bytes that the buffer may hold.", (), [((), snapshot.buffer_limit_bytes)])
-    yield _gauge(
+    yield gauge("forwarder_buffer_bytes", "Bytes that the buffer holds, overhead included.", (), [((), snapshot.buffer_bytes)])
+    yield gauge("forwarder_buffer_limit_bytes", "Bytes that the buffer may hold.", (), [((), snapshot.buffer_limit_bytes)])
+    yield gauge(
         "forwarder_buffer_disk_bytes", "Bytes that a disk buffer's files take; 0 in memory.", (), [((), snapshot.buffer_disk_bytes)]
     )
-    yield _gauge(
+    yield gauge(
         "forwarder_buffer_refusing",
         "1 while the disk refuses to write; senders get 503.",
         (),
         [((), int(snapshot.buffer_refusing))],
     )
-    yield _gauge(
+    yield gauge(
         "forwarder_oldest_event_age_seconds",
         "Time since the lane's oldest waiting event was received; 0 when none waits.",
         ("lane",),
@@ -99,24 +102,24 @@ def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metr
 
 
 def _delivery(snapshot: Snapshot) -> Iterator[Metric]:
-    yield _counter(
+    yield counter(
         "forwarder_upstream_requests",
         "Requests to the upstream, by status code or kind of failure.",
         ("code",),
         [((code,), count) for code, count in snapshot.upstream_requests.items()],
     )
-    yield _histogram(
+    yield histogram(
         "forwarder_upstream_request_duration_seconds", "Time from sending a batch to the end of its answer.", snapshot.request_duration
     )
-    yield _histogram("forwarder_batch_bytes", "Size of a batch on the wire before compression.", snapshot.batch_bytes)
-    yield _histogram("forwarder_batch_events", "Events in a batch.", snapshot.batch_events)
-    yield _gauge(
+    yield histogram("forwarder_batch_bytes", "Size of a batch on the wire before compression.", snapshot.batch_bytes)
+    yield histogram("forwarder_batch_events", "Events in a batch.", snapshot.batch_events)
+    yield gauge(
         "forwarder_delivery_concurrency_limit", "Requests that may be in flight to the upstream.", (), [((), snapshot.concurrency_limit)]
     )
 
 
 def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
-    return _gauge(
+    return gauge(
         "forwarder_lane_halted",
         "1 for a lane that takes part in no delivery.",
         ("lane", "reason"),
@@ -125,13 +128,13 @@ def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
 
 
 def _http(snapshot: Snapshot) -> Iterator[Metric]:
-    yield _counter(
+    yield counter(
         "forwarder_http_requests",
         "Requests of senders, by route and answer.",
         ("path", "code"),
         [((path, str(code)), count) for (path, code), count in snapshot.http_requests.items()],
     )
-    yield _counter(
+    yield counter(
         "forwarder_passthrough_requests",
         "Requests that bring no events and are passed through, by route and answer.",
         ("path", "code"),
@@ -141,38 +144,15 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
 
 def _workers(snapshot: Snapshot) -> Iterator[Metric]:
     working = ("running", "draining")
-    yield _gauge(
+    yield gauge(
         "forwarder_worker_up",
         "1 for a worker that works, 0 for one that doesn't; none if the daemon is one process.",
         ("worker",),
         [((worker.name,), float(worker.state in working)) for worker in snapshot.workers],
     )
-    yield _counter(
+    yield counter(
         "forwarder_worker_restarts",
         "How often a worker was started again after it had ended unasked.",
         ("worker",),
         [((worker.name,), worker.restarts) for worker in snapshot.workers],
     )
-
-
-_Samples = Iterable[tuple[tuple[str, ...], float]]
-
-
-def _counter(name: str, meaning: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
-    family = CounterMetricFamily(name, meaning, labels=labels)
-    for values, value in samples:
-        family.add_metric(values, value)
-    return family
-
-
-def _gauge(name: str, meaning: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
-    family = GaugeMetricFamily(name, meaning, labels=labels)
-    for values, value in samples:
-        family.add_metric(values, value)
-    return family
-
-
-def _histogram(name: str, meaning: str, histogram: Histogram) -> Metric:
-    family = HistogramMetricFamily(name, meaning)
-    family.add_metric((), histogram.cumulative(), histogram.sum)
-    return family

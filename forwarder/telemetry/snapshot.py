@@ -123,6 +123,64 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaPartition:
+    """A partition that is assigned to this daemon."""
+
+    topic: str
+    partition: int
+    position: int | None = None
+    """What is committed or could be: everything before it is settled. None if it isn't known yet."""
+    lag: int | None = None
+    """Records from there to the partition's end; None if it isn't known yet."""
+    paused: str = ""
+    """Why it isn't read now; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCluster:
+    """A Kafka cluster that is read, and this daemon's part of its consumer group."""
+
+    name: str
+    group: str = ""
+    state: str = "connecting"
+    """`connecting`, `waiting` (for topics), `joining`, `reading`, `down`, `failed` (it isn't tried again) or `stopping`."""
+    why: str = ""
+    """Why it is `waiting`, `down` or `failed`."""
+    hint: str = ""
+    """What a person can do about it."""
+    note: str = ""
+    """What else a person should know."""
+    partitions: tuple[KafkaPartition, ...] = ()
+    in_flight_bytes: int = 0
+    """Of records that were read and aren't settled."""
+    records: Mapping[str, int] = field(default_factory=dict)
+    """By what became of them: `taken`, `tombstone`, `filtered`, `refused`."""
+    commits: Mapping[str, int] = field(default_factory=dict)
+    """By result: `ok`, `failed`."""
+    rebalances: int = 0
+    expired: int = 0
+    """Records that were gone before they could be read."""
+    last_commit: float | None = None
+    next_try: float | None = None
+    """When it is connected to again."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is a member of its group, and the brokers answer."""
+        return self.state == "reading"
+
+    @property
+    def lag(self) -> int:
+        """Records of all partitions, as far as that is known."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def paused(self) -> int:
+        """Partitions that aren't read now."""
+        return sum(1 for partition in self.partitions if partition.paused)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole daemon at the instant `now`."""
 
@@ -165,6 +223,8 @@ class Snapshot:
     """Where dead letters are kept; empty if they are in memory only."""
     dead_letters_wanted: int = 0
     """Dead letters that somebody has marked to be replayed or dropped, and that weren't yet."""
+    kafka: tuple[KafkaCluster, ...] = ()
+    """The clusters that are read, in the order in which they are configured."""
     workers: tuple[Worker, ...] = ()
     """The processes that this is the sum of; none if the daemon is one process."""
 

@@ -66,7 +66,7 @@ _decode_any = msgspec.json.Decoder().decode
 _ARRAY: Final = b"["
 _ARRAY_END: Final = b"]"
 _OBJECT: Final = b"{"
-_DECODED_AT_ONCE: Final = 128 * 1024
+_DECODED_AT_ONCE: Final = 16 * 1024
 _LONGEST_CHARACTER: Final = 4
 _TWO_BITS: Final = 0b1100_0000
 _WITHIN_CHARACTER: Final = 0b1000_0000
@@ -236,13 +236,14 @@ def check_count(events: bytes | Raw, limit: int) -> None:
         raise InvalidRequest("an event isn't an object") from None
 
 
-def split_by_token(events: bytes | Raw) -> dict[str, bytes]:
+def split_by_token(events: bytes | Raw, default: str | None = None) -> dict[str, bytes]:
     """The events of an array whose tokens are their own, as one array a token, in the order of their first events.
 
-    Raises `InvalidToken` if an event has none, or one that can't be a token, and `InvalidRequest` if one isn't an object.
+    `default`: the token of those that have none. Raises `InvalidToken` if an event has none, or one that can't be a token, and
+    `InvalidRequest` if one isn't an object.
     """
     try:
-        tokens = [_token_of(bearer) for bearer in _decode_token_bearers(events)]
+        tokens = [_token_of(bearer) or default for bearer in _decode_token_bearers(events)]
     except msgspec.ValidationError:
         raise InvalidRequest("an event isn't an object") from None
     if None in tokens:

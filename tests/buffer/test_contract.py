@@ -45,7 +45,7 @@ class Held(Protocol):
     def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None: ...
     def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None: ...
     def count(self, lane: Lane) -> int: ...
-    def withdraw(self, ack: Ack) -> list[Chunk]: ...
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]: ...
     def drop_oldest(self, lane: Lane | None) -> list[Chunk]: ...
     def oldest(self, lane: Lane) -> float | None: ...
     def statistics(self) -> BufferStatistics: ...
@@ -316,9 +316,34 @@ def test_what_nobody_waits_for_any_more_is_withdrawn_unless_it_is_under_way(buff
         buffer.offer([Chunk(LIVE, b'{"event":"%b"}' % name.encode(), 1, frozenset(), 0.0, "http", ack)])
     buffer.offer([chunk("another's")])
     buffer.queue(LIVE).popleft()
-    (withdrawn,) = buffer.withdraw(ack)
+    (withdrawn,) = buffer.withdraw([ack])
     assert withdrawn.data == b'{"event":"waiting"}'
     assert (len(buffer.queue(LIVE)), buffer.count(LIVE)) == (1, 3)
+
+
+def test_many_acks_are_withdrawn_in_one_go(buffer: Held) -> None:
+    """Of one lane, or of all; what stays keeps its order, and parts of a chunk that was cut have its ack."""
+    acks = [Ack(9, Told()) for _ in range(4)]
+    for number, ack in enumerate(acks):
+        for lane in (LIVE, OTHER):
+            data = b",".join(b'{"event":"%d-%d"}' % (number, index) for index in range(2))
+            buffer.offer([Chunk(lane, data, 2, frozenset(), 0.0, "kafka", ack)])
+    queue = buffer.queue(LIVE)
+    first = queue.popleft()
+    parts = cut_at(first, 1)
+    buffer.replace(first, parts)
+    queue.put_back(parts)
+    assert [each.data for each in buffer.withdraw(acks[:2], OTHER)] == [
+        b'{"event":"0-0"},{"event":"0-1"}',
+        b'{"event":"1-0"},{"event":"1-1"}',
+    ]
+    both = [b'{"event":"0-0', b'{"event":"0-1', b'{"event":"2-0', b'{"event":"2-0']
+    assert [each.data[:13] for each in buffer.withdraw([acks[0], acks[2]])] == both
+    assert [each.data[:13] for each in buffer.queue(LIVE)] == [b'{"event":"1-0', b'{"event":"3-0']
+    assert (buffer.queue(LIVE).events, buffer.queue(LIVE).size) == (4, sum(len(each.data) + 1 for each in buffer.queue(LIVE)))
+    assert [each.data[:13] for each in buffer.queue(OTHER)] == [b'{"event":"3-0']
+    assert buffer.withdraw([]) == []
+    assert (buffer.count(LIVE), buffer.count(OTHER)) == (8, 8)
 
 
 def test_the_oldest_is_dropped_first(buffer: Held) -> None:

@@ -104,6 +104,42 @@ def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
     assert f"{file}:4: batch.max_age: 5 has no unit of time" in result.stderr
 
 
+def test_check_counts_variables() -> None:
+    """A variable that sets one key of an item is one, and so is one that holds a list of items."""
+    item = {"SOURCES__KAFKA__0__TOPICS": "x", "SOURCES__KAFKA__0__BOOTSTRAP_SERVERS": "h:1", "UPSTREAM__URL": "https://h"}
+    assert "3 keys from the environment" in run("check", "--config", "/dev/null", **item).stdout
+    whole = {"SOURCES__KAFKA": '[{"topics": "x", "bootstrap_servers": "h:1"}]', "UPSTREAM__URL": "https://h"}
+    assert "2 keys from the environment" in run("check", "--config", "/dev/null", **whole).stdout
+
+
+def test_check_compiles_mappings(tmp_path: Path) -> None:
+    """An expression that jq can't read is told with its line, and what it says; a whole one is fine."""
+    file = tmp_path / "forwarder.yaml"
+    text = """
+upstream: {url: https://h.example.com}
+sources:
+  kafka:
+    - {bootstrap_servers: "h:9092", topics: x}
+    - name: foreign
+      bootstrap_servers: h:9092
+      topics: [y]
+      format: json
+      api_key_header: project
+      mapping:
+        event: .type
+        properties:
+          plan: .plan |
+"""
+    file.write_text(text)
+    result = run("check", "--config", str(file))
+    assert result.exit_code == 2
+    assert f"{file}:13: sources.kafka[1].mapping.properties.plan: jq can't compile .plan |" in result.stderr
+    file.write_text(text.replace(".plan |", ".plan"))
+    assert run("check", "--config", str(file)).exit_code == 0
+    result = run("check", "--config", str(file), SOURCES__KAFKA__1__MAPPING__TIMESTAMP=".at |")
+    assert "FORWARDER_SOURCES__KAFKA__1__MAPPING__TIMESTAMP: sources.kafka[1].mapping.timestamp: jq can't compile" in result.stderr
+
+
 def test_check_without_an_upstream_gives_an_example() -> None:
     """The message can be copied."""
     result = run("check", "--config", "/dev/null")

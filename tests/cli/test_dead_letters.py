@@ -330,3 +330,58 @@ def test_a_file_that_can_not_be_read(tmp_path: Path, command_line: list[str]) ->
     error = invoke(*command_line, "--path", str(tmp_path)).exception
     assert isinstance(error, ConfigurationError)
     assert "dead-letters.db can't be used" in error.message
+
+
+ATTRIBUTES = {
+    "topic": "events",
+    "partition": 3,
+    "offset": 1700,
+    "key": {"base64": "AAECAwQFBgc="},
+    "headers": [["api-key", KEY], ["trace", {"base64": "/w=="}], ["note", "two\nlines \u001b[31m"], ["nothing", None]],
+}
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """A state directory with the dead letter of a record."""
+
+    async def fill(directory: Path) -> None:
+        _made(directory)
+        async with started(directory) as rig:
+            attributes = json.dumps(ATTRIBUTES)
+            place = "kafka/events/3/1700"
+            rig.store.bury([DeadLetter(Reason.UNDECODABLE, None, b"\xff\x00", 0.0, "no JSON", "kafka", place, attributes=attributes)])
+
+    asyncio.run(fill(tmp_path / "worker-0"))
+    return tmp_path
+
+
+def test_a_records_place_key_and_headers_are_shown(record: Path) -> None:
+    """Legibly: bytes that are no text by their digits, nothing that moves a terminal's cursor, and no project key."""
+    result = invoke("show", "1", "--path", str(record))
+    lines = [line.strip() for line in result.output.splitlines()]
+    assert [line for line in lines if line.startswith(("topic", "partition", "offset", "key", "header"))] == [
+        "topic  events",
+        "partition  3",
+        "offset  1700",
+        "key  (8 bytes) 00 01 02 03 04 05 06 07",
+        f"header  api-key: phc_…{KEY[-4:]}",
+        "header  trace: (1 bytes) ff",
+        r'header  note: "two\nlines \u001b[31m"',
+        "header  nothing: (none)",
+    ]
+    assert "\x1b" not in result.output
+    assert KEY not in result.output
+
+
+def test_a_records_place_is_an_object_for_programs(record: Path) -> None:
+    """As its source said it, without keys; null where nothing is known."""
+    document = json.loads(invoke("show", "1", "--path", str(record), "--output", "json").output)
+    assert document["attributes"] == {**ATTRIBUTES, "headers": [["api-key", f"phc_…{KEY[-4:]}"], *ATTRIBUTES["headers"][1:]]}  # type: ignore[index]
+    assert (document["reason"], document["coordinates"], document["data_base64"]) == ("undecodable", "kafka/events/3/1700", "/wA=")
+
+
+def test_letters_of_requests_have_no_such_place(state: Path) -> None:
+    """It is null for programs, and no line for a person."""
+    assert json.loads(invoke("show", "1", "--path", str(state), "--output", "json").output)["attributes"] is None
+    assert "attributes" not in invoke("show", "1", "--path", str(state)).output

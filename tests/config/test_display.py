@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import yaml
 
 from forwarder.config import Loaded, Settings, load_settings
 from forwarder.config.display import as_json, as_yaml, effective, inline
-from forwarder.config.keys import keys
+from forwarder.config.keys import FIRST, dotted, keys, leaves
 from forwarder.config.origins import DEFAULT
+from tests.support.certificates import make_certificate
 
 KEY = "phc_0123456789abcdefSECRETlast"
+OWN = {key.name for key in keys().values() if FIRST not in key.path}
+"""The keys that are there without any item in a list."""
+CLUSTER = {
+    "bootstrap_servers": ["a:9092", "b:9092"],
+    "topics": ["events"],
+    "api_key_header": "project",
+    "format": "json",
+    "mapping": {
+        "event": '"signed up"',
+        "timestamp": {"from": ".at", "format": "%d/%b/%Y:%H:%M:%S %z"},
+        "properties": {"odd: name": ".a # b", "[x]": "{}"},
+        "set": "{plan: .p}",
+        "drop": [".a,b"],
+    },
+    "halt_after": "never",
+}
 
 
 def loaded(folder: Path) -> Loaded:
@@ -28,16 +46,16 @@ def test_yaml_shows_each_value_and_where_it_came_from(tmp_path: Path) -> None:
     assert ["timeout:", "90s", "#", f"{tmp_path}/forwarder.yaml:2"] in lines
     assert ["url:", "https://h.example.com", "#", "FORWARDER_UPSTREAM__URL"] in lines
     assert ["max_events:", "5000", "#", "default"] in lines
-    assert sum("#" in line for line in lines) == len(keys())
+    assert sum("#" in line for line in lines) == len(OWN)
 
 
 def test_the_yaml_can_be_read_again(tmp_path: Path) -> None:
     """Apart from the secrets it is a configuration with the same effect."""
-    settings = Settings.model_validate(
-        {"upstream": {"url": "https://h"}, "sources": {"http": {"listen": "[::1]:8320", "trusted_proxies": ["10.0.0.0/8"]}}}
-    )
+    sources = {"http": {"listen": "[::1]:8320", "trusted_proxies": ["10.0.0.0/8"]}, "kafka": [CLUSTER, {**CLUSTER, "name": "other"}]}
+    settings = Settings.model_validate({"upstream": {"url": "https://h"}, "sources": sources})
     file = tmp_path / "shown.yaml"
-    file.write_text(as_yaml(Loaded(settings, dict.fromkeys((key.name for key in keys().values()), DEFAULT), None)))
+    origins = {dotted(path): DEFAULT for path, _ in leaves(settings.model_dump(by_alias=True))}
+    file.write_text(as_yaml(Loaded(settings, origins, None)))
     assert effective(load_settings(file, {}).settings) == effective(settings)
 
 
@@ -64,7 +82,7 @@ def test_json_holds_settings_origins_and_file(tmp_path: Path) -> None:
     assert shown["settings"]["upstream"]["timeout"] == "90s"
     assert shown["origins"]["batch.max_age"] == "default"
     assert shown["file"] == str(tmp_path / "forwarder.yaml")
-    assert set(shown["origins"]) == {key.name for key in keys().values()}
+    assert set(shown["origins"]) == OWN
 
 
 def test_secrets_are_masked_in_both(tmp_path: Path) -> None:
@@ -76,6 +94,61 @@ def test_secrets_are_masked_in_both(tmp_path: Path) -> None:
         assert "short" not in text
         assert "phc_…last" in text
         assert "http://…@proxy:3128" in text
+
+
+def test_items_of_lists_show_each_key_and_where_it_came_from(tmp_path: Path) -> None:
+    """Each item has its dash, its keys with their defaults, and their origins."""
+    file = tmp_path / "forwarder.yaml"
+    file.write_text("sources:\n  kafka:\n    - {bootstrap_servers: 'a:1', topics: x}\n    - name: two\n      bootstrap_servers: b:1\n")
+    authority = str(make_certificate(tmp_path).cert_file)
+    environ = {"FORWARDER_SOURCES__KAFKA__1__TOPICS": "y", "FORWARDER_SOURCES__KAFKA__1__SECURITY__CA_FILE": authority}
+    environ |= {"FORWARDER_SOURCES__KAFKA__1__SECURITY__PROTOCOL": "ssl"}
+    settings = load_settings(file, environ, require_upstream=False)
+    lines = [line.split() for line in as_yaml(settings).splitlines()]
+    assert ["kafka:", "#", f"{file}:2"] in lines
+    assert ["-", "name:", "kafka", "#", "default"] in lines
+    assert ["-", "name:", "two", "#", f"{file}:4"] in lines
+    assert ["topics:", "[y]", "#", "FORWARDER_SOURCES__KAFKA__1__TOPICS"] in lines
+    assert ["protocol:", "SSL", "#", "FORWARDER_SOURCES__KAFKA__1__SECURITY__PROTOCOL"] in lines
+    origins = as_json(settings)["origins"]
+    assert origins["sources.kafka[1].bootstrap_servers"] == f"{file}:5"
+    assert origins["sources.kafka[0].security.ca_file"] == "default"
+    assert len(origins) == len(OWN) + 2 * (len(keys()) - len(OWN))
+
+
+def test_a_list_that_the_environment_makes_is_shown_so(tmp_path: Path) -> None:
+    """The whole list in one variable, or an item made key by key, has the variable as its origin."""
+    for name, value in (("", '[{"bootstrap_servers": "a:1", "topics": ["x"]}]'), ("__0__TOPICS", "x")):
+        environ = {f"FORWARDER_SOURCES__KAFKA{name}": value, "FORWARDER_SOURCES__KAFKA__0__BOOTSTRAP_SERVERS": "b:1"}
+        origins = load_settings(None, environ, default_file=tmp_path / "none", require_upstream=False).origins
+        assert str(origins["sources.kafka"]) == f"FORWARDER_SOURCES__KAFKA{name}"
+        assert str(origins["sources.kafka[0].topics"]) == f"FORWARDER_SOURCES__KAFKA{name}"
+        assert str(origins["sources.kafka[0].bootstrap_servers"]) == "FORWARDER_SOURCES__KAFKA__0__BOOTSTRAP_SERVERS"
+
+
+def test_secrets_of_items_are_masked(tmp_path: Path) -> None:
+    """Of a password nothing is shown, whatever it looks like; of a key its last four characters, also if it comes from a file."""
+    secret = tmp_path / "key"
+    secret.write_text(KEY)
+    security = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u", "password": "http://hunter2hunter2"}
+    clusters = [{**CLUSTER, "security": security, "api_key_file": str(secret)}]
+    clusters.append({**CLUSTER, "name": "b", "api_key": KEY})
+    client = {"token_url": "https://t", "client_id": "c", "client_secret": "hunter2hunter2"}
+    security = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", **client}
+    clusters.append({**CLUSTER, "name": "c", "security": security})
+    environ = {"FORWARDER_SOURCES__KAFKA": json.dumps(clusters)}
+    settings = load_settings(None, environ, default_file=tmp_path / "none", require_upstream=False)
+    for text in (as_yaml(settings), str(as_json(settings)), repr(settings.settings)):
+        assert "hunter2" not in text
+        assert "SECRET" not in text
+    assert [cluster["api_key"] for cluster in as_json(settings)["settings"]["sources"]["kafka"]] == ["phc_…last", "phc_…last", None]
+
+
+def test_what_may_be_in_flight_is_shown_as_it_amounts_to() -> None:
+    """Where it isn't set, it follows from the buffer."""
+    for sections, shown in (({}, "16MiB"), ({"buffer": {"kind": "disk"}}, "32MiB"), ({"workers": 4}, "4MiB"), ({"workers": 20}, "1MB")):
+        settings = Settings.model_validate({"sources": {"kafka": [CLUSTER]}, **sections})
+        assert effective(settings)["sources"]["kafka"][0]["max_in_flight"] == shown
 
 
 def test_values_stay_on_one_line() -> None:

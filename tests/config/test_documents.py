@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,11 @@ import pytest
 from forwarder.config import Settings, load_settings
 from forwarder.config.display import inline
 from forwarder.config.document import read_document
-from forwarder.config.keys import Key, keys
+from forwarder.config.kafka import KafkaSettings
+from forwarder.config.keys import FIRST, Key, keys, lists
+from forwarder.config.keys import Path as KeyPath
+from forwarder.config.origins import nested
+from tests.support.certificates import make_certificate
 
 ROOT = Path(__file__).parents[2]
 ALL = ROOT / "config" / "all.yaml"
@@ -25,15 +31,25 @@ def row(key: Key) -> str:
 
 def test_the_page_has_every_key_with_its_variable_default_and_meaning() -> None:
     """The table is exactly the settings, in their order."""
-    rows = [line for line in PAGE.read_text("utf-8").splitlines() if re.match(r"\| `[a-z_.]+` \| `FORWARDER_", line)]
+    rows = [line for line in PAGE.read_text("utf-8").splitlines() if re.match(r"\| `[a-z_.\[\]0]+` \| `FORWARDER_", line)]
     assert rows == [row(key) for key in keys().values()]
 
 
 def test_the_page_names_no_key_that_does_not_exist() -> None:
     """Text that speaks of a key speaks of one that is there."""
     known = {key.name for key in keys().values()}
-    named = re.findall(r"`((?:upstream|sources|buffer|batch|delivery|dead_letters|shutdown|admin|log)\.[a-z_.]+)`", PAGE.read_text("utf-8"))
+    tops = "upstream|sources|buffer|batch|delivery|dead_letters|shutdown|admin|log"
+    named = re.findall(rf"`((?:{tops})\.[a-z_.\[\]0-9]+)`", PAGE.read_text("utf-8"))
     assert set(named) <= known
+
+
+def test_what_the_page_says_of_a_cluster_it_says_of_its_keys() -> None:
+    """Under the words for each item, keys are named as they stand in one."""
+    text = PAGE.read_text("utf-8").partition("For each item of `sources.kafka`:")[2].partition("\n\n`")[0]
+    known = [f".{key.name}." for key in keys().values()]
+    named = {span for span in re.findall(r"`([a-z_.]+)(?::[^`]*)?`", text) if span != "token"}
+    assert len(named) > 20
+    assert {span for span in named if not any(f".{span}." in name for name in known)} == set()
 
 
 def test_all_yaml_has_every_key_at_its_default() -> None:
@@ -41,15 +57,42 @@ def test_all_yaml_has_every_key_at_its_default() -> None:
     text = ALL.read_text("utf-8")
     assert load_settings(ALL, {}, require_upstream=False).settings == Settings()
     explicit = read_document(ALL, {}).values
-    unset = {path for path in keys() if path not in explicit}
-    assert unset == {path for path, key in keys().items() if key.default in (None, "")}
-    nulls = [line for line in text.splitlines() if line.endswith(": null")]
-    assert nulls == [f"{'  ' * (len(path) - 1)}{path[-1]}: null" for path in keys() if path in unset]
+    own = [path for path in keys() if FIRST not in path and path not in lists()]
+    unset = {path for path in own if path not in explicit}
+    assert unset == {path for path in own if keys()[path].default in (None, "")}
+    nulls = [line for line in text.splitlines() if line.endswith(": null") and not line.lstrip().startswith("#")]
+    assert nulls == [f"{'  ' * (len(path) - 1)}{path[-1]}: null" for path in own if path in unset]
+
+
+def test_all_yaml_has_every_key_of_an_item_in_a_comment(tmp_path: Path) -> None:
+    """What stands behind `#` in the place of an empty list is an item with each key, in order, at its default."""
+    above, _, below = ALL.read_text("utf-8").partition("  #kafka:\n")
+    lines = below.splitlines()
+    item = [line.replace("#", "", 1) for line in itertools.takewhile(lambda line: line.startswith("  #  "), lines)]
+    file = tmp_path / "all.yaml"
+    file.write_text("\n".join([above.replace("  kafka: []\n", ""), "  kafka:", *item, *lines[len(item) :]]), "utf-8")
+    layer = read_document(file, {})
+    assert layer.problems == []
+    (only,) = nested(layer.values, layer.items)["sources"]["kafka"]
+    assert KafkaSettings.model_validate(only) == KafkaSettings()
+    cluster = ("sources", "kafka", FIRST)
+    written = [match[1] for line in item if (match := re.match(r" +([a-z_]+):", line))]
+    assert written == [path[-1] for path in _table() if path[:3] == cluster != path]
+
+
+def _table() -> Iterator[KeyPath]:
+    """Sections and keys, as a file has them."""
+    seen: set[KeyPath] = set()
+    for path in keys():
+        for around in (path[:length] for length in range(1, len(path) + 1)):
+            if around not in seen:
+                yield around
+            seen.add(around)
 
 
 def test_all_yaml_says_what_each_key_means() -> None:
     """Each key's description stands above it."""
-    words = " ".join(line.strip().lstrip("# ") for line in ALL.read_text("utf-8").splitlines())
+    words = " ".join(line.strip().lstrip("#- ") for line in ALL.read_text("utf-8").splitlines())
     assert [key.name for key in keys().values() if key.description not in words] == []
 
 
@@ -60,6 +103,19 @@ def test_the_examples_can_be_used(file: Path) -> None:
     """Every example is a configuration that runs, once the upstream is named."""
     loaded = load_settings(file, {"FORWARDER_UPSTREAM__URL": "https://h.example.com"})
     assert loaded.settings.upstream.url == "https://h.example.com"
+
+
+def test_what_the_kafka_example_has_in_comments_can_be_used(tmp_path: Path) -> None:
+    """Every key that stands in a comment is one, and fits in when it is taken out of it."""
+    text = (ROOT / "config" / "kafka.yaml").read_text("utf-8").replace("/run/secrets/kafka", str(tmp_path / "secret"))
+    text = text.replace("      format: events\n", "").replace("/etc/ssl/kafka-ca.pem", str(make_certificate(tmp_path).cert_file))
+    (tmp_path / "secret").write_text("hunter2")
+    file = tmp_path / "kafka.yaml"
+    file.write_text(re.sub(r"# ( *[a-z_]+:(?: |$))", r"\1", text, flags=re.MULTILINE))
+    environ = {"PROJECT_KEY": "phc_abcdefghij"}
+    (cluster,) = load_settings(file, environ).settings.sources.kafka
+    assert (cluster.format, cluster.api_key, cluster.security.mechanism) == ("json", "phc_abcdefghij", "SCRAM-SHA-512")
+    assert cluster.mapping.properties == {"plan": ".account.plan", "amount": ".amount_cents / 100"}
 
 
 def test_the_sidecar_takes_its_upstream_from_the_environment() -> None:

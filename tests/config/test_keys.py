@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forwarder.config.keys import keys, sections, variable
+from forwarder.config.keys import dotted, in_table, keys, leaves, lists, parts, sections, variable
 from forwarder.config.settings import Settings
 
 
@@ -32,7 +32,37 @@ def test_defaults_are_as_people_write_them() -> None:
 
 def test_secrets_are_known() -> None:
     """What must never be shown whole."""
-    assert {key.name for key in keys().values() if key.secret} == {"sources.http.api_keys", "upstream.proxy"}
+    ours = {f"sources.kafka[0].{name}" for name in ("api_key", "security.password", "security.client_secret")}
+    assert {key.name for key in keys().values() if key.secret} == {"sources.http.api_keys", "upstream.proxy", *ours}
+
+
+def test_a_list_of_sections_stands_in_the_table_with_its_first_item() -> None:
+    """As a key by itself, and as the section and the keys that each item has."""
+    assert keys()["sources", "kafka"].default == []
+    assert lists() == {("sources", "kafka")}
+    assert ("sources", "kafka", "0") in sections()
+    group = keys()["sources", "kafka", "0", "group_id"]
+    assert (group.name, group.variable, group.default) == (
+        "sources.kafka[0].group_id",
+        "FORWARDER_SOURCES__KAFKA__0__GROUP_ID",
+        "forwarder",
+    )
+
+
+def test_every_item_is_known_by_the_first() -> None:
+    """Numbers lead to item 0 of the table; names that the user chose, and numbers that are none, lead nowhere."""
+    assert in_table(("sources", "kafka", "17", "name")) == ("sources", "kafka", "0", "name")
+    assert in_table(("sources", "kafka", "07", "name")) not in keys()
+    assert dotted(("sources", "kafka", "17", "name")) == "sources.kafka[17].name"
+    assert parts("sources.kafka[17].name") == ("sources", "kafka", "17", "name")
+
+
+def test_leaves_are_keys() -> None:
+    """Every leaf of settings stands in the table, those of all items too, and none is left out."""
+    settings = Settings.model_validate({"sources": {"kafka": [{}, {"mapping": {"properties": {"a": ".a"}}}]}})
+    found = dict(leaves(settings.model_dump(by_alias=True)))
+    assert [in_table(path) for path in found if "1" not in path] == list(keys())
+    assert found["sources", "kafka", "1", "mapping", "properties"] == {"a": ".a"}
 
 
 def test_variables_follow_from_the_path() -> None:

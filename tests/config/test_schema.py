@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from forwarder.config.keys import keys, sections
+from forwarder.config.keys import FIRST, keys, sections
 from forwarder.config.schema import DIALECT, json_schema
 
 EXAMPLES = Path(__file__).parents[2] / "config"
@@ -27,6 +27,8 @@ def objects(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tupl
         yield path, schema
         for name, inner in schema["properties"].items():
             yield from objects(inner, (*path, name))
+            for alternative in inner.get("anyOf", []):
+                yield from objects(alternative.get("items", {}), (*path, name, FIRST))
 
 
 def test_is_a_valid_schema() -> None:
@@ -60,6 +62,11 @@ def test_the_examples_are_valid(file: Path) -> None:
         {"sources": {"http": {"api_keys": "a,b", "trusted_proxies": ["10.0.0.0/8"], "max_lanes": 5}}},
         {"delivery": {"concurrency": 5, "ordering": "strict", "retry": {"give_up_after": "never"}}},
         {"buffer": {"kind": "disk", "path": "/srv/x", "max_bytes": None, "ack": "delivered", "when_full": "drop_oldest"}, "workers": 4},
+        {"sources": {"kafka": [{"name": "a", "bootstrap_servers": "h:1,i:2", "topics": ["t"], "halt_after": "never"}, {}, None]}},
+        {"sources": {"kafka": "${CLUSTERS}"}},
+        {"sources": {"kafka": [{"security": {"protocol": "sasl_SSL", "mechanism": "scram-sha-512", "password": "${PASSWORD}"}}]}},
+        {"sources": {"kafka": [{"mapping": {"properties": {"a b": ".a", "n": None}, "set": "{plan}", "timestamp": ".at"}}]}},
+        {"sources": {"kafka": [{"mapping": {"timestamp": {"from": ".at", "zone": "UTC"}, "hash": {"field": ".a"}, "drop": [".b"]}}]}},
         {"batch": {"max_age": 0, "max_bytes": "1.5 mib"}},
     ],
 )
@@ -80,6 +87,10 @@ def test_takes_what_forwarder_takes(document: Any) -> None:
         ({"delivery": {"ordering": "sorted"}}, "$.delivery.ordering"),
         ({"buffer": {"ack": "fsync"}}, "$.buffer.ack"),
         ({"workers": 0}, "$.workers"),
+        ({"sources": {"kafka": {"name": "a"}}}, "$.sources.kafka"),
+        ({"sources": {"kafka": [{"topic": "a"}]}}, "$.sources.kafka"),
+        ({"sources": {"kafka": [{"security": {"mechanism": "GSSAPI"}}]}}, "$.sources.kafka"),
+        ({"sources": {"kafka": [{"mapping": {"set": {"a": 1}}}]}}, "$.sources.kafka"),
         ({"sources": {"http": {"cors_origins": [1]}}}, "$.sources.http.cors_origins"),
     ],
 )

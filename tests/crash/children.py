@@ -70,13 +70,3 @@ async def obey(handle: Callable[[Message], Awaitable[Message]]) -> None:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     transport.close()
-
-
-async def pause(seconds: float) -> None:
-    """Let some time pass: the load has a pace, and a kill its instant."""
-    passed = asyncio.get_running_loop().create_future()
-    timer = asyncio.get_running_loop().call_later(seconds, passed.set_result, None)
-    try:
-        await passed
-    finally:
-        timer.cancel()

@@ -13,9 +13,9 @@ import msgspec
 
 from forwarder.core.event import Lane
 from forwarder.telemetry.labels import lane_label
-from tests.crash.children import pause
 from tests.crash.load_plan import LANES
 from tests.crash.oracle import REASONS, Account
+from tests.support.waiting import pause
 
 EVERY: Final = 0.01
 """Seconds between two looks."""

@@ -13,9 +13,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from tests.crash.children import Message, obey, pause
+from tests.crash.children import Message, obey
 from tests.crash.journal import UNKNOWN, JournalWriter
 from tests.crash.load_plan import LANES, LoadPlan, Request
+from tests.support.waiting import pause
 
 CONNECTIONS: Final = 4
 ANSWER_LIMIT: Final = 10.0

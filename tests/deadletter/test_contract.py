@@ -55,6 +55,28 @@ async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) ->
     assert not store.bury([letter(LETTER_OVERHEAD)])
 
 
+async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """Nobody else gets it; what its letters don't need of it, and all of it if none come, is free again."""
+    store = await make(stack, tmp_path, 3 * COST)
+    reserved = store.reserve(2 * (COST - LETTER_OVERHEAD), 2)
+    assert reserved == 2 * COST
+    assert store.reserve(2 * COST, 1) is None
+    assert not store.bury([letter(), letter()])
+    store.bury_reserved([letter()], reserved)
+    assert (store.statistics().bytes, store.statistics().letters) == (COST, 1)
+    again = store.reserve(2 * (COST - LETTER_OVERHEAD), 2)
+    assert again is not None
+    store.release(again)
+    assert store.bury([letter(), letter()])
+
+
+async def test_what_its_source_knows_of_it_counts_too(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """Key and headers of a record may be larger than it."""
+    store = await make(stack, tmp_path, 10 * COST)
+    assert store.bury([DeadLetter(Reason.UNDECODABLE, None, b"x", 0.0, attributes="y" * 600)])
+    assert store.statistics().bytes == 601 + LETTER_OVERHEAD
+
+
 async def test_words_count_too(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """What the upstream said is kept with the event, and costs."""
     store = await make(stack, tmp_path, 10 * COST)

@@ -233,3 +233,26 @@ async def test_it_stops_with_letters_in_hand(tmp_path: Path) -> None:
         assert rig.query("SELECT mark FROM letters") == [("replay",)]
     async with started(tmp_path) as rig:
         assert rig.store.statistics().wanted == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (Reason.UNDECODABLE, "could not be decoded"),
+        (Reason.UNMAPPABLE, "mapping made no event"),
+        (Reason.INVALID_TOKEN, "no project key"),
+        (Reason.TOO_LARGE, "project key could not be told"),
+    ],
+)
+async def test_a_record_that_is_no_event_stays(tmp_path: Path, reason: Reason, words: str) -> None:
+    """With a note that says why it can't be sent."""
+    door = Door()
+    async with started(tmp_path) as rig:
+        rig.store.bury([DeadLetter(reason, None, b"rubbish", 1000.0, "no JSON", "kafka", "kafka/ev/0/7")])
+        await rig.commit()
+        query(tmp_path, "UPDATE letters SET mark = 'replay'")
+        async with replaying(rig, door):
+            await turn(rig)
+        ((note, mark),) = rig.query("SELECT note, mark FROM letters")
+    assert words in note
+    assert (mark, door.taken) == (None, [])

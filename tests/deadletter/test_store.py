@@ -70,6 +70,16 @@ async def test_what_is_kept_of_a_letter(tmp_path: Path) -> None:
     assert second == (2, "invalid_event", None, 0, 13.0, "", "http", "", None, None, 1, None, None, None, b"\xff not JSON")
 
 
+async def test_room_is_kept_free_only_while_letters_can_be_written(tmp_path: Path) -> None:
+    """A source waits with its records until their letters can be durable."""
+    async with started(tmp_path) as rig:
+        with capture_logs():
+            failpoints.arm("dead_letters.begin=eio")
+            rig.store.bury([letter()])
+            await rig.commit()
+        assert rig.store.reserve(1, 1) is None
+
+
 async def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
     """It holds project keys and people's events."""
     async with started(tmp_path) as rig:

@@ -13,10 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from forwarder.batching.batcher import Batcher, BatchPolicy
 from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.ack import Ack
 from forwarder.core.backoff import Backoff
 from forwarder.core.event import Lane
 from forwarder.core.outcome import Delivered, Reply
-from forwarder.core.ports import Ordering, Reason
+from forwarder.core.ports import DropReason, Ordering, Reason
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.delivery.groups import Attempt
 from forwarder.delivery.halting import Halts
@@ -26,8 +27,10 @@ from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.scheduler import Scheduler
 from forwarder.delivery.settling import Settler
 from forwarder.telemetry.books import Books
+from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of
 from tests.delivery.rig import chunk_of, event
+from tests.support.waiters import Told
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +58,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.flying: list[Attempt] = []
         self.offered: Counter[str] = Counter()
         self.accepted: dict[Lane, list[bytes]] = {lane: [] for lane in LANES}
+        self.units: list[tuple[Ack, Told]] = []
+        self.withdrawn: list[str] = []
 
     @initialize(ordering=st.sampled_from(list(Ordering)), chance=st.randoms(use_true_random=False))
     def begin(self, ordering: Ordering, chance: object) -> None:
@@ -82,8 +87,47 @@ class DeliveryMachine(RuleBasedStateMachine):
             self.offered[name] += 1
             raw.append(event(name, person, **({"$anon_distinct_id": other} if other else {})))
         self.books.receive(lane, "http", len(raw))
-        self.buffer.offer([chunk_of(raw, self.now, lane, self.ordering)])
+        chunk, told = chunk_of(raw, self.now, lane, self.ordering), Told()
+        chunk.ack = Ack(len(raw), told)
+        self.units.append((chunk.ack, told))
+        self.buffer.offer([chunk])
         self.send(1.1)
+
+    @precondition(lambda self: self.units)
+    @rule(data=st.data(), lane=st.none() | st.sampled_from(LANES))
+    def withdraw(self, data: st.DataObject, lane: Lane | None) -> None:
+        """Some of those who wait let go of their events: what isn't in flight is taken back, and settled by them."""
+        acks = {ack for ack, _ in data.draw(st.lists(st.sampled_from(self.units[-8:]), max_size=6))}
+        flying = {id(chunk) for attempt in self.flying for chunk in attempt.batch.chunks}
+        older = self.scheduler.withdraw(acks, lane, self.now)
+        found = older + self.buffer.withdraw(acks, lane)
+        assert not [chunk for chunk in found if id(chunk) in flying or chunk.ack not in acks or lane not in (None, chunk.lane)]
+        for chunk in found:
+            self.withdrawn += [str(msgspec.json.decode(one)["event"]) for one in chunk.events()]
+            self.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
+            self.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
+        left = [chunk for chunk in self.scheduler.unsettled() if chunk.ack in acks and lane in (None, chunk.lane)]
+        assert {id(chunk) for chunk in left} <= flying
+        self.send()
+
+    @invariant()
+    def parts_are_what_they_say(self) -> None:
+        """A batch that lost chunks has the exact size of what is left; ordering keys are blocked for what is unsettled, and for no more."""
+        if not hasattr(self, "scheduler"):
+            return
+        for state in self.scheduler._lanes.values():
+            assert all(group.parts for group in state.groups)
+            assert state.blocked.keys == set().union(*[group.ids for group in state.groups])
+            for part in [part for group in state.groups for part in group.parts]:
+                assert part.batch.size == envelope_size(state.lane, part.batch.chunks)
+
+    @invariant()
+    def everybody_is_told_once_all_is_settled(self) -> None:
+        """And not before."""
+        unsettled = Counter(chunk.ack for chunk in self.scheduler.unsettled()) if hasattr(self, "scheduler") else Counter()
+        waiting = Counter(chunk.ack for lane in LANES for chunk in self.buffer.queue(lane))
+        for ack, told in self.units:
+            assert bool(told.answers) != bool(unsettled[ack] or waiting[ack])
 
     @rule(seconds=st.sampled_from([PARALLEL_AFTER, 1.1, 1.1, 5.0, 61.0]))
     def send(self, seconds: float = PARALLEL_AFTER) -> None:
@@ -144,6 +188,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             account = self.books.accounts[lane]
             assert account.buffered == self.buffer.count(lane)
             assert account.delivered == len(self.accepted[lane])
+        assert sum(account.dropped[DropReason.RETURNED_TO_BROKER] for account in self.books.accounts.values()) == len(self.withdrawn)
 
     @invariant()
     def the_order_is_kept(self) -> None:
@@ -182,6 +227,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert self.scheduler.pending_lanes() == []
         names = [msgspec.json.decode(raw)["event"] for lane in LANES for raw in self.accepted[lane]]
         names += [msgspec.json.decode(letter.data)["event"] for letter in self.letters.letters]
+        names += self.withdrawn
         assert Counter(names) == self.offered
 
 

@@ -33,9 +33,10 @@ def test_it_has_every_folder_of_manifests() -> None:
 
 def test_its_addresses_are_published() -> None:
     """What it says to look at is published by Compose."""
-    services = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"].values()
+    files = [yaml.safe_load((DEPLOY / "compose" / name).read_text()) for name in ("compose.yaml", "kafka.yaml")]
+    services = [service for file in files for service in file["services"].values()]
     published = {each.rpartition(":")[0].rpartition(":")[2] for service in services for each in service.get("ports", ())}
-    named = set(re.findall(r"<http://127\.0\.0\.1:(\d+)/", TEXT))
+    named = set(re.findall(r"[<`](?:http://)?127\.0\.0\.1:(\d+)[/`]", TEXT))
     assert named
     assert named <= published
 

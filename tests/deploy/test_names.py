@@ -55,8 +55,8 @@ def test_versions_are_the_projects() -> None:
 
 def test_other_images_have_whole_versions() -> None:
     """Nobody's image is named without a version; Prometheus' is that whose tool the rules are tested with."""
-    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
-    images = {service: each["image"] for service, each in compose["services"].items()}
+    files = [yaml.safe_load((DEPLOY / "compose" / name).read_text()) for name in ("compose.yaml", "kafka.yaml")]
+    images = {service: each["image"] for file in files for service, each in file["services"].items()}
     assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images.values()), images
     tool = re.sub(r"^v0\.(\d)(\d\d)\.", lambda found: f"v{found[1]}.{int(found[2])}.", PROMTOOL.version)
     assert images["prometheus"].endswith(":" + tool)

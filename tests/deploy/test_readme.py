@@ -18,8 +18,10 @@ def test_its_configurations_are_valid(block: str, tmp_path: Path) -> None:
     """Every configuration in it can be used as it stands; files that it names are made up."""
     keys = tmp_path / "project-keys"
     keys.write_text("phc_0123456789abcdef0123456789abcdef\n")
+    password = tmp_path / "password"
+    password.write_text("secret\n")
     file = tmp_path / "forwarder.yaml"
-    file.write_text(block.replace("/etc/forwarder/project-keys", str(keys)))
+    file.write_text(block.replace("/etc/forwarder/project-keys", str(keys)).replace("/run/secrets/kafka", str(password)))
     assert load_settings(file, {}).settings.upstream.url
 
 

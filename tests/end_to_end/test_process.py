@@ -7,13 +7,13 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 import pytest
 from posthog import Posthog
 from posthog.request import reset_sessions
 
+from tests.support.admin import resident
 from tests.support.commands import Running, running
 from tests.support.upstream import OK, Answer, Upstream, plain
 from tests.support.waiting import eventually, in_thread
@@ -166,7 +166,7 @@ async def test_memory_stays_bounded_while_the_upstream_is_down() -> None:
         await upstream.stop()
         small = {"FORWARDER_BUFFER__MAX_BYTES": "8MB", "FORWARDER_BATCH__MAX_BYTES": "1MB", "FORWARDER_UPSTREAM__VERIFY_KEYS": "false"}
         async with daemon(upstream.url, **small) as forwarder:
-            before = resident(forwarder)
+            before = resident(forwarder.command.process.pid)
             taken, refused = 0, 0
             for number in range(400):
                 status, _ = await forwarder.send(500, f"r{number}-", key=f"{KEY}{number % 2}")
@@ -174,15 +174,9 @@ async def test_memory_stays_bounded_while_the_upstream_is_down() -> None:
                 refused += status == 503
             assert refused > 0
             assert taken > 0
-            assert resident(forwarder) - before < 8_000_000 + 60_000_000
+            assert resident(forwarder.command.process.pid) - before < 8_000_000 + 60_000_000
             async with upstream:
                 await eventually(lambda: len(upstream.delivered) >= taken)
                 forwarder.command.send(signal.SIGTERM)
                 assert await forwarder.command.ended() == 0
                 assert len(upstream.delivered) == len(set(upstream.delivered)) == taken
-
-
-def resident(forwarder: Daemon) -> int:
-    """Bytes of memory that the process holds."""
-    status = Path(f"/proc/{forwarder.command.process.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1]) * 1024

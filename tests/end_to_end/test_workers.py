@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.admin import total
 from tests.support.commands import forwarder
-from tests.support.supervised import ENVIRONMENT, Supervised, is_there, supervised, total, worker
+from tests.support.supervised import ENVIRONMENT, Supervised, is_there, supervised, worker
 from tests.support.upstream import Answer, Upstream, plain
 from tests.support.waiting import eventually
 

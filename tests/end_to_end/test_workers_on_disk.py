@@ -17,8 +17,9 @@ import pytest
 from forwarder.storage.directory import LockedDirectory
 from forwarder.storage.layout import worker_directory
 from forwarder.telemetry.snapshot import Snapshot
+from tests.support.admin import total
 from tests.support.commands import forwarder
-from tests.support.supervised import ENVIRONMENT, Supervised, is_there, supervised, total, worker
+from tests.support.supervised import ENVIRONMENT, Supervised, is_there, supervised, worker
 from tests.support.upstream import OK, Answer, Upstream, plain
 from tests.support.waiting import eventually
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.repository import ROOT
 
 DOCS = ROOT / "docs"
-GUIDES = tuple(DOCS / name for name in ("quick-start.md", "what-happens-when.md", "alerts.md", "security.md"))
+GUIDES = tuple(DOCS / name for name in ("quick-start.md", "what-happens-when.md", "alerts.md", "security.md", "kafka.md"))
 PROOF = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,7 +62,7 @@ async def forwarder(*args: str, env: Mapping[str, str] | None = None, limit: flo
     """Run `forwarder` with `args` to its end, within `limit` seconds; of the surroundings' `FORWARDER_…` variables it sees those of
     `env` alone."""
     process = await asyncio.create_subprocess_exec(
-        *_command(args), env=_environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command_line(args), env=environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
         async with asyncio.timeout(limit):
@@ -77,7 +77,7 @@ async def forwarder(*args: str, env: Mapping[str, str] | None = None, limit: flo
 async def running(*args: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
     """`forwarder` with `args` in the background, both outputs in one; killed at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
-        *_command(args), env=_environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *command_line(args), env=environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     try:
         yield Running(process)
@@ -85,11 +85,13 @@ async def running(*args: str, env: Mapping[str, str] | None = None) -> AsyncIter
         await _end(process)
 
 
-def _command(args: tuple[str, ...]) -> list[str]:
+def command_line(args: Sequence[str]) -> list[str]:
+    """How `forwarder` is started with `args`."""
     return [sys.executable, "-m", "forwarder", *args]
 
 
-def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
+def environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    """What a command sees: the surroundings without their `FORWARDER_…` variables, and `env`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
     return {**inherited, "COLUMNS": "200", **(env or {})}
 

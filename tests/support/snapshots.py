@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, Worker
+from forwarder.telemetry.snapshot import (
+    Histogram,
+    KafkaCluster,
+    KafkaPartition,
+    LaneSnapshot,
+    Snapshot,
+    State,
+    Upstream,
+    UpstreamState,
+    Worker,
+)
 
 GOOD = LaneSnapshot(
     label="phc_…good#0a1b2c",
@@ -23,6 +33,24 @@ HALTED = LaneSnapshot(
     next_probe=1_767_229_277.0,
     why="401 from <b>/decide</b>",
     hint="Check the project key.",
+)
+KAFKA = KafkaCluster(
+    name="main",
+    group="forwarder",
+    state="reading",
+    why="",
+    note="topic <b>late</b> isn't there",
+    partitions=(
+        KafkaPartition("events", 0, position=1100, lag=120),
+        KafkaPartition("events", 1, position=900, lag=4000, paused="31.0 MiB of records aren't settled (max_in_flight)"),
+        KafkaPartition("orders", 0),
+    ),
+    in_flight_bytes=32_505_856,
+    records={"taken": 2000, "tombstone": 3, "filtered": 4, "refused": 1},
+    commits={"ok": 60, "failed": 2},
+    rebalances=3,
+    expired=17,
+    last_commit=1_767_229_264.0,
 )
 FULL = Snapshot(
     version="9.8.7",
@@ -50,5 +78,6 @@ FULL = Snapshot(
     buffer_found=70,
     dead_letters_path="/var/lib/forwarder",
     dead_letters_wanted=3,
+    kafka=(KAFKA, KafkaCluster("other", "forwarder", "down", "bootstrap_servers: nobody listens on b:9092", next_try=1_767_229_270.0)),
     workers=(Worker("worker-0", "running", 4711, received=1000), Worker("worker-1", "away", restarts=2, why="it was ended by SIGKILL")),
 )

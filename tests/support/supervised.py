@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
-from forwarder.runtime.status import parse
-from forwarder.telemetry.snapshot import Snapshot, Worker, balanced
+from forwarder.telemetry.snapshot import Snapshot, Worker
+from tests.support.admin import Admin
 from tests.support.commands import Running, running
-from tests.support.waiting import LIMIT, tick
 
 KEY: Final = "phc_supervisedsupervised"
 ENVIRONMENT: Final = {
@@ -28,14 +26,13 @@ ENVIRONMENT: Final = {
 }
 
 
-class Supervised:
+class Supervised(Admin):
     """A daemon that runs. Each request has a connection of its own, so that the kernel spreads them over the workers."""
 
     def __init__(self, command: Running, listening: dict[str, Any], client: aiohttp.ClientSession, unix: str | None) -> None:
         self.command = command
         self.ingestion = "http://localhost" if unix else f"http://{listening['ingestion'][0]}"
-        self.admin: str = listening["admin"]
-        self._client = client
+        super().__init__(listening["admin"], client)
         self._sender = client if unix is None else aiohttp.ClientSession(connector=aiohttp.UnixConnector(unix, force_close=True))
 
     async def send(self, *names: str, distinct_id: str | None = "someone") -> int:
@@ -50,29 +47,6 @@ class Supervised:
         for name in names:
             assert await self.send(name) == 200
         return names
-
-    async def status(self) -> Snapshot:
-        """What the admin address shows; its books balance."""
-        async with self._client.get(f"http://{self.admin}/status") as response:
-            snapshot = parse(await response.read())
-        assert balanced(snapshot), snapshot
-        return snapshot
-
-    async def metrics(self) -> str:
-        """The metrics as text."""
-        async with self._client.get(f"http://{self.admin}/metrics") as response:
-            return await response.text()
-
-    async def until(self, holds: Callable[[Snapshot], object]) -> Snapshot:
-        """Wait until what is shown is so; fails after `LIMIT` seconds."""
-        last = await self.status()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LIMIT):
-                while not holds(last):
-                    await tick()
-                    last = await self.status()
-                return last
-        raise AssertionError(f"not so: {last}")
 
     async def logged(self, event: str) -> dict[str, Any]:
         """The next log line of that name."""
@@ -96,11 +70,6 @@ async def supervised(upstream: str, *, unix: Path | None = None, **env: str) -> 
             yield daemon
         finally:
             await daemon.close()
-
-
-def total(snapshot: Snapshot, figure: str) -> int:
-    """A figure of all lanes together."""
-    return sum(getattr(lane, figure) for lane in snapshot.lanes)
 
 
 def worker(snapshot: Snapshot, name: str) -> Worker:

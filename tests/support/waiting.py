@@ -32,8 +32,13 @@ async def eventually(condition: Callable[[], object], limit: float = LIMIT, *, t
 
 async def tick() -> None:
     """Let the loop run for a moment."""
+    await pause(TICK)
+
+
+async def pause(seconds: float) -> None:
+    """Let some time pass, where something has a pace: a load, or looks at what goes on. No test waits for anything by it."""
     passed = asyncio.get_running_loop().create_future()
-    timer = asyncio.get_running_loop().call_later(TICK, passed.set_result, None)
+    timer = asyncio.get_running_loop().call_later(seconds, passed.set_result, None)
     try:
         await passed
     finally:

@@ -134,7 +134,7 @@ class Whole:
             parts.dead_letters.close()
         for lock in stores.locks:
             lock.release()
-        for delivery in list(parts.intake._admission._awaited):
+        for delivery in list(parts.intake.admission._awaited):
             delivery._finish(None)
 
     @property

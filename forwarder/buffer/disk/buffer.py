@@ -196,9 +196,9 @@ class DiskBuffer:
         self.commits.mark_soon()
         tell_acks(chunks, fate)
 
-    def withdraw(self, ack: Ack) -> list[Chunk]:
-        """Take the chunks that have this ack and still wait off their queues: those at hand, as all are that somebody waits for."""
-        return withdraw(self.holdings, ack)
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
+        """Take the chunks that have one of these acks and still wait off their queues: all of them are at hand."""
+        return withdraw(self.holdings, acks, lane)
 
     def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
         """Take the chunk that has waited longest off its queue; empty if none is at hand."""

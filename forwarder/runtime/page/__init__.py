@@ -14,6 +14,7 @@ from aiohttp import web
 from forwarder.pages import files
 from forwarder.runtime.page.flow import flow
 from forwarder.runtime.page.head import head, notes
+from forwarder.runtime.page.kafka import kafka
 from forwarder.runtime.page.tables import lanes, passed, senders, upstream, workers
 from forwarder.telemetry.snapshot import Snapshot, by_label
 
@@ -30,6 +31,7 @@ def page(snapshot: Snapshot) -> str:
     parts = [
         notes(snapshot, own),
         flow(snapshot, own),
+        kafka(snapshot),
         lanes(own),
         f'<div class="pair">{upstream(snapshot)}{senders(snapshot)}</div>',
         passed(snapshot),

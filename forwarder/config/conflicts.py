@@ -1,0 +1,73 @@
+"""What doesn't fit together, as the checks tell it, and what they have in common: sizes, pairs of keys, files."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forwarder.config.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A key whose value doesn't fit: which, why, and how to mend it."""
+
+    key: str
+    message: str
+    hint: str
+
+
+def too_large(key: str, size: int, limit: str, bound: int, other: str) -> Conflict:
+    """`other` is the key to raise."""
+    return Conflict(key, f"{format_size(size)} {limit} ({format_size(bound)})", f"lower {key}, or raise {other}")
+
+
+def one_alone(named: Mapping[str, object]) -> Iterator[Conflict]:
+    """One of two keys that need each other is missing."""
+    missing = [key for key, value in named.items() if value is None]
+    if len(missing) == 1:
+        yield Conflict(missing[0], "is missing", f"name both files, {' and '.join(named)}, or neither")
+
+
+def unreadable(key: str, file: Path | None) -> Iterator[Conflict]:
+    """A file that is named can't be read."""
+    if file is None:
+        return
+    try:
+        file.open("rb").close()
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
+        yield Conflict(key, f"{file} can't be read: {getattr(error, 'strerror', None) or error}", "name a file that this user may read")
+
+
+def unusable_pair(named: Mapping[str, Path | None]) -> Iterator[Conflict]:
+    """The files of a certificate and its key (by their keys, in this order) can't be read, or don't belong together."""
+    found = [conflict for key, file in named.items() for conflict in unreadable(key, file)]
+    yield from found
+    cert, key = named.values()
+    if cert and key and not found:
+        hint = "give a PEM certificate and its own key, without passphrase"
+        yield from _refused(next(iter(named)), lambda: _load_pair(cert, key), hint)
+
+
+def unusable_authorities(key: str, file: Path | None) -> Iterator[Conflict]:
+    """The file of authorities can't be read, or holds none."""
+    found = list(unreadable(key, file))
+    if file is not None:
+        yield from found or _refused(key, lambda: _load_authorities(file), "give certificates in PEM form")
+
+
+def _refused(key: str, load: Callable[[], None], hint: str) -> Iterator[Conflict]:
+    try:
+        load()
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        yield Conflict(key, f"can't be used: {getattr(error, 'reason', None) or error}", hint)
+
+
+def _load_pair(cert: Path, key: Path) -> None:
+    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key, password=lambda: "")
+
+
+def _load_authorities(file: Path) -> None:
+    ssl.create_default_context(cafile=str(file))

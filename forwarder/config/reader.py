@@ -1,0 +1,201 @@
+"""From nodes of YAML, or JSON in their form, to a layer.
+
+The tree of nodes is walked along the table of keys, so that an unknown key, a key given twice or a section that is no mapping is told with
+its line. A key without a value counts as not set. Values are made by YAML's safe rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from forwarder.config.interpolation import interpolate
+from forwarder.config.json_nodes import TAGS, json_node
+from forwarder.config.keys import Path, dotted, in_table, keys, lists, sections, short_forms
+from forwarder.config.origins import Layer, Origin, Place, Sourced
+from forwarder.config.problems import Problem, what_and_hint
+from forwarder.config.suggestions import suggest_key
+
+_NULL: Final = TAGS + "null"
+_MERGE: Final = TAGS + "merge"
+_TYPED: Final = {_NULL, *[TAGS + name for name in ("bool", "int", "float")]}
+_TEXT: Final = {TAGS + "str", TAGS + "timestamp"}
+"""No setting is a date: what looks like one stays text."""
+_LIST_OF_SECTIONS: Final = "begin each item with a dash, and write its keys below: - name: …"
+
+
+def read_json_list(text: str, path: Path, origin: Origin) -> Layer:
+    """The layer of a list of sections that is written as JSON; whatever stands in it has that origin."""
+    layer = Layer()
+    loader = yaml.SafeLoader("")
+    try:
+        Reader(layer, loader, None, origin).json(text, path)
+    finally:
+        loader.dispose()
+    return layer
+
+
+def _name(node: yaml.Node) -> str:
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else "?"
+
+
+def _merged(node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
+    """The entries of a mapping, behind those that it merges; the strongest last. The node stays as it is: others may name it too."""
+    if not isinstance(node, yaml.MappingNode):
+        raise yaml.constructor.ConstructorError(problem="<< takes a section, or a list of them", problem_mark=node.start_mark)
+    own = [entry for entry in node.value if entry[0].tag != _MERGE]
+    merges = [value_node for key_node, value_node in node.value if key_node.tag == _MERGE]
+    named = [each for merge in merges for each in (merge.value if isinstance(merge, yaml.SequenceNode) else [merge])]
+    return [*[entry for each in reversed(named) for entry in _merged(each)], *own]
+
+
+@dataclass(slots=True)
+class Reader:
+    """Walks nodes, and adds what they say to `layer`.
+
+    `open` are the nodes around the current one: YAML's aliases can make a node contain itself.
+    """
+
+    layer: Layer
+    loader: yaml.SafeLoader
+    environ: Mapping[str, str] | None
+    """What references in values are replaced from; None: they are left alone."""
+    whole: Origin
+    """The origin of all, to which a line is added where nodes have one."""
+    open: list[yaml.Node] = field(default_factory=list)
+
+    def section(self, node: yaml.Node, path: Path) -> None:
+        """Read a section's keys."""
+        if node.tag == _NULL:
+            return
+        if isinstance(node, yaml.ScalarNode) and in_table(path) in short_forms():
+            self._value(node, (*path, short_forms()[in_table(path)]), node)
+            return
+        if not isinstance(node, yaml.MappingNode):
+            self._problem(node, path, "is a section, and needs keys below it", f"such as {_example(path)}: …")
+            return
+        for key_node, value_node in self._entries(node, path):
+            self._entry(key_node, value_node, (*path, _name(key_node)))
+
+    def json(self, text: str, path: Path) -> None:
+        """Read a list of sections that is written as JSON."""
+        try:
+            node = json_node(text)
+        except ValueError as error:
+            self.layer.problems.append(Problem(str(self.whole), dotted(path), *what_and_hint(error)))
+        else:
+            self._list(node, path, node)
+
+    def _entries(self, node: yaml.MappingNode, path: Path) -> list[tuple[yaml.Node, yaml.Node]]:
+        """The nodes of a mapping's keys and values, each name once; what is given twice is told.
+
+        Only before merging (`<<`): a key may stand over a merged one.
+        """
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if _name(key_node) in seen:
+                self._problem(key_node, (*path, _name(key_node)), "is given twice", "keep one of the two")
+            seen.add(_name(key_node))
+        return list({_name(key_node): (key_node, value_node) for key_node, value_node in _merged(node)}.values())
+
+    def _entry(self, key_node: yaml.Node, value_node: yaml.Node, path: Path) -> None:
+        known = in_table(path)
+        if known in sections():
+            self.section(value_node, path)
+        elif known in lists():
+            self._list(value_node, path, key_node)
+        elif known in keys():
+            self._value(value_node, path, key_node)
+        else:
+            self._problem(key_node, path, "is no setting", suggest_key(path))
+
+    def _list(self, node: yaml.Node, path: Path, key_node: yaml.Node) -> None:
+        """Read a list of sections."""
+        if isinstance(node, yaml.ScalarNode):
+            self._written_list(node, path)
+            return
+        if not isinstance(node, yaml.SequenceNode):
+            self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
+            return
+        self.layer.lists[path] = self._origin(key_node)
+        for number, item in enumerate(node.value):
+            inner = (*path, str(number))
+            self.layer.items[inner] = self._origin(item)
+            self.section(item, inner)
+
+    def _written_list(self, node: yaml.ScalarNode, path: Path) -> None:
+        """Read a list of sections that is a single value: JSON, perhaps from the environment, or nothing."""
+        try:
+            text = self._scalar(node)
+        except (ValueError, KeyError) as error:
+            self._problem(node, path, *what_and_hint(error))
+            return
+        if isinstance(text, str) and self.environ is not None:
+            Reader(self.layer, self.loader, None, self._origin(node)).json(text, path)
+        elif text is not None:
+            self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
+
+    def _value(self, node: yaml.Node, path: Path, key_node: yaml.Node) -> None:
+        if isinstance(node, yaml.MappingNode) and keys()[in_table(path)].named:
+            self.layer.values[path] = self._names(node, path, self._origin(key_node))
+            return
+        try:
+            value = self._construct(node)
+        except (ValueError, KeyError) as error:  # KeyError: what YAML makes of `!!bool maybe`
+            self._problem(node, path, *what_and_hint(error))
+            return
+        if value is not None:
+            items = enumerate(node.value) if isinstance(node, yaml.SequenceNode) else ()
+            self.layer.values[path] = Sourced(value, self._origin(key_node), {index: self._origin(item) for index, item in items})
+
+    def _names(self, node: yaml.MappingNode, path: Path, origin: Origin) -> Sourced:
+        """A mapping of names that the user chose; names without a value are left out."""
+        values, items = dict[str, Any](), dict[int | str, Origin]()
+        for key_node, value_node in self._entries(node, path):
+            name = _name(key_node)
+            try:
+                value = self._construct(value_node)
+            except (ValueError, KeyError) as error:
+                self._problem(value_node, (*path, name), *what_and_hint(error))
+                continue
+            if value is not None:
+                values[name], items[name] = value, self._origin(key_node)
+        return Sourced(values, origin, items)
+
+    def _construct(self, node: yaml.Node) -> Any:
+        if any(node is outer for outer in self.open):
+            raise ValueError("it contains itself: write it without the alias")
+        self.open.append(node)
+        try:
+            if isinstance(node, yaml.SequenceNode):
+                return [self._construct(item) for item in node.value]
+            if isinstance(node, yaml.ScalarNode):
+                return self._scalar(node)
+        finally:
+            self.open.pop()
+        raise ValueError("it is a mapping: this key takes a single value or a list")
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        if node.tag in _TYPED:
+            return self.loader.construct_object(node)
+        if node.tag not in _TEXT:
+            raise ValueError(f"{node.tag} can't be read: write the value without a tag")
+        if self.environ is None or "${" not in node.value:
+            return node.value
+        return interpolate(node.value, self.environ).strip() or None
+
+    def _origin(self, node: yaml.Node) -> Origin:
+        if self.whole.place is Place.FILE and not self.whole.line:
+            return Origin(Place.FILE, self.whole.name, node.start_mark.line + 1)
+        return self.whole
+
+    def _problem(self, node: yaml.Node, path: Path, message: str, hint: str) -> None:
+        self.layer.problems.append(Problem(str(self._origin(node)), dotted(path), message, hint))
+
+
+def _example(path: Path) -> str:
+    """The name of a key in a section."""
+    return next(key.path[len(path)] for key in keys().values() if key.path[: len(path)] == in_table(path))

@@ -1,0 +1,170 @@
+"""A mapping: rules that were compiled, and what they make of a record.
+
+Invariants:
+- What is dropped or hashed is so before any expression sees the record: no rule can bring it back.
+- Values that are read by a plain path, and the whole record as properties, keep their bytes.
+- A record gives one event, or none because `where` says no, or an error: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from forwarder.mapping import identities
+from forwarder.mapping.expressions import Expressions
+from forwarder.mapping.objects import Additions, ObjectValue
+from forwarder.mapping.paths import Path, parse_path
+from forwarder.mapping.problems import NotJson, Unmappable, described, misconfigured
+from forwarder.mapping.redaction import Redaction
+from forwarder.mapping.rules import HashRule, MappingRules
+from forwarder.mapping.times import Times
+
+_NO_EVENT: Final = "is missing: the expression of the event's name"
+_EVENT_HINT: Final = "For example .type, or for one fixed name '\"signed up\"'."
+_SALT_HINT: Final = "Name a file with a long secret, such as `openssl rand -hex 32` writes. Keep it: with another one all hashes change."
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class Mapping:
+    """Makes events of records."""
+
+    def __init__(self, rules: MappingRules, name: str, key: str, mend: Callable[[bytes], bytes] | None) -> None:
+        expressions = Expressions(key)
+        if not rules.event.strip():
+            raise misconfigured(f"{key}.event", _NO_EVENT, _EVENT_HINT)
+        if rules.where is not None:
+            expressions.only_where(rules.where)
+        self._name = name
+        self._mend = mend
+        self._redaction = _redaction(rules, key)
+        self._event = expressions.add("event", rules.event)
+        self._distinct_id = None if rules.distinct_id is None else expressions.add("distinct_id", rules.distinct_id)
+        self._timestamp = None if rules.timestamp is None else expressions.add("timestamp", rules.timestamp.source)
+        self._times = None if rules.timestamp is None else Times(f"{key}.timestamp", rules.timestamp)
+        self._uuid = None if rules.uuid is None else expressions.add("uuid", rules.uuid)
+        self._properties = ObjectValue("properties", "." if rules.properties is None else rules.properties, expressions)
+        written = (("set", rules.set), ("set_once", rules.set_once), ("groups", rules.groups))
+        added = [(f"${rule}", ObjectValue(rule, each, expressions)) for rule, each in written if each is not None]
+        self._additions = Additions(added) if added else None
+        expressions.compile()
+        self._expressions = expressions
+
+    @classmethod
+    def compile(cls, rules: MappingRules, name: str, key: str = "mapping", mend: Callable[[bytes], bytes] | None = None) -> Mapping:
+        """The mapping of the source called `name`, which natural keys of events belong to. Reads the file of the salt.
+
+        `key` is the name of the rules' setting, for errors. `mend` is asked to make JSON of a record that is none; it gives the
+        record as it is if it can't. Raises `ConfigurationError` for a rule that can't be used.
+        """
+        return cls(rules, name, key, mend)
+
+    def map(self, data: bytes) -> bytes | None:
+        """The event that a record, one JSON object, becomes, as JSON text; None if `where` says that it is none.
+
+        Raises `NotJson`, and `Unmappable` if a rule finds something else than it needs.
+        """
+        return self._mended(self._map, data)
+
+    def map_record(self, data: bytes) -> bytes | None:
+        """The same for a record that may also be an array of objects: a JSON array of the events of those that `where` leaves.
+
+        None if it leaves none. If one of them can't be mapped, none is.
+        """
+        is_array = data[:1] == b"[" or data.lstrip()[:1] == b"["
+        return self._mended(self._map_all if is_array else self._map, data)
+
+    def _mended(self, make: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
+        """What is made of a record, or where that is no JSON, of what mending makes of it."""
+        try:
+            return _told(make, data)
+        except NotJson:
+            mended = data if self._mend is None else self._mend(data)
+            if mended == data:
+                raise
+        return _told(make, mended)
+
+    def _map_all(self, data: bytes) -> bytes | None:
+        events = [event for event in [self._map(bytes(raw)) for raw in _split(data)] if event is not None]
+        return b"[%b]" % b",".join(events) if events else None
+
+    def _map(self, data: bytes) -> bytes | None:
+        values = self._expressions.evaluate(data if self._redaction is None else self._redaction.apply(data))
+        if values is None:
+            return None
+        members = [b'{"event":%b' % _event(values[self._event])]
+        if self._distinct_id is not None and (distinct_id := identities.distinct_id(values[self._distinct_id])):
+            members.append(b'"distinct_id":%b' % distinct_id)
+        if self._timestamp is not None and self._times is not None and values[self._timestamp]:
+            members.append(b'"timestamp":%b' % self._times.read(values[self._timestamp]))
+        if self._uuid is not None and (uuid := identities.uuid(values[self._uuid], self._name)):
+            members.append(b'"uuid":%b' % uuid)
+        properties = self._properties.of(values) or b"{}"
+        if self._additions is not None:
+            properties = self._additions.into(properties, values)
+        members.append(b'"properties":%b}' % properties)
+        return b",".join(members)
+
+
+def _told(make: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
+    """`make(data)`, with errors of ours in place of the decoder's."""
+    try:
+        return make(data)
+    except msgspec.ValidationError:
+        raise Unmappable(f"the record is {described(data.strip())}; the rules need an object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotJson(_why_not(data, str(error))) from None
+    except RecursionError:
+        raise NotJson("it is nested too deep") from None
+
+
+def _why_not(data: bytes, said: str) -> str:
+    """Why a record is no JSON text; `said` is what its decoder said."""
+    if not data.strip():
+        return "it is empty"
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "it isn't UTF-8"
+    return "a string in it holds half a surrogate pair, or it isn't JSON" if _SURROGATE.search(data) else said
+
+
+def _event(value: bytes) -> bytes:
+    if value[:1] != b'"' or value == b'""':
+        raise Unmappable(f"event: the expression gives {described(value)}; the event's name is needed")
+    return value
+
+
+def _redaction(rules: MappingRules, key: str) -> Redaction | None:
+    """What takes out and hashes; None if nothing is. Raises `ConfigurationError`."""
+    if not rules.drop and rules.hash is None:
+        return None
+    dropped = _paths(rules.drop, f"{key}.drop")
+    if rules.hash is None:
+        return Redaction(dropped)
+    return Redaction(dropped, _paths(rules.hash.fields, f"{key}.hash.field"), _salt(rules.hash, f"{key}.hash.salt_file"))
+
+
+def _paths(written: Iterable[str], key: str) -> Sequence[Path]:
+    paths: list[Path] = []
+    for text in written:
+        path = parse_path(text)
+        if not path:
+            what = "is the whole record" if path == () else "is no path"
+            raise misconfigured(key, f"{text!r} {what}", 'Paths are such as .user.email, .["odd name"], .items[0].sku or .items[].email.')
+        paths.append(path)
+    return paths
+
+
+def _salt(rule: HashRule, key: str) -> bytes:
+    try:
+        salt = rule.salt_file.read_bytes().strip()
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
+        raise misconfigured(key, f"{rule.salt_file} can't be read: {getattr(error, 'strerror', None) or error}", _SALT_HINT) from error
+    if not salt:
+        raise misconfigured(key, f"{rule.salt_file} is empty", _SALT_HINT)
+    return salt

@@ -1,0 +1,89 @@
+"""The expressions of one mapping that need jq, as one program: jq reads the record once, which is most of what it costs.
+
+jq writes its results itself, so that numbers which no expression touches keep all their digits (docs/decisions/0012).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jq
+import msgspec
+from msgspec import Raw, Struct
+
+from forwarder.mapping.problems import Unmappable, glimpse, misconfigured
+
+_PRELUDE: Final = 'def now: error("now would differ each time that the record is read");'
+_BOUNDED: Final = "(try [limit(2; (\n{}\n\n))] catch {{error: (tostring | .[:200])}})"
+"""At most two results are made: an expression may have endlessly many. The empty line ends a comment, also one with a backslash."""
+_FALSE: Final = (b"null", b"false")
+
+
+class _Failed(Struct, gc=False):
+    """An expression that raised."""
+
+    error: str
+
+
+_decode = msgspec.json.Decoder(list[list[Raw] | _Failed]).decode
+
+
+def check(key: str, expression: str) -> None:
+    """Raises `ConfigurationError` if jq can't compile the expression; `key` is its setting."""
+    try:
+        jq.compile(expression)
+        jq.compile(f"{_PRELUDE} {_BOUNDED.format(expression)}")
+    except ValueError as error:
+        said = str(error).removeprefix("jq: error: ").partition(" at <top-level>")[0].partition("\n")[0]
+        raise misconfigured(key, f"jq can't compile {glimpse(expression)}: {said}", _hint(expression)) from error
+
+
+def _hint(expression: str) -> str:
+    word = expression.strip()
+    if word.replace("_", "").replace(" ", "").replace("-", "").replace("$", "").isalnum():
+        return f"""A fixed text has quotes of its own: '"{word}"'. A field of the record begins with a dot: {_field(word)}"""
+    return "Expressions are jq: .user.id is a field, \"fixed\" a text, .level == \"error\" a condition; `forwarder mapping try` tries them."
+
+
+def _field(word: str) -> str:
+    return f".{word}" if word.isidentifier() else f'.["{word}"]'
+
+
+class Program:
+    """A condition, if there is one, and expressions, each with the name of its rule. All have been checked."""
+
+    def __init__(self, condition: str | None, expressions: Sequence[tuple[str, str]]) -> None:
+        self._rules = [rule for rule, _ in expressions]
+        self._has_condition = condition is not None
+        results = f"[{', '.join([_BOUNDED.format(expression) for _, expression in expressions])}]"
+        if condition is not None:
+            is_false = 'type == "array" and length == 1 and (.[0] | not)'
+            results = f"{_BOUNDED.format(condition)} as $where | if $where | {is_false} then [$where] else [$where] + {results} end"
+        self._program: Any = jq.compile(f"{_PRELUDE} {results} | tojson")
+
+    def run(self, record: bytes) -> list[bytes] | None:
+        """The value of each expression as JSON text; None if the condition is false or null.
+
+        Raises `Unmappable` if one raises, or doesn't give one result. Never returns while an expression loops.
+        """
+        try:
+            texts = self._program.input_text(record.decode()).all()
+        except ValueError as error:
+            raise Unmappable(f"jq: {glimpse(str(error))}") from error
+        if not texts:
+            raise Unmappable("jq: it ended without a result")
+        results = _decode(texts[0])
+        if self._has_condition:
+            if _single("where", results[0]) in _FALSE:
+                return None
+            del results[0]
+        return [_single(rule, result) for rule, result in zip(self._rules, results, strict=True)]
+
+
+def _single(rule: str, result: list[Raw] | _Failed) -> bytes:
+    if isinstance(result, _Failed):
+        raise Unmappable(f"{rule}: jq: {glimpse(result.error)}")
+    if len(result) != 1:
+        raise Unmappable(f"{rule}: the expression gives {'several results' if result else 'no result'}; one is needed")
+    return bytes(result[0])

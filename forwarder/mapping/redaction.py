@@ -1,0 +1,181 @@
+"""Taking fields out of a record, and putting keyed hashes in the place of others, before anything else sees it.
+
+Invariants: all other bytes of the record stay, white space and the spelling of names included. A field is found however its name is spelled
+(`\\u0070assword`), each time that its object has it, and also in the elements of arrays that stand where its path expects an object: so
+`.items.email` means the same as `.items[].email`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from forwarder.mapping.paths import Path, Step
+
+_NAME: Final = re.compile(rb'[ \t\r\n]*,?[ \t\r\n]*("(?:[^"\\]++|\\.)*+"[ \t\r\n]*:[ \t\r\n]*)', re.DOTALL)
+_COMMA: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
+_NULL: Final = b"null"
+_decode_any = msgspec.json.Decoder().decode
+_decode_array = msgspec.json.Decoder(list[Raw]).decode
+
+
+class _Name:
+    """A member's name. Each is a key of its own, so that members of one name are all there, in the order of the text."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _named(kind: type, text: Any) -> _Name:  # noqa: ARG001 - msgspec calls it so
+    return _Name(text)
+
+
+_decode_members = msgspec.json.Decoder(dict[_Name, Raw], dec_hook=_named).decode
+
+
+class _Node:
+    """What happens to a value, and to those below it."""
+
+    def __init__(self) -> None:
+        self.drops = False
+        self.hashes = False
+        self.below: dict[Step, _Node] = {}
+        self.through: _Node | None = None
+        """What holds for the elements of an array in the place of the value."""
+
+    def add(self, path: Path) -> _Node:
+        """The node at a path."""
+        node = self
+        for step in path:
+            node = node.below.setdefault(step, _Node())
+        return node
+
+    def compile(self) -> None:
+        """Find out what goes through arrays."""
+        names: dict[Step, _Node] = {step: node for step, node in self.below.items() if isinstance(step, str)}
+        if names or self.hashes:
+            self.through = _Node()
+            self.through.hashes = self.hashes
+            self.through.below = names
+            self.through.through = self.through
+        for node in self.below.values():
+            node.compile()
+
+
+class Redaction:
+    """Paths to drop and paths to hash."""
+
+    def __init__(self, drop: Iterable[Path], hashed: Iterable[Path] = (), salt: bytes = b"") -> None:
+        self._salt = salt
+        self._root = _Node()
+        for path in drop:
+            self._root.add(path).drops = True
+        for path in hashed:
+            self._root.add(path).hashes = True
+        self._root.compile()
+
+    def apply(self, record: bytes) -> bytes:
+        """The record without what is dropped, and with the hashes. Raises msgspec's errors if it isn't a JSON object."""
+        return self._object(record.strip(), (self._root,))
+
+    def _value(self, text: bytes, nodes: Sequence[_Node]) -> bytes | None:
+        """What becomes of a value; None if it is dropped."""
+        if any(node.drops for node in nodes):
+            return None
+        first = text[:1]
+        if first == b"[":
+            return self._array(text, nodes)
+        left = self._object(text, nodes) if first == b"{" else text
+        return self._hashed(left) if any(node.hashes for node in nodes) else left
+
+    def _object(self, text: bytes, nodes: Sequence[_Node]) -> bytes:
+        edits = _Edits(text)
+        wanted = {step for node in nodes for step in node.below}
+        for name, raw in _decode_members(text).items():
+            match = _NAME.match(text, edits.at)
+            if match is None:
+                raise AssertionError("a member that was decoded has no name")
+            start = match.end()
+            end = start + len(memoryview(raw))
+            if name.text in wanted or None in wanted:
+                edits.element(match.start(1), start, end, self._value(text[start:end], _matching(nodes, name.text)))
+            else:
+                edits.untouched(match.start(1), end)
+        return edits.made()
+
+    def _array(self, text: bytes, nodes: Sequence[_Node]) -> bytes:
+        edits = _Edits(text)
+        through = [node.through for node in nodes if node.through is not None]
+        for index, raw in enumerate(_decode_array(text)):
+            match = _COMMA.match(text, edits.at)
+            start = match.end() if match else edits.at
+            end = start + len(memoryview(raw))
+            found = [*through, *_matching(nodes, index)]
+            edits.element(start, start, end, self._value(text[start:end], found) if found else text[start:end])
+        return edits.made()
+
+    def _hashed(self, text: bytes) -> bytes:
+        """The hash of a value: of a string its characters, of anything else its text. What stands for nothing stays what it is."""
+        if text == _NULL:
+            return text
+        content = text
+        if text[:1] == b'"':
+            string: str = _decode_any(text)
+            if not string.strip():
+                return text
+            content = string.encode()
+        return b'"%b"' % hmac.digest(self._salt, content, "sha256").hex().encode()
+
+
+def _matching(nodes: Sequence[_Node], step: Step) -> list[_Node]:
+    """What holds for a member or an element."""
+    return [node.below[each] for node in nodes for each in (step, None) if each in node.below]
+
+
+class _Edits:
+    """An object or an array of which elements are replaced or taken out, one after the other; what is between them stays."""
+
+    __slots__ = ("_copied", "_empty", "_pieces", "_text", "at")
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._pieces: list[bytes] = []
+        self._copied = 0
+        self._empty = True
+        self.at = 1
+        """Where the last element ends."""
+
+    def untouched(self, start: int, end: int) -> None:
+        """The next element, from its name on, stays as it is."""
+        if self._empty:
+            self._empty = False
+            self._uncomma(start)
+        self.at = end
+
+    def element(self, start: int, value: int, end: int, new: bytes | None) -> None:
+        """The next element, from its name on, gets another value; None takes it out, and the comma before it."""
+        if new is None:
+            self._pieces.append(self._text[self._copied : self.at])
+            self._copied = end
+        else:
+            self.untouched(start, end)
+            self._pieces += (self._text[self._copied : value], new)
+            self._copied = end
+        self.at = end
+
+    def _uncomma(self, start: int) -> None:
+        """The first element that stays has no comma before it, even if those before it are gone."""
+        if self._copied:
+            self._copied = start
+
+    def made(self) -> bytes:
+        """The text with all changes."""
+        self._pieces.append(self._text[self._copied :])
+        return b"".join(self._pieces)

@@ -1,0 +1,62 @@
+"""The mappings that are configured: from settings to rules, compiled."""
+
+from __future__ import annotations
+
+from forwarder.config.kafka import KafkaSettings
+from forwarder.config.mapping import MappingSettings
+from forwarder.mapping import HashRule, Mapping, MappingRules, TimestampRule
+from forwarder.mapping.problems import misconfigured
+from forwarder.wire.repair import null_non_finite_numbers
+
+
+def kafka_mapping(cluster: KafkaSettings, number: int) -> Mapping | None:
+    """The mapping of the cluster that is `sources.kafka[number]`; None if its records are events. Raises `ConfigurationError`."""
+    if cluster.format == "events":
+        return None
+    return mapping_of(cluster.mapping, cluster.name, f"sources.kafka[{number}].mapping")
+
+
+def mapping_of(settings: MappingSettings, name: str, key: str) -> Mapping:
+    """The mapping of the source called `name`; `key` is the setting that holds it. Raises `ConfigurationError`.
+
+    NaN and infinite numbers of a record become null, as they do in what the HTTP listener takes.
+    """
+    return Mapping.compile(rules_of(settings, key), name, key, lambda data: null_non_finite_numbers(data)[0])
+
+
+def rules_of(settings: MappingSettings, key: str) -> MappingRules:
+    """Settings as rules. Raises `ConfigurationError` for a rule of which a part is missing."""
+    return MappingRules(
+        event=settings.event or "",
+        where=settings.where,
+        distinct_id=settings.distinct_id,
+        timestamp=_timestamp(settings, key),
+        uuid=settings.uuid,
+        properties=settings.properties,
+        set=settings.set,
+        set_once=settings.set_once,
+        groups=settings.groups,
+        drop=settings.drop,
+        hash=_hash(settings, key),
+    )
+
+
+def _timestamp(settings: MappingSettings, key: str) -> TimestampRule | None:
+    rule = settings.timestamp
+    if rule.source is None:
+        if rule.format is not None or rule.zone is not None:
+            raise misconfigured(f"{key}.timestamp.from", "is missing: the expression of the time", "For example .created_at.")
+        return None
+    return TimestampRule(rule.source, rule.format or "iso", rule.zone or "UTC")
+
+
+def _hash(settings: MappingSettings, key: str) -> HashRule | None:
+    rule = settings.hash
+    if not rule.field and rule.salt_file is None:
+        return None
+    if not rule.field:
+        raise misconfigured(f"{key}.hash.field", "is missing: what is to be hashed", "For example [.user.email].")
+    if rule.salt_file is None:
+        hint = "Make one: openssl rand -hex 32 > salt; name it here."
+        raise misconfigured(f"{key}.hash.salt_file", "is missing: the file that holds the key of the hashes", hint)
+    return HashRule(rule.field, rule.salt_file)

@@ -1,0 +1,237 @@
+"""The Kafka client, as much of it as is used, and what it lacks: looks at its state that don't wait, and an end that always comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.structs import OffsetAndMetadata
+
+from forwarder.sources.kafka.diagnosis import diagnose
+from forwarder.sources.kafka.errors import Trouble
+from forwarder.sources.kafka.fetched import free_what_is_thrown_away
+from forwarder.sources.kafka.partitions import Key
+from forwarder.sources.kafka.policy import KafkaPolicy
+from forwarder.sources.kafka.security import connection, follow
+from forwarder.sources.kafka.units import Record
+
+METADATA_SECONDS: Final = 30.0
+"""After which new partitions are found."""
+
+SETTLING_SECONDS: Final = 10.0
+"""How long a revocation may take beyond `revocation_timeout`, before the group goes on without this member."""
+
+REQUEST_SECONDS: Final = 10.0
+"""How long a broker may take to answer, beyond what it may wait for others: for records, and for members to join again."""
+
+
+class Listener(Protocol):
+    """Who is told what the group decides."""
+
+    async def on_revoked(self) -> None:
+        """All partitions that were assigned are about to go; the group waits until this returns."""
+
+    async def on_assigned(self, keys: Collection[Key]) -> None:
+        """These partitions are ours now, and no others."""
+
+
+class Client(Protocol):
+    """A member of a consumer group. Its methods raise `KafkaError`s."""
+
+    async def start(self) -> None:
+        """Connect. Cancelled or failed, `stop` is to be called."""
+
+    async def stop(self) -> None:
+        """Leave the group, and close all connections. Cancelled, `cut` is to be called."""
+
+    async def cut(self) -> None:
+        """Close all connections and end all tasks, without a word to the brokers."""
+
+    async def topics(self) -> set[str]:
+        """The topics that may be seen."""
+
+    def follow_topics(self, topics: Collection[str]) -> None:
+        """Read these from now on, as the group divides them. What was assigned before can't be committed any more."""
+
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[Key, Sequence[Record]]:
+        """What came, as soon as something did. Nothing is lost by cancelling it."""
+
+    async def commit(self, offsets: Mapping[Key, int]) -> None:
+        """Have the brokers keep the offsets. Cancellation leaves it open whether they do."""
+
+    def pause(self, *keys: Key) -> None:
+        """Hand over nothing of these any more; what was fetched is thrown away."""
+
+    def resume(self, *keys: Key) -> None:
+        """Hand over again."""
+
+    def paused(self) -> set[Key]:
+        """The partitions that are paused; each assignment begins without any."""
+
+    def assignment(self) -> Collection[Key]:
+        """The partitions that are assigned."""
+
+    def seek(self, key: Key, offset: int) -> None:
+        """Go on reading there."""
+
+    def reached(self, key: Key) -> int | None:
+        """The next offset that would be handed over; None if that isn't known now."""
+
+    def highwater(self, key: Key) -> int | None:
+        """Where the partition ended when something was fetched of it."""
+
+    async def committed_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        """What the brokers have for the group, where they have something."""
+
+    async def beginning_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        """Where the partitions begin."""
+
+    async def end_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        """Where the partitions end."""
+
+    def check(self) -> None:
+        """Raises why it does nothing any more, if one of its own tasks has ended."""
+
+
+class Brokers(Protocol):
+    """A cluster as it is reached."""
+
+    def connect(self, policy: KafkaPolicy, listener: Listener) -> Client:
+        """A client, not started. Raises `SecurityError` for files that can't be used."""
+
+    async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
+        """What an error of the client came from. Takes some seconds; cancellation ends it."""
+
+
+class RealBrokers:
+    """See `Brokers`."""
+
+    def connect(self, policy: KafkaPolicy, listener: Listener) -> Client:
+        """See `Brokers`."""
+        free_what_is_thrown_away()
+        return _Consumer(policy, listener)
+
+    async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
+        """See `Brokers`."""
+        return await diagnose(policy.bootstrap_servers, policy.security, error)
+
+
+class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no types
+    """The library's consumer. What it calls private is looked at here and nowhere else."""
+
+    def __init__(self, policy: KafkaPolicy, listener: Listener) -> None:
+        rebalance = max(policy.session_timeout, policy.revocation_timeout + SETTLING_SECONDS)
+        super().__init__(
+            bootstrap_servers=random.sample(policy.bootstrap_servers, len(policy.bootstrap_servers)),
+            client_id=policy.client_id,
+            group_id=policy.group_id,
+            group_instance_id=policy.group_instance_id,
+            auto_offset_reset="none",  # what the library would do by itself nobody would notice
+            enable_auto_commit=False,
+            fetch_max_bytes=policy.fetch_max_bytes,
+            max_partition_fetch_bytes=policy.max_partition_fetch_bytes,
+            fetch_min_bytes=policy.fetch_min_bytes,
+            fetch_max_wait_ms=_milliseconds(policy.fetch_max_wait),
+            request_timeout_ms=_milliseconds(max(rebalance, policy.fetch_max_wait) + REQUEST_SECONDS),
+            metadata_max_age_ms=_milliseconds(METADATA_SECONDS),
+            max_poll_interval_ms=_milliseconds(policy.max_poll_interval),
+            session_timeout_ms=_milliseconds(policy.session_timeout),
+            heartbeat_interval_ms=_milliseconds(min(3.0, policy.session_timeout / 3)),
+            rebalance_timeout_ms=_milliseconds(rebalance),
+            isolation_level="read_committed" if policy.read_committed else "read_uncommitted",
+            **connection(policy.security),
+        )
+        follow(self, policy.security)
+        self._told = _Told(listener)
+
+    def follow_topics(self, topics: Collection[str]) -> None:
+        """See `Client`."""
+        self.subscribe(topics=sorted(topics), listener=self._told)
+
+    async def commit(self, offsets: Mapping[Key, int]) -> None:
+        """See `Client`. In place of the library's, which goes on in a task of its own when it is cancelled."""
+        coordinator = self._coordinator
+        await coordinator.ensure_coordinator_known()
+        async with coordinator._commit_lock:
+            await coordinator._do_commit_offsets(None, {key: OffsetAndMetadata(offset, "") for key, offset in offsets.items()})
+
+    def reached(self, key: Key) -> int | None:
+        """See `Client`."""
+        subscription = self._subscription.subscription
+        if subscription is None or subscription.assignment is None or not subscription.assignment.active:
+            return None
+        state = subscription.assignment.state_value(key)
+        return state.position if state is not None and state.has_valid_position else None
+
+    def highwater(self, key: Key) -> int | None:
+        """See `Client`."""
+        found: int | None = super().highwater(key) if key in self.assignment() else None
+        return found
+
+    async def committed_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        """See `Client`."""
+        found = await self._coordinator.fetch_committed_offsets(list(keys))
+        return {key: kept.offset for key, kept in found.items() if kept.offset >= 0}
+
+    def check(self) -> None:
+        """See `Client`."""
+        for task in self._tasks():
+            if task.done() and not task.cancelled():
+                task.result()
+                raise RuntimeError(f"a task of the client has ended: {task!r}")
+
+    async def cut(self) -> None:
+        """See `Client`."""
+        self._closed = True
+        self._client._get_conn = _nobody
+        tasks = [*self._tasks(), *self._helpers()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._client._sync_task = None
+        with contextlib.suppress(Exception):  # it is given up
+            await self._client.close()
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        """The tasks without which nothing comes any more."""
+        found = [self._client._sync_task]
+        if self._coordinator is not None:
+            found.append(self._coordinator._coordination_task)
+        if self._fetcher is not None:
+            found.append(self._fetcher._fetch_task)
+        return [task for task in found if task is not None]
+
+    def _helpers(self) -> Iterable[asyncio.Task[Any]]:
+        """Tasks that the others make and end."""
+        if self._coordinator is not None:
+            yield from (task for task in (self._coordinator._heartbeat_task, self._coordinator._commit_refresh_task) if task is not None)
+        if self._fetcher is not None:
+            yield from self._fetcher._pending_tasks
+
+
+class _Told(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
+    """Passes on what the library tells."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def on_partitions_revoked(self, revoked: Collection[Key]) -> Awaitable[None]:  # noqa: ARG002 - always all that were assigned
+        """See the library."""
+        return self._listener.on_revoked()
+
+    def on_partitions_assigned(self, assigned: Collection[Key]) -> Awaitable[None]:
+        """See the library."""
+        return self._listener.on_assigned(assigned)
+
+
+async def _nobody(*_: object, **__: object) -> None:
+    """No connection is made any more."""
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

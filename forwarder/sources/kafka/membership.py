@@ -1,0 +1,342 @@
+"""One life of a member of a consumer group: connects, reads, commits, and leaves.
+
+Invariants: from what `getmany` returns to the intake there is no pause, so that no assignment changes in between; after a `getmany` that
+failed only what the watermarks say is committed, for it may have swallowed records; whatever way it ends, what was taken and isn't settled
+is given back, and no task and no connection is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import structlog
+from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+
+from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.records import RecordIntake
+from forwarder.sources.kafka.client import Brokers
+from forwarder.sources.kafka.errors import Trouble
+from forwarder.sources.kafka.flow import Flow
+from forwarder.sources.kafka.partitions import Key
+from forwarder.sources.kafka.policy import KafkaPolicy
+from forwarder.sources.kafka.report import Condition, Report
+from forwarder.sources.kafka.topics import TopicsMissing, choose_topics
+
+MAX_RECORDS: Final = 1000
+"""Records that are taken out of what was fetched in one go: the loop does nothing else meanwhile."""
+
+POLL_MILLISECONDS: Final = 200
+"""How long is waited for records before anything else is looked at."""
+
+TICK_SECONDS: Final = 1.0
+"""Between two looks at halted lanes."""
+
+LOOK_SECONDS: Final = 10.0
+"""Between two looks at where partitions end: that is how the lag of paused ones is known, and whether the brokers answer."""
+
+AGAIN_SECONDS: Final = 2.0
+"""Between two looks while the brokers don't answer, or topics are missing."""
+
+CONNECT_SECONDS: Final = 15.0
+"""How long connecting may take; each time another of the configured brokers is asked first."""
+
+ANSWER_SECONDS: Final = 5.0
+"""How long a look, or a commit, may take; then it has failed."""
+
+LEAVE_SECONDS: Final = 3.0
+"""How long each step of leaving may take, before the connections are cut."""
+
+PATIENCE: Final = 120.0
+"""How long the brokers may be away before the cluster is looked for anew, at the configured addresses."""
+
+_log = structlog.get_logger(__name__)
+
+
+class BrokersAway(Exception):
+    """No broker has answered for too long."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(str(trouble))
+        self.trouble = trouble
+
+
+class Membership:
+    """One life; `run` is the whole of it."""
+
+    def __init__(self, policy: KafkaPolicy, intake: RecordIntake, clock: Clock, report: Report, brokers: Brokers) -> None:
+        """Raises `SecurityError` for files that can't be used."""
+        self.flow = Flow(policy, intake, clock.monotonic, report.records, on_eased=self._on_eased, on_rewound=self._on_rewound)
+        self.client = brokers.connect(policy, self)
+        self._brokers = brokers
+        self._policy = policy
+        self._clock = clock
+        self._report = report
+        self._leaving = asyncio.Event()
+        self._settled = asyncio.Event()
+        """Set when nothing is outstanding any more."""
+        self._look_now = asyncio.Event()
+        self._committing = asyncio.Lock()
+        self._trusted = True
+        """Whether all that the client counts as handed over has come to the flow."""
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._topics: frozenset[str] = frozenset()
+        self._away_since: float | None = None
+        self._held = ""
+
+    def hold(self) -> None:
+        """Read nothing more, and stay a member."""
+        self.flow.held = self._held = "this process is about to end"
+        self._apply_pauses()
+
+    def leave(self) -> None:
+        """End: commit, give back, leave the group."""
+        self._leaving.set()
+        self._settled.set()
+
+    async def run(self) -> None:
+        """Be a member until `leave` is called. Raises what keeps it from being one. Cancellation cuts the connections."""
+        life = asyncio.ensure_future(self._live())
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            ends: list[asyncio.Future[Any]] = [life, leaving, self._failed]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for each in (life, self._failed):
+                if each.done():
+                    each.result()
+        finally:
+            await _ended(life, leaving)
+            await self._end()
+            if not self._failed.cancel() and not self._failed.cancelled():
+                self._failed.exception()  # it was seen
+
+    async def on_revoked(self) -> None:
+        """See `client.Listener`. What is in flight has a while to be settled; the rest is read by whoever gets the partitions."""
+        self._report.now(Condition.JOINING)
+        try:
+            await self._release(0.0 if self._leaving.is_set() else self._policy.revocation_timeout)
+        except Exception as error:  # the library would keep it to itself
+            self._fail(error)
+
+    async def on_assigned(self, keys: Collection[Key]) -> None:
+        """See `client.Listener`."""
+        self.flow.begin(keys)
+        self._apply_pauses()
+        self._report.reading(len(keys))
+        self._look_now.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _live(self) -> None:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await self.client.start()
+        self._report.now(Condition.JOINING)
+        tasks = [asyncio.ensure_future(each) for each in (self._poll(), self._commits(), self._looks())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            await _ended(*tasks)
+
+    async def _poll(self) -> None:
+        """Read, for ever. Nothing is read as long as no topic is followed."""
+        next_tick = self._clock.monotonic()
+        try:
+            while True:
+                came = await self._read()
+                self.flow.retry()
+                if self._clock.monotonic() >= next_tick:
+                    next_tick = self._clock.monotonic() + TICK_SECONDS
+                    self.flow.bury_halted(self._clock.now())
+                self._apply_pauses()
+                self.client.check()
+                if came:
+                    await asyncio.sleep(0)  # others may have their turn: the client gives what it has without waiting
+        except Exception:
+            self._trusted = False
+            raise
+
+    async def _read(self) -> bool:
+        """Hand over what has come; whether anything has."""
+        try:
+            batches = await self.client.getmany(timeout_ms=POLL_MILLISECONDS, max_records=MAX_RECORDS)
+        except NoOffsetForPartitionError:
+            await self._begin()
+            return True
+        except OffsetOutOfRangeError as error:
+            await self._begin_again(error.args[0])
+            return True
+        for key, records in batches.items():
+            self.flow.read(key, records)
+        return bool(batches)
+
+    async def _begin(self) -> None:
+        """Begin in partitions of which nothing is committed."""
+        client = self.client
+        keys = [key for key in client.assignment() if client.reached(key) is None]
+        async with asyncio.timeout(ANSWER_SECONDS):
+            committed = await client.committed_offsets(keys)
+            fresh = [key for key in keys if key not in committed]
+            places = await (client.beginning_offsets(fresh) if self._policy.from_earliest else client.end_offsets(fresh))
+        for key, offset in places.items():
+            if key in client.assignment() and client.reached(key) is None:
+                client.seek(key, offset)
+
+    async def _begin_again(self, lost: Mapping[Key, int]) -> None:
+        """Go on where partitions begin that don't have the offset any more that is to be read next."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            places = await self.client.beginning_offsets(list(lost))
+        for key, offset in places.items():
+            if key in self.client.assignment():
+                self._report.lost(*key, offset - lost[key])
+                self.client.seek(key, offset)
+
+    async def _commits(self) -> None:
+        while True:
+            await self._clock.sleep(self._policy.commit_interval)
+            await self._commit(ANSWER_SECONDS)
+
+    async def _commit(self, seconds: float) -> None:
+        """Commit what has changed. A failure is counted; what it would have covered is part of the next one."""
+        async with self._committing:
+            if self._trusted:
+                for key in self.client.assignment():
+                    if (offset := self.client.reached(key)) is not None:
+                        self.flow.reached(key, offset)
+            offsets = self.flow.uncommitted()
+            if not offsets:
+                return
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.client.commit(offsets)
+            except (KafkaError, OSError, TimeoutError) as error:
+                self._report.commit_failed(str(error) or "no broker has answered in time")
+                self._look_now.set()
+            else:
+                self.flow.committed(offsets)
+                self._report.committed(self._clock.now())
+
+    async def _release(self, seconds: float) -> None:
+        """Give up all partitions: what is in flight has `seconds` to be settled."""
+        self.flow.release()
+        if self.flow.outstanding and seconds and not self._leaving.is_set():
+            self._settled.clear()
+            await wait_for_event(self._settled, seconds, self._clock)
+        if self._away_since is None:
+            await self._commit(min(ANSWER_SECONDS, LEAVE_SECONDS))
+        returned = self.flow.forget()
+        if returned:
+            _log.info("kafka: events go back to the brokers unsent, for others to read", cluster=self._policy.name, events=returned)
+
+    async def _looks(self) -> None:
+        while True:
+            seconds = await self._look()
+            self._look_now.clear()
+            await wait_for_event(self._look_now, seconds, self._clock)
+
+    async def _look(self) -> float:
+        """Look at the cluster; after how many seconds to look again. Raises `BrokersAway`, and `TopicsMissing`."""
+        seen: Collection[str] | None = None
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if self._topics != frozenset(self._policy.topics) or not self.flow.partitions:
+                    seen = await self.client.topics()
+                await self._look_for_ends()
+        except (KafkaError, OSError, TimeoutError) as error:
+            return await self._away(error)
+        self._away_since = None
+        self._report.back(Condition.READING if self.client.assignment() else Condition.JOINING)
+        complete = seen is None or await self._choose(seen)
+        return LOOK_SECONDS if complete else AGAIN_SECONDS
+
+    async def _away(self, error: Exception) -> float:
+        """The cluster didn't answer, or not as it should."""
+        now = self._clock.monotonic()
+        since = self._away_since = now if self._away_since is None else self._away_since
+        trouble = await self._brokers.diagnose(self._policy, error)
+        self._report.down(trouble)
+        if now - since > PATIENCE:
+            raise BrokersAway(trouble)
+        return AGAIN_SECONDS
+
+    async def _choose(self, seen: Collection[str]) -> bool:
+        """Follow the topics that are wanted, of those that may be seen; whether none is missing. Raises `TopicsMissing`."""
+        choice = choose_topics(self._policy, seen)
+        if choice.why and not self._policy.wait_for_topics and not self._topics:
+            raise TopicsMissing(choice.why, hint=choice.hint)
+        if choice.topics - self._topics and not self._held:
+            await self._follow(choice.topics)
+        self._report.missing(choice.why, choice.hint, waits=not self._topics)
+        return not choice.why
+
+    async def _follow(self, topics: frozenset[str]) -> None:
+        """Read these topics from now on. Once the client knows of others, nothing can be committed of those before."""
+        if self._topics:
+            self.flow.held = "the group is to read other topics"
+            self._apply_pauses()
+            await self._release(self._policy.revocation_timeout)
+            self.flow.held = self._held
+        self.client.follow_topics(topics)
+        self._topics = topics
+        self._report.now(Condition.JOINING)
+
+    async def _look_for_ends(self) -> None:
+        client, partitions = self.client, self.flow.partitions
+        keys = list(partitions)
+        if not keys:
+            return
+        unknown = [key for key in keys if partitions[key].committed is None]
+        committed = await client.committed_offsets(unknown) if unknown else {}
+        for key, end in (await client.end_offsets(keys)).items():
+            if (partition := partitions.get(key)) is not None:
+                partition.end = end
+                if partition.committed is None:
+                    partition.committed = committed.get(key)
+
+    def _apply_pauses(self) -> None:
+        """Have the client pause what has to pause, and nothing else."""
+        assigned = self.client.assignment()
+        if not assigned:
+            return
+        paused, wanted = self.client.paused(), self.flow.paused()
+        if more := [key for key in assigned if key in wanted and key not in paused]:
+            self.client.pause(*more)
+        if less := [key for key in paused if key not in wanted]:
+            self.client.resume(*less)
+
+    def _on_eased(self) -> None:
+        self._apply_pauses()
+        if not self.flow.outstanding:
+            self._settled.set()
+
+    def _on_rewound(self, key: Key, offset: int) -> None:
+        if key in self.client.assignment():
+            self.client.seek(key, offset)
+        self._apply_pauses()
+
+    async def _end(self) -> None:
+        """Commit, give back, leave the group; within a few seconds, whatever the brokers do."""
+        stopped = False
+        try:
+            await self._release(0.0 if self._away_since is not None else self._policy.revocation_timeout)
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.client.stop()
+            stopped = True
+        except Exception as error:
+            _log.debug("kafka: leaving the group failed", cluster=self._policy.name, why=str(error) or type(error).__name__)
+        finally:
+            if not stopped:
+                await self.client.cut()
+                self.flow.forget()
+
+
+async def _ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel them, and see them end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,60 @@
+"""How one cluster is consumed; `runtime/kafka.py` makes it from the settings. Times in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from forwarder.core.ack import AckLevel
+from forwarder.sources.kafka.security import Security
+
+
+class RecordMapping(Protocol):
+    """From a foreign record to an event (`forwarder.mapping`)."""
+
+    def map_record(self, data: bytes) -> bytes | None:
+        """The event's JSON, or an array of events; None if the record isn't to become any. Raises `NotJson` and `Unmappable`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaPolicy:
+    """One cluster: what to read, how it becomes events, when to commit, when to wait."""
+
+    name: str
+    bootstrap_servers: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    topics_pattern: str | None = None
+    """In place of `topics`: a regular expression that names of topics match from their beginning."""
+    wait_for_topics: bool = True
+    """Whether missing topics are waited for; else they are an error."""
+    group_id: str = "forwarder"
+    group_instance_id: str | None = None
+    client_id: str = "forwarder"
+    from_earliest: bool = True
+    """Where to begin in a partition of which nothing is committed: at its beginning, else at its end."""
+    mapping: RecordMapping | None = None
+    """How records become events; None: they are events, as the HTTP listener takes them."""
+    api_key: str | None = field(default=None, repr=False)
+    api_key_header: str | None = None
+    key_is_distinct_id: bool = False
+    level: AckLevel = AckLevel.DELIVERED
+    """When a record's offset may be committed."""
+    commit_interval: float = 1.0
+    max_in_flight: int = 32 * 1024 * 1024
+    max_uncommitted: int = 100_000
+    fetch_max_bytes: int = 8 * 1024 * 1024
+    max_partition_fetch_bytes: int = 1024 * 1024
+    fetch_min_bytes: int = 1
+    fetch_max_wait: float = 0.5
+    session_timeout: float = 30.0
+    max_poll_interval: float = 300.0
+    revocation_timeout: float = 5.0
+    halt_after: float | None = 3600.0
+    """How long a lane may be halted before its events become dead letters; None: as long as it takes."""
+    read_committed: bool = True
+    security: Security = field(default_factory=Security)
+
+    @property
+    def where(self) -> str:
+        """The brokers that are asked first, for a person."""
+        return ", ".join(self.bootstrap_servers)

@@ -1,0 +1,170 @@
+"""How one cluster is: what is counted over all lives of its member, and what a person is told, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from forwarder.sources.kafka.errors import Trouble
+
+_log = structlog.get_logger(__name__)
+
+
+class Condition(StrEnum):
+    """Where a cluster's member is in its life."""
+
+    CONNECTING = "connecting"
+    WAITING = "waiting"
+    """For topics."""
+    JOINING = "joining"
+    """The group divides the partitions."""
+    READING = "reading"
+    DOWN = "down"
+    """The brokers don't answer, or don't let it in."""
+    FAILED = "failed"
+    """It has ended, and isn't tried again."""
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatistics:
+    """One assigned partition."""
+
+    topic: str
+    partition: int
+    position: int | None
+    """What is committed or could be; None if it isn't known yet."""
+    lag: int | None
+    paused: str
+    """Why it isn't read now; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaStatistics:
+    """One cluster, now and since the start. Times are wall-clock seconds."""
+
+    name: str
+    group: str
+    condition: Condition
+    why: str
+    hint: str
+    note: str
+    """What else a person should know."""
+    partitions: tuple[PartitionStatistics, ...]
+    in_flight_bytes: int
+    records: dict[str, int]
+    """By what became of them: taken, tombstone, filtered, refused."""
+    commits: dict[str, int]
+    """By result: ok, failed."""
+    rebalances: int
+    expired: int
+    """Records that were gone before they could be read."""
+    last_commit: float | None
+    next_try: float | None
+    """When it is connected to again."""
+
+
+RECORDS: Final = ("taken", "tombstone", "filtered", "refused")
+COMMITS: Final = ("ok", "failed")
+
+
+class Report:
+    """Collects it; each condition is logged when it begins, and not again as long as it lasts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.condition = Condition.CONNECTING
+        self.why = ""
+        self.hint = ""
+        self.note = ""
+        """What else a person should know."""
+        self.next_try: float | None = None
+        self.records: Counter[str] = Counter(dict.fromkeys(RECORDS, 0))
+        self.commits: Counter[str] = Counter(dict.fromkeys(COMMITS, 0))
+        self.rebalances = 0
+        self.expired = 0
+        self.last_commit: float | None = None
+        self._commits_fail = False
+        self._told = ""
+        """The trouble that was logged last, as long as nothing is read."""
+
+    def now(self, condition: Condition, why: str = "", hint: str = "") -> None:
+        """It is in this condition."""
+        self.condition, self.why, self.hint, self.next_try = condition, why, hint, None
+
+    def missing(self, why: str, hint: str, *, waits: bool) -> None:
+        """Topics aren't there (`why`; empty if all are); `waits`: none is read meanwhile."""
+        if why and why != self.note:
+            _log.warning("kafka: topics are missing; they are waited for", cluster=self.name, why=why, hint=hint)
+        self.note = why
+        if waits:
+            self.now(Condition.WAITING, why, hint)
+
+    def reading(self, partitions: int) -> None:
+        """The group has divided the partitions."""
+        self.rebalances += 1
+        _log.info("kafka: reading", cluster=self.name, partitions=partitions)
+        self._told = ""
+        self.now(Condition.READING)
+
+    def down(self, trouble: Trouble, next_try: float | None = None) -> None:
+        """The brokers don't answer, or don't let it in; `next_try` is wall-clock time."""
+        if str(trouble) != self._told:
+            _log.error("kafka: can't read", cluster=self.name, why=trouble.message, key=f"sources.kafka.{trouble.key}", hint=trouble.hint)
+        self._down(str(trouble), trouble.hint, next_try)
+
+    def broken(self, error: Exception, next_try: float) -> None:
+        """Reading failed in a way that nobody has thought of; `next_try` is wall-clock time."""
+        why = f"reading failed in an unforeseen way: {type(error).__name__}"
+        if why != self._told:
+            _log.error("kafka: reading failed in an unforeseen way; it begins anew", cluster=self.name, exc_info=error)
+        self._down(why, "That is a bug: the log has more.", next_try)
+
+    def _down(self, why: str, hint: str, next_try: float | None) -> None:
+        self._told = why
+        self.now(Condition.DOWN, why, hint)
+        self.next_try = next_try
+
+    def back(self, condition: Condition) -> None:
+        """The brokers answer again."""
+        if self.condition is Condition.DOWN:
+            self._told = ""
+            _log.info("kafka: the brokers answer again", cluster=self.name)
+            self.now(condition)
+
+    def failed(self, why: str, hint: str) -> None:
+        """It ends."""
+        _log.error("kafka: nothing is read", cluster=self.name, why=why, hint=hint)
+        self.now(Condition.FAILED, why, hint)
+
+    def committed(self, at: float) -> None:
+        """Offsets were committed."""
+        if self._commits_fail:
+            _log.info("kafka: commits succeed again", cluster=self.name)
+        self._commits_fail = False
+        self.commits["ok"] += 1
+        self.last_commit = at
+
+    def commit_failed(self, why: str) -> None:
+        """Offsets couldn't be committed."""
+        if not self._commits_fail:
+            meaning = "What it would have covered is sent a second time, the same, if others get the partitions before a commit succeeds."
+            _log.warning("kafka: a commit failed", cluster=self.name, why=why, meaning=meaning)
+        self._commits_fail = True
+        self.commits["failed"] += 1
+
+    def lost(self, topic: str, partition: int, count: int) -> None:
+        """Records were gone before they could be read."""
+        self.expired += count
+        _log.error(
+            "kafka: records expired unread",
+            cluster=self.name,
+            topic=topic,
+            partition=partition,
+            records=count,
+            hint="The topic's retention is shorter than the time for which they weren't read; raise it, and look at the lag.",
+        )

@@ -1,0 +1,188 @@
+"""Units: neighbouring records of one partition, as the intake takes them (`core.records.Records`).
+
+Nothing is made of a record but its value, as long as its events are complete: its place, key and headers are put into words when they are
+asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from forwarder.core.ports import Reason
+from forwarder.core.records import RecordFacts, RefusedRecord
+from forwarder.mapping import NotJson, Unmappable
+from forwarder.sources.kafka.policy import KafkaPolicy
+
+MAX_RECORDS: Final = 500
+MAX_BYTES: Final = 1_000_000
+"""What a unit holds at most, unless a single record is larger."""
+
+KEPT: Final = 800
+"""Bytes that a record costs beside its value as long as all of it is kept: until its unit is taken."""
+
+
+class Record(Protocol):
+    """A record as the client hands it over."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970, negative if it has none."""
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class _Read(NamedTuple):
+    """The values of some records, their bytes together, and whether none of them is a tombstone."""
+
+    values: list[bytes | None]
+    size: int
+    whole: bool
+
+
+class Unit:
+    """Some neighbouring records; from `first` to before `end` are the offsets it stands for, those of records that are skipped too."""
+
+    __slots__ = ("_all", "_policy", "_records", "api_key", "end", "filtered", "first", "refused", "size", "tombstones", "values")
+
+    def __init__(self, policy: KafkaPolicy, records: Sequence[Record], read: _Read) -> None:
+        """`read`: the values of the records, which are at least one."""
+        self._policy = policy
+        self._all = self._records = records
+        self.api_key = None if policy.api_key_header else policy.api_key
+        self.first = records[0].offset
+        self.end = records[-1].offset + 1
+        self.size = read.size
+        self.tombstones = self.filtered = 0
+        self.refused: Sequence[RefusedRecord] = ()
+        self.values: Sequence[bytes] = read.values  # type: ignore[assignment]  # `_sift` leaves out what is None
+        if policy.mapping is not None or not read.whole:
+            self._sift()
+
+    @property
+    def count(self) -> int:
+        """Records that it stands for."""
+        return len(self.values) + len(self.refused) + self.tombstones + self.filtered
+
+    @property
+    def cost(self) -> int:
+        """Bytes that it takes as long as it isn't taken."""
+        return self.size + KEPT * len(self._all)
+
+    def facts(self, index: int) -> RecordFacts:
+        """See `core.records.Records.facts`."""
+        return _facts(self._policy, self._records[index])
+
+    def attributes(self, index: int) -> str:
+        """See `core.records.Records.attributes`."""
+        return _attributes(self._records[index])
+
+    def halves(self) -> tuple[Unit, Unit]:
+        """It in two, for one that is too large as it is; it must hold several records."""
+        middle = len(self._all) // 2
+        parts = self._all[:middle], self._all[middle:]
+        first, second = (Unit(self._policy, part, _read(part)) for part in parts)
+        return first, second
+
+    def forget(self) -> None:
+        """It is taken: the intake has its own copy of what it needs."""
+        self._all = self._records = ()
+        self.values = self.refused = ()
+
+    def _sift(self) -> None:
+        """Leave out what is no event, map what is foreign."""
+        policy, mapping = self._policy, self._policy.mapping
+        kept: list[Record] = []
+        values: list[bytes] = []
+        refused: list[RefusedRecord] = []
+        for record in self._all:
+            data = record.value
+            if data is None:
+                self.tombstones += 1
+                continue
+            try:
+                value = data if mapping is None else mapping.map_record(data)
+            except (NotJson, Unmappable) as error:
+                reason = Reason.UNMAPPABLE if isinstance(error, Unmappable) else Reason.UNDECODABLE
+                refused.append(RefusedRecord(_facts(policy, record), reason, data, error.message, _attributes(record)))
+                continue
+            if value is None:
+                self.filtered += 1
+            else:
+                kept.append(record)
+                values.append(value)
+        self._records, self.values, self.refused = kept, values, refused
+
+
+def cut(policy: KafkaPolicy, records: Sequence[Record]) -> list[Unit]:
+    """Records of one partition, in order, as units."""
+    if len(records) <= MAX_RECORDS:
+        return _small(policy, records)
+    return [unit for at in range(0, len(records), MAX_RECORDS) for unit in _small(policy, records[at : at + MAX_RECORDS])]
+
+
+def _small(policy: KafkaPolicy, records: Sequence[Record]) -> list[Unit]:
+    """Not too many records, in parts of which none is too large."""
+    read = _read(records)
+    if read.size <= MAX_BYTES or len(records) == 1:
+        return [Unit(policy, records, read)]
+    middle = len(records) // 2
+    return [*_small(policy, records[:middle]), *_small(policy, records[middle:])]
+
+
+def _read(records: Sequence[Record]) -> _Read:
+    values = [record.value for record in records]
+    try:
+        return _Read(values, sum(map(len, values)), whole=True)  # type: ignore[arg-type]  # None has no length: so it is found at no cost
+    except TypeError:
+        return _Read(values, sum(len(value) for value in values if value is not None), whole=False)
+
+
+def _facts(policy: KafkaPolicy, record: Record) -> RecordFacts:
+    return RecordFacts(
+        f"{policy.name}/{record.topic}/{record.partition}/{record.offset}",
+        record.timestamp / 1000 if record.timestamp >= 0 else None,
+        policy.api_key if policy.api_key_header is None else _api_key(policy, record),
+        _text(record.key) if policy.key_is_distinct_id and record.key is not None else None,
+    )
+
+
+def _attributes(record: Record) -> str:
+    attributes = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": _shown(record.key),
+        "headers": [[name, _shown(value)] for name, value in record.headers],
+    }
+    return msgspec.json.encode(attributes).decode()
+
+
+def _api_key(policy: KafkaPolicy, record: Record) -> str | None:
+    """The project key in the record's header, the last one if there are several; else the configured one."""
+    for name, value in reversed(record.headers):
+        if name == policy.api_key_header and value is not None:
+            return value.decode("utf-8", "replace")
+    return policy.api_key
+
+
+def _text(data: bytes) -> str | None:
+    """Bytes as text; None for those that are none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _shown(data: bytes | None) -> object:
+    """Bytes as JSON has them: text where they are text."""
+    if data is None:
+        return None
+    text = _text(data)
+    return {"base64": base64.b64encode(data).decode()} if text is None else text

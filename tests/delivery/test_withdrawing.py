@@ -1,0 +1,90 @@
+"""Taking back what waits to be sent again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from forwarder.core.ack import Ack
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.outcome import HaltReason
+from forwarder.core.ports import DropReason
+from tests.delivery.rig import LANE, Rig, chunk_of, event, events
+from tests.support.upstream import Answer, Upstream, plain
+from tests.support.waiters import Told
+
+OTHER = Lane("phc_otherotherother1")
+
+
+def offer(rig: Rig, *names: str, lane: Lane = LANE) -> Ack:
+    """A unit of events of one person each; its ack."""
+    raw = [event(name) for name in names]
+    chunk = chunk_of(raw, rig.clock.now(), lane, rig.ordering)
+    chunk.ack = Ack(len(raw), Told())
+    rig.books.receive(lane, "kafka", len(raw))
+    rig.buffer.offer([chunk])
+    rig.delivery.wake()
+    return chunk.ack
+
+
+def settle(rig: Rig, chunks: list[Chunk]) -> list[str]:
+    """Drop what was taken back; the events' names."""
+    for chunk in chunks:
+        rig.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
+        rig.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
+    rig.assert_balanced()
+    return [str(one).split('"event":"')[1].split('"')[0] for chunk in chunks for one in chunk.events()]
+
+
+async def test_what_waits_to_be_sent_again_is_taken_back() -> None:
+    """Its batch goes without it, in order; another lane's stays."""
+    async with Upstream(lambda _: plain(500)) as upstream, Rig(upstream) as rig:
+        acks = [offer(rig, f"a{number}", f"b{number}") for number in range(3)]
+        other = offer(rig, "c", lane=OTHER)
+        await rig.until(lambda: len(upstream.requests) >= 4 and not rig.tap.busy)
+        assert settle(rig, rig.delivery.withdraw([acks[1], other], LANE)) == ["a1", "b1"]
+        assert rig.delivery.withdraw([acks[1]]) == []
+        upstream.script.clear()
+        upstream.answer = lambda _: Answer()
+        await rig.emptied()
+        assert [name for name in upstream.delivered if name != "c"] == ["a0", "b0", "a2", "b2"]
+        assert "c" in upstream.delivered
+        rig.assert_balanced()
+
+
+async def test_what_is_in_flight_goes_its_way() -> None:
+    """It may have arrived."""
+    release = asyncio.Event()
+    async with Upstream(lambda _: Answer(when=release)) as upstream, Rig(upstream) as rig:
+        ack = offer(rig, "a")
+        await rig.until(lambda: rig.tap.busy == 1)
+        assert rig.delivery.withdraw([ack]) == []
+        release.set()
+        await rig.emptied()
+        assert upstream.delivered == ["a"]
+
+
+async def test_a_drain_ends_when_what_is_left_is_taken_back() -> None:
+    """Nobody waits for what is gone."""
+    async with Upstream(lambda _: plain(500)) as upstream, Rig(upstream) as rig:
+        ack = offer(rig, *[f"e{number}" for number in range(3)])
+        await rig.until(lambda: bool(upstream.requests) and not rig.tap.busy)
+        drained = asyncio.create_task(rig.delivery.drain(25.0))
+        await rig.until(lambda: not rig.tap.busy)
+        settle(rig, rig.delivery.withdraw([ack]))
+        await rig.until(drained.done)
+        assert drained.result() is True
+
+
+async def test_a_halted_lane_of_which_everything_is_taken_back_goes_on_with_what_comes() -> None:
+    """The event that was refused alone is gone as well; the next one is a probe."""
+    async with Upstream(lambda _: plain(400)) as upstream, Rig(upstream) as rig:
+        ack = offer(rig, "bad", "worse")
+        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.until(lambda: not rig.tap.busy)
+        settle(rig, rig.delivery.withdraw([ack]) + rig.buffer.withdraw([ack]))
+        assert rig.buffer.used == 0
+        upstream.answer = lambda _: Answer()
+        rig.offer(events(3, "good"))
+        await rig.emptied()
+        assert sorted(upstream.delivered) == ["good0", "good1", "good2"]
+        assert rig.halt_reason() is None

@@ -1,0 +1,364 @@
+"""The flow of records: what is taken, what waits, what may be committed, and who has to pause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull
+from forwarder.core.event import Lane
+from forwarder.sources.kafka.flow import FAILURES, HOLD_SECONDS, RETRY_SECONDS, Flow
+from forwarder.sources.kafka.partitions import Key
+from forwarder.sources.kafka.policy import KafkaPolicy
+from tests.support.record_intakes import LANE, FakeIntake, FakeRecord, records
+
+ZERO, ONE = ("events", 0), ("events", 1)
+POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), topics=("events",))
+FULL = BufferFull("the buffer is full")
+
+
+class Bench:
+    """A flow with a fake intake, and what it told."""
+
+    def __init__(self, policy: KafkaPolicy = POLICY) -> None:
+        self.now = 1000.0
+        self.intake = FakeIntake()
+        self.counts: Counter[str] = Counter()
+        self.eased = 0
+        self.rewound: list[tuple[Key, int]] = []
+        self.flow = Flow(
+            policy,
+            self.intake,
+            lambda: self.now,
+            self.counts,
+            on_eased=self._ease,
+            on_rewound=lambda key, offset: self.rewound.append((key, offset)),
+        )
+        self.flow.begin([ZERO, ONE])
+
+    def _ease(self) -> None:
+        self.eased += 1
+
+    def position(self, key: Key = ZERO) -> int | None:
+        """What could be committed."""
+        return self.flow.partitions[key].position
+
+
+def test_what_is_read_is_taken_at_the_policys_level() -> None:
+    """Records go into the intake in units, in order, at the level that the policy asks for; what is settled may be committed."""
+    bench = Bench(replace(POLICY, level=AckLevel.DISK))
+    bench.flow.read(ZERO, records(range(100, 1600)))
+    assert bench.intake.offsets == list(range(100, 1600))
+    assert [len(unit.values) for unit in bench.intake.taken] == [500, 500, 500]
+    assert bench.intake.levels == {AckLevel.DISK}
+    assert (bench.position(), bench.flow.uncommitted()) == (100, {ZERO: 100})
+    for unit in reversed(bench.intake.taken):
+        unit.settle()
+    assert bench.flow.uncommitted() == {ZERO: 1600}
+    bench.flow.committed({ZERO: 1600})
+    assert bench.flow.uncommitted() == {}
+    assert bench.counts["taken"] == 1500
+    assert bench.flow.bytes == 0
+
+
+def test_an_unsettled_unit_holds_back_those_after_it() -> None:
+    """What was settled out of order isn't committed: that is what a kill would lose."""
+    bench = Bench()
+    bench.flow.read(ZERO, records(range(1500)))
+    first, second, third = bench.intake.taken
+    third.settle()
+    second.settle()
+    assert bench.flow.uncommitted() == {ZERO: 0}
+    first.settle()
+    assert bench.flow.uncommitted() == {ZERO: 1500}
+
+
+def test_what_cant_be_taken_waits_in_order() -> None:
+    """Its partition pauses and no other does; it is tried again after a moment, and what came after it goes after it."""
+    bench = Bench()
+    bench.intake.refuses = FULL
+    bench.flow.read(ZERO, records(range(10)))
+    bench.flow.read(ZERO, records(range(10, 20)))
+    assert bench.intake.tries == 1
+    assert bench.flow.paused() == {ZERO}
+    assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "the buffer is full"
+    bench.intake.refuses = None
+    bench.flow.read(ONE, records(range(5), partition=1))
+    bench.flow.retry()
+    assert bench.intake.tries == 2, "not sooner than after a moment"
+    bench.now += RETRY_SECONDS
+    bench.flow.retry()
+    assert bench.intake.offsets == [*range(5), *range(20)]
+    assert bench.flow.paused() == set()
+
+
+def test_tries_in_vain_are_few() -> None:
+    """However many partitions wait, few are tried in one go, and each has its turn."""
+    bench = Bench()
+    bench.intake.refuses = LaneFull("the lane is full")
+    keys = [("events", number) for number in range(3 * FAILURES)]
+    for key in keys:
+        bench.flow.read(key, records(range(3), partition=key[1]))
+    for _ in range(3):
+        bench.now += RETRY_SECONDS
+        tries = bench.intake.tries
+        bench.flow.retry()
+        assert bench.intake.tries - tries == FAILURES
+    bench.intake.refuses = None
+    for _ in range(3):
+        bench.now += RETRY_SECONDS
+        bench.flow.retry()
+    assert len(bench.intake.taken) == len(keys)
+
+
+def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
+    """A bound in bytes for all partitions, with room between pausing and going on: pausing throws away what was fetched."""
+    bench = Bench(replace(POLICY, max_in_flight=100_000))
+    for number in range(3):
+        bench.flow.read(ZERO, records(range(number * 10, number * 10 + 10), b"x" * 4000))
+    assert bench.flow.bytes == 120_000
+    assert bench.flow.paused() == {ZERO, ONE}
+    assert "max_in_flight" in bench.flow.why_paused(bench.flow.partitions[ONE])
+    bench.intake.taken[0].settle()
+    assert bench.flow.paused() == {ZERO, ONE}
+    assert bench.eased == 0
+    bench.intake.taken[1].settle()
+    assert bench.flow.paused() == set()
+    assert bench.eased == 1
+
+
+def test_what_waits_counts_with_all_that_is_kept_of_it() -> None:
+    """Small records that wait are objects, not only bytes: they count as such until they are taken."""
+    bench = Bench(replace(POLICY, max_in_flight=100_000))
+    bench.intake.refuses = FULL
+    bench.flow.read(ZERO, records(range(200)))
+    assert bench.flow.bytes > 100_000
+    assert bench.flow.paused() == {ZERO, ONE}
+    bench.intake.refuses = None
+    bench.now += RETRY_SECONDS
+    bench.flow.retry()
+    assert bench.flow.bytes == 400
+
+
+def test_a_partition_waits_for_its_first_unsettled_record() -> None:
+    """Past `max_uncommitted` it alone pauses, until half of that is settled."""
+    bench = Bench(replace(POLICY, max_uncommitted=1000))
+    bench.flow.read(ZERO, records(range(500)))
+    bench.flow.read(ZERO, records(range(500, 1500)))
+    first, *others = bench.intake.taken
+    for unit in others:
+        unit.settle()
+    assert bench.flow.paused() == {ZERO}
+    assert "max_uncommitted" in bench.flow.why_paused(bench.flow.partitions[ZERO])
+    first.settle()
+    assert bench.flow.paused() == set()
+
+
+def test_what_is_too_large_together_is_taken_in_parts() -> None:
+    """Halves, and halves of halves, in order; each counts for itself, and the position passes none that isn't settled."""
+    bench = Bench()
+    bench.intake.most = 30
+    bench.flow.read(ZERO, records(range(100)))
+    assert bench.intake.offsets == list(range(100))
+    assert max(len(unit.values) for unit in bench.intake.taken) <= 30
+    bench.intake.taken[-1].settle()
+    assert bench.position() == 0
+    bench.intake.taken[0].settle()
+    assert bench.position() == len(bench.intake.taken[0].values)
+    for unit in bench.intake.taken[1:-1]:
+        unit.settle()
+    assert (bench.position(), bench.flow.bytes) == (100, 0)
+
+
+def test_parts_that_cant_be_taken_wait_in_order() -> None:
+    """The rest of a unit that was cut waits before everything that came later."""
+    bench = Bench()
+    bench.intake.refuses = FULL
+    bench.flow.read(ZERO, records(range(100)))
+    bench.flow.read(ZERO, records(range(100, 130)))
+    bench.intake.refuses = None
+    bench.intake.most = 60
+    bench.now += RETRY_SECONDS
+    bench.flow.retry()
+    assert bench.intake.offsets == list(range(130))
+
+
+def test_one_record_that_is_too_large_waits() -> None:
+    """It can't be cut any further."""
+    bench = Bench()
+    bench.intake.most = 0
+    bench.flow.read(ZERO, records([7]))
+    assert bench.flow.paused() == {ZERO}
+
+
+def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
+    """From the unit's own beginning, with all that was read after it; what was settled before stays settled."""
+    bench = Bench()
+    bench.flow.read(ZERO, records(range(500)))
+    bench.flow.read(ZERO, records(range(500, 1500)))
+    first, second, third = bench.intake.taken
+    first.settle()
+    second.settle(FULL)
+    assert bench.rewound == [(ZERO, 500)]
+    assert bench.intake.given_back == [third]
+    assert bench.flow.paused() == {ZERO}
+    third.settle()  # nobody listens any more
+    assert (bench.position(), bench.flow.bytes) == (500, 0)
+    bench.now += HOLD_SECONDS
+    assert bench.flow.paused() == set()
+    bench.flow.read(ZERO, records(range(500, 600)))
+    bench.intake.taken[-1].settle()
+    assert bench.position() == 600
+
+
+def test_tombstones_are_counted_and_passed() -> None:
+    """Records without a value are part of what is settled, alone and among others."""
+    bench = Bench()
+    bench.flow.read(ZERO, [FakeRecord(3), FakeRecord(4, None), FakeRecord(5)])
+    bench.flow.read(ONE, [FakeRecord(8, None), FakeRecord(9, None)])
+    assert bench.counts == {"taken": 2, "tombstone": 3, "filtered": 0, "refused": 0}
+    assert (bench.position(ZERO), bench.position(ONE)) == (3, 10)
+    assert bench.intake.tries == 1
+    bench.intake.taken[0].settle()
+    assert bench.position(ZERO) == 6
+
+
+def test_what_is_settled_at_once_is_settled() -> None:
+    """An intake that has nothing to wait for says so by returning nothing."""
+    bench = Bench()
+    bench.intake.settles = True
+    bench.flow.read(ZERO, records(range(10)))
+    assert (bench.position(), bench.flow.bytes, bench.flow.outstanding) == (10, 0, False)
+
+
+def test_forgetting_gives_back_what_isnt_settled() -> None:
+    """After a revocation nothing is known of any partition, and words about what was given back change nothing."""
+    bench = Bench()
+    bench.flow.read(ZERO, records(range(1000)))
+    bench.intake.refuses = FULL
+    bench.flow.read(ONE, records(range(10), partition=1))
+    settled, other = bench.intake.taken
+    settled.settle()
+    bench.flow.release()
+    assert bench.flow.forget() == 1
+    assert bench.intake.given_back == [other]
+    assert (bench.flow.partitions, bench.flow.bytes, bench.flow.outstanding) == ({}, 0, False)
+    bench.flow.begin([ZERO])
+    other.settle()
+    assert (bench.flow.uncommitted(), bench.flow.bytes) == ({}, 0)
+
+
+def test_nothing_outstanding_is_told() -> None:
+    """Whoever waits for what is in flight is told when the last of it is settled, not before."""
+    bench = Bench()
+    bench.flow.read(ZERO, records(range(1000)))
+    first, second = bench.intake.taken
+    first.settle()
+    assert bench.eased == 0
+    second.settle()
+    assert (bench.eased, bench.flow.outstanding) == (1, False)
+
+
+def test_marks_of_transactions_are_passed() -> None:
+    """Where the client has come to may be committed once nothing is outstanding: the lag doesn't stay at 1 for ever."""
+    bench = Bench()
+    bench.flow.read(ZERO, records(range(10)))
+    bench.flow.reached(ZERO, 11)
+    assert bench.position() == 0
+    bench.intake.taken[0].settle()
+    assert bench.position() == 11
+    bench.flow.reached(ONE, 40)
+    assert bench.flow.uncommitted() == {ZERO: 11, ONE: 40}
+    partition = bench.flow.partitions[ZERO]
+    partition.end = 11
+    assert (partition.lag_to(None), partition.lag_to(15)) == (0, 4)
+
+
+def test_offsets_that_go_back_begin_a_new_partition() -> None:
+    """A topic that was made anew has other records at the same offsets; what was taken of the old one says nothing about them."""
+    bench = Bench()
+    bench.flow.read(ZERO, records(range(100, 200)))
+    bench.flow.read(ZERO, records(range(10)))
+    old, new = bench.intake.taken
+    old.settle()
+    assert bench.flow.uncommitted() == {ZERO: 0}
+    new.settle()
+    assert (bench.flow.uncommitted(), bench.flow.bytes) == ({ZERO: 10}, 0)
+
+
+def test_holding_pauses_all() -> None:
+    """Nothing is read while the end is near."""
+    bench = Bench()
+    bench.flow.held = "this process is about to end"
+    assert bench.flow.paused() == {ZERO, ONE}
+    assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "this process is about to end"
+
+
+class Halted:
+    """A lane that was halted at second 0, with a unit taken at each of these seconds."""
+
+    def __init__(self, *at: float, halt_after: float | None = 3600.0) -> None:
+        self.bench = Bench(replace(POLICY, halt_after=halt_after))
+        for number, second in enumerate(at):
+            self.bench.intake.now = second
+            self.bench.flow.read(ZERO, records(range(number * 10, number * 10 + 10)))
+        self.bench.intake.halts = {LANE: 0.0}
+        self.units = list(self.bench.intake.taken)
+
+
+def test_a_lane_that_is_halted_for_too_long_is_buried() -> None:
+    """Its units become dead letters, the oldest first; the newest stays for the probes until it has waited as long itself."""
+    halted = Halted(10.0, 20.0, 3000.0)
+    halted.bench.flow.bury_halted(3599.0)
+    assert halted.bench.intake.buried == []
+    halted.bench.flow.bury_halted(3600.0)
+    assert halted.bench.intake.buried == [(halted.units[:2], LANE)]
+    halted.bench.flow.bury_halted(3700.0)
+    assert len(halted.bench.intake.buried) == 1, "what is buried isn't buried again"
+    halted.bench.flow.bury_halted(6600.0)
+    assert halted.bench.intake.buried[1:] == [(halted.units[2:], LANE)]
+
+
+def test_a_lane_that_is_given_up_holds_nothing_up() -> None:
+    """The intake is told of it with each unit, so that its events find their way where the buffer has no room for them."""
+    halted = Halted(10.0)
+    assert halted.bench.intake.given_up == set()
+    halted.bench.flow.bury_halted(4000.0)
+    halted.bench.flow.read(ONE, records(range(3), partition=1))
+    assert halted.bench.intake.given_up == {LANE}
+    halted.bench.intake.halts = {}
+    halted.bench.flow.bury_halted(4001.0)
+    halted.bench.flow.read(ONE, records(range(3, 6), partition=1))
+    assert halted.bench.intake.given_up == set()
+
+
+def test_only_what_there_is_room_for_is_buried() -> None:
+    """Where the dead letters have no room for all, the oldest are buried, and the others wait."""
+    halted = Halted(*range(10))
+    halted.bench.intake.room = 3
+    halted.bench.flow.bury_halted(4000.0)
+    assert halted.bench.intake.buried == [(halted.units[:2], LANE)]
+    halted.bench.intake.room = 0
+    halted.bench.flow.bury_halted(4001.0)
+    assert len(halted.bench.intake.buried) == 1
+
+
+def test_other_lanes_arent_buried() -> None:
+    """Neither those that aren't halted, nor any if the policy says never."""
+    halted = Halted(1.0, 2.0, 3.0)
+    halted.bench.intake.halts = {Lane("phc_bbbbbbbbbbbbbbbbbbbbbbbbbbbb"): 0.0}
+    halted.bench.flow.bury_halted(9000.0)
+    assert halted.bench.intake.buried == []
+    never = Halted(1.0, 2.0, halt_after=None)
+    never.bench.flow.bury_halted(1e9)
+    assert never.bench.intake.buried == []
+
+
+def test_a_partition_says_why_it_waits() -> None:
+    """The intake's own words, such as that the dead letters are full."""
+    bench = Bench()
+    bench.intake.refuses = DeadLettersFull("no room among the dead letters for 3 refused events")
+    bench.flow.read(ZERO, records(range(3)))
+    assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "no room among the dead letters for 3 refused events"
+    assert bench.flow.why_paused(bench.flow.partitions[ONE]) == ""

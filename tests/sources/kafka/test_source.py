@@ -1,0 +1,419 @@
+"""The life of a member of a consumer group, against a cluster that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import CorruptRecordException, KafkaConnectionError, NoOffsetForPartitionError, OffsetOutOfRangeError
+
+from forwarder.core.errors import BufferFull
+from forwarder.sources.kafka.membership import LOOK_SECONDS, PATIENCE
+from forwarder.sources.kafka.policy import KafkaPolicy
+from forwarder.sources.kafka.report import Condition
+from forwarder.sources.kafka.secret_files import SecurityError
+from forwarder.sources.kafka.source import KafkaSource
+from tests.support.clock import FakeClock, settle
+from tests.support.record_intakes import LANE, FakeIntake
+from tests.support.scripted_kafka import ScriptedClient, ScriptedCluster
+
+ZERO, ONE = TopicPartition("events", 0), TopicPartition("events", 1)
+POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), topics=("events",))
+GONE = KafkaConnectionError("a:9092 is gone")
+
+
+class Bench:
+    """A source, its cluster, and the intake that it hands records to."""
+
+    def __init__(self, clock: FakeClock, policy: KafkaPolicy) -> None:
+        self.clock = clock
+        self.cluster = ScriptedCluster(clock)
+        self.cluster.committed = {ZERO: 0, ONE: 0}
+        self.intake = FakeIntake()
+        self.source = KafkaSource(policy, self.intake, clock, brokers=self.cluster)
+
+    @property
+    def client(self) -> ScriptedClient:
+        """The one that is in use."""
+        return self.cluster.client
+
+    @property
+    def condition(self) -> Condition:
+        """As the status has it."""
+        return self.source.statistics().condition
+
+    async def produce(self, key: TopicPartition, count: int) -> None:
+        """Records come, and are read."""
+        self.cluster.produce(key, count)
+        await settle()
+
+    async def rebalance(self, *keys: TopicPartition) -> None:
+        """The group divides the partitions anew; the client is told of it in a task of its own, as in life."""
+        task = asyncio.create_task(self.client.rebalance(*keys))
+        await settle()
+        for _ in range(10):
+            if task.done():
+                break
+            await self.clock.advance(1.0)
+        await task
+
+    def settle(self, *numbers: int) -> None:
+        """These units are delivered; all if none is named."""
+        for number in numbers or range(len(self.intake.taken)):
+            self.intake.taken[number].settle()
+
+
+@asynccontextmanager
+async def reading(clock: FakeClock, policy: KafkaPolicy = POLICY) -> AsyncIterator[Bench]:
+    """A source that has both partitions of its topic. At the end it is closed, if it wasn't."""
+    bench = Bench(clock, policy)
+    bench.source.start()
+    try:
+        await settle()
+        await bench.rebalance(ZERO, ONE)
+        yield bench
+    finally:
+        await bench.source.close()
+    assert clock.pending == 0
+
+
+async def test_records_are_read_and_committed(clock: FakeClock) -> None:
+    """What came is taken at once; what is settled is committed at the next interval, and only once."""
+    async with reading(clock) as bench:
+        assert bench.client.topics_followed == {"events"}
+        assert bench.condition is Condition.READING
+        await bench.produce(ZERO, 700)
+        assert bench.intake.offsets == list(range(700))
+        bench.settle(1)
+        await clock.advance(1.0)
+        assert bench.cluster.committed[ZERO] == 0
+        bench.settle(0)
+        await clock.advance(1.0)
+        assert bench.cluster.committed[ZERO] == 700
+        commits = bench.source.statistics().commits
+        await clock.advance(30.0)
+        assert bench.source.statistics().commits == commits == {"ok": 1, "failed": 0}
+        assert bench.source.statistics().last_commit is not None
+
+
+async def test_the_commits_failures_are_counted(clock: FakeClock) -> None:
+    """A commit that fails is part of the next one; nothing is lost by it, and nothing stops."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 10)
+        bench.settle()
+        bench.cluster.failure = GONE
+        await clock.advance(3.0)
+        assert bench.source.statistics().commits["failed"] >= 1
+        bench.cluster.failure = None
+        await clock.advance(3.0)
+        assert bench.cluster.committed[ZERO] == 10
+
+
+async def test_a_rebalance_commits_nothing_unsettled(clock: FakeClock) -> None:
+    """Units in flight get their time; what is settled in order is committed, the rest is given back, and read from there by the next one.
+    With the highest settled offset in place of the watermark, records 0 to 499 would be lost here."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 1000)
+        bench.settle(1)
+        await bench.rebalance(ZERO)
+        assert bench.cluster.committed[ZERO] == 0
+        assert bench.intake.given_back == bench.intake.taken[:1]
+        assert bench.intake.offsets == [*range(1000), *range(1000)]
+        bench.intake.taken[0].settle()  # of the former assignment: it counts for nothing
+        await clock.advance(1.0)
+        assert bench.cluster.committed[ZERO] == 0
+        bench.settle(2, 3)
+        await clock.advance(1.0)
+        assert bench.cluster.committed[ZERO] == 1000
+
+
+async def test_what_is_settled_during_a_revocation_is_committed(clock: FakeClock) -> None:
+    """It waits no longer than for the last unit, and no longer than its time."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 1000)
+        revocation = asyncio.create_task(bench.client.listener.on_revoked())
+        await clock.advance(2.0)
+        bench.settle(0)
+        await clock.advance(1.0)
+        assert not revocation.done()
+        bench.settle(1)
+        await settle()
+        assert revocation.done()
+        assert bench.cluster.committed[ZERO] == 1000
+        assert bench.condition is Condition.JOINING
+
+
+async def test_pauses_hold_after_an_assignment(clock: FakeClock) -> None:
+    """The client forgets what was paused; a source that holds pauses again before anything is read."""
+    async with reading(clock) as bench:
+        bench.source.stop_reading()
+        await bench.rebalance(ZERO, ONE)
+        assert bench.client.stopped == {ZERO, ONE}
+        await bench.produce(ZERO, 10)
+        await clock.advance(1.0)
+        assert bench.intake.taken == []
+        assert bench.condition is Condition.STOPPING
+
+
+async def test_a_full_buffer_pauses_one_partition(clock: FakeClock) -> None:
+    """What had to wait is taken as soon as there is room, and then its partition goes on; the other is read meanwhile."""
+    async with reading(clock) as bench:
+        bench.intake.refuses = BufferFull("the buffer is full")
+        await bench.produce(ZERO, 10)
+        assert bench.client.stopped == {ZERO}
+        bench.intake.refuses = None
+        await bench.produce(ONE, 5)
+        [paused] = [each for each in bench.source.statistics().partitions if each.paused]
+        assert (paused.partition, paused.paused) == (0, "the buffer is full")
+        await bench.produce(ZERO, 10)
+        await clock.advance(1.0)
+        assert sorted(bench.intake.offsets) == sorted([*range(5), *range(20)])
+        assert bench.client.stopped == set()
+
+
+async def test_it_goes_on_as_soon_as_there_is_room(clock: FakeClock) -> None:
+    """Partitions that wait for `max_in_flight` are read again when half of it is settled, not at the next turn."""
+    async with reading(clock, replace(POLICY, max_in_flight=1000)) as bench:
+        await bench.produce(ZERO, 600)
+        await clock.advance(0.2)
+        assert bench.client.stopped == {ZERO, ONE}
+        await bench.produce(ZERO, 100)
+        bench.settle()
+        await settle()
+        assert len(bench.intake.offsets) == 700
+
+
+async def test_closing_commits_gives_back_and_leaves(clock: FakeClock) -> None:
+    """In that order, without waiting for what is in flight: the drain is over."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 1000)
+        bench.settle(0)
+        await bench.source.close()
+        assert bench.client.done[-2:] == ["commit [500]", "stop"]
+        assert bench.intake.given_back == bench.intake.taken[1:]
+
+
+async def test_closing_ends_though_nobody_answers(clock: FakeClock) -> None:
+    """Where leaving fails the connections are cut."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 10)
+        bench.cluster.failure = GONE
+        await bench.source.close()
+        assert bench.client.done[-1] == "cut"
+        assert len(bench.intake.given_back) == 1
+
+
+async def test_brokers_that_are_away_at_the_start(clock: FakeClock) -> None:
+    """It is tried again and again, says why and when, and reads as soon as they are there."""
+    bench = Bench(clock, POLICY)
+    bench.cluster.failure = GONE
+    bench.source.start()
+    try:
+        await settle()
+        found = bench.source.statistics()
+        assert (found.condition, found.hint) == (Condition.DOWN, "Look there.")
+        assert "a:9092 is gone" in found.why
+        assert found.next_try is not None
+        assert found.next_try > clock.now()
+        await clock.advance(120.0)
+        assert len(bench.cluster.clients) > 3
+        assert all(client.done[-1] == "cut" for client in bench.cluster.clients)
+        bench.cluster.failure = None
+        await clock.advance(60.0)
+        assert bench.client.topics_followed == {"events"}
+        assert bench.condition is Condition.JOINING
+    finally:
+        await bench.source.close()
+
+
+async def test_brokers_that_go_away_in_mid_stream(clock: FakeClock) -> None:
+    """The member stays and what is in flight with it; that they don't answer is seen, and that they do again."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 10)
+        bench.cluster.failure = GONE
+        await clock.advance(LOOK_SECONDS + 1)
+        assert bench.condition == "down"
+        await clock.advance(PATIENCE / 2)
+        bench.cluster.failure = None
+        await clock.advance(5.0)
+        assert bench.condition == "reading"
+        bench.settle()
+        await clock.advance(1.0)
+        assert (bench.cluster.committed[ZERO], len(bench.cluster.clients)) == (10, 1)
+
+
+async def test_brokers_that_stay_away_are_looked_for_anew(clock: FakeClock) -> None:
+    """After a long time by the configured addresses: those that the client knows may be gone for good."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 10)
+        bench.cluster.failure = GONE
+        await clock.advance(PATIENCE + LOOK_SECONDS + 10.0)
+        assert len(bench.cluster.clients) > 1
+        assert len(bench.intake.given_back) == 1
+
+
+async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
+    """One whose task has ended would be silent for ever: it is closed and made again, and that is said."""
+    async with reading(clock) as bench:
+        bench.client.dead = RuntimeError("its task has ended")
+        await clock.advance(0.4)
+        assert bench.condition is Condition.DOWN
+        await clock.advance(5.0)
+        assert len(bench.cluster.clients) == 2
+        assert bench.cluster.clients[0].done[-1] == "stop"
+
+
+async def test_after_a_failed_read_only_the_watermark_counts(clock: FakeClock) -> None:
+    """A read that fails may have swallowed records of other partitions: how far the client has come isn't committed any more."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 10)
+        bench.settle()
+        bench.client.positions[ZERO] = 500  # swallowed
+        bench.client.errors.append(CorruptRecordException("Invalid CRC"))
+        bench.client.wake()
+        await clock.advance(0.5)
+        assert bench.client.done[-1] == "stop"
+        assert bench.cluster.committed[ZERO] == 10
+
+
+async def test_marks_of_transactions_at_the_end_are_committed(clock: FakeClock) -> None:
+    """The client has passed what holds no record: with nothing outstanding that is where the group has come to."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 10)
+        bench.client.positions[ZERO] = 11
+        bench.settle()
+        await clock.advance(1.0)
+        assert bench.cluster.committed[ZERO] == 11
+
+
+@pytest.mark.parametrize(("earliest", "first"), [(True, 3), (False, 8)])
+async def test_a_group_that_has_committed_nothing(clock: FakeClock, earliest: bool, first: int) -> None:
+    """It begins where the policy says, and commits that, so that the next one begins there too."""
+    async with reading(clock, replace(POLICY, from_earliest=earliest)) as bench:
+        bench.cluster.committed.clear()
+        bench.cluster.begins, bench.cluster.ends = {ZERO: 3}, {ZERO: 8}
+        await bench.rebalance(ZERO)
+        bench.client.errors.append(NoOffsetForPartitionError(ZERO))
+        bench.client.wake()
+        await clock.advance(1.0)
+        assert f"seek {first}" in bench.client.done
+        assert bench.cluster.committed[ZERO] == first
+
+
+async def test_records_that_expired_are_told(clock: FakeClock) -> None:
+    """What was committed isn't there any more: it goes on where the partition begins now, whatever `auto_offset_reset` says."""
+    async with reading(clock, replace(POLICY, from_earliest=False)) as bench:
+        bench.cluster.committed, bench.cluster.begins, bench.cluster.ends = {ZERO: 100}, {ZERO: 140}, {ZERO: 150}
+        bench.client.errors.append(OffsetOutOfRangeError({ZERO: 100}))
+        await bench.rebalance(ZERO)
+        await clock.advance(1.0)
+        assert bench.source.statistics().expired == 40
+        assert bench.intake.offsets == list(range(140, 150))
+
+
+async def test_the_lag_is_known_of_paused_partitions(clock: FakeClock) -> None:
+    """Somebody looks at their ends now and then."""
+    async with reading(clock) as bench:
+        bench.source.stop_reading()
+        await bench.produce(ZERO, 50)
+        await clock.advance(LOOK_SECONDS)
+        [lag] = [each.lag for each in bench.source.statistics().partitions if each.partition == 0]
+        assert lag == 50
+
+
+async def test_missing_topics_are_waited_for(clock: FakeClock) -> None:
+    """It says which; those that are there are read meanwhile, and the others as soon as they are."""
+    async with reading(clock, replace(POLICY, topics=("events", "late"))) as bench:
+        assert "late" in bench.source.statistics().note
+        await bench.produce(ZERO, 10)
+        bench.settle()
+        bench.cluster.topics.append("late")
+        await clock.advance(LOOK_SECONDS)
+        assert bench.client.topics_followed == {"events", "late"}
+        assert bench.client.done[-2:] == ["commit [10]", "follow"], "what is settled is committed before the client forgets it"
+        assert bench.source.statistics().note == ""
+
+
+async def test_no_topic_at_all_is_waited_for(clock: FakeClock) -> None:
+    """A state of its own, in which nothing is joined."""
+    bench = Bench(clock, replace(POLICY, topics=(), topics_pattern="orders-.*"))
+    bench.source.start()
+    try:
+        await settle()
+        assert bench.condition is Condition.WAITING
+        assert "orders-.*" in bench.source.statistics().why
+        bench.cluster.topics += ["orders-eu", "my-orders-eu"]
+        await clock.advance(LOOK_SECONDS)
+        assert bench.client.topics_followed == {"orders-eu"}
+        bench.cluster.topics.append("orders-us")
+        await clock.advance(LOOK_SECONDS)
+        assert bench.client.topics_followed == {"orders-eu", "orders-us"}
+    finally:
+        await bench.source.close()
+
+
+async def test_missing_topics_may_be_an_error(clock: FakeClock) -> None:
+    """Then nothing is read, and nothing is tried again: it is for a person to mend."""
+    bench = Bench(clock, replace(POLICY, topics=("events", "late"), wait_for_topics=False))
+    bench.source.start()
+    try:
+        await settle()
+        await clock.advance(600.0)
+        found = bench.source.statistics()
+        assert (found.condition, len(bench.cluster.clients)) == (Condition.FAILED, 1)
+        assert "late" in found.why
+        assert bench.client.done[-1] == "stop"
+    finally:
+        await bench.source.close()
+    assert bench.condition is Condition.FAILED
+
+
+async def test_files_that_cant_be_used_are_tried_again(clock: FakeClock) -> None:
+    """A password's file may be mounted later."""
+    bench = Bench(clock, POLICY)
+    bench.cluster.refusal = SecurityError("security.password_file", "/run/secrets/kafka isn't there")
+    bench.source.start()
+    try:
+        await settle()
+        assert bench.condition is Condition.DOWN
+        bench.cluster.refusal = None
+        await clock.advance(5.0)
+        assert bench.client.topics_followed == {"events"}
+    finally:
+        await bench.source.close()
+
+
+async def test_halted_lanes_are_looked_at(clock: FakeClock) -> None:
+    """Once a second; what has waited for too long becomes dead letters."""
+    async with reading(clock, replace(POLICY, halt_after=30.0)) as bench:
+        bench.intake.now = clock.now()
+        await bench.produce(ZERO, 10)
+        bench.intake.halts = {LANE: clock.now()}
+        await clock.advance(29.0)
+        assert bench.intake.buried == []
+        await clock.advance(2.0)
+        assert bench.intake.buried == [(bench.intake.taken, LANE)]
+
+
+async def test_what_the_buffer_couldnt_keep_is_read_again(clock: FakeClock) -> None:
+    """The client goes back to it, after a moment."""
+    async with reading(clock) as bench:
+        await bench.produce(ZERO, 10)
+        bench.intake.taken[0].settle(BufferFull("the disk refuses to write"))
+        await clock.advance(5.0)
+        assert bench.client.done.count("seek 0") == 1
+        assert bench.intake.offsets == [*range(10), *range(10)]
+
+
+async def test_closing_before_it_is_connected(clock: FakeClock) -> None:
+    """Nothing is left of it."""
+    bench = Bench(clock, POLICY)
+    bench.source.start()
+    await bench.source.close()
+    never = Bench(clock, POLICY)
+    await never.source.close()
+    assert never.cluster.clients == []

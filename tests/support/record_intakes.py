@@ -1,0 +1,105 @@
+"""A `core.records.RecordIntake` that does as it is told, and records in the shape of the client's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from forwarder.core.ack import AckLevel, Waiter
+from forwarder.core.errors import Backpressure, TogetherTooLarge
+from forwarder.core.event import Lane
+from forwarder.core.records import RecordFacts, Records, Taken
+
+LANE = Lane("phc_aaaaaaaaaaaaaaaaaaaaaaaaaaaa")
+
+
+@dataclass(slots=True)
+class FakeRecord:
+    """What the client hands over."""
+
+    offset: int
+    value: bytes | None = b"{}"
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp: int = 1_767_225_600_000
+    topic: str = "events"
+    partition: int = 0
+
+
+def records(offsets: Iterable[int], value: bytes | None = b"{}", partition: int = 0) -> list[FakeRecord]:
+    """One record at each offset, of one partition."""
+    return [FakeRecord(offset, value, partition=partition) for offset in offsets]
+
+
+@dataclass(eq=False, slots=True)
+class FakeTaken:
+    """A unit that was taken."""
+
+    at: float
+    lanes: Collection[Lane]
+    waiter: Waiter
+    values: list[bytes]
+    facts: list[RecordFacts]
+
+    def settle(self, error: Backpressure | None = None) -> None:
+        """Have it settled, or say that the buffer couldn't keep it."""
+        self.waiter.acknowledged(error)
+
+
+@dataclass(slots=True)
+class FakeIntake:
+    """Takes everything, unless `refuses` says why not; settles nothing by itself, unless `settles`."""
+
+    refuses: Backpressure | None = None
+    most: int = 10_000
+    """Records that are taken together."""
+    settles: bool = False
+    lanes: Collection[Lane] = (LANE,)
+    now: float = 0.0
+    taken: list[FakeTaken] = field(default_factory=list)
+    given_up: set[Lane] = field(default_factory=set)
+    """What the last call gave up."""
+    levels: set[AckLevel] = field(default_factory=set)
+    tries: int = 0
+    given_back: list[Taken] = field(default_factory=list)
+    buried: list[tuple[list[Taken], Lane]] = field(default_factory=list)
+    room: int = 10_000
+    """Units that can be buried together."""
+    halts: dict[Lane, float] = field(default_factory=dict)
+    refused: int = 0
+
+    def take(self, records: Records, waiter: Waiter, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
+        """See `RecordIntake`."""
+        self.tries += 1
+        self.levels.add(level)
+        self.given_up = set(given_up)
+        if self.refuses is not None:
+            raise self.refuses
+        if len(records.values) + len(records.refused) > self.most:
+            raise TogetherTooLarge("too large together")
+        self.refused += len(records.refused)
+        facts = [records.facts(index) for index in range(len(records.values))]
+        taken = FakeTaken(self.now, self.lanes, waiter, list(records.values), facts)
+        self.taken.append(taken)
+        return None if self.settles else taken
+
+    def give_back(self, units: Collection[Taken]) -> int:
+        """See `RecordIntake`."""
+        self.given_back.extend(units)
+        return len(units)
+
+    def bury(self, units: Sequence[Taken], lane: Lane, why: str) -> bool:
+        """See `RecordIntake`."""
+        if len(units) > self.room:
+            return False
+        self.buried.append((list(units), lane))
+        return True
+
+    def halted(self) -> dict[Lane, float]:
+        """See `RecordIntake`."""
+        return self.halts
+
+    @property
+    def offsets(self) -> list[int]:
+        """Of all records that were taken, in order."""
+        return [int(facts.name.rpartition("/")[2]) for unit in self.taken for facts in unit.facts]

@@ -1,0 +1,73 @@
+"""Units of records as a source hands them over, and an intake that takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forwarder.core.ack import Ack
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.records import RecordFacts, RefusedRecord
+from forwarder.intake.records import RecordsIntake
+from tests.support.intakes import KEY, IntakeRig
+
+PLACE = "kafka/events/0"
+AT = 1_767_225_600.123
+"""When the records were written: 2026-01-01T00:00:00.123Z."""
+
+
+@dataclass
+class Unit:
+    """Neighbouring records of one partition, from `offset` on."""
+
+    values: Sequence[bytes]
+    api_key: str | None = KEY
+    refused: Sequence[RefusedRecord] = ()
+    offset: int = 0
+    at: float | None = AT
+    distinct_id: str | None = None
+    header_key: str | None = None
+    """The project key that each record's header names."""
+    asked: list[int] = field(default_factory=list)
+    """The records of which facts were asked for."""
+
+    def facts(self, index: int) -> RecordFacts:
+        """See `core.records.Records`."""
+        self.asked.append(index)
+        return RecordFacts(f"{PLACE}/{self.offset + index}", self.at, self.header_key, self.distinct_id)
+
+    def attributes(self, index: int) -> str:
+        """See `core.records.Records`."""
+        return json.dumps({"topic": "events", "partition": 0, "offset": self.offset + index, "key": None, "headers": []})
+
+
+class Idle:
+    """In place of delivery and its halts: nothing is under way, and what `lanes` says is halted."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[Lane, float] = {}
+
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
+        """See `Delivery.withdraw`."""
+        return []
+
+    def since(self) -> Mapping[Lane, float]:
+        """See `Halts.since`."""
+        return self.lanes
+
+
+@dataclass
+class RecordsRig(IntakeRig):
+    """An intake for records beside one for requests."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.idle = Idle()
+        self.records = RecordsIntake(self.intake, self.idle, self.idle)
+
+
+def unit(*records: Any, **more: Any) -> Unit:
+    """A unit of records: bytes as they are, anything else as JSON."""
+    return Unit([each if isinstance(each, bytes) else json.dumps(each).encode() for each in records], **more)

@@ -1,0 +1,196 @@
+"""A Kafka cluster without Kafka: a client that does what a test says (`forwarder.sources.kafka.client.Client`), on the test's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+from aiokafka import TopicPartition
+
+from forwarder.core.clock import Clock, wait_for_event
+from forwarder.sources.kafka.client import Listener
+from forwarder.sources.kafka.errors import Trouble
+from forwarder.sources.kafka.partitions import Key
+from forwarder.sources.kafka.policy import KafkaPolicy
+from forwarder.sources.kafka.units import Record
+from tests.support.record_intakes import records
+
+
+class ScriptedClient:
+    """One client. What the brokers have is the cluster's; this one has its assignment, its pauses, and how far it has come."""
+
+    def __init__(self, cluster: ScriptedCluster, listener: Listener, policy: KafkaPolicy) -> None:
+        self.cluster = cluster
+        self.listener = listener
+        self.policy = policy
+        self.done: list[str] = []
+        self.assigned: frozenset[Key] = frozenset()
+        self.positions: dict[Key, int] = {}
+        self.stopped: set[Key] = set()
+        self.topics_followed: frozenset[str] = frozenset()
+        self.errors: list[Exception] = []
+        """What the next calls of `getmany` raise."""
+        self.dead: Exception | None = None
+        """What has ended one of its tasks."""
+        self._came = asyncio.Event()
+
+    async def start(self) -> None:
+        """Connect, if the cluster is there."""
+        self.done.append("start")
+        await self.cluster.answer()
+
+    async def stop(self) -> None:
+        """Leave."""
+        await self.cluster.answer()
+        self.done.append("stop")
+
+    async def cut(self) -> None:
+        """Close at once."""
+        self.done.append("cut")
+
+    async def topics(self) -> set[str]:
+        """What the cluster has."""
+        await self.cluster.answer()
+        return set(self.cluster.topics)
+
+    def follow_topics(self, topics: Collection[str]) -> None:
+        """Note it; the test calls `rebalance`."""
+        self.topics_followed = frozenset(topics)
+        self.done.append("follow")
+
+    async def rebalance(self, *keys: Key) -> None:
+        """Take away all partitions, and assign these, from what is committed on."""
+        await self.listener.on_revoked()
+        self.assigned = frozenset(TopicPartition(*key) for key in keys)
+        self.stopped = set()
+        self.positions = {key: self.cluster.committed[key] for key in self.assigned if key in self.cluster.committed}
+        await self.listener.on_assigned(self.assigned)
+        self._came.set()
+
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[Key, Sequence[Record]]:
+        """What is there of partitions that aren't paused, or nothing after a while."""
+        if self.errors:
+            raise self.errors.pop(0)
+        for _ in range(2):
+            came = {key: found for key in self.assigned if (found := self._take(key, max_records))}
+            if came:
+                return came
+            self._came.clear()
+            await wait_for_event(self._came, timeout_ms / 1000, self.cluster.clock)
+            if self.errors:
+                raise self.errors.pop(0)
+        return {}
+
+    def _take(self, key: Key, most: int) -> list[Record]:
+        if key in self.stopped or key not in self.positions:
+            return []
+        begin = self.positions[key]
+        end = min(begin + most, self.cluster.ends.get(key, 0))
+        self.positions[key] = max(begin, end)
+        return list(records(range(begin, end), partition=key[1]))
+
+    def wake(self) -> None:
+        """Something has come."""
+        self._came.set()
+
+    async def commit(self, offsets: Mapping[Key, int]) -> None:
+        """Keep them."""
+        await self.cluster.answer()
+        assert set(offsets) <= self.assigned
+        self.cluster.committed.update(offsets)
+        self.done.append(f"commit {sorted(offsets.values())}")
+
+    def pause(self, *keys: Key) -> None:
+        """Note it."""
+        assert set(keys) <= self.assigned
+        self.stopped |= set(keys)
+
+    def resume(self, *keys: Key) -> None:
+        """Note it."""
+        assert set(keys) <= self.stopped
+        self.stopped -= set(keys)
+        self._came.set()
+
+    def paused(self) -> set[Key]:
+        """Those."""
+        return set(self.stopped)
+
+    def assignment(self) -> Collection[Key]:
+        """Those."""
+        return self.assigned
+
+    def seek(self, key: Key, offset: int) -> None:
+        """Go on there."""
+        self.done.append(f"seek {offset}")
+        self.positions[key] = offset
+        self._came.set()
+
+    def reached(self, key: Key) -> int | None:
+        """How far it has come."""
+        return self.positions.get(key)
+
+    def highwater(self, key: Key) -> int | None:
+        """Nothing is known but by asking."""
+
+    async def committed_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        """What the cluster has."""
+        await self.cluster.answer()
+        return {key: self.cluster.committed[key] for key in keys if key in self.cluster.committed}
+
+    async def beginning_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        """Where they begin."""
+        await self.cluster.answer()
+        return {key: self.cluster.begins.get(key, 0) for key in keys}
+
+    async def end_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        """Where they end."""
+        await self.cluster.answer()
+        return {key: self.cluster.ends.get(key, 0) for key in keys}
+
+    def check(self) -> None:
+        """Raise what the test says."""
+        if self.dead is not None:
+            raise self.dead
+
+
+class ScriptedCluster:
+    """The brokers (`forwarder.sources.kafka.client.Brokers`): what they keep, and whether they answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.topics = ["events"]
+        self.begins: dict[Key, int] = {}
+        self.ends: dict[Key, int] = {}
+        self.committed: dict[Key, int] = {}
+        self.failure: Exception | None = None
+        """Why they don't answer."""
+        self.clients: list[ScriptedClient] = []
+        self.refusal: Exception | None = None
+        """Why no client can be made."""
+
+    @property
+    def client(self) -> ScriptedClient:
+        """The one that was made last."""
+        return self.clients[-1]
+
+    def connect(self, policy: KafkaPolicy, listener: Listener) -> ScriptedClient:
+        """See `Brokers`."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.clients.append(ScriptedClient(self, listener, policy))
+        return self.client
+
+    async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
+        """See `Brokers`."""
+        return Trouble("bootstrap_servers", str(error), "Look there.")
+
+    async def answer(self) -> None:
+        """Answer, or fail."""
+        if self.failure is not None:
+            raise self.failure
+
+    def produce(self, key: Key, count: int) -> None:
+        """So many more records are there."""
+        self.ends[key] = self.ends.get(key, 0) + count
+        for client in self.clients:
+            client.wake()
