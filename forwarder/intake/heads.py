@@ -40,6 +40,17 @@ class OrderedHead(CompleteHead, kw_only=True, gc=False):
     properties: StampableProperties = StampableProperties()
 
 
+class OneEvent(Struct, kw_only=True, gc=False):
+    """A text that is one event with nothing to resolve: what would make it a batch, or need resolving, has to be absent or null."""
+
+    batch: None = None
+    token: None = None
+    dollar_token: None = field(name="$token", default=None)
+    sent_at: None = None
+    historical_migration: None = None
+    offset: None = None
+
+
 class LocatedProperties(Struct, gc=False):
     """Where an event's properties stand."""
 

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from forwarder.intake.heads import OneEvent
 from forwarder.intake.uuids import all_hyphenated
 from forwarder.wire.identity import ABSENT
 from forwarder.wire.shapes import is_utf8
@@ -29,8 +30,8 @@ class PlainProperties(Struct, frozen=True, gc=False):
     anonymous: Raw = field(name="$anon_distinct_id", default=ABSENT)
 
 
-class PlainHead(Struct, gc=False):
-    """One event. What would make it a batch, or need resolving, has to be absent or null."""
+class PlainHead(OneEvent, kw_only=True, gc=False):
+    """One event, whatever it has of what it needs."""
 
     event: str
     distinct_id: str | UnsetType = UNSET
@@ -39,18 +40,14 @@ class PlainHead(Struct, gc=False):
     properties: PlainProperties = PlainProperties()
     api_key: str | None = None
     dollar_distinct_id: Raw = field(name="$distinct_id", default=ABSENT)
-    batch: None = None
-    token: None = None
-    dollar_token: None = field(name="$token", default=None)
-    sent_at: None = None
-    historical_migration: None = None
-    offset: None = None
 
 
 _MAX_OPENINGS: Final = 500
 """A text with no more openings than this isn't nested too deep for any decoder; one needs as many bytes again to close them."""
 
-_MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for a record that isn't of the form that is looked for."""
+
 _BEGIN: Final = ord("{")
 _first: Final = itemgetter(0)
 
@@ -61,9 +58,9 @@ def all_plain(values: Sequence[bytes], joined: bytes, max_event: int) -> list[Pl
     """The heads of records (`joined`: by commas) if all are plain; else None."""
     try:
         heads = [*map(decode_plain, values)]
-    except _MALFORMED:
+    except MALFORMED:
         return None
-    return heads if _are_texts(values, joined, max_event) and _are_named(heads) else None
+    return heads if are_texts(values, joined, max_event) and _are_named(heads) else None
 
 
 def plain_or_none(values: Sequence[bytes], max_event: int) -> list[PlainHead | None]:
@@ -74,9 +71,9 @@ def plain_or_none(values: Sequence[bytes], max_event: int) -> list[PlainHead | N
 def _plain(value: bytes, max_event: int) -> PlainHead | None:
     try:
         head = decode_plain(value)
-    except _MALFORMED:
+    except MALFORMED:
         return None
-    return head if _are_texts((value,), value, max_event) and _are_named((head,)) else None
+    return head if are_texts((value,), value, max_event) and _are_named((head,)) else None
 
 
 def _are_named(heads: Sequence[PlainHead]) -> bool:
@@ -91,7 +88,7 @@ def _are_named(heads: Sequence[PlainHead]) -> bool:
     return all(map(str.strip, ids)) and all_hyphenated(uuids)  # type: ignore[arg-type]  # none is UNSET
 
 
-def _are_texts(values: Sequence[bytes], joined: bytes, max_event: int) -> bool:
+def are_texts(values: Sequence[bytes], joined: bytes, max_event: int) -> bool:
     """Whether all are UTF-8, no larger than an event may be, begin with their braces, and are nowhere nested too deep."""
     if [*map(_first, values)].count(_BEGIN) < len(values):
         return False  # white space comes first, or nothing at all

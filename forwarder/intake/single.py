@@ -7,32 +7,25 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct, field
 
 from forwarder.core.event import NO_IDS
-from forwarder.intake.heads import StampableProperties
+from forwarder.intake.heads import OneEvent, StampableProperties
 from forwarder.wire.identity import ABSENT, canonical_id
 
 NO_PROPERTIES: Final = StampableProperties()
 
 
-class SingleHead(Struct, gc=False):
-    """A complete event with its project key. What would make it a batch, or need resolving, has to be absent or null."""
+class SingleHead(OneEvent, kw_only=True, gc=False):
+    """A complete event with its project key."""
 
     api_key: str
     event: str
     distinct_id: str
     uuid: UUID
     timestamp: datetime
-    batch: None = None
-    token: None = None
-    dollar_token: None = field(name="$token", default=None)
-    sent_at: None = None
-    historical_migration: None = None
-    offset: None = None
 
 
-class OrderedSingleHead(SingleHead, gc=False):
+class OrderedSingleHead(SingleHead, kw_only=True, gc=False):
     """The same with the ids that it may name beside its own."""
 
     properties: StampableProperties = NO_PROPERTIES

@@ -1,7 +1,7 @@
 """What there is in a unit of records: its events by lane, in the order of the records, and the dead letters of what is no good.
 
-Three ways, fastest first: all records at once, where each is complete and of one project key; each plain record by itself
-(`mending.py`); and whatever else there is (`awkward.py`).
+Ways, fastest first: all records at once, where each is complete and of one project key (`complete.py`, or by `plain.py` where ids are to
+be known); each plain record by itself (`mending.py`); and whatever else there is (`awkward.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from forwarder.core.ports import DeadLetter, Ordering, Reason
 from forwarder.core.records import RecordFacts, Records
 from forwarder.intake.admission import WHY
 from forwarder.intake.awkward import RecordRules, Unwrapped, unwrap
+from forwarder.intake.complete import key_of_complete
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.mending import mended, time_of
 from forwarder.intake.plain import PlainHead, PlainProperties, all_plain, common_key, complete_ids, plain_or_none
@@ -50,29 +51,43 @@ class UnitReader:
         self._rules = rules
         self._source = source
         self._max_bytes = max_bytes
+        self._live_is_ordered = rules.ordering_of(Lane("")) is Ordering.PER_DISTINCT_ID
 
     def read(self, records: Records, now: float) -> UnitContent:
         """Read a unit, at the wall-clock time `now`. Raises `TogetherTooLarge` alone."""
         content = UnitContent()
         values = records.values
         if values:
-            joined = b",".join(values)
-            heads = all_plain(values, joined, self._rules.max_event)
-            if heads is None or not self._read_complete(heads, joined, records.api_key, content):
-                self._read_each(records, heads or plain_or_none(values, self._rules.max_event), now, content)
+            self._read_values(records, values, now, content)
         for refused in records.refused:
             rejected = Rejected(refused.reason, refused.data, why=refused.why)
             content.letters.append(self.letter(None, rejected, refused.facts, refused.attributes, now))
         return content
 
+    def _read_values(self, records: Records, values: Sequence[bytes], now: float, content: UnitContent) -> None:
+        joined, max_event = b",".join(values), self._rules.max_event
+        if not self._live_is_ordered:
+            key = key_of_complete(values, joined, records.api_key, max_event)
+            lane = None if key is None else self._lane_of(key)
+            if lane is not None:
+                content.events[lane] = Stamped(joined, len(values), NO_IDS)
+                return
+        heads = all_plain(values, joined, max_event)
+        if heads is None or not self._read_complete(heads, joined, records.api_key, content):
+            self._read_each(records, heads or plain_or_none(values, max_event), now, content)
+
+    def _lane_of(self, api_key: str) -> Lane | None:
+        """The live lane of a project key; None if it can't be one."""
+        try:
+            return self._lanes.of_record(api_key)
+        except InvalidToken:
+            return None
+
     def _read_complete(self, heads: list[PlainHead], joined: bytes, api_key: str | None, content: UnitContent) -> bool:
         """All records together, if there is nothing to be done with any; `joined`: by commas."""
         ids, key = complete_ids(heads), common_key(heads, api_key)
-        if ids is None or key is None:
-            return False
-        try:
-            lane = self._lanes.of_record(key)
-        except InvalidToken:
+        lane = None if ids is None or key is None else self._lane_of(key)
+        if ids is None or lane is None:
             return False
         content.events[lane] = Stamped(joined, len(heads), self._keys(lane, ids, [head.properties for head in heads]))
         return True
@@ -111,9 +126,8 @@ class UnitReader:
             key = records.api_key or records.facts(index).api_key
         if key is None or (head.api_key is None and head.properties.token is not ABSENT):
             return False
-        try:
-            lane = self._lanes.of_record(key)
-        except InvalidToken:
+        lane = self._lane_of(key)
+        if lane is None:
             return False
         found = gathered.get(lane)
         if found is None:
