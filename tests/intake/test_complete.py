@@ -25,11 +25,13 @@ def key(*records: bytes, default: str | None = None) -> str | None:
 
 
 def test_records_of_one_key_are_complete() -> None:
+    """They name it themselves; a default changes nothing."""
     assert key(record(), record(properties={"a": 1}), record(uuid=UUID.upper())) == KEY
     assert key(record(), default="phc_default") == KEY
 
 
 def test_records_without_a_key_are_of_the_default_one() -> None:
+    """If there is one."""
     assert key(record(api_key=None), record(api_key=None, properties={"a": 1}), default="phc_default") == "phc_default"
     assert key(record(api_key=None)) is None
 
@@ -61,5 +63,6 @@ def test_records_without_a_key_are_of_the_default_one() -> None:
     ],
 )
 def test_one_that_is_not_so_sends_all_another_way(other: bytes) -> None:
+    """Whether it comes first or last."""
     assert key(record(), other, default="phc_default") is None
     assert key(other, record(), default="phc_default") is None

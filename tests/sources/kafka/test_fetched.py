@@ -34,6 +34,7 @@ def _fetched() -> Fetched:
 
 @pytest.mark.parametrize("read", [0, 1, 3])
 def test_records_that_were_not_read_to_their_end_are_freed(read: int) -> None:
+    """At whatever place the reading ended."""
     fetched = _fetched()
     records = weakref.ref(fetched._unpacking)
     unpacked = [record.value for record, _ in zip(fetched, range(read), strict=False)] if read else []
@@ -43,6 +44,7 @@ def test_records_that_were_not_read_to_their_end_are_freed(read: int) -> None:
 
 
 def test_they_are_as_the_clients_own() -> None:
+    """Read one by one, or all."""
     fetched = _fetched()
     assert next(fetched).offset == 0
     assert fetched.next_fetch_offset == 1
@@ -51,6 +53,7 @@ def test_they_are_as_the_clients_own() -> None:
 
 
 def test_the_client_makes_these() -> None:
+    """In the whole process, however often it is asked for."""
     free_what_is_thrown_away()
     free_what_is_thrown_away()
     assert fetcher.PartitionRecords is Fetched
