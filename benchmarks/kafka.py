@@ -78,7 +78,7 @@ class KafkaCase:
 CASES: Final = (
     KafkaCase(Content.STAMPED, "none", share=0.45),
     KafkaCase(Content.KEYLESS, "none", share=0.45),
-    KafkaCase(Content.STAMPED, "gzip", share=0.4),
+    KafkaCase(Content.STAMPED, "gzip", share=0.45),
     KafkaCase(Content.STAMPED, "none", share=None, codec="zstd"),
     KafkaCase(Content.STAMPED, "none", share=None, ordered=True),
     KafkaCase(Content.STAMPED, "none", share=None, disk=True),

@@ -61,7 +61,9 @@ def check_listen(text: str) -> str:
 
 
 def check_broker(text: str) -> str:
-    """`text`, if it is a broker's `host:port`. Raises `ValueError` if not."""
+    """`text`, if it is a broker's `host:port`. Raises `ValueError` if not, not repeating one that may hold credentials."""
+    if "@" in text:
+        raise ValueError("it holds a user or password: name them in security.username and security.password_file")
     match = _TCP.fullmatch(text)
     if "://" in text or match is None:
         protocol = "leave out what stands before ://, which security.protocol says, and " if "://" in text else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from forwarder.config.conflicts import Conflict, too_large
 from forwarder.config.kafka import KafkaSettings
@@ -61,9 +61,8 @@ def _topics(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
 def _project_key(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
     if cluster.api_key and cluster.api_key_file:
         yield Conflict(f"{key}.api_key_file", f"can't be beside {key}.api_key", "keep one of the two")
-    properties = cluster.mapping.properties
-    if cluster.format == "json" and isinstance(properties, Mapping) and "token" not in properties and not _knows_project_key(cluster):
-        message = "is missing: what the mapping makes names no project key, so that no event would go on"
+    if cluster.format == "json" and not _knows_project_key(cluster):
+        message = "is missing: what a mapping makes names no project key, so that no event would go on"
         yield Conflict(f"{key}.api_key", message, f"set it, {key}.api_key_file or {key}.api_key_header")
 
 

@@ -49,6 +49,8 @@ class Records(Protocol):
     """Each record's body: whatever the HTTP listener takes as one."""
     api_key: str | None
     """The project key of all events that name none; None: `facts` may know one, record by record."""
+    foreign: bool
+    """Whether `values` were made of foreign records: then `token` among an event's properties is a field of the record's, and no key."""
     refused: Sequence[RefusedRecord]
     """Records that belong to the unit and have no value in `values`."""
 

@@ -46,6 +46,10 @@ class MemoryDeadLetters:
         """Keep room free for so many letters of `size` bytes together; how much that is, or None if there isn't as much."""
         return self._room.reserve(size, count)
 
+    def could_hold(self, size: int, count: int) -> bool:
+        """Whether so many letters of `size` bytes together would have room if there were no others."""
+        return self._room.could_hold(size, count)
+
     def release(self, reserved: int) -> None:
         """Room that was kept free isn't needed."""
         self._room.give(reserved, 0)

@@ -90,6 +90,10 @@ class Room:
         self.used += cost
         return cost
 
+    def could_hold(self, size: int, count: int) -> bool:
+        """Whether so many letters, `size` bytes of data and words, would have room if there were no others."""
+        return size + count * LETTER_OVERHEAD <= self.limit
+
     def give(self, cost: int, letters: int, *, at_receipt: bool = False) -> None:
         """Letters are gone."""
         self.take(-cost, -letters, at_receipt=at_receipt)

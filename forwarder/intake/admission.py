@@ -44,6 +44,9 @@ class ReceiptDeadLetters(Protocol):
     def reserve(self, size: int, count: int) -> int | None:
         """Keep room free for so many letters of `size` bytes together; how much that is. None: there is none, or nothing can be written."""
 
+    def could_hold(self, size: int, count: int) -> bool:
+        """Whether so many letters of `size` bytes together would have room if there were no others."""
+
     def release(self, reserved: int) -> None:
         """Room that was kept free isn't needed."""
 

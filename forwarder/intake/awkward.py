@@ -45,13 +45,13 @@ class Unwrapped:
     """NaN and Infinity that became null."""
 
 
-def unwrap(value: bytes, facts: RecordFacts, default: str | None, rules: RecordRules) -> Unwrapped:
-    """Read a record; `default`: the project key of events that name none.
+def unwrap(value: bytes, facts: RecordFacts, default: str | None, rules: RecordRules, *, foreign: bool = False) -> Unwrapped:
+    """Read a record; `default`: the project key of events that name none. `foreign`: see `core.records.Records`.
 
     Raises `InvalidRequest` where it can't be read, `InvalidToken` where the one key of all its events can't be one, and `RequestTooLarge`
     over a limit.
     """
-    request = read_request(decode_body(Incoming(value), rules.max_body), rules.max_events)
+    request = read_request(decode_body(Incoming(value), rules.max_body), rules.max_events, foreign=foreign)
     check_count(request.events, rules.max_events)
     found = Unwrapped(nulled=request.nulled)
     default, unusable = _checked(default)
@@ -85,7 +85,7 @@ def _parts(
     if request.token is not None:
         return [(request.token, request.events, None)]
     try:
-        parts = split_by_token(request.events, default)
+        parts = split_by_token(request.events, default, foreign=request.foreign)
     except (InvalidToken, InvalidRequest):
         parts = {}
     if len(parts) == 1:
@@ -94,7 +94,7 @@ def _parts(
     for place, raw in enumerate(split_events(request.events)):
         event = bytes(raw)
         try:
-            (token,) = split_by_token(b"[%b]" % event, default)
+            (token,) = split_by_token(b"[%b]" % event, default, foreign=request.foreign)
         except ForwarderError as error:
             no_key = isinstance(error, InvalidToken)
             reason, why = (Reason.INVALID_TOKEN, error.message + unusable) if no_key else (Reason.INVALID_EVENT, error.message)
@@ -112,7 +112,7 @@ def _uuid_at(facts: RecordFacts, places: Sequence[int] | None, index: int) -> by
 
 def _lane_of(event: bytes, request: Request, default: str | None) -> Lane | None:
     try:
-        token = request.token or next(iter(split_by_token(b"[%b]" % event, default)))
+        token = request.token or next(iter(split_by_token(b"[%b]" % event, default, foreign=request.foreign)))
     except (InvalidToken, InvalidRequest):
         return None
     return Lane(token, request.historical)

@@ -123,12 +123,15 @@ class RecordsIntake:
         self._admission.quotas.check(chunks)
 
     def _reserve(self, letters: Sequence[DeadLetter]) -> int:
-        """Room for these letters. Raises `DeadLettersFull`."""
+        """Room for these letters. Raises `DeadLettersFull`, or `RequestTooLarge` for so many that there never is."""
         if not letters:
             return 0
         size = sum([len(letter.data) + len(letter.why) + len(letter.attributes) for letter in letters])
         reserved = self._letters.reserve(size, len(letters))
         if reserved is None:
+            if len(letters) > 1 and not self._letters.could_hold(size, len(letters)):
+                what = f"{len(letters)} events of it are refused, more than the dead letters could hold (dead_letters.max_bytes)"
+                raise RequestTooLarge(what)
             what = f"no room among the dead letters for {len(letters)} refused events ({letters[0].reason.value}: {letters[0].why})"
             raise DeadLettersFull(what, retry_after=5.0, hint="raise dead_letters.max_bytes, or look why they are refused")
         return reserved

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge, TogetherTooLarge
-from forwarder.core.event import NO_IDS, Lane
+from forwarder.core.event import EVENT_OVERHEAD, NO_IDS, Lane
 from forwarder.core.ports import DeadLetter, Ordering, Reason
 from forwarder.core.records import RecordFacts, Records
 from forwarder.intake.admission import WHY
@@ -124,7 +124,7 @@ class UnitReader:
             key = key or records.api_key or facts.api_key
         elif key is None:
             key = records.api_key or records.facts(index).api_key
-        if key is None or (head.api_key is None and head.properties.token is not ABSENT):
+        if key is None or (head.api_key is None and head.properties.token is not ABSENT and not records.foreign):
             return False
         lane = self._lane_of(key)
         if lane is None:
@@ -141,7 +141,7 @@ class UnitReader:
     def _read_awkward(self, records: Records, index: int, now: float, content: UnitContent, gathered: dict[Lane, _Gathered]) -> int:
         """A record of any form; the bytes of its events."""
         value, facts = records.values[index], records.facts(index)
-        unwrapped = self._unwrap(value, facts, records.api_key or facts.api_key)
+        unwrapped = self._unwrap(value, facts, records.api_key or facts.api_key, foreign=records.foreign)
         size = 0
         for lane, stamped in unwrapped.stamped:
             size += len(stamped.data)
@@ -152,13 +152,13 @@ class UnitReader:
         if unwrapped.rejected:
             attributes = records.attributes(index)
             content.letters += [self.letter(known, each, facts, attributes, now) for known, each in unwrapped.rejected]
-            size += sum([len(each.data) for _, each in unwrapped.rejected])
+            size += sum([len(each.data) + EVENT_OVERHEAD for _, each in unwrapped.rejected])
         content.nulled += unwrapped.nulled
         return size
 
-    def _unwrap(self, value: bytes, facts: RecordFacts, default: str | None) -> Unwrapped:
+    def _unwrap(self, value: bytes, facts: RecordFacts, default: str | None, *, foreign: bool) -> Unwrapped:
         try:
-            return unwrap(value, facts, default, self._rules)
+            return unwrap(value, facts, default, self._rules, foreign=foreign)
         except ForwarderError as error:
             reason, why = _REASONS.get(type(error), Reason.UNDECODABLE), error.message
         except Exception as error:  # a record that makes it fail would make it fail each time, and hold up its partition for ever

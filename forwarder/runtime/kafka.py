@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import structlog
+
 from forwarder.config.kafka import KafkaSecuritySettings, KafkaSettings
 from forwarder.config.settings import Settings
 from forwarder.core.ack import AckLevel
@@ -19,6 +21,8 @@ from forwarder.sources.kafka.security import Security
 from forwarder.sources.kafka.source import KafkaSource
 from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
 
+_log = structlog.get_logger(__name__)
+
 
 class KafkaSources:
     """All clusters, from `start` to `close`."""
@@ -31,6 +35,8 @@ class KafkaSources:
         """The clusters that the settings name, for one worker. Raises `ConfigurationError` for a mapping that can't be used."""
         quiet()
         policies = [policy_of(settings, number, role) for number in range(len(settings.sources.kafka))]
+        if role.number == 0:  # of several workers one says it for all
+            _warn_of_secrets_in_the_clear(policies)
         return cls([KafkaSource(policy, intake, clock) for policy in policies])
 
     def start(self) -> None:
@@ -57,6 +63,7 @@ def policy_of(settings: Settings, number: int, role: Role) -> KafkaPolicy:
     cluster = settings.sources.kafka[number]
     return KafkaPolicy(
         name=cluster.name,
+        key=f"sources.kafka[{number}]",
         bootstrap_servers=cluster.bootstrap_servers,
         topics=cluster.topics,
         topics_pattern=cluster.topics_pattern,
@@ -84,6 +91,17 @@ def policy_of(settings: Settings, number: int, role: Role) -> KafkaPolicy:
         read_committed=cluster.isolation_level == "read_committed",
         security=_security(cluster.security),
     )
+
+
+def _warn_of_secrets_in_the_clear(policies: Sequence[KafkaPolicy]) -> None:
+    for policy in [each for each in policies if each.security.shows_its_secret]:
+        what = "the password" if policy.security.mechanism == "PLAIN" else "the token"
+        _log.warning(
+            f"kafka: {what} goes over the network in the clear",
+            cluster=policy.name,
+            key=f"{policy.key}.security.protocol",
+            hint="Set it to SASL_SSL, if the brokers have a port for that.",
+        )
 
 
 def _instance(cluster: KafkaSettings, role: Role) -> str | None:

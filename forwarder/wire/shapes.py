@@ -94,19 +94,22 @@ class Request:
     """How many numbers were NaN or infinite."""
     garbled: Sequence[tuple[bytes, bytes]] = ()
     """Events with lone surrogates, which are not in `events`: each with those masked, and as it was sent."""
+    foreign: bool = False
+    """Whether what is among its events' properties says nothing of their tokens."""
 
 
-def read_request(text: bytes, max_events: int = sys.maxsize) -> Request:
-    """The request that a JSON text stands for.
+def read_request(text: bytes, max_events: int = sys.maxsize, *, foreign: bool = False) -> Request:
+    """The request that a JSON text stands for. `foreign`: a member `token` of its events' properties isn't their token.
 
     Raises `InvalidRequest` if it isn't one, and `InvalidToken` for a batch-level token that can't be one.
     """
     if not (text.isascii() or is_utf8(text)):
         raise InvalidRequest("the body isn't UTF-8")
+    read = _read_foreign if foreign else _read
     try:
-        return _read_nested(text)
+        return with_spare_frames(read, text)
     except MALFORMED as error:
-        return _read_repaired(text, error, max_events)
+        return _read_repaired(text, error, max_events, read)
 
 
 def is_utf8(text: bytes) -> bool:
@@ -131,11 +134,11 @@ def _between_characters(text: bytes) -> Iterator[bytes]:
     yield text[start:]
 
 
-def _read_repaired(text: bytes, error: Exception, max_events: int) -> Request:
+def _read_repaired(text: bytes, error: Exception, max_events: int, read: Callable[[bytes], Request]) -> Request:
     nulled_text, nulled = null_non_finite_numbers(text)
     masked = mask_lone_surrogates(nulled_text)
     try:
-        request = _read_nested(masked)
+        request = with_spare_frames(read, masked)
         if masked != nulled_text:
             check_count(request.events, max_events)
             _part_garbled(request, masked, nulled_text)
@@ -163,10 +166,6 @@ def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
     request.events, request.garbled = b"[%b]" % b",".join(clean), garbled
 
 
-def _read_nested(text: bytes) -> Request:
-    return with_spare_frames(_read, text)
-
-
 def with_spare_frames(read: Callable[[bytes], _T], text: bytes) -> _T:
     """`read(text)`, but what is nested so deep that a later decoder might fail at it is refused now, by `RecursionError`."""
     return read(text) if len(text) < _DEEP_BYTES else _deeper(read, text, _SPARE_FRAMES)
@@ -176,7 +175,7 @@ def _deeper(read: Callable[[bytes], _T], text: bytes, frames: int) -> _T:
     return _deeper(read, text, frames - 1) if frames else read(text)
 
 
-def _read(text: bytes) -> Request:
+def _read(text: bytes, *, foreign: bool = False) -> Request:
     start = text[:1] if text[:1] in (_OBJECT, _ARRAY) else text.lstrip()[:1]
     if start == _ARRAY:
         array = msgspec.json.decode(text, type=Raw)
@@ -185,7 +184,7 @@ def _read(text: bytes) -> Request:
         _decode_any(text)
         raise InvalidRequest("the body is neither an object nor an array")
     envelope = _decode_envelope(text)
-    token = _token_of(envelope)
+    token = _token_of(envelope, foreign=foreign)
     historical = bytes(envelope.historical_migration) == b"true"
     sent_at = None if envelope.sent_at is ABSENT else _sent_at(envelope.sent_at)
     if envelope.batch is ABSENT or first_byte(envelope.batch) == b"n":
@@ -195,18 +194,27 @@ def _read(text: bytes) -> Request:
     return Request(envelope.batch, token, historical, sent_at)
 
 
+def _read_foreign(text: bytes) -> Request:
+    request = _read(text, foreign=True)
+    request.foreign = True
+    return request
+
+
 def _sent_at(raw: Raw) -> float | None:
     value = _decode_any(raw)
     parsed = parse_timestamp(value) if isinstance(value, str) else None
     return parsed.timestamp() if parsed else None
 
 
-def _token_of(bearer: _Envelope | _TokenBearer) -> str | None:
-    """The token at this level, or in its properties; None if there is none. Raises `InvalidToken` for one that can't be a token."""
+def _token_of(bearer: _Envelope | _TokenBearer, *, foreign: bool) -> str | None:
+    """The token at this level, or (unless they are foreign) in its properties; None if there is none.
+
+    Raises `InvalidToken` for one that can't be a token.
+    """
     for raw in (bearer.token, bearer.dollar_token, bearer.api_key):
         if raw is not ABSENT and (text := bytes(raw)) != b"null":
             return _token_text(text)
-    if bearer.properties is not ABSENT and first_byte(bearer.properties) == _OBJECT:
+    if not foreign and bearer.properties is not ABSENT and first_byte(bearer.properties) == _OBJECT:
         raw = _decode_token_property(bearer.properties).token
         if first_byte(raw) == b'"':
             return _token_text(bytes(raw))
@@ -236,14 +244,14 @@ def check_count(events: bytes | Raw, limit: int) -> None:
         raise InvalidRequest("an event isn't an object") from None
 
 
-def split_by_token(events: bytes | Raw, default: str | None = None) -> dict[str, bytes]:
+def split_by_token(events: bytes | Raw, default: str | None = None, *, foreign: bool = False) -> dict[str, bytes]:
     """The events of an array whose tokens are their own, as one array a token, in the order of their first events.
 
-    `default`: the token of those that have none. Raises `InvalidToken` if an event has none, or one that can't be a token, and
-    `InvalidRequest` if one isn't an object.
+    `default`: the token of those that have none; `foreign`: see `read_request`. Raises `InvalidToken` if an event has none, or one that
+    can't be a token, and `InvalidRequest` if one isn't an object.
     """
     try:
-        tokens = [_token_of(bearer) or default for bearer in _decode_token_bearers(events)]
+        tokens = [_token_of(bearer, foreign=foreign) or default for bearer in _decode_token_bearers(events)]
     except msgspec.ValidationError:
         raise InvalidRequest("an event isn't an object") from None
     if None in tokens:

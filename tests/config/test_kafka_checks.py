@@ -43,7 +43,7 @@ def test_a_cluster_and_its_topics_are_enough() -> None:
         ({**CLUSTER, "topics_pattern": "x"}, "[0].topics_pattern", "can't be beside [0].topics: keep one of the two"),
         ({**CLUSTER, "format": "json", "api_key": "phc_a"}, "[0].mapping.event", "is missing: format json needs a mapping"),
         ({**CLUSTER, "mapping": {"where": ".a"}}, "[0].mapping", "has no effect with format events: set [0].format to json"),
-        ({**FOREIGN, "mapping": {"event": ".e", "properties": {"a": ".a"}}}, "[0].api_key", "is missing: what the mapping makes"),
+        ({**FOREIGN, "mapping": {"event": ".e", "properties": {"a": ".a"}}}, "[0].api_key", "is missing: what a mapping makes"),
         ({**CLUSTER, "api_key": "phc_a", "api_key_file": "/dev/null"}, "[0].api_key_file", "can't be beside [0].api_key"),
         ({**JSON, "mapping": {"event": ".e", "timestamp": {"zone": "CET"}}}, "[0].mapping.timestamp.from", "is missing: format and zone"),
         ({**JSON, "mapping": {"event": ".e", "hash": {"field": ".a"}}}, "[0].mapping.hash.salt_file", "is missing: a hash without a key"),
@@ -110,10 +110,12 @@ def test_what_may_be_in_flight_just_fits() -> None:
     assert found({**CLUSTER, "max_in_flight": "1GiB"}, buffer={"kind": "disk"}) == {}
 
 
-def test_a_mapping_may_name_the_project_itself() -> None:
-    """By a property, or by what only the records know."""
+def test_a_mapping_names_no_project() -> None:
+    """Whatever is among the properties."""
     for mapping in ({"properties": {"token": ".t"}}, {"properties": ".p"}, {}):
-        assert found({**CLUSTER, "format": "json", "mapping": {"event": ".e", **mapping}}) == {}
+        foreign = {**CLUSTER, "format": "json", "mapping": {"event": ".e", **mapping}}
+        assert list(found(foreign)) == ["[0].api_key"]
+        assert found({**foreign, "api_key_header": "project"}) == {}
 
 
 def sasl(mechanism: str, **others: Any) -> dict[str, Any]:

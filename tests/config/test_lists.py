@@ -140,6 +140,7 @@ def test_a_variable_sets_one_key_of_an_item(tmp_path: Path) -> None:
         f"{LIST}__1__NAME": "second",
         f"{LIST}__0__TOPICS": "p,q",
         f"{LIST}__0__FORMAT": "json",
+        f"{LIST}__0__API_KEY": "phc_a",
         f"{LIST}__0__MAPPING__EVENT": ".type",
         f"{LIST}__0__MAPPING__TIMESTAMP": ".at",
         f"{LIST}__0__MAPPING__PROPERTIES": "{plan: .p}",
@@ -224,7 +225,8 @@ def test_json_that_cannot_be_used_is_told(tmp_path: Path, written: str, message:
 
 def test_what_a_variable_holds_is_not_looked_into(tmp_path: Path) -> None:
     """References stand in the file, not in the environment."""
-    written = json.dumps([{"bootstrap_servers": "h:1", "topics": "t", "mapping": {"event": "${X}"}, "format": "json", "group_id": "$${X}"}])
+    foreign = {"format": "json", "api_key": "phc_a", "mapping": {"event": "${X}"}}
+    written = json.dumps([{"bootstrap_servers": "h:1", "topics": "t", "group_id": "$${X}", **foreign}])
     for loaded in (load(tmp_path, "", {LIST: written}), load(tmp_path, "sources: {kafka: '${C}'}", {"C": written})):
         assert loaded.settings.sources.kafka[0].mapping.event == "${X}"
         assert loaded.settings.sources.kafka[0].group_id == "$${X}"
@@ -245,7 +247,7 @@ def test_names_that_the_user_chose_are_kept(tmp_path: Path) -> None:
 
 def test_a_section_may_be_written_short(tmp_path: Path) -> None:
     """Text in the place of a timestamp is its expression; the environment can change it either way."""
-    item = "{bootstrap_servers: 'h:1', topics: x, format: json, mapping: {event: .e, timestamp: .at}}"
+    item = "{bootstrap_servers: 'h:1', topics: x, format: json, api_key: phc_a, mapping: {event: .e, timestamp: .at}}"
     for environ, source in (({}, ".at"), ({"": ".b"}, ".b"), ({"__FROM": ".c"}, ".c"), ({"__ZONE": "UTC"}, ".at")):
         named = {f"{LIST}__0__MAPPING__TIMESTAMP{name}": value for name, value in environ.items()}
         assert load(tmp_path, f"sources: {{kafka: [{item}]}}", named).settings.sources.kafka[0].mapping.timestamp.source == source
@@ -291,6 +293,7 @@ def test_a_project_key_comes_from_a_file(tmp_path: Path) -> None:
         ("missing_topics", "skip", "must be 'wait' or 'fail'"),
         ("isolation_level", "serializable", "must be 'read_committed' or 'read_uncommitted'"),
         ("security", "{mechanism: GSSAPI}", "must be 'PLAIN', 'SCRAM-SHA-256'"),
+        ("bootstrap_servers", "u:hunter2hunter2@h:9092", "security.password_file"),
         ("security", "{token_url: login.example.com}", "https://login.example.com/oauth2/token"),
         ("security", "{token_url: 'https://u:hunter2hunter2@login.example.com'}", "client_secret_file"),
         ("fetch_max_wait", "1m", "from 1ms to 30s"),

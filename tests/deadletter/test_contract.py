@@ -61,6 +61,8 @@ async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path
     reserved = store.reserve(2 * (COST - LETTER_OVERHEAD), 2)
     assert reserved == 2 * COST
     assert store.reserve(2 * COST, 1) is None
+    assert store.could_hold(COST, 1)
+    assert not store.could_hold(3 * COST, 1), "not even if it were empty"
     assert not store.bury([letter(), letter()])
     store.bury_reserved([letter()], reserved)
     assert (store.statistics().bytes, store.statistics().letters) == (COST, 1)

@@ -44,7 +44,7 @@ async def refused(member: Member) -> dict[str, Any]:
     (line,) = complaints(member)
     assert line["event"] == "kafka: can't read"
     cluster = shown.kafka[0]
-    assert f"sources.kafka.{cluster.why}" == f"{line['key']}: {line['why']}"
+    assert f"sources.kafka[0].{cluster.why}" == f"{line['key']}: {line['why']}"
     assert [warning for warning in shown.warnings if cluster.why in warning]
     assert await member.ready() == 200
     assert await member.metric("forwarder_kafka_up") == 0
@@ -90,7 +90,7 @@ async def test_a_wrong_password(access: Access, tmp_path: Path) -> None:
     access.password_file.write_text("of yesterday")
     async with started(access, "SCRAM-SHA-512 over TLS", tmp_path) as (member, _):
         line = await refused(member)
-    assert line["key"] == "sources.kafka.security.password_file"
+    assert line["key"] == "sources.kafka[0].security.password_file"
     assert "refuses user 'reader' with this password" in line["why"]
     assert "of yesterday" not in (member.home / "log").read_text()
 
@@ -114,7 +114,7 @@ async def test_an_untrusted_authority(access: Access, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other").ca_file
     async with started(access, "TLS", tmp_path, security=changed(access, "TLS", ca_file=other)) as (member, _):
         line = await refused(member)
-    assert line["key"] == "sources.kafka.security.ca_file"
+    assert line["key"] == "sources.kafka[0].security.ca_file"
     assert f"its authority isn't among those in {other}" in line["why"]
 
 
@@ -122,7 +122,7 @@ async def test_a_forbidden_group(access: Access, tmp_path: Path) -> None:
     """The user is known, and may not read in it."""
     async with started(access, "SCRAM-SHA-256 over TLS", tmp_path, group_id=FORBIDDEN_GROUP) as (member, _):
         line = await refused(member)
-    assert (line["key"], line["why"]) == ("sources.kafka.group_id", f"this user may not read in the group {FORBIDDEN_GROUP}")
+    assert (line["key"], line["why"]) == ("sources.kafka[0].group_id", f"this user may not read in the group {FORBIDDEN_GROUP}")
 
 
 async def test_a_forbidden_topic(access: Access, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_a_topic_that_may_only_be_seen(access: Access, tmp_path: Path) -> 
         shown = await member.until(_is_down)
         await member.until(partial(_is_down, but=shown.kafka[0].next_try))
         said = {(line["key"], line["why"]) for line in complaints(member) if line["event"] == "kafka: can't read"}
-        assert said == {("sources.kafka.topics", f"this user may not read {VISIBLE_TOPIC}")}
+        assert said == {("sources.kafka[0].topics", f"this user may not read {VISIBLE_TOPIC}")}
         assert shown.kafka[0].why == f"topics: this user may not read {VISIBLE_TOPIC}"
         assert await member.stop() == 0
 
@@ -150,7 +150,7 @@ async def test_a_missing_client_certificate(access: Access, tmp_path: Path) -> N
     security = changed(access, "mutual TLS", cert_file=None, key_file=None)
     async with started(access, "mutual TLS", tmp_path, security=security) as (member, _):
         line = await refused(member)
-    assert line["key"] == "sources.kafka.security.cert_file"
+    assert line["key"] == "sources.kafka[0].security.cert_file"
 
 
 async def test_a_refused_token(access: Access, tmp_path: Path) -> None:
@@ -158,12 +158,12 @@ async def test_a_refused_token(access: Access, tmp_path: Path) -> None:
     access.token_file.write_text("not-a-token")
     async with started(access, "OAUTHBEARER over TLS", tmp_path) as (member, _):
         line = await refused(member)
-    assert line["key"] == "sources.kafka.security.token_file"
+    assert line["key"] == "sources.kafka[0].security.token_file"
 
 
 async def test_no_tls_where_there_is(access: Access, tmp_path: Path) -> None:
     """The protocol was forgotten."""
     async with started(access, "TLS", tmp_path, security=access.section(Security())) as (member, _):
         line = await refused(member)
-    assert line["key"] == "sources.kafka.security.protocol"
+    assert line["key"] == "sources.kafka[0].security.protocol"
     assert line["hint"] == "Set it to SSL."

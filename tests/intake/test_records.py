@@ -521,6 +521,53 @@ def test_a_halted_lanes_events_are_buried() -> None:
     assert (rig.buffer.count(LANE), rig.buffer.count(OTHER)) == (1, 1)
 
 
+def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
+    """Where the dead letters could never hold one for each: else it would hold up its partition for ever."""
+    rig = RecordsRig(dead_letter_bytes=64 * 1024)
+    bad = b"[%b]" % b",".join([b"{}"] * 1000)
+    with pytest.raises(TogetherTooLarge):
+        rig.records.take(unit(stamped_event(), bad), Told(), AckLevel.DELIVERED)
+    take(rig, unit(bad))
+    assert letters(rig) == [(Reason.TOO_LARGE, None, bad)]
+    assert "1000 events of it are refused" in rig.dead_letters.letters[0].why
+    take(rig, unit(b"[{},{}]", offset=1))
+    assert len(letters(rig)) == 3
+
+
+def test_records_of_very_many_bad_events_have_to_come_in_parts() -> None:
+    """What is kept of each counts, not its few bytes alone."""
+    rig = RecordsRig(max_bytes=1_000_000)
+    bad = b"[%b]" % b",".join([b"{}"] * 2000)
+    with pytest.raises(TogetherTooLarge):
+        rig.records.take(unit(bad, bad), Told(), AckLevel.DELIVERED)
+
+
+# Foreign records
+
+
+@pytest.mark.parametrize("token", ["phc_other", "phx_personal", "", "\ud800"])
+@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.PER_DISTINCT_ID])
+@pytest.mark.parametrize("array", [False, True])
+def test_a_field_of_a_foreign_record_is_no_project_key(token: str, ordering: Ordering, array: bool) -> None:
+    """Whatever stands in it, and whichever way the record goes."""
+    rig = RecordsRig(ordering=ordering)
+    made = [stamped_event(properties={"token": token}), {"event": "a", "distinct_id": "b", "properties": {"token": token}}]
+    for header_key, api_key in (("phc_header", None), (None, KEY)):
+        take(rig, unit(*[[each, each] if array else each for each in made], api_key=api_key, header_key=header_key, foreign=True))
+        found = {chunk.lane for chunk in rig.chunks()} | {lane for reason, lane, _ in letters(rig) if reason is not Reason.LONE_SURROGATE}
+        assert found <= {Lane("phc_header"), LANE}
+    assert {lane for _, lane, _ in letters(rig)} <= {Lane("phc_header"), LANE}
+    assert len(rig.events()) + len(letters(rig)) == (8 if array else 4)
+    assert (not letters(rig)) == (token != "\ud800")
+
+
+def test_without_a_key_from_its_source_a_foreign_record_is_a_dead_letter() -> None:
+    """Its own fields don't help."""
+    rig = RecordsRig()
+    take(rig, unit(stamped_event(properties={"token": "phc_other"}), api_key=None, foreign=True))
+    assert [(reason, lane) for reason, lane, _ in letters(rig)] == [(Reason.INVALID_TOKEN, None)]
+
+
 def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
     """Where there is no room for its events they become dead letters at once; of one that isn't halted any more nothing does."""
     rig = RecordsRig(max_bytes=40_000, halted={LANE})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from forwarder.cli.output import status_page
 from forwarder.config.settings import Settings
@@ -107,7 +108,37 @@ def test_workers_clusters_are_one() -> None:
     assert merged.last_commit == KAFKA.last_commit
     assert other.name == "other"
     assert merge_clusters([((KAFKA,), True)]) == (KAFKA,)
-    assert merge_clusters([((KAFKA,), False)])[0].records == KAFKA.records
+    [away] = merge_clusters([((KAFKA,), False)])
+    assert (away.records, away.state, away.reads) == (KAFKA.records, "connecting", False), "nobody is there to read it"
+
+
+def test_a_partition_that_two_workers_tell_of_is_one() -> None:
+    """What is known of the one may be of before a rebalance: two series with the same labels are none that can be scraped."""
+    before = KafkaCluster("main", state="reading", partitions=(KafkaPartition("t", 0, 10, 5), KafkaPartition("t", 1, 3, 1)))
+    after = KafkaCluster("main", state="reading", partitions=(KafkaPartition("t", 0, 12, 3),))
+    for members in ([((before,), True), ((after,), True)], [((after,), True), ((before,), True)]):
+        assert merge_clusters(members)[0].partitions == (KafkaPartition("t", 0, 12, 3), KafkaPartition("t", 1, 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("security", "warns"),
+    [
+        ({"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "username": "u", "password": "hush-hush"}, True),
+        ({"protocol": "SASL_PLAINTEXT", "mechanism": "OAUTHBEARER", "token_file": "/run/token"}, True),
+        ({"protocol": "SASL_PLAINTEXT", "mechanism": "SCRAM-SHA-256", "username": "u", "password": "hush-hush"}, False),
+        ({"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u", "password": "hush-hush"}, False),
+        ({}, False),
+    ],
+)
+async def test_a_secret_in_the_clear_is_warned_of_once(security: dict[str, str], warns: bool) -> None:
+    """At the start, by one of the workers, with the setting's key and without the secret."""
+    configured = settings({"security": security})
+    with capture_logs() as logged:
+        for number in range(3):
+            await build(configured, SystemClock(), Role(number, workers=3)).close()
+    lines = [line for line in logged if "in the clear" in line["event"]]
+    assert [line["key"] for line in lines] == ["sources.kafka[0].security.protocol"] * warns
+    assert "hush-hush" not in str(logged)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ class Unit:
     distinct_id: str | None = None
     header_key: str | None = None
     """The project key that each record's header names."""
+    foreign: bool = False
     asked: list[int] = field(default_factory=list)
     """The records of which facts were asked for."""
 

@@ -28,7 +28,7 @@ class ScriptedClient:
         self.positions: dict[Key, int] = {}
         self.stopped: set[Key] = set()
         self.topics_followed: frozenset[str] = frozenset()
-        self.errors: list[Exception] = []
+        self.errors: list[BaseException] = []
         """What the next calls of `getmany` raise."""
         self.dead: Exception | None = None
         """What has ended one of its tasks."""
@@ -96,6 +96,8 @@ class ScriptedClient:
     async def commit(self, offsets: Mapping[Key, int]) -> None:
         """Keep them."""
         await self.cluster.answer()
+        if self.cluster.refuses_commits is not None:
+            raise self.cluster.refuses_commits
         assert set(offsets) <= self.assigned
         self.cluster.committed.update(offsets)
         self.done.append(f"commit {sorted(offsets.values())}")
@@ -162,9 +164,15 @@ class ScriptedCluster:
         self.begins: dict[Key, int] = {}
         self.ends: dict[Key, int] = {}
         self.committed: dict[Key, int] = {}
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """Why they don't answer."""
         self.clients: list[ScriptedClient] = []
+        self.search_fails: Exception | None = None
+        """What the search for a cause ends in."""
+        self.refuses_commits: Exception | None = None
+        """Why no commit is taken."""
+        self._answers = asyncio.Event()
+        self._answers.set()
         self.refusal: Exception | None = None
         """Why no client can be made."""
 
@@ -182,12 +190,20 @@ class ScriptedCluster:
 
     async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
         """See `Brokers`."""
+        if self.search_fails is not None:
+            raise self.search_fails
         return Trouble("bootstrap_servers", str(error), "Look there.")
 
     async def answer(self) -> None:
-        """Answer, or fail."""
+        """Answer, as soon as answers aren't held, or fail."""
+        await self._answers.wait()
         if self.failure is not None:
             raise self.failure
+
+    def hold_answers(self) -> asyncio.Event:
+        """Answer nothing until the event is set."""
+        self._answers.clear()
+        return self._answers
 
     def produce(self, key: Key, count: int) -> None:
         """So many more records are there."""

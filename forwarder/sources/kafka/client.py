@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.errors import CommitFailedError
 from aiokafka.structs import OffsetAndMetadata
 
 from forwarder.sources.kafka.diagnosis import diagnose
@@ -28,6 +30,11 @@ SETTLING_SECONDS: Final = 10.0
 
 REQUEST_SECONDS: Final = 10.0
 """How long a broker may take to answer, beyond what it may wait for others: for records, and for members to join again."""
+
+CUT_SECONDS: Final = 3.0
+"""How long tasks and connections may take to end that are cut: the library waits for each without a limit."""
+
+CANCEL_AGAIN_SECONDS: Final = 0.5
 
 
 class Listener(Protocol):
@@ -156,8 +163,11 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
     async def commit(self, offsets: Mapping[Key, int]) -> None:
         """See `Client`. In place of the library's, which goes on in a task of its own when it is cancelled."""
         coordinator = self._coordinator
+        generation = coordinator.generation
         await coordinator.ensure_coordinator_known()
         async with coordinator._commit_lock:
+            if generation <= 0 or coordinator.generation != generation:  # without one a group that is empty just then would take it
+                raise CommitFailedError("the group has divided the partitions anew, or doesn't know this member any more")
             await coordinator._do_commit_offsets(None, {key: OffsetAndMetadata(offset, "") for key, offset in offsets.items()})
 
     def reached(self, key: Key) -> int | None:
@@ -180,22 +190,23 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
 
     def check(self) -> None:
         """See `Client`."""
+        if self._coordinator is not None:
+            self._coordinator.check_errors()  # it does nothing more until somebody has asked
         for task in self._tasks():
-            if task.done() and not task.cancelled():
-                task.result()
+            if task.done():
+                if not task.cancelled():
+                    task.result()
                 raise RuntimeError(f"a task of the client has ended: {task!r}")
 
     async def cut(self) -> None:
         """See `Client`."""
         self._closed = True
         self._client._get_conn = _nobody
-        tasks = [*self._tasks(), *self._helpers()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*self._tasks(), *self._helpers(), limit=CUT_SECONDS)
         self._client._sync_task = None
         with contextlib.suppress(Exception):  # it is given up
-            await self._client.close()
+            async with asyncio.timeout(CUT_SECONDS):
+                await self._client.close()
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks without which nothing comes any more."""
@@ -227,6 +238,22 @@ class _Told(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has
     def on_partitions_assigned(self, assigned: Collection[Key]) -> Awaitable[None]:
         """See the library."""
         return self._listener.on_assigned(assigned)
+
+
+async def ended(*tasks: asyncio.Future[Any], limit: float = math.inf) -> None:
+    """Cancel them, and see them end; those that don't in `limit` seconds are left to themselves.
+
+    What swallows a cancellation is cancelled again: the library does in places.
+    """
+    left = set(tasks)
+    while left and limit > 0:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=min(CANCEL_AGAIN_SECONDS, limit))
+        limit -= CANCEL_AGAIN_SECONDS
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()  # it is known why they end
 
 
 async def _nobody(*_: object, **__: object) -> None:

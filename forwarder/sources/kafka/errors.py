@@ -16,6 +16,7 @@ from aiokafka import errors as kafka
 
 from forwarder.sources.kafka.secret_files import SecurityError
 from forwarder.sources.kafka.security import PASSWORDS, Security
+from forwarder.sources.kafka.tokens import ServerUnproven
 
 WORDS: Final = 300
 """Characters of a broker's explanation that are repeated."""
@@ -72,6 +73,9 @@ def unreachable(error: BaseException, address: str, security: Security) -> Troub
 
 def _of_login(error: BaseException, address: str, security: Security) -> Trouble | None:
     match error:
+        case ServerUnproven():
+            message = f"{address} doesn't prove that it knows the password of {security.username!r}, as SCRAM asks of a broker"
+            return Trouble("bootstrap_servers", message, "It may not be the broker that it claims to be; nothing is read from it.")
         case kafka.UnsupportedSaslMechanismError():
             return offers_others(address, security, ())
         case kafka.IllegalSaslStateError():

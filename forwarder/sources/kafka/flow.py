@@ -29,6 +29,9 @@ RETRY_SECONDS: Final = 0.2
 FAILURES: Final = 8
 """Partitions that are tried in vain in one go: each try costs decoding a unit."""
 
+BURY_AGAIN_SECONDS: Final = 60.0
+"""After which what was buried of a unit, and still holds it up, is buried again: it was in flight, as with a probe, and has come back."""
+
 HOLD_SECONDS: Final = 2.0
 """How long a partition pauses whose records the buffer had taken and couldn't keep."""
 
@@ -89,7 +92,7 @@ class Flow:
             partition = self.partitions[key] = Partition(key)
         first = records[0].offset
         if partition.mark is not None and first < partition.mark.read:
-            partition = self._begin_again(partition, first)
+            partition = self._begin_again(partition)
         mark = partition.mark or partition.begin(first)
         for unit in cut(self._policy, records):
             passage = Passage(partition, mark, unit, mark.open(unit.first, unit.end, unit.count), self._told)
@@ -100,6 +103,11 @@ class Flow:
                 self._take(passage)
         partition.narrow = partition.narrow or mark.window >= self._policy.max_uncommitted
         self._full = self._full or self.bytes > self._policy.max_in_flight
+
+    def went_back(self, key: Key) -> None:
+        """What is read next of the partition lies before what was read: from there on it may be committed."""
+        if (partition := self.partitions.get(key)) is not None:
+            self._begin_again(partition)
 
     def retry(self) -> None:
         """Try again to have taken what waits."""
@@ -174,7 +182,7 @@ class Flow:
             self._bury(lane, now, limit)
 
     def _bury(self, lane: Lane, now: float, limit: float) -> None:
-        found = [passage for each in self.partitions.values() for passage in each.taken if _waits_for(passage, lane)]
+        found = [passage for each in self.partitions.values() for passage in each.taken if _waits_for(passage, lane, now)]
         units = sorted([(passage.taken.at, at, passage) for at, passage in enumerate(found) if passage.taken is not None])
         if units and now - units[-1][0] < limit:
             units.pop()
@@ -184,7 +192,7 @@ class Flow:
             why = f"its lane was halted for {duration(limit)} (halt_after)"
             if self._intake.bury(taken, lane, why):
                 for passage in passages:
-                    passage.buried |= {lane}
+                    passage.buried[lane] = now
                 self._say_buried(lane, why)
                 return
             del passages[len(passages) // 2 :]
@@ -262,11 +270,14 @@ class Flow:
         self._settle(passage)
 
     def _settle(self, passage: Passage) -> None:
-        policy, partition, mark = self._policy, passage.partition, passage.mark
         self.bytes -= passage.weight
-        mark.settle(passage.span)
-        eased = not self._taken
-        if partition.narrow and mark.window <= policy.max_uncommitted // 2:
+        passage.mark.settle(passage.span)
+        self._ease(passage.partition)
+
+    def _ease(self, partition: Partition) -> None:
+        """Less is outstanding than before: see who needn't pause any more."""
+        policy, mark, eased = self._policy, partition.mark, not self._taken
+        if partition.narrow and mark is not None and mark.window <= policy.max_uncommitted // 2:
             partition.narrow, eased = False, True
         if self._full and self.bytes <= policy.max_in_flight // 2:
             self._full, eased = False, True
@@ -288,21 +299,19 @@ class Flow:
         partition.why = error.message
         partition.held_until = self._now() + HOLD_SECONDS
         self._on_rewound(partition.key, passage.unit.first)
+        self._ease(partition)
 
-    def _begin_again(self, old: Partition, offset: int) -> Partition:
+    def _begin_again(self, old: Partition) -> Partition:
         """Offsets went back: the partition isn't the one that was read before. What was taken of that one goes its way."""
-        _log.warning(
-            "a partition begins again: its topic was made anew, or its brokers lost records",
-            cluster=self._policy.name,
-            topic=old.key[0],
-            partition=old.key[1],
-            offset=offset,
-        )
         self.bytes -= sum(passage.weight for passage in chain(old.taken, old.waiting))
         self._taken -= len(old.taken)
         partition = self.partitions[old.key] = Partition(old.key)
+        self._ease(partition)
         return partition
 
 
-def _waits_for(passage: Passage, lane: Lane) -> bool:
-    return passage.taken is not None and lane in passage.taken.lanes and lane not in passage.buried
+def _waits_for(passage: Passage, lane: Lane, now: float) -> bool:
+    if passage.taken is None or lane not in passage.taken.lanes:
+        return False
+    buried = passage.buried.get(lane)
+    return buried is None or now - buried >= BURY_AGAIN_SECONDS

@@ -12,11 +12,18 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import structlog
-from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+)
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.records import RecordIntake
-from forwarder.sources.kafka.client import Brokers
+from forwarder.sources.kafka.client import Brokers, ended
 from forwarder.sources.kafka.errors import Trouble
 from forwarder.sources.kafka.flow import Flow
 from forwarder.sources.kafka.partitions import Key
@@ -84,6 +91,8 @@ class Membership:
         self._topics: frozenset[str] = frozenset()
         self._away_since: float | None = None
         self._held = ""
+        self._revocations = 0
+        """What was asked of the brokers for an assignment says nothing about the next one."""
 
     def hold(self) -> None:
         """Read nothing more, and stay a member."""
@@ -104,15 +113,16 @@ class Membership:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for each in (life, self._failed):
                 if each.done():
-                    each.result()
+                    self._raise(each)
         finally:
-            await _ended(life, leaving)
+            await ended(life, leaving)
             await self._end()
             if not self._failed.cancel() and not self._failed.cancelled():
                 self._failed.exception()  # it was seen
 
     async def on_revoked(self) -> None:
         """See `client.Listener`. What is in flight has a while to be settled; the rest is read by whoever gets the partitions."""
+        self._revocations += 1
         self._report.now(Condition.JOINING)
         try:
             await self._release(0.0 if self._leaving.is_set() else self._policy.revocation_timeout)
@@ -125,6 +135,13 @@ class Membership:
         self._apply_pauses()
         self._report.reading(len(keys))
         self._look_now.set()
+
+    def _raise(self, ended_by_itself: asyncio.Future[None]) -> None:
+        """Raise why it has ended. The client cancels requests whose connection closes, and with them whoever waits for an answer."""
+        if ended_by_itself.cancelled():
+            self.client.check()
+            raise KafkaConnectionError("a connection was closed while an answer was awaited")
+        ended_by_itself.result()
 
     def _fail(self, error: BaseException) -> None:
         if not self._failed.done():
@@ -141,7 +158,7 @@ class Membership:
                 if task.done():
                     task.result()
         finally:
-            await _ended(*tasks)
+            await ended(*tasks)
 
     async def _poll(self) -> None:
         """Read, for ever. Nothing is read as long as no topic is followed."""
@@ -177,23 +194,32 @@ class Membership:
 
     async def _begin(self) -> None:
         """Begin in partitions of which nothing is committed."""
-        client = self.client
+        client, revocations = self.client, self._revocations
         keys = [key for key in client.assignment() if client.reached(key) is None]
         async with asyncio.timeout(ANSWER_SECONDS):
             committed = await client.committed_offsets(keys)
             fresh = [key for key in keys if key not in committed]
             places = await (client.beginning_offsets(fresh) if self._policy.from_earliest else client.end_offsets(fresh))
+        if revocations != self._revocations:
+            return
         for key, offset in places.items():
             if key in client.assignment() and client.reached(key) is None:
                 client.seek(key, offset)
 
     async def _begin_again(self, lost: Mapping[Key, int]) -> None:
-        """Go on where partitions begin that don't have the offset any more that is to be read next."""
+        """Go on where partitions begin that don't have the offset any more, or not yet, that is to be read next."""
+        revocations = self._revocations
         async with asyncio.timeout(ANSWER_SECONDS):
             places = await self.client.beginning_offsets(list(lost))
+        if revocations != self._revocations:
+            return
         for key, offset in places.items():
             if key in self.client.assignment():
-                self._report.lost(*key, offset - lost[key])
+                if offset > lost[key]:
+                    self._report.lost(*key, offset - lost[key])
+                else:
+                    self._report.went_back(*key, offset)
+                    self.flow.went_back(key)
                 self.client.seek(key, offset)
 
     async def _commits(self) -> None:
@@ -214,6 +240,9 @@ class Membership:
             try:
                 async with asyncio.timeout(seconds):
                     await self.client.commit(offsets)
+            except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
+                self._report.commit_refused()
+                self._fail(error)
             except (KafkaError, OSError, TimeoutError) as error:
                 self._report.commit_failed(str(error) or "no broker has answered in time")
                 self._look_now.set()
@@ -242,6 +271,7 @@ class Membership:
     async def _look(self) -> float:
         """Look at the cluster; after how many seconds to look again. Raises `BrokersAway`, and `TopicsMissing`."""
         seen: Collection[str] | None = None
+        self.client.check()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if self._topics != frozenset(self._policy.topics) or not self.flow.partitions:
@@ -265,9 +295,12 @@ class Membership:
         return AGAIN_SECONDS
 
     async def _choose(self, seen: Collection[str]) -> bool:
-        """Follow the topics that are wanted, of those that may be seen; whether none is missing. Raises `TopicsMissing`."""
+        """Follow the topics that are wanted, of those that may be seen; whether none is missing. Raises `TopicsMissing`.
+
+        That is for the start: later they may be missing for a moment, as while brokers come back.
+        """
         choice = choose_topics(self._policy, seen)
-        if choice.why and not self._policy.wait_for_topics and not self._topics:
+        if choice.why and not self._policy.wait_for_topics and not self._topics and not self._report.rebalances:
             raise TopicsMissing(choice.why, hint=choice.hint)
         if choice.topics - self._topics and not self._held:
             await self._follow(choice.topics)
@@ -333,10 +366,3 @@ class Membership:
             if not stopped:
                 await self.client.cut()
                 self.flow.forget()
-
-
-async def _ended(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel them, and see them end."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

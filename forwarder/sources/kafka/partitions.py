@@ -31,8 +31,8 @@ class Passage:
         self.taken: Taken | None = None
         self.weight = unit.cost
         """Bytes that it counts for now."""
-        self.buried: frozenset[Lane] = frozenset()
-        """Lanes whose events in it have become dead letters already."""
+        self.buried: dict[Lane, float] = {}
+        """Lanes whose events in it have become dead letters, all that weren't in flight, and when (wall-clock time)."""
         self._told = told
 
     def acknowledged(self, error: Backpressure | None) -> None:

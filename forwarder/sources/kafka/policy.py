@@ -21,6 +21,8 @@ class KafkaPolicy:
     """One cluster: what to read, how it becomes events, when to commit, when to wait."""
 
     name: str
+    key: str = "sources.kafka[0]"
+    """Its settings, as they are called in the configuration."""
     bootstrap_servers: tuple[str, ...]
     topics: tuple[str, ...] = ()
     topics_pattern: str | None = None

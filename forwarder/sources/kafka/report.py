@@ -75,8 +75,10 @@ COMMITS: Final = ("ok", "failed")
 class Report:
     """Collects it; each condition is logged when it begins, and not again as long as it lasts."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, key: str) -> None:
+        """`key`: the cluster's settings, as they are called in the configuration."""
         self.name = name
+        self._key = key
         self.condition = Condition.CONNECTING
         self.why = ""
         self.hint = ""
@@ -91,6 +93,8 @@ class Report:
         self._commits_fail = False
         self._told = ""
         """The trouble that was logged last, as long as nothing is read."""
+        self._comes_back = False
+        """Whether that trouble came when partitions were assigned: to have some again doesn't mean that it is over."""
 
     def now(self, condition: Condition, why: str = "", hint: str = "") -> None:
         """It is in this condition."""
@@ -107,14 +111,15 @@ class Report:
     def reading(self, partitions: int) -> None:
         """The group has divided the partitions."""
         self.rebalances += 1
-        _log.info("kafka: reading", cluster=self.name, partitions=partitions)
-        self._told = ""
+        if not self._comes_back:
+            _log.info("kafka: reading", cluster=self.name, partitions=partitions)
+            self._told = ""
         self.now(Condition.READING)
 
     def down(self, trouble: Trouble, next_try: float | None = None) -> None:
         """The brokers don't answer, or don't let it in; `next_try` is wall-clock time."""
         if str(trouble) != self._told:
-            _log.error("kafka: can't read", cluster=self.name, why=trouble.message, key=f"sources.kafka.{trouble.key}", hint=trouble.hint)
+            _log.error("kafka: can't read", cluster=self.name, why=trouble.message, key=f"{self._key}.{trouble.key}", hint=trouble.hint)
         self._down(str(trouble), trouble.hint, next_try)
 
     def broken(self, error: Exception, next_try: float) -> None:
@@ -126,6 +131,8 @@ class Report:
 
     def _down(self, why: str, hint: str, next_try: float | None) -> None:
         self._told = why
+        if next_try is not None:
+            self._comes_back = self.condition is Condition.READING
         self.now(Condition.DOWN, why, hint)
         self.next_try = next_try
 
@@ -145,7 +152,10 @@ class Report:
         """Offsets were committed."""
         if self._commits_fail:
             _log.info("kafka: commits succeed again", cluster=self.name)
-        self._commits_fail = False
+        if self._comes_back:
+            _log.info("kafka: reading again", cluster=self.name)
+            self._told = ""
+        self._commits_fail = self._comes_back = False
         self.commits["ok"] += 1
         self.last_commit = at
 
@@ -156,6 +166,20 @@ class Report:
             _log.warning("kafka: a commit failed", cluster=self.name, why=why, meaning=meaning)
         self._commits_fail = True
         self.commits["failed"] += 1
+
+    def commit_refused(self) -> None:
+        """Offsets may not be committed: what ends the member for that is told."""
+        self.commits["failed"] += 1
+
+    def went_back(self, topic: str, partition: int, offset: int) -> None:
+        """A partition ends before what was to be read next: it is read from `offset` on, where it begins."""
+        _log.warning(
+            "kafka: a partition begins again: its topic was made anew, or its brokers lost records",
+            cluster=self.name,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        )
 
     def lost(self, topic: str, partition: int, count: int) -> None:
         """Records were gone before they could be read."""

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
 
 from forwarder.sources.kafka.secret_files import SecurityError, read_secret
-from forwarder.sources.kafka.tokens import ClientCredentials, MskToken, TokenFile, TokenProvider, hear_refusals
+from forwarder.sources.kafka.tokens import ClientCredentials, MskToken, TokenFile, TokenProvider, check_servers, hear_refusals
 
 PASSWORDS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -44,6 +44,11 @@ class Security:
     def encrypted(self) -> bool:
         """Whether connections are TLS."""
         return self.protocol.endswith("SSL")
+
+    @property
+    def shows_its_secret(self) -> bool:
+        """Whether whoever hears what is sent can read the password, or the token."""
+        return self.signs_in and not self.encrypted and self.mechanism not in {"SCRAM-SHA-256", "SCRAM-SHA-512"}
 
     @property
     def signs_in(self) -> bool:
@@ -97,6 +102,7 @@ class _Following(AIOKafkaClient):  # type: ignore[misc]  # aiokafka's is untyped
 
 def _login(security: Security) -> dict[str, Any]:
     if security.mechanism in PASSWORDS:
+        check_servers()
         return {
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from forwarder.core.backoff import Backoff
 from forwarder.core.clock import Clock, wait_for_event
@@ -39,7 +39,7 @@ class KafkaSource:
         self._clock = clock
         self._brokers = brokers or RealBrokers()
         self._pauses = pauses
-        self._report = Report(policy.name)
+        self._report = Report(policy.name, policy.key)
         self._membership: Membership | None = None
         self._stopping = False
         self._closing = asyncio.Event()
@@ -115,6 +115,11 @@ class KafkaSource:
             await membership.run()
         except Exception as error:
             return error
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            closed: Exception = KafkaConnectionError("a connection was closed while an answer was awaited")
+            return closed  # the client cancels whoever waits for an answer that won't come
         finally:
             self._membership = None
         return None
@@ -124,8 +129,22 @@ class KafkaSource:
         if not isinstance(error, BrokersAway | KafkaError | ForwarderError | OSError):
             self._report.broken(error, self._clock.now() + pause)
             return
-        trouble = error.trouble if isinstance(error, BrokersAway) else await self._brokers.diagnose(self._policy, error)
-        self._report.down(trouble, self._clock.now() + pause)
+        try:
+            trouble = error.trouble if isinstance(error, BrokersAway) else await self._brokers.diagnose(self._policy, error)
+        except Exception as unforeseen:  # else nothing would be tried any more
+            self._report.broken(unforeseen, self._clock.now() + pause)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            self._report.broken(error, self._clock.now() + pause)
+        else:
+            self._report.down(trouble, self._clock.now() + pause)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the task that runs, and not only what it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _partition(membership: Membership, partition: Partition) -> PartitionStatistics:

@@ -19,7 +19,8 @@ from urllib.parse import quote_plus, urlsplit
 import aiohttp
 import msgspec
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator
+from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator
+from aiokafka.errors import KafkaError
 
 from forwarder.sources.kafka.secret_files import SecurityError, read_file
 
@@ -56,6 +57,33 @@ def hear_refusals() -> None:
     """Have aiokafka's connections use it: they let nobody choose."""
     AIOKafkaConnection.authenticator_oauth = lambda conn: HearingAuthenticator(
         sasl_oauth_token_provider=conn._sasl_oauth_token_provider
+    )
+
+
+class ServerUnproven(KafkaError):  # type: ignore[misc]  # aiokafka's is untyped
+    """A server that was logged in to hasn't shown that it knows the password, too."""
+
+
+class CheckingAuthenticator(ScramAuthenticator):  # type: ignore[misc]  # aiokafka's is untyped
+    """SCRAM, where both sides prove that they know the password. aiokafka's errors about the other side's proof aren't Kafka's, and end
+    whatever task has connected."""
+
+    def _step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        """Its next message, in a thread; None if there is none. Raises `ServerUnproven`."""
+        try:
+            message: tuple[bytes, bool] | None = super()._step(payload)
+        except (ValueError, KeyError) as error:
+            raise ServerUnproven("its proof of the password is wrong") from error
+        return message
+
+
+def check_servers() -> None:
+    """Have aiokafka's connections use it: they let nobody choose."""
+    AIOKafkaConnection.authenticator_scram = lambda conn: CheckingAuthenticator(
+        loop=conn._loop,
+        sasl_plain_password=conn._sasl_plain_password,
+        sasl_plain_username=conn._sasl_plain_username,
+        sasl_mechanism=conn._sasl_mechanism,
     )
 
 

@@ -49,13 +49,14 @@ class _Read(NamedTuple):
 class Unit:
     """Some neighbouring records; from `first` to before `end` are the offsets it stands for, those of records that are skipped too."""
 
-    __slots__ = ("_all", "_policy", "_records", "api_key", "end", "filtered", "first", "refused", "size", "tombstones", "values")
+    __slots__ = ("_all", "_policy", "_records", "api_key", "end", "filtered", "first", "foreign", "refused", "size", "tombstones", "values")
 
     def __init__(self, policy: KafkaPolicy, records: Sequence[Record], read: _Read) -> None:
         """`read`: the values of the records, which are at least one."""
         self._policy = policy
         self._all = self._records = records
         self.api_key = None if policy.api_key_header else policy.api_key
+        self.foreign = policy.mapping is not None
         self.first = records[0].offset
         self.end = records[-1].offset + 1
         self.size = read.size

@@ -8,7 +8,7 @@ from dataclasses import replace
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull
 from forwarder.core.event import Lane
-from forwarder.sources.kafka.flow import FAILURES, HOLD_SECONDS, RETRY_SECONDS, Flow
+from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, HOLD_SECONDS, RETRY_SECONDS, Flow
 from forwarder.sources.kafka.partitions import Key
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import LANE, FakeIntake, FakeRecord, records
@@ -212,6 +212,18 @@ def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     assert bench.position() == 600
 
 
+def test_what_was_taken_out_again_keeps_nobody_waiting() -> None:
+    """Neither `max_in_flight` nor `max_uncommitted` pauses for what is to be read again, and whoever waits for the last of it is told."""
+    for policy in (replace(POLICY, max_in_flight=1000), replace(POLICY, max_uncommitted=400)):
+        bench = Bench(policy)
+        bench.flow.read(ZERO, records(range(1000)))
+        bench.intake.taken[0].settle(FULL)
+        assert (bench.flow.outstanding, bench.flow.bytes, bench.eased) == (False, 0, 1)
+        assert bench.flow.paused() == {ZERO}, "for a moment"
+        bench.now += HOLD_SECONDS
+        assert bench.flow.paused() == set()
+
+
 def test_tombstones_are_counted_and_passed() -> None:
     """Records without a value are part of what is settled, alone and among others."""
     bench = Bench()
@@ -287,6 +299,17 @@ def test_offsets_that_go_back_begin_a_new_partition() -> None:
     assert (bench.flow.uncommitted(), bench.flow.bytes) == ({ZERO: 10}, 0)
 
 
+def test_a_partition_that_went_back_keeps_nobody_waiting() -> None:
+    """Nothing is known of it any more, and what was taken of the old one doesn't count."""
+    bench = Bench(replace(POLICY, max_in_flight=1000))
+    bench.flow.read(ZERO, records(range(100, 700)))
+    assert bench.flow.paused() == {ZERO, ONE}
+    bench.flow.went_back(ZERO)
+    assert (bench.flow.paused(), bench.flow.bytes, bench.flow.outstanding, bench.eased) == (set(), 0, False, 1)
+    bench.flow.reached(ZERO, 0)
+    assert bench.flow.uncommitted() == {ZERO: 0}
+
+
 def test_holding_pauses_all() -> None:
     """Nothing is read while the end is near."""
     bench = Bench()
@@ -314,10 +337,26 @@ def test_a_lane_that_is_halted_for_too_long_is_buried() -> None:
     assert halted.bench.intake.buried == []
     halted.bench.flow.bury_halted(3600.0)
     assert halted.bench.intake.buried == [(halted.units[:2], LANE)]
+    halted.bench.flow.bury_halted(3601.0)
+    assert len(halted.bench.intake.buried) == 1, "what is buried isn't buried again at once"
+    for unit in halted.units[:2]:
+        unit.settle()
     halted.bench.flow.bury_halted(3700.0)
-    assert len(halted.bench.intake.buried) == 1, "what is buried isn't buried again"
+    assert len(halted.bench.intake.buried) == 1
     halted.bench.flow.bury_halted(6600.0)
     assert halted.bench.intake.buried[1:] == [(halted.units[2:], LANE)]
+
+
+def test_what_was_in_flight_as_a_probe_is_buried_later() -> None:
+    """A unit whose events were on their way just then comes back after the probe, and must not hold up its partition for ever."""
+    halted = Halted(10.0, 20.0, 3000.0)
+    halted.bench.flow.bury_halted(3600.0)
+    first, second, _ = halted.units
+    second.settle()
+    halted.bench.flow.bury_halted(3600.0 + BURY_AGAIN_SECONDS - 1.0)
+    assert halted.bench.intake.buried == [([first, second], LANE)]
+    halted.bench.flow.bury_halted(3600.0 + BURY_AGAIN_SECONDS)
+    assert halted.bench.intake.buried[1:] == [([first], LANE)]
 
 
 def test_a_lane_that_is_given_up_holds_nothing_up() -> None:

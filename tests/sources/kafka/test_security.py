@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
+from aiokafka.conn import ScramAuthenticator
 from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError
 
 from forwarder.sources.kafka.diagnosis import diagnose
@@ -82,6 +83,18 @@ async def test_a_wrong_password_is_named(access: Access, mode: str) -> None:
     written = await trouble(server, dataclasses.replace(security, password_file=None, password="wrong-secret"), TOPIC)
     assert written.key == "security.password"
     assert "wrong-secret" not in f"{found!r} {written!r} {security!r}"
+
+
+async def test_a_broker_that_doesnt_know_the_password_is_named(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SCRAM a broker shows that it does, too. One that is in the middle can't: aiokafka sees that, and ends in an error of its own."""
+
+    def wrong(*_: object) -> None:
+        raise ValueError("Server sent wrong signature!")
+
+    server, security = access.mode("SCRAM-SHA-256 over TLS")
+    monkeypatch.setattr(ScramAuthenticator, "process_server_final_message", wrong)
+    found = await trouble(server, security, TOPIC)
+    assert str(found).startswith(f"bootstrap_servers: {server} doesn't prove that it knows the password of {security.username!r}")
 
 
 async def test_a_user_that_nobody_knows_is_refused_as_a_wrong_password_is(access: Access) -> None:

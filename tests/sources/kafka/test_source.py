@@ -9,7 +9,14 @@ from dataclasses import replace
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import CorruptRecordException, KafkaConnectionError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from aiokafka.errors import (
+    CorruptRecordException,
+    KafkaConnectionError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+)
+from structlog.testing import capture_logs
 
 from forwarder.core.errors import BufferFull
 from forwarder.sources.kafka.membership import LOOK_SECONDS, PATIENCE
@@ -60,6 +67,14 @@ class Bench:
                 break
             await self.clock.advance(1.0)
         await task
+
+    async def until_following(self, lives: int) -> None:
+        """The client of the member's so many-th life has joined the group."""
+        for _ in range(100):
+            if len(self.cluster.clients) == lives and self.client.done == ["start", "follow"]:
+                return
+            await self.clock.advance(1.0)
+        raise AssertionError((len(self.cluster.clients), self.client.done))
 
     def settle(self, *numbers: int) -> None:
         """These units are delivered; all if none is named."""
@@ -267,6 +282,23 @@ async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
         assert bench.cluster.clients[0].done[-1] == "stop"
 
 
+async def test_a_cancellation_that_nobody_asked_for_ends_one_life_only(clock: FakeClock) -> None:
+    """The client cancels requests whose connection closes, and so whoever waits: reading, looking, and searching for the cause."""
+    async with reading(clock) as bench:
+        for lives in (2, 3):
+            bench.client.errors.append(asyncio.CancelledError())
+            bench.client.wake()
+            await clock.advance(10.0)
+            assert len(bench.cluster.clients) == lives
+        bench.cluster.failure = asyncio.CancelledError()
+        await clock.advance(30.0)
+        bench.cluster.failure = None
+        ended = len(bench.cluster.clients)
+        assert ended > 3
+        await clock.advance(60.0)
+        assert bench.cluster.clients[-1].done[-1] == "follow"
+
+
 async def test_after_a_failed_read_only_the_watermark_counts(clock: FakeClock) -> None:
     """A read that fails may have swallowed records of other partitions: how far the client has come isn't committed any more."""
     async with reading(clock) as bench:
@@ -313,6 +345,66 @@ async def test_records_that_expired_are_told(clock: FakeClock) -> None:
         await clock.advance(1.0)
         assert bench.source.statistics().expired == 40
         assert bench.intake.offsets == list(range(140, 150))
+
+
+async def test_a_partition_that_ends_before_its_offset(clock: FakeClock) -> None:
+    """Its topic was made anew: it is read from its beginning, which is committed at once, and no record has expired by that. With the old
+    offset kept, whoever comes next would pass over what the topic has up to there by then."""
+    with capture_logs() as logged:
+        async with reading(clock) as bench:
+            bench.cluster.committed, bench.cluster.ends = {ZERO: 100}, {ZERO: 0}
+            bench.client.errors.append(OffsetOutOfRangeError({ZERO: 100}))
+            await bench.rebalance(ZERO)
+            await clock.advance(1.0)
+            assert (bench.source.statistics().expired, bench.cluster.committed[ZERO]) == (0, 0)
+            await bench.produce(ZERO, 20)
+            assert bench.intake.offsets == list(range(20))
+            bench.settle()
+            await clock.advance(1.0)
+            assert bench.cluster.committed[ZERO] == 20
+    assert [line["offset"] for line in logged if "begins again" in line["event"]] == [0]
+
+
+@pytest.mark.parametrize("error", [NoOffsetForPartitionError(ZERO), OffsetOutOfRangeError({ZERO: 40})])
+async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(clock: FakeClock, error: Exception) -> None:
+    """Where to begin is asked, and another member has the partition meanwhile: what that one has committed counts, not the answer."""
+    async with reading(clock, replace(POLICY, from_earliest=False)) as bench:
+        bench.cluster.committed.clear()
+        bench.cluster.begins = {ZERO: 70}
+        await bench.rebalance(ZERO)
+        answer = bench.cluster.hold_answers()
+        bench.client.errors.append(error)
+        bench.client.wake()
+        await clock.advance(0.5)
+        await bench.rebalance(ZERO)  # where the other has come to isn't known yet
+        answer.set()
+        await clock.advance(0.5)
+        assert not [each for each in bench.client.done if each.startswith("seek")]
+
+
+async def test_a_topic_that_may_not_be_read_is_told_once(clock: FakeClock) -> None:
+    """However often it is tried, and by one line: commits are refused for the same reason. When it may be read, that is told."""
+    bench = Bench(clock, POLICY)
+    bench.intake.settles = True
+    bench.cluster.produce(ZERO, 10)
+    bench.cluster.refuses_commits = TopicAuthorizationFailedError({"events"})
+    with capture_logs() as logged:
+        bench.source.start()
+        try:
+            for lives in range(1, 5):
+                await bench.until_following(lives)
+                await bench.rebalance(ZERO, ONE)
+            await bench.until_following(5)
+            bench.cluster.refuses_commits = None
+            await bench.rebalance(ZERO, ONE)
+            await clock.advance(2.0)
+            assert (bench.condition, bench.cluster.committed[ZERO]) == (Condition.READING, 10)
+        finally:
+            await bench.source.close()
+    said = [line["event"] for line in logged if line["log_level"] != "debug"]
+    assert said == ["kafka: reading", "kafka: can't read", "kafka: reading again"]
+    assert [line["key"] for line in logged if "key" in line] == ["sources.kafka[0].bootstrap_servers"]
+    assert bench.source.statistics().commits["failed"] >= 4
 
 
 async def test_the_lag_is_known_of_paused_partitions(clock: FakeClock) -> None:
@@ -372,6 +464,18 @@ async def test_missing_topics_may_be_an_error(clock: FakeClock) -> None:
     assert bench.condition is Condition.FAILED
 
 
+async def test_topics_may_be_missing_later(clock: FakeClock) -> None:
+    """Where missing topics are an error, that is for the start: a cluster that comes back may not know them for a moment."""
+    async with reading(clock, replace(POLICY, wait_for_topics=False)) as bench:
+        bench.cluster.topics.clear()
+        bench.client.dead = RuntimeError("its task has ended")
+        await clock.advance(10.0)
+        assert (len(bench.cluster.clients), bench.condition) == (2, Condition.WAITING)
+        bench.cluster.topics.append("events")
+        await clock.advance(5.0)
+        assert bench.client.topics_followed == {"events"}
+
+
 async def test_files_that_cant_be_used_are_tried_again(clock: FakeClock) -> None:
     """A password's file may be mounted later."""
     bench = Bench(clock, POLICY)
@@ -381,6 +485,21 @@ async def test_files_that_cant_be_used_are_tried_again(clock: FakeClock) -> None
         await settle()
         assert bench.condition is Condition.DOWN
         bench.cluster.refusal = None
+        await clock.advance(5.0)
+        assert bench.client.topics_followed == {"events"}
+    finally:
+        await bench.source.close()
+
+
+async def test_a_search_for_the_cause_that_fails(clock: FakeClock) -> None:
+    """It ends nothing: the cluster is tried again, and closing works."""
+    bench = Bench(clock, POLICY)
+    bench.cluster.failure, bench.cluster.search_fails = GONE, IndexError("an answer that is none")
+    bench.source.start()
+    try:
+        await settle()
+        assert "unforeseen" in bench.source.statistics().why
+        bench.cluster.failure = bench.cluster.search_fails = None
         await clock.advance(5.0)
         assert bench.client.topics_followed == {"events"}
     finally:

@@ -15,10 +15,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from aiokafka.conn import AIOKafkaConnection
 
+from forwarder.sources.kafka.errors import unreachable
 from forwarder.sources.kafka.secret_files import SecurityError, read_secret
 from forwarder.sources.kafka.security import Security, connection
-from forwarder.sources.kafka.tokens import ClientCredentials, MskToken, TokenFile
+from forwarder.sources.kafka.tokens import ClientCredentials, MskToken, ServerUnproven, TokenFile
 from tests.support.certificates import Authority, Certificate
 
 SECRET = "s3cret/+%&"
@@ -278,3 +280,25 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SecurityError, match="needs the extra `msk`") as caught:
         connection(Security(protocol="SASL_SSL", mechanism="AWS_MSK_IAM", aws_region="eu-central-1"))
     assert "[msk]" in caught.value.hint
+
+
+@pytest.mark.parametrize("answer", ["v=AAAA", "v=not base64", "e=other-error", "rubbish"])
+async def test_a_server_that_doesnt_know_the_password_is_an_error_of_kafkas(answer: str) -> None:
+    """Else it would end the task that met it, and be told as a bug. One that does know it is let through."""
+    security = Security(protocol="SASL_SSL", mechanism="SCRAM-SHA-256", username="me", password="s3cret")
+    arguments = connection(security)
+    for last in (answer, None):
+        conn = AIOKafkaConnection("b", 9092, **arguments)
+        login = conn.authenticator_scram()
+        first, _ = await login.step(None)
+        nonce = first.decode().rpartition("r=")[2]
+        await login.step(f"r={nonce}more,s=c2FsdA==,i=4096".encode())
+        if last is None:
+            proof = base64.b64encode(login._server_signature).decode()
+            assert await login.step(f"v={proof}".encode()) is None
+            continue
+        with pytest.raises(ServerUnproven) as raised:
+            await login.step(last.encode())
+        found = unreachable(raised.value, "b:9092", security)
+        assert found is not None
+        assert (found.key, "doesn't prove" in found.message, "s3cret" in str(found)) == ("bootstrap_servers", True, False)

@@ -122,6 +122,7 @@ def test_foreign_records_are_mapped() -> None:
     values = (b"hello", b"silence", b"odd", None, b"rubbish", b"bye")
     unit = one(policy, *(FakeRecord(offset, value, key=b"k") for offset, value in enumerate(values)))
     assert unit.values == [b"HELLO", b"BYE"]
+    assert (unit.foreign, one(POLICY, FakeRecord(0, b"{}")).foreign) == (True, False)
     assert (unit.filtered, unit.tombstones, unit.count) == (1, 1, 6)
     assert [(each.reason, each.data, each.facts.name) for each in unit.refused] == [
         (Reason.UNMAPPABLE, b"odd", "main/events/0/2"),
