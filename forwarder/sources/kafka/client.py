@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.errors import CommitFailedError
+from aiokafka.errors import CommitFailedError, KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata
 
 from forwarder.sources.kafka.diagnosis import diagnose
@@ -254,6 +254,28 @@ async def ended(*tasks: asyncio.Future[Any], limit: float = math.inf) -> None:
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()  # it is known why they end
+
+
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the task that runs, and not only what it waited for: the library does that to requests and tasks."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+class Interrupted(KafkaConnectionError):  # type: ignore[misc]  # the library has no types
+    """The library has cancelled a request, because its connection was closed: also one that just isn't needed any more."""
+
+
+@contextlib.asynccontextmanager
+async def answered(seconds: float) -> AsyncIterator[None]:
+    """Around requests, which may take so long: raises `TimeoutError`, and `Interrupted` in place of a cancellation that was only theirs."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except asyncio.CancelledError:
+        if is_cancelled():
+            raise
+        raise Interrupted("a connection was closed while an answer was awaited") from None
 
 
 async def _nobody(*_: object, **__: object) -> None:

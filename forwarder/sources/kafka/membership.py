@@ -14,7 +14,6 @@ from typing import Any, Final
 import structlog
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
-    KafkaConnectionError,
     KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -23,7 +22,7 @@ from aiokafka.errors import (
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.records import RecordIntake
-from forwarder.sources.kafka.client import Brokers, ended
+from forwarder.sources.kafka.client import Brokers, Interrupted, answered, ended
 from forwarder.sources.kafka.errors import Trouble
 from forwarder.sources.kafka.flow import Flow
 from forwarder.sources.kafka.partitions import Key
@@ -90,6 +89,8 @@ class Membership:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._topics: frozenset[str] = frozenset()
         self._away_since: float | None = None
+        self._interrupted = False
+        """Whether the last look was interrupted: once is no sign of anything."""
         self._held = ""
         self._revocations = 0
         """What was asked of the brokers for an assignment says nothing about the next one."""
@@ -140,7 +141,7 @@ class Membership:
         """Raise why it has ended. The client cancels requests whose connection closes, and with them whoever waits for an answer."""
         if ended_by_itself.cancelled():
             self.client.check()
-            raise KafkaConnectionError("a connection was closed while an answer was awaited")
+            raise Interrupted("a connection was closed while an answer was awaited")
         ended_by_itself.result()
 
     def _fail(self, error: BaseException) -> None:
@@ -148,7 +149,7 @@ class Membership:
             self._failed.set_exception(error)
 
     async def _live(self) -> None:
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with answered(CONNECT_SECONDS):
             await self.client.start()
         self._report.now(Condition.JOINING)
         tasks = [asyncio.ensure_future(each) for each in (self._poll(), self._commits(), self._looks())]
@@ -196,7 +197,7 @@ class Membership:
         """Begin in partitions of which nothing is committed."""
         client, revocations = self.client, self._revocations
         keys = [key for key in client.assignment() if client.reached(key) is None]
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with answered(ANSWER_SECONDS):
             committed = await client.committed_offsets(keys)
             fresh = [key for key in keys if key not in committed]
             places = await (client.beginning_offsets(fresh) if self._policy.from_earliest else client.end_offsets(fresh))
@@ -209,7 +210,7 @@ class Membership:
     async def _begin_again(self, lost: Mapping[Key, int]) -> None:
         """Go on where partitions begin that don't have the offset any more, or not yet, that is to be read next."""
         revocations = self._revocations
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with answered(ANSWER_SECONDS):
             places = await self.client.beginning_offsets(list(lost))
         if revocations != self._revocations:
             return
@@ -238,7 +239,7 @@ class Membership:
             if not offsets:
                 return
             try:
-                async with asyncio.timeout(seconds):
+                async with answered(seconds):
                     await self.client.commit(offsets)
             except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
                 self._report.commit_refused()
@@ -273,13 +274,16 @@ class Membership:
         seen: Collection[str] | None = None
         self.client.check()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with answered(ANSWER_SECONDS):
                 if self._topics != frozenset(self._policy.topics) or not self.flow.partitions:
                     seen = await self.client.topics()
                 await self._look_for_ends()
         except (KafkaError, OSError, TimeoutError) as error:
+            if isinstance(error, Interrupted) and not self._interrupted:
+                self._interrupted = True
+                return AGAIN_SECONDS
             return await self._away(error)
-        self._away_since = None
+        self._away_since, self._interrupted = None, False
         self._report.back(Condition.READING if self.client.assignment() else Condition.JOINING)
         complete = seen is None or await self._choose(seen)
         return LOOK_SECONDS if complete else AGAIN_SECONDS
@@ -357,7 +361,7 @@ class Membership:
         stopped = False
         try:
             await self._release(0.0 if self._away_since is not None else self._policy.revocation_timeout)
-            async with asyncio.timeout(LEAVE_SECONDS):
+            async with answered(LEAVE_SECONDS):
                 await self.client.stop()
             stopped = True
         except Exception as error:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaError
 
 from forwarder.core.backoff import Backoff
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.errors import ForwarderError
 from forwarder.core.records import RecordIntake
-from forwarder.sources.kafka.client import Brokers, RealBrokers
+from forwarder.sources.kafka.client import Brokers, Interrupted, RealBrokers, is_cancelled
 from forwarder.sources.kafka.membership import BrokersAway, Membership
 from forwarder.sources.kafka.partitions import Partition
 from forwarder.sources.kafka.policy import KafkaPolicy
@@ -116,10 +116,9 @@ class KafkaSource:
         except Exception as error:
             return error
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
-            closed: Exception = KafkaConnectionError("a connection was closed while an answer was awaited")
-            return closed  # the client cancels whoever waits for an answer that won't come
+            return Interrupted("a connection was closed while an answer was awaited")
         finally:
             self._membership = None
         return None
@@ -134,17 +133,11 @@ class KafkaSource:
         except Exception as unforeseen:  # else nothing would be tried any more
             self._report.broken(unforeseen, self._clock.now() + pause)
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             self._report.broken(error, self._clock.now() + pause)
         else:
             self._report.down(trouble, self._clock.now() + pause)
-
-
-def _is_cancelled() -> bool:
-    """Whether somebody has cancelled the task that runs, and not only what it waited for."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def _partition(membership: Membership, partition: Partition) -> PartitionStatistics:

@@ -291,12 +291,27 @@ async def test_a_cancellation_that_nobody_asked_for_ends_one_life_only(clock: Fa
             await clock.advance(10.0)
             assert len(bench.cluster.clients) == lives
         bench.cluster.failure = asyncio.CancelledError()
-        await clock.advance(30.0)
+        await clock.advance(PATIENCE + LOOK_SECONDS + 30.0)
+        assert bench.condition is Condition.DOWN
+        assert len(bench.cluster.clients) > 3
         bench.cluster.failure = None
-        ended = len(bench.cluster.clients)
-        assert ended > 3
         await clock.advance(60.0)
         assert bench.cluster.clients[-1].done[-1] == "follow"
+
+
+async def test_why_a_life_ended_is_told_whatever_leaving_does(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving may meet a task of the client that was cancelled."""
+    async with reading(clock) as bench:
+
+        async def stop() -> None:
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr(bench.client, "stop", stop)
+        bench.client.dead = RuntimeError("its task has ended")
+        await clock.advance(0.4)
+        assert bench.condition is Condition.DOWN
+        assert "RuntimeError" in bench.source.statistics().why
+        assert bench.client.done[-1] == "cut"
 
 
 async def test_after_a_failed_read_only_the_watermark_counts(clock: FakeClock) -> None:
