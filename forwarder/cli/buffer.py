@@ -6,11 +6,12 @@ import asyncio
 import json
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
+
+from forwarder.cli.formats import Output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +34,6 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="The configuration that names the buffer, where no PATH does."),
 ]
-
-
-class Output(StrEnum):
-    """How `ls` writes."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.command()

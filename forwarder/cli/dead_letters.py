@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from forwarder.cli.asking import may
+from forwarder.cli.formats import Output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,13 +43,6 @@ WithLane = Annotated[str, typer.Option("--lane", metavar="LABEL", help="Only thi
 Since = Annotated[str, typer.Option("--since", metavar="TIME", help="Only letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, max=MOST, metavar="N", help="At most so many, the oldest first.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-
-
-class Output(StrEnum):
-    """How letters are written."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 As = Annotated[Output, typer.Option("--output", help="A table for a person, or JSON.")]
@@ -150,7 +145,7 @@ def replay(
         replaying.preview(selected, editor)
         return
     replaying.check(selected, editor)
-    if not _may(f"Send {_letters(selected)} again?", yes=yes):
+    if not may(f"Send {_letters(selected)} again?", yes=yes):
         raise typer.Exit(NO)
     replaying.mark(selected, editor, rate)
     raise typer.Exit(0 if replaying.follow(selected, wait=wait) else NO)
@@ -179,7 +174,7 @@ def drop(
 
     files = _files(config, path)
     selected = _select(files, _wanted(names, files, reason=reason, event=event, lane=lane, since=since), limit)
-    if not _may(f"Drop {_letters(selected)} for good?", yes=yes):
+    if not may(f"Drop {_letters(selected)} for good?", yes=yes):
         raise typer.Exit(NO)
     dropped, left = drop_letters(selected)
     typer.echo(f"{dropped:,} dropped" + (f"; {left:,} are marked, and the daemon drops them as soon as it can" if left else ""))
@@ -230,15 +225,3 @@ def _letters(selected: Sequence[Selected]) -> str:
     from forwarder.cli.dead_letter_tables import letters
 
     return letters(sum(len(each.numbers) for each in selected))
-
-
-def _may(question: str, *, yes: bool) -> bool:
-    """Whether the person who is asked agrees; where nobody can be asked, nobody does."""
-    if yes:
-        return True
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
-    if not agreed:
-        sys.stderr.write("Nothing was changed; --yes goes on without asking.\n")
-    return agreed

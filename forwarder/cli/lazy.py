@@ -5,6 +5,7 @@ Invariant: the list of commands, with a line each, is known without importing an
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ LAZY: Final = {
     "dead-letters": "Look at events that could not be delivered, send them again, or drop them.",
     "drill": "Put a sandbox and a forwarder through an outage, a kill -9 and a wrong key, and show that no event is lost.",
     "explain": "Say where one event is: buffered and since when, dead-lettered and why, else that it was delivered, or never here.",
+    "manage": "Administer organizations: their domains, invites, members and projects, batch exports and dashboards.",
     "mapping": "See what the rules of a mapping make of records, before any is sent.",
     "sandbox": "Run the analytics service in small, to watch events arrive and to test against.",
 }
@@ -39,6 +41,7 @@ def register(app: typer.Typer) -> None:
         app.command(name, help=line)(_placeholder)
 
 
+@cache
 def load(name: str) -> Any:
     """The real command: the module's `app`, a group, or what its `register` adds."""
     module = import_module(f"forwarder.cli.{name.replace('-', '_')}")

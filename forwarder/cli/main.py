@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 UPSTREAM = "FORWARDER_UPSTREAM__URL=https://us.i.example.com"
 
-app = typer.Typer(name="forwarder", cls=lazy.LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(name="forwarder", cls=lazy.LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command(epilog=f"Example: {UPSTREAM} forwarder run")(run)
 app.command(epilog="Example: forwarder demo --once")(demo)
 app.command(epilog="Example: forwarder status --admin 127.0.0.1:8321")(status)

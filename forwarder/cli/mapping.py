@@ -7,11 +7,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from forwarder.cli.formats import Output
 from forwarder.cli.run import Config
 
 if TYPE_CHECKING:
@@ -25,13 +25,6 @@ NOT_ALL = 1
 HELP = "See what the rules of a mapping make of records, before any is sent."
 
 app = typer.Typer(name="mapping", no_args_is_help=True, help=HELP)
-
-
-class Output(StrEnum):
-    """How results are written."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.callback()

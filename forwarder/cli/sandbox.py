@@ -14,16 +14,20 @@ from forwarder.core.errors import ForwarderError
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.answers import Refusal
 from forwarder.sandbox.judging import checked_token
+from forwarder.sandbox.management.call import Resolver
+from forwarder.sandbox.management.dns_file import FileResolver
 from forwarder.sandbox.service import split_address
 
 EXAMPLE = "Example: forwarder sandbox --listen 127.0.0.1:8322 --database events.db --strict"
 
 
 def sandbox(
+    *,
     listen: Annotated[str, typer.Option(help="Address to listen on, host:port.")] = "127.0.0.1:8322",
     database: Annotated[Path | None, typer.Option(help="SQLite file that keeps everything; without it, memory.")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="A project key that exists (repeatable); none: every well-formed one.")] = None,
     seed: Annotated[Path | None, typer.Option(help="YAML or JSON file of what there is from the start.")] = None,
+    dns: Annotated[Path | None, typer.Option(help="YAML file of TXT records (name: text) that domains are verified by; none: DNS.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Answer as the real service does, not by its contract.")] = False,
 ) -> None:
     """Run the analytics service in small, to watch events arrive and to test against."""
@@ -31,7 +35,8 @@ def sandbox(
     split_address(listen)
     for key in keys:
         _check(key)
-    uvloop.run(_serve(SandboxOptions(listen=listen, database=database, api_keys=keys, seed=seed, strict=strict)))
+    options = SandboxOptions(listen=listen, database=database, api_keys=keys, seed=seed, strict=strict, resolver=_resolver(dns))
+    uvloop.run(_serve(options))
 
 
 def register(app: typer.Typer) -> None:
@@ -39,11 +44,27 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=EXAMPLE)(sandbox)
 
 
+def _resolver(dns: Path | None) -> Resolver | None:
+    if dns is None:
+        return None
+    resolver = FileResolver(dns)
+    resolver.check()
+    return resolver
+
+
 def _check(key: str) -> None:
     try:
         checked_token(key)
     except Refusal as refusal:
         raise ForwarderError(f"--api-key: {refusal.message}", hint="A project key looks like phc_….") from None
+
+
+def _management(organizations: int) -> str:
+    """What there is for the management API."""
+    if not organizations:
+        return "The management API knows nobody yet: --seed FILE gives it organizations and personal keys (config/sandbox-seed.yaml)."
+    count = "1 organization" if organizations == 1 else f"{organizations} organizations"
+    return f"The management API has {count}; call it with a personal key of the seed (forwarder manage --help)."
 
 
 async def _serve(options: SandboxOptions) -> None:
@@ -54,6 +75,6 @@ async def _serve(options: SandboxOptions) -> None:
         loop.add_signal_handler(number, stop.set)
     async with Sandbox(options) as running:
         kept = f"in {options.database}" if options.database else "in memory, gone when it stops (--database FILE keeps them)"
-        typer.echo(f"Sandbox listening on {running.url}\nEvents are kept {kept}.")
+        typer.echo(f"Sandbox listening on {running.url}\nEvents are kept {kept}.\n{_management(await running.organizations())}")
         await stop.wait()
         typer.echo("Sandbox stopping.")

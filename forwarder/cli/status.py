@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from forwarder.cli.admin_client import NoDaemon, get, resolve
+from forwarder.cli.formats import Output
 
 Admin = Annotated[str | None, typer.Option("--admin", metavar="ADDRESS", help="The daemon's admin address: host:port or unix:/path.")]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Read the admin address from this configuration.")]
 
 UNREACHABLE = 3
-
-
-class Output(StrEnum):
-    """How to print."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def status(

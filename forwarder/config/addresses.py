@@ -13,6 +13,7 @@ _ANY: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 _SOCKET_PATH_LIMIT: Final = 107
 """Bytes that the path of a Unix socket may have (the kernel's `sun_path`, less its NUL)."""
 _INGESTION_PATHS: Final = ("/batch", "/capture", "/decide", "/flags")
+_MANAGEMENT_PATHS: Final = ("/api", "/api/organizations", "/api/environments")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +90,23 @@ def _split_http(text: str, example: str) -> SplitResult:
 
 def check_upstream(text: str) -> str:
     """The service's base address without a slash at its end. Raises `ValueError` if it can't be one, not repeating it."""
-    parts = _split_http(text, "https://us.i.example.com")
+    return _check_base(text, "https://us.i.example.com", _INGESTION_PATHS, "/batch/")
+
+
+def check_management(text: str) -> str:
+    """The management API's base address without a slash at its end. Raises `ValueError` if it can't be one, not repeating it."""
+    return _check_base(text, "https://us.example.com", _MANAGEMENT_PATHS, "/api/")
+
+
+def _check_base(text: str, example: str, endpoints: tuple[str, ...], endpoint: str) -> str:
+    parts = _split_http(text, example)
     if "@" in parts.netloc:
         raise ValueError("it holds a user or password, which the service doesn't take: remove everything up to the @")
     if "?" in text or "#" in text:
         raise ValueError("it must have no query and no fragment: end it before the ? or #")
     path = parts.path.rstrip("/")
-    if path.endswith(_INGESTION_PATHS):
-        raise ValueError("it is the base address that is wanted: leave out the path of the endpoint, such as /batch/")
+    if path.endswith(endpoints):
+        raise ValueError(f"it is the base address that is wanted: leave out the path of the endpoint, such as {endpoint}")
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 

@@ -1,27 +1,47 @@
-"""Project keys in a file of their own: one a line; empty lines and those that begin with # don't count."""
+"""Keys in a file of their own: one a line; empty lines and those that begin with # don't count."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from forwarder.config.values import check_project_key
+from forwarder.config.values import check_personal_key, check_project_key
 
 
 def read_key_file(file: Path) -> tuple[str, ...]:
-    """The keys in `file`. Raises `ValueError`, without repeating a key, if it can't be read, holds none, or one that can't be one."""
+    """The project keys in `file`. Raises `ValueError`, repeating no key, if it can't be read, holds none, or one that can't be one."""
+    found = tuple(_keys(_text(file), str(file), check_project_key))
+    if not found:
+        raise ValueError(f"{file} holds no key: write one a line (without the file every well-formed key is taken)")
+    return found
+
+
+def read_personal_key(file: Path) -> str:
+    """The one personal API key in `file`. Raises `ValueError`, without repeating it, if it can't be read, or holds anything else."""
+    return personal_key_in(_text(file), str(file))
+
+
+def personal_key_in(text: str, place: str) -> str:
+    """The one personal API key in the text of a file; `place` is what messages call that. Raises `ValueError` as `read_personal_key`."""
+    found = tuple(_keys(text, place, check_personal_key))
+    if len(found) != 1:
+        raise ValueError(f"{place} holds {len(found) or 'no'} {'keys' if found else 'key'}: leave one personal API key in it")
+    return found[0]
+
+
+def _text(file: Path) -> str:
     try:
-        lines = file.read_text("utf-8").splitlines()
+        return file.read_text("utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its path or its text is not one"
         raise ValueError(f"{file} can't be read, {reason}: name a text file in UTF-8, with one key a line") from error
-    found = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")]
-    if not found:
-        raise ValueError(f"{file} holds no key: write one a line (without the file every well-formed key is taken)")
-    return tuple(_checked(file, number, key) for number, key in found)
 
 
-def _checked(file: Path, number: int, key: str) -> str:
-    try:
-        return check_project_key(key)
-    except ValueError as error:
-        raise ValueError(f"{file}, line {number}: {error}") from error
+def _keys(text: str, place: str, check: Callable[[str], str]) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), 1):
+        key = line.strip()
+        if key and not key.startswith("#"):
+            try:
+                yield check(key)
+            except ValueError as error:
+                raise ValueError(f"{place}, line {number}: {error}") from error

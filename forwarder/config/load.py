@@ -14,7 +14,7 @@ from forwarder.config.document import read_document
 from forwarder.config.environment import read_environment
 from forwarder.config.kafka import KafkaSettings
 from forwarder.config.key_file import read_key_file
-from forwarder.config.keys import dotted, leaves, parts
+from forwarder.config.keys import PREFIX, SEPARATOR, dotted, leaves, parts
 from forwarder.config.origins import DEFAULT, Layer, Origin, nested, overlay
 from forwarder.config.problems import InvalidConfiguration, Problem, what_and_hint
 from forwarder.config.settings import Settings
@@ -46,10 +46,7 @@ def load_settings(
     Without `path`, `default_file` is read if it is there. Raises `InvalidConfiguration` with every problem at once; a missing
     `upstream.url` is one, unless `require_upstream` is false.
     """
-    file = path or (default_file if _is_there(default_file) else None)
-    document = read_document(file, environ) if file else Layer()
-    environment = read_environment(environ)
-    said = overlay(document, environment)
+    file, said = _said(path, environ, default_file)
     problems = [*said.problems, *_gaps(said)]
     settings = _validate(said, problems)
     if require_upstream and ("upstream", "url") not in said.values and not any(problem.key == "upstream.url" for problem in problems):
@@ -58,6 +55,35 @@ def load_settings(
         raise InvalidConfiguration(problems)
     origins = {dotted(path): said.origin(path) for path, _ in leaves(settings.model_dump(mode="json", by_alias=True))}
     return Loaded(settings, origins, file)
+
+
+def load_section(section: str, path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE) -> Loaded:
+    """As `load_settings`, of one section alone: the others keep their defaults, whatever is said of them, and no file is read that a
+    value names. For commands of people who may not read all that the daemon may. Raises `InvalidConfiguration`.
+    """
+    file, said = _said(path, environ, default_file)
+    part = Layer({known: value for known, value in said.values.items() if known[0] == section})
+    problems = [problem for problem in said.problems if _top(problem) not in {*Settings.model_fields} - {section}]
+    try:
+        settings = Settings(**nested(part.values))
+    except ValidationError as error:
+        problems += [_problem(dict(details), part) for details in error.errors(include_url=False, include_input=False)]
+        raise InvalidConfiguration(problems) from None
+    if problems:
+        raise InvalidConfiguration(problems)
+    return Loaded(settings, {dotted(known): value.origin for known, value in part.values.items()}, file)
+
+
+def _top(problem: Problem) -> str:
+    """The section that a problem is about, as it is written."""
+    return parts(problem.key)[0] if problem.key else problem.where.removeprefix(PREFIX).lower().split(SEPARATOR)[0]
+
+
+def _said(path: Path | None, environ: Mapping[str, str], default_file: Path) -> tuple[Path | None, Layer]:
+    """The file that is read, if any, and what it and the environment say."""
+    file = path or (default_file if _is_there(default_file) else None)
+    document = read_document(file, environ) if file else Layer()
+    return file, overlay(document, read_environment(environ))
 
 
 def _is_there(file: Path) -> bool:

@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from forwarder.config.kafka import KafkaSettings
+from forwarder.config.management import ManagementSettings
 from forwarder.config.section import GIB, MB, MIB, Section
 from forwarder.config.values import (
     AddressRange,
@@ -220,6 +221,7 @@ class Settings(BaseSettings):
     shutdown: ShutdownSettings = ShutdownSettings()
     admin: AdminSettings = AdminSettings()
     log: LogSettings = LogSettings()
+    management: ManagementSettings = ManagementSettings()
     workers: Annotated[int, Count(1, 64)] = 1
     """Processes that share the listening address and the limits, one a core; each has a buffer of its own."""
 

@@ -28,6 +28,7 @@ from forwarder.config.addresses import (
     Network,
     check_broker,
     check_listen,
+    check_management,
     check_origin,
     check_proxy,
     check_token_url,
@@ -39,6 +40,7 @@ from forwarder.config.units import NEVER, TIMES, format_duration, format_size, p
 JsonSchema: TypeAlias = dict[str, Any]
 
 _PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
+_PERSONAL_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 def _written_size(size: int) -> str | int:
@@ -240,16 +242,38 @@ def check_project_key(text: str) -> str:
     return text
 
 
+def check_personal_key(text: str) -> str:
+    """`text`, if it can be a personal API key. Raises `ValueError` if not, not repeating it."""
+    if text.startswith("phc_"):
+        raise ValueError("it is a project key, which is only good for events: use a personal API key (phx_…)")
+    if not _PERSONAL_KEY.fullmatch(text):
+        raise ValueError("it can't be a personal API key: one has 1 to 200 ASCII characters, and no blanks")
+    return text
+
+
+def _read_id(value: object) -> str:
+    """An id as text; numbers are some, too."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else read_text(value)
+
+
 def _read_network(value: object) -> Network:
     return parse_network(str(value))
 
 
 Listen = Annotated[str, AfterValidator(check_listen)]
 UpstreamUrl = Annotated[str, AfterValidator(lambda text: check_upstream(text) if text else text)]
+ManagementUrl = Annotated[str, AfterValidator(lambda text: check_management(text) if text else text)]
 ProxyUrl = Annotated[str, AfterValidator(check_proxy)]
 TokenUrl = Annotated[str, AfterValidator(check_token_url)]
 Origin = Annotated[str, AfterValidator(check_origin)]
 ProjectKey = Annotated[str, AfterValidator(check_project_key)]
+PersonalKey = Annotated[str, AfterValidator(check_personal_key), BeforeValidator(read_text)]
+Id = Annotated[
+    str,
+    Field(min_length=1),
+    BeforeValidator(_read_id),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}),
+]
 BrokerAddress = Annotated[str, AfterValidator(check_broker)]
 Text = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]
 Password = Annotated[str, Field(min_length=1), BeforeValidator(read_text)]

@@ -13,8 +13,10 @@ from typing import Final
 
 from aiohttp import web
 
+from forwarder.contract.errors import ErrorBody
 from forwarder.core.errors import ForwarderError
 from forwarder.core.secrets import mask_key
+from forwarder.sandbox.management.call import ManagementError
 
 
 class Refusal(ForwarderError):
@@ -42,6 +44,8 @@ class Answer:
         """The answer as aiohttp sends it."""
         if self.status in (204, 304):
             return web.Response(status=self.status, headers=self.headers)
+        if not self.body:
+            return web.Response(status=self.status, headers=self.headers)
         return web.Response(status=self.status, text=self.body, content_type=self.content_type, headers=self.headers)
 
 
@@ -54,9 +58,11 @@ def refused(refusal: Refusal) -> Answer:
     return Answer(refusal.status, refusal.message, "text/plain", refusal.message)
 
 
-def management_error(status: int, kind: str, code: str, detail: str) -> Answer:
+def management_error(error: ManagementError) -> Answer:
     """An error as the management interface says it (wire facts: "Management API, where the contract says not shown")."""
-    return Answer(status, json.dumps({"type": kind, "code": code, "detail": detail, "attr": None}), error=detail)
+    body = ErrorBody(type=error.kind, code=error.code, detail=error.detail, attr=error.attr)
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    return Answer(error.status, json.dumps(body), error=error.detail, headers=headers)
 
 
 def masked(api_key: str | None) -> str | None:

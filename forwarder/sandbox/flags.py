@@ -18,6 +18,7 @@ from uuid import NAMESPACE_URL, uuid5
 from forwarder.sandbox.answers import Answer, Refusal, management_error
 from forwarder.sandbox.decoding import Received
 from forwarder.sandbox.judging import checked_key
+from forwarder.sandbox.management.call import authentication_failed, not_authenticated, not_found
 from forwarder.sandbox.recording import Rules, decoded_body, keep, keep_refusal, record_of
 from forwarder.sandbox.remote_config import remote_config
 from forwarder.sandbox.shapes import TOKEN_NAMES, read_object
@@ -73,7 +74,7 @@ def payload_of_flag(received: Received, at: float, rules: Rules, store: Store) -
     """Answer an SDK that wants one flag's payload for everybody: there is no such flag."""
     record = record_of(received, datetime.fromtimestamp(at, UTC))
     api_key = received.parameter("token")
-    missing = management_error(404, "invalid_request", "not_found", "Not found.")
+    missing = management_error(not_found())
     return keep(store, record, _not_allowed(received, api_key, rules) or missing, api_key)
 
 
@@ -129,9 +130,9 @@ def _not_allowed(received: Received, api_key: str | None, rules: Rules) -> Answe
     """Why definitions are not for whoever asks: no secret key, a project's public one instead, or a project that doesn't exist."""
     scheme, _, secret = received.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
-        return management_error(401, "authentication_error", "not_authenticated", "Authentication credentials were not provided.")
+        return management_error(not_authenticated())
     if secret.strip().startswith("phc_") or (api_key is not None and not rules.keys.knows(api_key)):
-        return management_error(401, "authentication_error", "authentication_failed", "Incorrect authentication credentials.")
+        return management_error(authentication_failed())
     return None
 
 

@@ -5,17 +5,16 @@ Each path is served with and without the slash at its end and never redirected: 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
 
-from aiohttp import ClientPayloadError, web
+from aiohttp import web
 
 from forwarder.sandbox.ai import AI_PATH, take_ai
 from forwarder.sandbox.answers import Answer, Refusal
 from forwarder.sandbox.arrivals import Arrivals
+from forwarder.sandbox.bodies import answer_early, read_body
 from forwarder.sandbox.cors import headers_for, preflight
 from forwarder.sandbox.decoding import Received
 from forwarder.sandbox.flags import DECIDE, DEFINITIONS, FLAGS, define, evaluate, evaluate_nobody, payload_of_flag
@@ -26,8 +25,6 @@ from forwarder.sandbox.taking import take, take_replay
 from forwarder.sandbox.v1 import V1_PATH, refuse, take_v1
 
 EVENT_PATHS: Final = ("/batch", "/capture", "/e", "/i/v0/e", "/track", "/engage", "/i/v0/ai/batch")
-LINGER: Final = 5.0
-"""Seconds for which the rest of a body that was refused is read and dropped."""
 
 Taking: TypeAlias = Callable[[Received, float, Rules, Store], Answer]
 
@@ -55,6 +52,16 @@ SCRIPTS: Final[dict[str, Taking]] = {
 """Files: these have no slash at the end."""
 
 
+def served_methods() -> dict[str, list[str]]:
+    """The paths with the methods that each is served for, with and without the slash at its end."""
+    methods: dict[str, list[str]] = {}
+    for method, paths in (("POST", POSTED), ("GET", ASKED)):
+        for path in paths:
+            for slash in ("", "/"):
+                methods.setdefault(path + slash, ["OPTIONS"]).append(method)
+    return methods
+
+
 class Ingestion:
     """The endpoints that take events and evaluate flags. `now` is wall-clock time in seconds."""
 
@@ -75,11 +82,11 @@ class Ingestion:
         at = self._now()
         received = _received(request, b"")
         try:
-            received = _received(request, await _read(request, self._rules.max_body))
+            received = _received(request, await read_body(request, self._rules.max_body))
         except Refusal as refusal:
             reason = refusal
             answer = await self._arrivals.run(lambda store: refuse(received, at, reason, store))
-            return await _answer_early(request, _response(request, answer))
+            return await answer_early(request, _response(request, answer))
         answer = await self._arrivals.run(lambda store: taking(received, at, self._rules, store))
         return _response(request, answer)
 
@@ -94,36 +101,3 @@ def _received(request: web.Request, body: bytes) -> Received:
     headers = {name.lower(): value for name, value in request.headers.items()}
     path, _, query = request.raw_path.encode("ascii", "backslashreplace").decode().partition("?")
     return Received(path, query, headers, body, request.method)
-
-
-async def _read(request: web.Request, limit: int) -> bytes:
-    """The body as it is on the wire. Raises `Refusal`: 413 as soon as it is not smaller than `limit`, 400 if its end never comes."""
-    too_large = Refusal(413, f"the body is not smaller than {limit} bytes")
-    if (request.content_length or 0) >= limit:
-        raise too_large
-    try:
-        return await _joined(request, limit, too_large)
-    except (ConnectionError, ClientPayloadError):
-        raise Refusal(400, "the body was cut off") from None
-
-
-async def _answer_early(request: web.Request, response: web.Response) -> web.Response:
-    """Answer while the body is still coming, and let what comes of it go by: a connection closed too early would lose the answer."""
-    await response.prepare(request)
-    await response.write_eof()
-    with suppress(TimeoutError, ConnectionError, ClientPayloadError):
-        async with asyncio.timeout(LINGER):
-            while await request.content.readany():
-                continue
-    return response
-
-
-async def _joined(request: web.Request, limit: int, too_large: Refusal) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.content.iter_any():
-        size += len(part)
-        if size >= limit:
-            raise too_large
-        parts.append(part)
-    return b"".join(parts)

@@ -9,7 +9,7 @@ refuses the whole request for one bad event, looks into no survey, and takes eve
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -47,13 +47,18 @@ class Judgment:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The project keys that exist; none named: every well-formed one."""
+    """The project keys that exist: those named, and those of the projects in the database; without any of either every well-formed one."""
 
     known: Collection[str] = ()
+    of_a_project: Callable[[str], bool | None] = lambda _: None
+    """Whether a project in the database has a key; None if the database doesn't restrict keys."""
 
     def knows(self, api_key: str) -> bool:
-        """Whether the key belongs to a project."""
-        return not self.known or api_key in self.known
+        """Whether the key belongs to a project. On the store's thread."""
+        if api_key in self.known:
+            return True
+        found = self.of_a_project(api_key)
+        return not self.known if found is None else found
 
 
 def judge(envelope: Envelope, keys: Keys, path: str, now: datetime, *, strict: bool) -> Judgment:
@@ -62,13 +67,14 @@ def judge(envelope: Envelope, keys: Keys, path: str, now: datetime, *, strict: b
         _refuse_what_the_service_refuses(envelope, path)
     api_key = token_of(envelope)
     judgment = Judgment(api_key, envelope.historical)
-    if not keys.knows(api_key) and not strict:
+    known = keys.knows(api_key)
+    if not known and not strict:
         raise Refusal(401, "no project has this key", api_key=api_key)
     for index, element in enumerate(envelope.elements):
         event = read_event(element, index, path=path, sent_at=envelope.sent_at, now=now)
         if not strict and isinstance(event, Event) and lacks_survey(event.event, element):
             event = Unnamed(index, NotIngested.NO_SURVEY_ID, event.raw)
-        _sort(event, judgment, known=keys.knows(api_key), strict=strict)
+        _sort(event, judgment, known=known, strict=strict)
     return judgment
 
 

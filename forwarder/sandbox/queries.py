@@ -1,15 +1,19 @@
-"""What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`, `persons`, `groups` and `summary`.
+"""What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`, `persons`, `groups` and `summary`; and of the
+management half `/sandbox/organizations` and so on (`management/showing.py`).
 
 Listings are `{count, results}` in the order of arrival, or the newest first with `order=newest`, with `limit` (100 unless said, 10,000 at
 most) and `offset`; what is no number there counts as not given. Project keys are shown masked and filtered in full. An event's properties
-are shown with the text that was sent.
+are shown with the text that was sent. Nothing of the management half says a secret, wherever somebody wrote one.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -19,6 +23,7 @@ from forwarder.sandbox.answers import masked
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.groups import StoredGroup
 from forwarder.sandbox.guarding import refuse_other_sites
+from forwarder.sandbox.management.showing import LISTED, show
 from forwarder.sandbox.persons import StoredPerson
 from forwarder.sandbox.reading import parse_uuid
 from forwarder.sandbox.records import Conflict, StoredEvent, StoredRequest
@@ -30,14 +35,15 @@ Shown = TypeVar("Shown")
 
 
 class Queries:
-    """The endpoints that show what is kept."""
+    """The endpoints that show what is kept. `now` is wall-clock time in seconds."""
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, arrivals: Arrivals, now: Callable[[], float] = time.time) -> None:
         self._arrivals = arrivals
+        self._now = now
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """The endpoints, for an application."""
-        listings = {
+        listings: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
             "events": self.events,
             "requests": self.requests,
             "conflicts": self.conflicts,
@@ -46,6 +52,7 @@ class Queries:
             "surveys": self.surveys,
             "flag-calls": self.flag_calls,
             "summary": self.summary,
+            **{name: partial(self.managed, name) for name in LISTED},
         }
         shown: list[web.AbstractRouteDef] = [web.get(f"/sandbox/{name}", show) for name, show in listings.items()]
         return [*shown, web.delete("/sandbox/events", self.clear)]
@@ -90,6 +97,12 @@ class Queries:
         """GET /sandbox/flag-calls: how often each flag was checked, and with which response."""
         found = await self._arrivals.ask(lambda store: store.flag_calls(request.query.get("api_key")))
         return _listing(len(found), [_show(use) for use in _part(found, _page(request))])
+
+    async def managed(self, name: str, request: web.Request) -> web.Response:
+        """GET /sandbox/organizations and the other listings of the management half."""
+        page, now = _page(request), datetime.fromtimestamp(self._now(), UTC)
+        count, found = await self._arrivals.run(lambda store: show(store.connection, name, request.query, page, now))
+        return _listing(count, [json.dumps(each) for each in found])
 
     async def summary(self, _request: web.Request) -> web.Response:
         """GET /sandbox/summary: the figures."""

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from forwarder.sandbox.answers import Answer, Refusal, management_error
 from forwarder.sandbox.decoding import Received
 from forwarder.sandbox.judging import checked_token
+from forwarder.sandbox.management.call import not_found
 from forwarder.sandbox.recording import Rules, keep, keep_refusal, record_of
 from forwarder.sandbox.store import Store
 
@@ -81,7 +82,7 @@ def _for_project(received: Received, at: float, rules: Rules, store: Store, answ
     except Refusal as refusal:
         return keep_refusal(store, record, refusal)
     if not rules.keys.knows(api_key):
-        return keep(store, record, management_error(404, "invalid_request", "not_found", "Not found."), api_key)
+        return keep(store, record, management_error(not_found()), api_key)
     return keep(store, record, answer(api_key), api_key)
 
 

@@ -1,8 +1,8 @@
 """The tables of a sandbox's database, and how a file of an older version gets those that it lacks.
 
-What arrived (`requests`, `events`, `not_ingested`) is the truth and is only ever added to. Everything else is worked out of it, in order,
-up to the arrival that `progress` names (see `effects.py`), so a file of version 1, which had nothing but arrivals, gets empty tables, and
-what its events do is worked out when somebody asks.
+What arrived (`requests`, `events`, `not_ingested`) is the truth and is only ever added to. Persons and groups are worked out of it, in
+order, up to the arrival that `progress` names (see `effects.py`), so a file of version 1, which had nothing but arrivals, gets empty
+tables, and what its events do is worked out when somebody asks. A file of version 2 had no management half, and gets an empty one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.sandbox.management.tables import MANAGEMENT
 
-VERSION: Final = 2
+VERSION: Final = 3
 _ARRIVALS: Final = """
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL, headers TEXT NOT NULL, api_key TEXT,
@@ -58,6 +59,11 @@ CREATE TABLE marks (
     PRIMARY KEY (mark, name, value, event)
 ) WITHOUT ROWID;
 """
+_PROJECTS: Final = f"""
+CREATE INDEX requests_with_events ON requests (api_key) WHERE events > 0;
+{MANAGEMENT}
+"""
+"""The index tells at once whether a project has ever got an event."""
 EFFECT_TABLES: Final = ("persons", "distinct_ids", "groups", "marks")
 TABLES: Final = ("events", "not_ingested", "requests", *EFFECT_TABLES)
 
@@ -70,7 +76,7 @@ def prepare(connection: sqlite3.Connection, path: Path | None) -> None:
         raise ConfigurationError(f"{path} was written by a later version of the sandbox", hint="Use that version, or name another file.")
     if not (empty if version == 0 else _is_ours(connection)):
         raise ConfigurationError(f"{path} is not a database of this sandbox", hint="Name another file, or a new one.")
-    missing = {0: _ARRIVALS + _ADDED + _EFFECTS, 1: _ADDED + _EFFECTS}.get(version)
+    missing = {0: _ARRIVALS + _ADDED + _EFFECTS + _PROJECTS, 1: _ADDED + _EFFECTS + _PROJECTS, 2: _PROJECTS}.get(version)
     if missing is not None:
         connection.executescript(f"BEGIN; {missing} PRAGMA user_version = {VERSION}; COMMIT;")
 

@@ -14,94 +14,90 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from uuid import UUID, uuid5
 
 import yaml
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, ValidationError
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sandbox.answers import Refusal
-from forwarder.sandbox.judging import checked_token
+from forwarder.sandbox.management.planting import Planter
+from forwarder.sandbox.management.seeding import SETTINGS, SeedOrganization, unique_values
 from forwarder.sandbox.reading import Event, storable
 from forwarder.sandbox.records import Arrival
+from forwarder.sandbox.sections import NAMESPACE, Id, Key, Name, Section, Time
 from forwarder.sandbox.store import Store
 from forwarder.sandbox.timing import format_time
 
 PATH: Final = "/sandbox/seed"
 """What stands in the place of a path in the record of what a seed brought."""
-NAMESPACE: Final = UUID("0d6a2ff4-6d1c-5a52-9a43-5b0c3f7d7f70")
 LARGEST: Final = 10_000_000
 """Bytes of a seed file."""
 _OUR_NAME: Final = re.compile(r" or instance of \w+")
 """What pydantic adds to the name of a shape: the name of a class, which says nothing to who writes a seed."""
 
 
-def _check_key(api_key: str) -> str:
-    try:
-        return checked_token(api_key)
-    except Refusal as refusal:
-        raise ValueError(f"this is {refusal.message}") from None
-
-
-Key = Annotated[str, AfterValidator(_check_key)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Project(_Section):
+class Project(Section):
     """A project that exists."""
 
     api_key: Key
     name: str = ""
 
 
-class SeedPerson(_Section):
+class SeedPerson(Section):
     """A person with its main distinct id, its further ones, and its properties."""
 
     distinct_id: Name
-    distinct_ids: list[Name] = []
-    properties: dict[str, Any] = {}
-    created_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    distinct_ids: list[Name] = Field(default_factory=list)
+    properties: dict[str, Any] = Field(default_factory=dict)
+    created_at: Time | None = None
     api_key: Key | None = None
 
 
-class SeedGroup(_Section):
+class SeedGroup(Section):
     """A group."""
 
     group_type: Name
     group_key: Name
-    properties: dict[str, Any] = {}
-    created_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    properties: dict[str, Any] = Field(default_factory=dict)
+    created_at: Time | None = None
     api_key: Key | None = None
 
 
-class SeedEvent(_Section):
+class SeedEvent(Section):
     """An event; without a timestamp it happens when the seed is planted first."""
 
     event: Name
     distinct_id: Name
-    properties: dict[str, Any] = {}
-    timestamp: Annotated[AwareDatetime, Field(strict=False)] | None = None
-    uuid: Annotated[UUID, Field(strict=False)] | None = None
+    properties: dict[str, Any] = Field(default_factory=dict)
+    timestamp: Time | None = None
+    uuid: Id | None = None
     api_key: Key | None = None
 
 
-class Seed(_Section):
+class Seed(Section):
     """A whole file."""
 
-    projects: list[Project] = []
-    persons: list[SeedPerson] = []
-    groups: list[SeedGroup] = []
-    events: list[SeedEvent] = []
+    organizations: list[SeedOrganization] = Field(default_factory=list)
+    projects: list[Project] = Field(default_factory=list)
+    persons: list[SeedPerson] = Field(default_factory=list)
+    groups: list[SeedGroup] = Field(default_factory=list)
+    events: list[SeedEvent] = Field(default_factory=list)
 
     @property
     def api_keys(self) -> frozenset[str]:
         """The projects that the seed names."""
-        return frozenset(project.api_key for project in self.projects)
+        return frozenset(self._api_keys())
+
+    @property
+    def only_project(self) -> str | None:
+        """The key of the only project that the seed names; None if there are none or several."""
+        api_keys = self._api_keys()
+        return api_keys[0] if len(api_keys) == 1 else None
+
+    def _api_keys(self) -> list[str]:
+        of_organizations = [project.api_key for organization in self.organizations for project in organization.projects]
+        return [*(project.api_key for project in self.projects), *of_organizations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +141,7 @@ class _Sower:
 def read_seed(path: Path) -> Seed:
     """The seed in a file. Raises `ConfigurationError`, which names the file, the entry and what would be right."""
     seed = _validated(path, _loaded(path))
+    _check_unique(path, seed)
     for section in ("persons", "groups", "events"):
         for index, entry in enumerate(getattr(seed, section)):
             _check_entry(path, f"{section}[{index}]", entry, seed)
@@ -152,7 +149,8 @@ def read_seed(path: Path) -> Seed:
 
 
 def plant(seed: Seed, store: Store, now: datetime) -> Seed:
-    """Keep what of a seed is not there yet, everything of one project as one request; returns the seed."""
+    """Keep what of a seed is not there yet, all events of one project as one request; returns the seed."""
+    Planter(store.connection, now).plant(seed.organizations)
     sower = _Sower(now)
     events: dict[str, list[Event]] = {}
     for sown in _sown(seed):
@@ -166,8 +164,9 @@ def plant(seed: Seed, store: Store, now: datetime) -> Seed:
 
 
 def _sown(seed: Seed) -> Iterator[_Sown]:
+    otherwise = seed.only_project or ""
     for person in seed.persons:
-        api_key = person.api_key or _only(seed)
+        api_key = person.api_key or otherwise
         yield _Sown(api_key, "$identify", person.distinct_id, {"$set": person.properties}, person.created_at)
         for other in person.distinct_ids:
             if other != person.distinct_id:
@@ -175,13 +174,9 @@ def _sown(seed: Seed) -> Iterator[_Sown]:
     for group in seed.groups:
         said = {"$group_type": group.group_type, "$group_key": group.group_key, "$group_set": group.properties}
         named = f"{group.group_type}_{group.group_key}"[:200]
-        yield _Sown(group.api_key or _only(seed), "$groupidentify", named, {**said, "$process_person_profile": False}, group.created_at)
+        yield _Sown(group.api_key or otherwise, "$groupidentify", named, {**said, "$process_person_profile": False}, group.created_at)
     for one in seed.events:
-        yield _Sown(one.api_key or _only(seed), one.event, one.distinct_id, one.properties, one.timestamp, one.uuid)
-
-
-def _only(seed: Seed) -> str:
-    return seed.projects[0].api_key
+        yield _Sown(one.api_key or otherwise, one.event, one.distinct_id, one.properties, one.timestamp, one.uuid)
 
 
 def _loaded(path: Path) -> Any:
@@ -212,10 +207,19 @@ def _validated(path: Path, content: Any) -> Seed:
         raise ConfigurationError(f"{path}: {where or 'the file'}: {problem}", hint="docs/sandbox.md shows a seed.") from None
 
 
+def _check_unique(path: Path, seed: Seed) -> None:
+    """What two entries claim, only one can have; top-level projects may stand there twice, which changes nothing."""
+    seen = {("project", project.api_key) for project in seed.projects}
+    for where, kind, value in unique_values(seed.organizations):
+        if value and (kind, value) in seen:
+            raise ConfigurationError(f"{path}: {where} stands there already", hint="Name each thing once.")
+        seen.add((kind, value))
+
+
 def _check_entry(path: Path, where: str, entry: SeedPerson | SeedGroup | SeedEvent, seed: Seed) -> None:
-    if entry.api_key is None and len(seed.projects) != 1:
+    if entry.api_key is None and seed.only_project is None:
         raise ConfigurationError(f"{path}: {where} doesn't say whose it is", hint="Give it an api_key, or the file exactly one project.")
-    if entry.api_key is not None and seed.projects and entry.api_key not in seed.api_keys:
+    if entry.api_key is not None and seed.api_keys and entry.api_key not in seed.api_keys:
         raise ConfigurationError(f"{path}: {where}.api_key is none of the projects", hint="Add it under projects.")
     try:
         _json(entry.properties)
@@ -225,7 +229,7 @@ def _check_entry(path: Path, where: str, entry: SeedPerson | SeedGroup | SeedEve
 
 
 def _place(location: Sequence[int | str]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != SETTINGS)
     return text.removeprefix(".")
 
 

@@ -73,7 +73,7 @@ class EventFilter:
                 _OF_PERSON: self.person,
                 _MARKED.format("mark = 'survey' AND name"): self.survey_id,
                 _MARKED.format("mark IN ('feature', 'called') AND name"): self.feature,
-                "CAST(events.raw AS TEXT) LIKE ? ESCAPE '!'": None if self.text is None else _containing(self.text),
+                "CAST(events.raw AS TEXT) LIKE ? ESCAPE '!'": None if self.text is None else containing(self.text),
             }
         )
         grouped, names = self._group_condition()
@@ -133,7 +133,8 @@ class RequestFilter:
         return _condition({"rtrim(path, '/') = ?": path, "status = ?": self.status, "api_key = ?": self.api_key})
 
 
-def _containing(text: str) -> str:
+def containing(text: str) -> str:
+    """A pattern for `LIKE … ESCAPE '!'`: texts that hold this one."""
     for character in "!%_":
         text = text.replace(character, f"!{character}")
     return f"%{text}%"

@@ -11,19 +11,27 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from aiohttp import web
 
+from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError, cannot_listen
 from forwarder.core.host_port import join_host_port, split_host_port
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.groups import StoredGroup
-from forwarder.sandbox.ingestion import ASKED, POSTED, SCRIPTS, Ingestion
+from forwarder.sandbox.ingestion import ASKED, POSTED, SCRIPTS, Ingestion, served_methods
 from forwarder.sandbox.judging import Keys
 from forwarder.sandbox.live import Live
+from forwarder.sandbox.management.call import Resolver
+from forwarder.sandbox.management.dispatch import Management, Terms
+from forwarder.sandbox.management.organizations import count_organizations, project_exists
+from forwarder.sandbox.management.resolving import DnsResolver
+from forwarder.sandbox.management.showing import LISTED
+from forwarder.sandbox.management.wiring import waiting_handlers
 from forwarder.sandbox.openapi import routes as openapi_routes
 from forwarder.sandbox.page import routes as page_routes
 from forwarder.sandbox.persons import StoredPerson
@@ -32,6 +40,7 @@ from forwarder.sandbox.recording import Rules
 from forwarder.sandbox.records import Conflict, StoredEvent, StoredRequest, Summary
 from forwarder.sandbox.seeding import Seed, plant, read_seed
 from forwarder.sandbox.selection import EventFilter, GroupFilter, Page, PersonFilter, RequestFilter
+from forwarder.sandbox.unreadable import LOG
 from forwarder.sandbox.usage import FlagUse, SurveyUse
 
 MAX_BODY: Final = 20_000_000
@@ -45,6 +54,7 @@ _INDEX: Final = "\n".join(
         "",
         *(f"POST   {path}/" for path in POSTED),
         *(f"GET    {path}" for path in (*ASKED, *SCRIPTS)),
+        *(f"{endpoint.method:<6} {endpoint.path}" for endpoint in ENDPOINTS),
         "GET    /sandbox/events     event distinct_id uuid api_key since until historical request arrivals person",
         "                           group_type group_key feature survey_id q order limit offset",
         "GET    /sandbox/requests   path status api_key order limit offset",
@@ -53,10 +63,12 @@ _INDEX: Final = "\n".join(
         "GET    /sandbox/groups     api_key group_type group_key order limit offset",
         "GET    /sandbox/surveys    api_key limit offset",
         "GET    /sandbox/flag-calls api_key limit offset",
+        *(f"GET    /sandbox/{name:<14} {' '.join((*listed.parameters, 'order', 'limit', 'offset'))}" for name, listed in LISTED.items()),
         "GET    /sandbox/summary",
         "GET    /sandbox/live       event distinct_id api_key text problems: what arrives, as server-sent events",
         "GET    /sandbox/rates      seconds: events, conflicts and refusals by second",
-        "DELETE /sandbox/events     forgets everything",
+        "DELETE /sandbox/events     forgets everything that arrived",
+        "*      /api/organizations, /api/environments: the management API, with a personal key",
         "GET    /openapi.json",
         "GET    /livez",
         "",
@@ -82,6 +94,8 @@ class SandboxOptions:
     """A body stays below this many bytes, on the wire and decompressed."""
     now: Callable[[], float] = time.time
     """Wall-clock time in seconds."""
+    resolver: Resolver | None = None
+    """What looks up the challenges of domains; None: the DNS."""
 
 
 class Sandbox:
@@ -102,9 +116,11 @@ class Sandbox:
             self._arrivals = Arrivals(self.options.database)
             stack.push_async_callback(self._arrivals.close)
             seed = await self._planted()
+            of_a_project = await self._arrivals.run(lambda store: partial(project_exists, store.connection))
             runner = web.AppRunner(
-                self._application(self.options.api_keys | seed.api_keys),
+                self._application(self.options.api_keys | seed.api_keys, of_a_project),
                 access_log=None,
+                logger=LOG,
                 auto_decompress=False,
                 max_line_size=65536,
                 max_field_size=32768,
@@ -152,8 +168,15 @@ class Sandbox:
         """How often the flags were checked. Cancellation ends the wait."""
         return await self._arrivals.ask(lambda store: store.flag_calls())
 
+    async def organizations(self) -> int:
+        """How many organizations there are. Cancellation ends the wait."""
+        return await self._arrivals.run(lambda store: count_organizations(store.connection))
+
     async def clear(self) -> None:
-        """Forget everything. Cancellation ends the wait; everything is forgotten all the same."""
+        """Forget everything that arrived; organizations and all that is theirs stay.
+
+        Cancellation ends the wait; it is forgotten all the same.
+        """
         await self._arrivals.run(lambda store: store.clear())
 
     async def _planted(self) -> Seed:
@@ -163,16 +186,21 @@ class Sandbox:
         now = datetime.fromtimestamp(self.options.now(), UTC)
         return await self._arrivals.run(lambda store: plant(read_seed(path), store, now))
 
-    def _application(self, api_keys: frozenset[str]) -> web.Application:
-        rules = Rules(Keys(api_keys), self.options.strict, self.options.max_body)
+    def _management(self) -> Management:
+        waiting = waiting_handlers(self.options.resolver or DnsResolver())
+        return Management(self._arrivals, waiting, Terms(self.options.now, self.options.strict))
+
+    def _application(self, api_keys: frozenset[str], of_a_project: Callable[[str], bool | None]) -> web.Application:
+        rules = Rules(Keys(api_keys, of_a_project), self.options.strict, self.options.max_body)
         application = web.Application()
         application.add_routes(Ingestion(self._arrivals, rules, self.options.now).routes())
-        application.add_routes(Queries(self._arrivals).routes())
+        application.add_routes(self._management().routes(served_methods()))
+        application.add_routes(Queries(self._arrivals, self.options.now).routes())
         live = Live(self._arrivals, self.options.now)
         application.on_shutdown.append(live.close)
         application.add_routes(live.routes())
         application.add_routes(page_routes(_INDEX))
-        application.add_routes([web.get("/livez", _alive), *openapi_routes()])
+        application.add_routes([web.get("/livez", _alive), *openapi_routes(strict=self.options.strict)])
         return application
 
 

@@ -58,6 +58,11 @@ class Store:
         self._connection.close()
 
     @property
+    def connection(self) -> sqlite3.Connection:
+        """The open database, for the management half."""
+        return self._connection
+
+    @property
     def changes(self) -> int:
         """Grows with every row that is written."""
         return self._connection.total_changes
@@ -91,7 +96,7 @@ class Store:
         return bool(self._rows("SELECT 1 FROM events WHERE uuid = ? AND api_key = ? AND kind <> 'duplicate' LIMIT 1", [uuid, api_key]))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything that arrived; the management half stays."""
         self.effects.forget()
         for table in ("events", "not_ingested", "requests"):
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand one line above
@@ -233,7 +238,7 @@ class Store:
 
 def _connect(path: Path | None) -> sqlite3.Connection:
     try:
-        return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+        return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512)
     except sqlite3.Error as error:
         raise ConfigurationError(f"{path} can't be opened: {error}", hint="Name a file in a directory that can be written to.") from None
 

@@ -28,7 +28,7 @@ from forwarder.sandbox.timing import parse_rfc3339
 from forwarder.sandbox.v1_event import Sender, has_form, read_v1_event, uuid_text
 
 V1_PATH: Final = "/i/v1/analytics/events"
-_REQUIRED: Final = (
+REQUIRED: Final = (
     "posthog-sdk-info",
     "posthog-attempt",
     "posthog-request-id",
@@ -92,7 +92,7 @@ def _bearer(received: Received) -> str:
 
 def _read_headers(headers: Mapping[str, str]) -> datetime:
     """The sender's clock. Raises `Refusal` for headers that are missing or wrong."""
-    if missing := [name for name in _REQUIRED if name not in headers]:
+    if missing := [name for name in REQUIRED if name not in headers]:
         raise V1Refusal("missing_required_headers", f"missing headers: {', '.join(missing)}")
     if headers["content-type"].split(";")[0].strip().lower() != "application/json":
         raise V1Refusal("unsupported_content_type", "the content type is not application/json", 415)

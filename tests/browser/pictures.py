@@ -1,4 +1,5 @@
-"""`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder into a real sandbox.
+"""`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder into a real sandbox; and one of the
+sandbox's management half, with the two organizations of a seed.
 
 Five minutes of a small shop: three apps, one of which changes an order and sends it again under its old uuid (a conflict), one whose
 project key nobody knows (a halted lane), and somebody who sends rubbish. The sandbox's clock is turned so that it takes seconds.
@@ -20,6 +21,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import aiohttp
+import yaml
 from playwright.async_api import Browser, expect
 
 from forwarder.core.clock import SystemClock
@@ -36,6 +38,9 @@ APPS: Final = {"web": "phc_shopweb_project_key_Qm4T", "ios": "phc_shopios_projec
 UNKNOWN: Final = "phc_a_key_that_nobody_knows_Zz81"
 PAGES: Final = ("/", "/shoes", "/shoes/trail-runner", "/bags/weekender", "/cart", "/checkout")
 KINDS: Final = ("$pageview", "$pageview", "$pageview", "$autocapture", "product viewed", "product viewed", "product added", "order placed")
+
+
+COMPANY: Final = "01900000-0000-7000-8000-000000000001"
 
 
 class Shop:
@@ -168,6 +173,50 @@ async def shoot(browser: Browser, scene: Scene, folder: Path, *, dark: bool = Fa
         await other.page.screenshot(path=folder / f"status-page{suffix}.png")
 
 
+def seed() -> dict[str, Any]:
+    """The company of the small shop, and another one."""
+    levels = {"olga": "owner", "adam": "admin", "mia": "member", "noah": "member"}
+    members = [{"email": f"{name}@shop.example.com", "first_name": name.title(), "level": level} for name, level in levels.items()]
+    export = {
+        "destination": {"type": "S3", "config": {"bucket_name": "shop-events", "region": "eu-central-1"}},
+        "runs": [{"status": "Completed"}],
+    }
+    projects: list[dict[str, Any]] = [{"api_key": key, "name": f"Shop {name}"} for name, key in APPS.items()]
+    projects[0] |= {
+        "batch_exports": [{"name": "All events", **export}],
+        "dashboards": [{"name": "Orders", "pinned": True}, {"name": "Visits"}],
+    }
+    domains = [{"domain": "shop.example.com", "verified_at": "2026-01-02T03:04:05Z"}, {"domain": "shop.example.org"}]
+    invites = [
+        {"target_email": "nina@shop.example.com", "level": "admin"},
+        {"target_email": "leo@shop.example.com", "created_at": "2026-01-02T00:00:00Z"},
+    ]
+    company = {"id": COMPANY, "name": "Small Shop Ltd.", "members": members, "domains": domains, "invites": invites, "projects": projects}
+    agency = {
+        "name": "Agency",
+        "members": [{"email": "eve@agency.example", "level": "owner"}],
+        "projects": [{"api_key": UNKNOWN, "name": "Blog"}],
+    }
+    return {"organizations": [company, agency]}
+
+
+async def shoot_management(browser: Browser, folder: Path, *, dark: bool = False) -> None:
+    """Take the picture of the management half."""
+    with TemporaryDirectory(prefix="pictures-") as kept:
+        path = Path(kept) / "seed.yaml"
+        path.write_text(yaml.safe_dump(seed()))
+        window: dict[str, Any] = {"dark": dark, "width": WIDTH, "height": HEIGHT}
+        async with Sandbox(SandboxOptions(seed=path)) as sandbox, aiohttp.ClientSession() as session, visit(browser, **window) as visitor:
+            event = {"api_key": APPS["web"], "event": "$pageview", "distinct_id": "anna@example.com"}
+            async with session.post(f"{sandbox.url}/capture/", json=event) as response:
+                assert response.status == 200, await response.text()
+            await visitor.page.goto(f"{sandbox.url}/#tab=projects&open=organization:{COMPANY}")
+            await expect(visitor.page.locator("#detail")).to_contain_text("nina@shop.example.com")
+            await expect(visitor.page.locator("tr.row")).to_have_count(4)
+            await visitor.page.evaluate("document.activeElement.blur()")
+            await visitor.page.screenshot(path=folder / f"sandbox-management{'-dark' if dark else ''}.png")
+
+
 async def main(folder: Path, *, dark: bool) -> None:
     """Make the pictures."""
     stands, behind = [time.time() - MINUTES * 60], [0.0]
@@ -182,7 +231,8 @@ async def main(folder: Path, *, dark: bool) -> None:
         await play(made, turn)
         behind[0] = time.time() - stands[0]  # from here on it goes by itself
         await shoot(browser, made, folder, dark=dark)
-    for path in await in_thread(lambda: sorted(folder.glob("*-page*.png"))):
+        await shoot_management(browser, folder, dark=dark)
+    for path in await in_thread(lambda: sorted([*folder.glob("*-page*.png"), *folder.glob("*-management*.png")])):
         sys.stdout.write(f"{path} {path.stat().st_size:,} bytes\n")
 
 

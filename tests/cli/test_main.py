@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import forwarder.cli.main as module
 from forwarder import __version__
 from forwarder.cli.lazy import LAZY, load
+from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
 from tests.support.commands import forwarder
 
@@ -20,6 +21,7 @@ COMMANDS = [
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
     *("config check", "config show", "config schema"),
     "mapping try",
+    *(f"manage {endpoint.name}" for endpoint in ENDPOINTS),
 ]
 HEAVY = ["aiohttp", "uvloop", "pydantic_settings", "prometheus_client", "structlog", "posthog", "sqlite3"]
 

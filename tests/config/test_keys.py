@@ -33,6 +33,7 @@ def test_defaults_are_as_people_write_them() -> None:
 def test_secrets_are_known() -> None:
     """What must never be shown whole."""
     ours = {f"sources.kafka[0].{name}" for name in ("api_key", "security.password", "security.client_secret")}
+    ours |= {"management.api_key", "management.proxy"}
     assert {key.name for key in keys().values() if key.secret} == {"sources.http.api_keys", "upstream.proxy", *ours}
 
 

@@ -27,6 +27,7 @@ async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -
                     assert response.status == status
         command.send(number)
         assert await command.ended() == 0
+    assert "The management API knows nobody yet" in "\n".join(command.lines)
     assert KEY not in "\n".join(command.lines)
     assert "Traceback" not in "\n".join(command.lines)
     assert names(tmp_path) == ["events.db"]
@@ -34,9 +35,11 @@ async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -
 
 @pytest.mark.slow
 async def test_it_begins_with_a_seed() -> None:
-    """What the example holds is there at once, and its project exists."""
+    """What the example holds is there at once, and its project exists; its organization is counted, and no key is shown."""
     async with running("sandbox", "--listen", "127.0.0.1:0", "--seed", str(SEED)) as command:
         url = (await command.line("listening on")).split()[-1]
+        assert "1 organization;" in await command.line("management API")
+        assert "phx_" not in "\n".join(command.lines)
         async with aiohttp.ClientSession() as session, session.get(f"{url}/sandbox/persons") as response:
             assert [person["distinct_id"] for person in (await response.json())["results"]] == ["ann@example.com", "bob@example.com"]
         async with aiohttp.ClientSession() as session, session.post(f"{url}/batch/", json=batch(event())) as response:
@@ -52,6 +55,7 @@ async def test_it_begins_with_a_seed() -> None:
         (("--database", "/nonexistent/events.db"), "/nonexistent/events.db"),
         (("--api-key", "phx_personal_secret"), "personal key"),
         (("--seed", "/nonexistent/seed.yaml"), "/nonexistent/seed.yaml"),
+        (("--dns", "/nonexistent/dns.yaml"), "/nonexistent/dns.yaml"),
     ],
 )
 async def test_wrong_usage_is_said(args: tuple[str, ...], words: str) -> None:

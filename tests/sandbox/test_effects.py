@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.errors import ConfigurationError
-from forwarder.sandbox import Sandbox, SandboxOptions
+from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.effects import STEP, STEP_BYTES
 from forwarder.sandbox.reading import Event
 from forwarder.sandbox.records import Arrival
-from forwarder.sandbox.schema import EFFECT_TABLES, VERSION
 from forwarder.sandbox.selection import Page, PersonFilter
 from forwarder.sandbox.store import Store
-from tests.sandbox.client import KEY, UUID, batch, event, talking
+from tests.sandbox.client import KEY, batch, event, talking
 
 ALL = Page(limit=None)
 TIME = "2026-01-01T00:00:00.000000Z"
@@ -177,30 +173,3 @@ async def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
         assert (await client.sandbox.persons(), await client.sandbox.groups(), await client.sandbox.events()) == ([], [], [])
         await client.post("/batch/", batch(event(properties={"$set": {"c": 3}})))
         assert [one.properties for one in await client.sandbox.persons()] == [{"c": 3}]
-
-
-async def test_a_file_of_version_1(tmp_path: Path) -> None:
-    """A database from before persons existed is taken over: everything in it is there, and its events have their effects."""
-    path = tmp_path / "x.db"
-    async with talking(SandboxOptions(database=path)) as client:
-        await client.post("/batch/", batch(event(uuid=UUID, properties={"$set": {"a": 1}}), event(event="")))
-        events, requests = await client.sandbox.events(), await client.sandbox.requests()
-    connection = sqlite3.connect(path)
-    for table in (*EFFECT_TABLES, "progress"):
-        connection.execute(f"DROP TABLE {table}")
-    connection.executescript("DROP INDEX events_of; ALTER TABLE requests DROP COLUMN method; PRAGMA user_version = 1;")
-    connection.close()
-    async with Sandbox(SandboxOptions(database=path)) as sandbox:
-        assert (await sandbox.events(), await sandbox.requests()) == (events, requests)
-        assert [one.properties for one in await sandbox.persons()] == [{"a": 1}]
-
-
-def test_a_file_of_a_later_version(tmp_path: Path) -> None:
-    """A database of a version to come is left alone, and the error says so."""
-    path = tmp_path / "x.db"
-    Store(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    connection.close()
-    with pytest.raises(ConfigurationError, match="later version"):
-        Store(path)

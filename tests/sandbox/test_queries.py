@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.sandbox import SandboxOptions
 from tests.sandbox.client import KEY, Client, batch, event, talking
 from tests.support.clock import MIDNIGHT
@@ -172,5 +173,6 @@ async def test_the_rest() -> None:
         index: Any = (await client.ask("GET", "/")).text
         for path in ("/decide", "/batch/", "/capture/", "/sandbox/events", "/sandbox/requests", "/sandbox/conflicts", "/sandbox/summary"):
             assert path in index
+        assert all(f"{endpoint.method:<6} {endpoint.path}\n" in index for endpoint in ENDPOINTS)
         assert (await client.ask("GET", "/livez")).status == 200
         assert (await client.ask("GET", "/sandbox/nothing")).status == 404

@@ -16,15 +16,20 @@ NAMES: Final = (
     "style.css",
     "main.js",
     "address.js",
+    "asking.js",
     "chart.js",
     "compare.js",
     "details.js",
     "json.js",
     "lists.js",
     "live.js",
+    "managed.js",
     "parts.js",
+    "resources.js",
     "rows.js",
+    "switching.js",
     "text.js",
+    "tiles.js",
 )
 _PACKAGE: Final = "forwarder.sandbox.page"
 

@@ -1,7 +1,12 @@
 // The view as it stands in the address, so that it can be shared, reloaded and gone back to: `#tab=requests&problems=1`.
 
-export const FILTERS = ["text", "event", "distinct_id", "api_key"];
-export const TABS = ["events", "requests", "persons", "groups"];
+export const FILTERS = ["text", "event", "distinct_id", "api_key", "organization", "project"];
+export const VIEWS = {
+  events: ["events", "requests", "persons", "groups"],
+  management: ["organizations", "projects", "members", "invites", "domains", "dashboards", "batch-exports"],
+};
+const TABS = Object.values(VIEWS).flat();
+const OF_EVENTS = ["text", "event", "distinct_id", "api_key"];
 
 export function read() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -14,8 +19,7 @@ export function read() {
 export function write(view, step) {
   const given = new URLSearchParams();
   if (view.tab !== "events") given.set("tab", view.tab);
-  for (const name of FILTERS) if (view[name]) given.set(name, view[name]);
-  if (view.problems) given.set("problems", "1");
+  for (const [name, value] of filters(view)) given.set(name, value);
   if (view.open) given.set("open", view.open);
   const hash = given.size ? `#${given}` : location.pathname + location.search;
   if (hash === location.hash || (!given.size && !location.hash)) return;
@@ -23,10 +27,21 @@ export function write(view, step) {
   else history.replaceState(null, "", hash);
 }
 
-// The filter as the sandbox's endpoints take it.
-export function query(view) {
+// Which half a tab belongs to: "events" or "management".
+export function half(view) {
+  return VIEWS.management.includes(view.tab) ? "management" : "events";
+}
+
+// All that is filtered by.
+export function filters(view) {
   const wanted = new URLSearchParams();
   for (const name of FILTERS) if (view[name]) wanted.set(name, view[name]);
   if (view.problems) wanted.set("problems", "1");
   return wanted;
+}
+
+// The filter as the stream of what arrives takes it.
+export function query(view) {
+  if (half(view) === "management") return new URLSearchParams();
+  return new URLSearchParams([...filters(view)].filter(([name]) => name === "problems" || OF_EVENTS.includes(name)));
 }

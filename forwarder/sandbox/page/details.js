@@ -1,19 +1,23 @@
-// One event, request, person or group, whole: asked for when it is opened, by what the address says of it.
+// One event, request, person or group, or a resource of the management half, whole: asked for when it is opened, by what the address says.
 
+import { ask } from "./asking.js";
 import { comparison } from "./compare.js";
 import { asSent, pretty } from "./json.js";
 import { badge, button, copyButton, facts, kindBadge, properties, statusBadge } from "./parts.js";
-import { bytes, clock, count, day, el, outside, plural, utf8, visible } from "./text.js";
+import { Resources } from "./resources.js";
+import { alike, bytes, clock, count, day, el, outside, plural, utf8, visible } from "./text.js";
 
 const LISTED = 50; // events, ids or headers that are listed
 
 export class Details {
-  // `go` opens another item by its name in the address; `filter` sets filters; `leave` is called when somebody closes the panel.
-  constructor(panel, { go, filter, leave }) {
+  // `go` opens another item by its name in the address; `filter` lists events, and `list` something else, by filters; `leave` is called
+  // when somebody closes the panel.
+  constructor(panel, { go, filter, list, leave }) {
     this.panel = panel;
     this.go = go;
     this.filter = filter;
     this.leave = leave;
+    this.resources = new Resources({ go, filter, list });
     this.shown = "";
     this.asked = 0;
   }
@@ -22,14 +26,34 @@ export class Details {
     if (name === this.shown) return;
     this.shown = name;
     const turn = (this.asked += 1);
-    const [kind, ...rest] = name.split(":");
-    const build = { event: () => this.event(...rest), request: () => this.request(rest[0]), person: () => this.person(rest[0]), group: () => this.group(rest.join(":")) }[kind];
-    const content = await Promise.resolve(build?.()).catch((error) => this.failed(error));
+    const content = await this.content(name).catch((error) => this.failed(error));
     if (turn !== this.asked) return;
-    this.panel.replaceChildren(...(content ?? this.missing()));
+    this.panel.replaceChildren(...content);
     this.panel.hidden = false;
     this.panel.scrollTop = 0;
     this.panel.focus({ preventScroll: false });
+  }
+
+  // What a name in the address stands for.
+  async content(name) {
+    const [kind, ...rest] = name.split(":");
+    const own = { event: () => this.event(...rest), request: () => this.request(rest[0]), person: () => this.person(rest[0]), group: () => this.group(rest.join(":")) };
+    if (Object.hasOwn(own, kind)) return (await own[kind]()) ?? this.missing();
+    const found = await this.resources.whole(kind, rest[0]);
+    return found ? [this.head(...found.head), ...found.parts] : this.missing();
+  }
+
+  // Look whether a resource has changed since it was opened, and show it as it is now, at the same place.
+  async again() {
+    const [name, turn] = [this.shown, this.asked];
+    if (!this.resources.knows(name.split(":")[0])) return;
+    const content = await this.content(name).catch(() => null);
+    if (content === null || turn !== this.asked) return;
+    if (alike(el("div", {}, ...content).childNodes, this.panel.childNodes)) return;
+    const [top, focused] = [this.panel.scrollTop, [...this.panel.querySelectorAll("button")].indexOf(document.activeElement)];
+    this.panel.replaceChildren(...content);
+    this.panel.scrollTop = top;
+    if (focused >= 0) (this.panel.querySelectorAll("button")[focused] ?? this.panel).focus({ preventScroll: true });
   }
 
   close() {
@@ -195,12 +219,6 @@ export class Details {
       ...this.eventsOf(events, own ? total : events.length),
     ];
   }
-}
-
-async function ask(what, wanted) {
-  const response = await fetch(`sandbox/${what}?${new URLSearchParams(wanted)}`);
-  if (!response.ok) throw new Error(`${response.status} ${response.statusText}`);
-  return response.json();
 }
 
 async function personOf(event) {

@@ -1,26 +1,22 @@
 // The page as a whole: what the address says is shown, what arrives is listed, what is asked for is opened.
 
 import * as address from "./address.js";
+import { sparingly } from "./asking.js";
 import { Chart } from "./chart.js";
 import { Details } from "./details.js";
 import { Listing } from "./lists.js";
 import { Stream } from "./live.js";
+import { listed } from "./managed.js";
 import { Rows } from "./rows.js";
-import { count, el, plural } from "./text.js";
+import { beside, offer, turnTo } from "./switching.js";
+import { count, plural } from "./text.js";
+import { Tiles } from "./tiles.js";
 
+const AGAIN = 2000; // milliseconds between two looks at what is open, at least
 const TYPING = 300; // milliseconds after the last key until a filter counts
+const LOOK_EVERY = 15000; // milliseconds between two looks at what changes by time alone: an invite expires
 const SAY_EVERY = 10000; // milliseconds between two words to a screen reader about what arrived
 const HELD = 500; // rows that are kept back while paused
-const TILES = [
-  ["requests", "Requests", "requests", false],
-  ["events", "Events", "events", false],
-  ["duplicates", "Duplicates", "events", false],
-  ["conflicts", "Conflicts", "events", true],
-  ["not_ingested", "Not ingested", "requests", true],
-  ["refused", "Refused", "requests", true],
-  ["persons", "Persons", "persons", false],
-  ["groups", "Groups", "groups", false],
-];
 
 const at = (id) => document.getElementById(id);
 const pause = { on: false, held: { events: [], requests: [] }, missed: 0 };
@@ -29,21 +25,32 @@ let view = address.read();
 let typing = 0;
 
 const open = (kind) => (item) => show({ open: lists[kind].columns.open(item) }, true);
-const persons = new Listing("persons", "Persons", (item) => open("persons")(item), () => notice());
-const groups = new Listing("groups", "Groups", (item) => open("groups")(item), () => notice());
+const of = (kind, title, what) => new Listing(kind, title, (item) => open(kind)(item), () => notice(), what);
+const listings = {
+  persons: of("persons", "Persons", {
+    wanted: ({ api_key, distinct_id }) => ({ api_key, distinct_id }),
+    empty: () => "No persons yet: an event with a person's properties, or $identify, makes one.",
+  }),
+  groups: of("groups", "Groups", { wanted: ({ api_key }) => ({ api_key }), empty: () => "No groups yet: $groupidentify makes one." }),
+  ...Object.fromEntries(address.VIEWS.management.map((kind) => [kind, of(kind, ...listed(kind))])),
+};
 const lists = {
   events: new Rows("events", "Events, the newest first", (item) => open("events")(item), () => notice()),
   requests: new Rows("requests", "Requests, the newest first", (item) => open("requests")(item), () => notice()),
-  persons: persons.rows,
-  groups: groups.rows,
+  ...Object.fromEntries(Object.entries(listings).map(([kind, listing]) => [kind, listing.rows])),
 };
+const renewRest = sparingly(() => {
+  offer(view);
+  details.again();
+}, AGAIN);
 const chart = new Chart(at("chart"), at("rate"), at("peak"));
 const details = new Details(at("detail"), {
   go: (name) => show({ open: name }, true),
   filter: (wanted) => show({ tab: "events", ...wanted, ...(overlays() ? { open: "" } : {}) }, true),
+  list: (wanted) => show({ organization: "", project: "", text: "", ...wanted, ...(overlays() ? { open: "" } : {}) }, true),
   leave: () => leave(),
 });
-const tiles = Object.fromEntries(TILES.map((tile) => [tile[0], makeTile(...tile)]));
+const tiles = new Tiles(at("tiles"), (tab, problems) => show({ tab, problems, open: "" }, true));
 const stream = new Stream({
   state: (word) => connection(word),
   opened: (older) => (news.older = older),
@@ -64,8 +71,9 @@ function show(change, step) {
 }
 
 function follow(before) {
-  const filtered = before === null || String(address.query(before)) !== String(address.query(view));
-  if (filtered) refilter();
+  const filtered = before === null || String(address.filters(before)) !== String(address.filters(view));
+  if (filtered) fillIn();
+  if (before === null || String(address.query(before)) !== String(address.query(view))) refilter();
   if (before?.tab !== view.tab || filtered) tab();
   if (view.open) details.open(view.open);
   else details.close();
@@ -73,9 +81,12 @@ function follow(before) {
   behind();
 }
 
-function refilter() {
+function fillIn() {
   for (const name of address.FILTERS) if (document.activeElement !== at("filters").elements[name]) at("filters").elements[name].value = view[name];
   at("filters").elements.problems.checked = view.problems;
+}
+
+function refilter() {
   lists.events.clear();
   lists.requests.clear();
   release(false);
@@ -84,25 +95,20 @@ function refilter() {
 }
 
 function tab() {
-  for (const button of at("tabs").children) {
-    const chosen = button.dataset.tab === view.tab;
-    button.setAttribute("aria-selected", String(chosen));
-    button.tabIndex = chosen ? 0 : -1;
-  }
-  at("panel").setAttribute("aria-labelledby", `tab-${view.tab}`);
+  turnTo(view);
   at("panel").replaceChildren(lists[view.tab].element);
   at("pager").hidden = true;
-  if (view.tab === "persons") persons.show(view);
-  if (view.tab === "groups") groups.show(view);
+  listings[view.tab]?.show(view);
+  offer(view);
   notice();
 }
 
 // What there is to say beside the tabs about the list.
 function notice() {
-  const listing = { persons, groups }[view.tab];
+  const listing = listings[view.tab];
   if (listing) {
     at("notice").textContent = listing.words;
-    at("pager").hidden = listing.total <= 100;
+    at("pager").hidden = !listing.more && listing.offset === 0;
     at("back").disabled = listing.offset === 0;
     at("on").disabled = !listing.more;
     return;
@@ -141,23 +147,16 @@ function cleared() {
 }
 
 function figures(summary) {
-  for (const [name, , , problem] of TILES) {
-    const [tile, figure] = tiles[name];
-    figure.textContent = count(summary[name] ?? 0);
-    tile.classList.toggle("bad", problem && summary[name] > 0);
-  }
-  if (view.tab === "persons" && !pause.on) persons.soon();
-  if (view.tab === "groups" && !pause.on) groups.soon();
+  tiles.set(summary);
   if (pause.on) heldBack();
+  else renew();
   notice();
 }
 
-function makeTile(name, label, leads, problem) {
-  const figure = el("span", { class: "figure" }, "–");
-  const tile = el("button", { type: "button", class: "card tile", id: `tile-${name}` }, el("span", { class: "label" }, label), figure);
-  tile.addEventListener("click", () => show({ tab: leads, problems: problem, open: "" }, true));
-  at("tiles").append(tile);
-  return [tile, figure];
+// Something was written, or some time has gone by: what is listed and what is open may be other than it was.
+function renew() {
+  listings[view.tab]?.soon();
+  if (address.half(view) === "management") renewRest();
 }
 
 function connection(word) {
@@ -172,7 +171,10 @@ function togglePause() {
   pause.on = !pause.on;
   at("pause").setAttribute("aria-pressed", String(pause.on));
   at("pause").textContent = pause.on ? "Go on" : "Pause";
-  if (!pause.on) release(true);
+  if (!pause.on) {
+    release(true);
+    renew();
+  }
   connection(at("state").dataset.state ?? "connecting");
   heldBack();
 }
@@ -203,7 +205,7 @@ function behind() {
 
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || at("sure").open) return;
-  const field = event.target.closest("input, textarea");
+  const field = event.target.closest("input, textarea, select");
   if (event.key === "Escape") escape(field);
   else if (field) return;
   else if (event.key === "/") at("filters").elements.text.focus();
@@ -235,7 +237,7 @@ function typed() {
 function tabbed(event) {
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!step) return;
-  const next = address.TABS[(address.TABS.indexOf(view.tab) + step + address.TABS.length) % address.TABS.length];
+  const next = beside(view, step);
   show({ tab: next, open: "" }, true);
   at(`tab-${next}`).focus();
   event.preventDefault();
@@ -251,13 +253,15 @@ async function clearAll() {
 function start() {
   at("filters").addEventListener("input", typed);
   at("filters").addEventListener("submit", (event) => event.preventDefault());
-  at("filters").addEventListener("reset", () => show({ text: "", event: "", distinct_id: "", api_key: "", problems: false }, true));
-  at("tabs").addEventListener("click", (event) => event.target.dataset.tab && show({ tab: event.target.dataset.tab, open: "" }, true));
-  at("tabs").addEventListener("keydown", tabbed);
+  at("filters").addEventListener("reset", () => show({ ...Object.fromEntries(address.FILTERS.map((name) => [name, ""])), problems: false }, true));
+  for (const tabs of [at("tabs"), at("management")]) {
+    tabs.addEventListener("click", (event) => event.target.dataset.tab && show({ tab: event.target.dataset.tab, open: "" }, true));
+    tabs.addEventListener("keydown", tabbed);
+  }
   at("pause").addEventListener("click", togglePause);
   at("held").addEventListener("click", togglePause);
-  at("back").addEventListener("click", () => ({ persons, groups })[view.tab].turn(-1));
-  at("on").addEventListener("click", () => ({ persons, groups })[view.tab].turn(1));
+  at("back").addEventListener("click", () => listings[view.tab].turn(-1));
+  at("on").addEventListener("click", () => listings[view.tab].turn(1));
   at("clear").addEventListener("click", () => at("sure").showModal());
   at("keep").addEventListener("click", () => at("sure").close());
   at("delete").addEventListener("click", clearAll);
@@ -265,6 +269,7 @@ function start() {
   addEventListener("popstate", () => moved());
   addEventListener("resize", behind);
   setInterval(announce, SAY_EVERY);
+  setInterval(() => pause.on || renew(), LOOK_EVERY);
   follow(null);
 }
 

@@ -63,14 +63,17 @@ export function button(label, act, more = {}) {
   return made;
 }
 
-// A button that copies what `text` gives; where a browser lets no page do that, it selects `block` instead.
-export function copyButton(text, block) {
-  const made = button("Copy", async () => {
+// A button that copies what `text` gives; where a browser lets no page do that, it selects `block` instead. `what` is said to who can't see
+// what it stands beside.
+export function copyButton(text, block, what = "") {
+  const made = button("", async () => {
     const done = await navigator.clipboard?.writeText(text()).then(() => true, () => false);
     if (!done) getSelection().selectAllChildren(block());
     made.textContent = done ? "Copied" : "Selected";
-    setTimeout(() => (made.textContent = "Copy"), 1500);
+    setTimeout(rest, 1500);
   });
+  const rest = () => made.replaceChildren("Copy", ...(what ? [el("span", { class: "unseen" }, ` ${what}`)] : []));
+  rest();
   return made;
 }
 

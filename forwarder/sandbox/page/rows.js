@@ -1,5 +1,6 @@
 // A list of rows, the newest on top: bounded, drawn once a frame however much comes, and walked through by keyboard.
 
+import { MANAGED } from "./managed.js";
 import { COLUMNS } from "./parts.js";
 import { el } from "./text.js";
 
@@ -10,16 +11,17 @@ export class Rows {
   // `open` is called with a row's item when somebody opens it, `drawn` after rows were drawn.
   constructor(kind, title, open, drawn = () => {}) {
     this.drawn = drawn;
-    this.columns = COLUMNS[kind];
+    this.columns = COLUMNS[kind] ?? MANAGED[kind];
     this.openRow = open;
     this.items = new Map(); // key -> item, the oldest first
     this.rows = new Map(); // key -> row
     this.waiting = [];
+    this.shown = ""; // what is open, by its name in the address
     this.stop = null; // the row that Tab leads to: the newest, until somebody was at another
     this.visited = false;
     this.frame = 0;
     this.body = el("tbody", { role: "rowgroup" });
-    const heads = this.columns.heads.map((head) => el("th", { role: "columnheader", scope: "col" }, head));
+    const heads = this.columns.heads.map((head) => el("th", { role: "columnheader", scope: "col", "data-managed": this.columns.managed }, head));
     this.table = el("table", { role: "grid", class: `rows ${kind}`, "aria-label": title, "aria-rowcount": -1 });
     this.table.append(el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...heads)), this.body);
     this.empty = el("p", { class: "empty soft" });
@@ -54,9 +56,17 @@ export class Rows {
     this.empty.hidden = false;
   }
 
+  // `words` are a text, or parts of it.
   say(words) {
-    this.empty.textContent = words;
     this.empty.hidden = this.count > 0;
+    if (!this.empty.hidden) this.empty.replaceChildren(...[words].flat());
+  }
+
+  // Let a row stand out for some milliseconds.
+  mark(key, time) {
+    const row = this.rows.get(key);
+    row.classList.add("fresh");
+    setTimeout(() => row.classList.remove("fresh"), time);
   }
 
   draw() {
@@ -80,8 +90,8 @@ export class Rows {
 
   row(key, item) {
     const row = el("tr", { role: "row", tabindex: -1, class: this.columns.bad(item) ? "row bad" : "row", "data-key": key });
-    this.columns.cells(item).forEach((cell, place) => row.append(el("td", { role: "gridcell", "data-head": this.columns.heads[place] }, cell)));
-    row.setAttribute("aria-selected", String(key === this.chosen));
+    this.columns.cells(item).forEach((cell, place) => row.append(el("td", { role: "gridcell", "data-head": this.columns.heads[place], "data-managed": this.columns.managed }, cell)));
+    this.select(key, row, item);
     return row;
   }
 
@@ -115,14 +125,20 @@ export class Rows {
     row.tabIndex = 0;
   }
 
-  // Mark the row whose details are shown.
+  // Mark the row whose details are shown, also if it comes later.
   choose(open) {
+    this.shown = open;
     this.chosen = undefined;
-    for (const [key, row] of this.rows) {
-      const chosen = this.columns.open(this.items.get(key)) === open;
-      row.setAttribute("aria-selected", String(chosen));
-      if (chosen) this.chosen = key;
-    }
+    for (const [key, row] of this.rows) this.select(key, row, this.items.get(key));
+  }
+
+  // Whoever closes what a row opened is back at that row.
+  select(key, row, item) {
+    const chosen = this.columns.open(item) === this.shown;
+    row.setAttribute("aria-selected", String(chosen));
+    if (!chosen) return;
+    this.chosen = key;
+    this.visit(row);
   }
 
   focus() {

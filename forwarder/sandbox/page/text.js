@@ -28,6 +28,11 @@ export function el(tag, more = {}, ...children) {
   return made;
 }
 
+// Whether two lists of nodes show the same.
+export function alike(some, others) {
+  return some.length === others.length && [...some].every((node, place) => node.isEqualNode(others[place]));
+}
+
 // Text from outside in an element of its own, whose direction is its own affair.
 export function outside(text, most = 300, kind = "") {
   return el("bdi", { class: kind || undefined, title: text.length > 40 ? visible(text, 1000) : undefined }, visible(text, most));

@@ -1,0 +1,17 @@
+"""Asks whoever typed a command before something is gone for good."""
+
+from __future__ import annotations
+
+import sys
+
+
+def may(question: str, *, yes: bool) -> bool:
+    """Whether the person who is asked agrees; where nobody can be asked, nobody does."""
+    if yes:
+        return True
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not agreed:
+        sys.stderr.write("Nothing was changed; --yes goes on without asking.\n")
+    return agreed

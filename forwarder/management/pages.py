@@ -1,0 +1,131 @@
+"""Lists, page by page. The address of the next page is the service's word for where to go on: only its numbers are followed.
+
+Invariants: a page is always asked for at the client's own address; the offsets of pages grow, or the list counts as broken; the items
+of one pass are told apart by their ids, and none is given twice. If a list gets shorter while it is read, everything after the gap has
+moved up: the pass goes back by as many, so that deleting what one lists skips nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from forwarder.contract.errors import Envelope
+from forwarder.management.errors import ApiError, InvalidCall
+
+T = TypeVar("T")
+
+Fetch = Callable[[Mapping[str, int]], Awaitable[Envelope[T]]]
+"""Asks for a page with these query parameters."""
+
+_DIGITS: Final = 15
+
+
+class Pages(Generic[T]):
+    """A list of the service. Nothing is asked for before it is iterated, and each iteration asks anew."""
+
+    def __init__(self, name: str, fetch: Fetch[T], page_size: int | None = None) -> None:
+        self._name = name
+        self._fetch = fetch
+        self._size = _checked(name, "page_size", page_size, 1)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name}>"
+
+    async def page(self, limit: int | None = None, offset: int | None = None) -> Envelope[T]:
+        """One page. Raises `ApiError`. Cancellation drops the connection."""
+        wanted = {"limit": _checked(self._name, "limit", limit, 1) or self._size, "offset": _checked(self._name, "offset", offset, 0)}
+        return await self._fetch({name: number for name, number in wanted.items() if number is not None})
+
+    async def count(self) -> int:
+        """How many items there are. Raises `ApiError`. Cancellation drops the connection."""
+        return (await self.page(limit=1))["count"]
+
+    async def pages(self) -> AsyncIterator[Envelope[T]]:
+        """The pages, as they came: if the list changes meanwhile, an item may be on two. Each has its own time limit. Cancellation
+        drops the connection."""
+        place = Place(self._size)
+        while True:
+            envelope = await self.page(place.limit, place.offset)
+            if place.moved_up(envelope):
+                continue
+            yield envelope
+            if not place.go_on(self._name, envelope):
+                return
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        """The items of all pages, none twice."""
+        new = Unseen()
+        async for envelope in self.pages():
+            for item in new.of(envelope["results"]):
+                yield item
+
+
+class Place:
+    """Where a pass through a list is."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+        self.offset: int | None = None
+        self._count: int | None = None
+
+    def moved_up(self, envelope: Envelope[Any]) -> bool:
+        """Whether the list got shorter since the page before, so that items may have slipped by. The place is then where they can be."""
+        before, self._count = self._count, envelope["count"]
+        if before is None or not self.offset or envelope["count"] >= before:
+            return False
+        self.offset = max(0, self.offset - (before - envelope["count"]))
+        return True
+
+    def go_on(self, name: str, envelope: Envelope[Any]) -> bool:
+        """Go to the next page, if there is one. Raises `ApiError` if the service leads nowhere, or in circles."""
+        if envelope["next"] is None:
+            return False
+        offset, limit = _number(envelope["next"], "offset"), _number(envelope["next"], "limit")
+        if offset is None or offset <= (self.offset or 0):
+            raise _in_circles(name, self.offset or 0, offset)
+        if not envelope["results"] and offset >= envelope["count"]:
+            return False
+        self.offset, self.limit = offset, limit or self.limit
+        return True
+
+
+class Unseen:
+    """Tells which items haven't been given yet, by their ids."""
+
+    def __init__(self) -> None:
+        self._seen: set[Any] = set()
+
+    def of(self, items: list[T]) -> Iterator[T]:
+        """Those of them that are new."""
+        for item in items:
+            identity = item.get("id") if isinstance(item, dict) else None
+            if not isinstance(identity, str | int):
+                yield item
+            elif identity not in self._seen:
+                self._seen.add(identity)
+                yield item
+
+
+def _number(url: str, name: str) -> int | None:
+    """A number in the query of an address; None if it isn't there, or is none."""
+    try:
+        texts = parse_qs(urlsplit(url).query).get(name, [])
+    except ValueError:
+        return None
+    text = texts[0] if len(texts) == 1 else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+
+
+def _in_circles(name: str, offset: int, following: int | None) -> ApiError:
+    where = "nowhere" if following is None else f"to {following}"
+    words = f"the page at offset {offset} has a next page, which leads {where}"
+    hint = "The service's pages can't be followed; ask for them one by one, by limit and offset."
+    return ApiError(f"{name}: {words}", hint=hint, status=200, type="answer_error", code="pages", detail=words)
+
+
+def _checked(name: str, what: str, number: Any, least: int) -> int | None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
+        raise InvalidCall(f"{name}: {what} must be a whole number from {least} on, not {number!r}", field=what)
+    return number

@@ -1,0 +1,134 @@
+"""What an error's body tells, in whatever shape it comes: the service's own, other servers' habits, plain text, a web page, nothing.
+
+What is told is for people and logs: it is short, on one line, without control characters, and without anything that looks like a key.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from html import unescape
+from http import HTTPStatus
+from typing import Any, Final
+
+from forwarder.contract.errors import ErrorType
+from forwarder.core.secrets import mask_secrets
+from forwarder.management.replies import Reply
+
+LONGEST: Final = 500
+"""Characters of the service's words that are repeated."""
+LARGEST_HEAD: Final = 16 * 1024
+"""Bytes of an answer that isn't what it should be in which words are looked for."""
+_WHERE_WORDS_ARE: Final = ("detail", "message", "error_description", "error", "title", "errors")
+_OF_NO_FIELD: Final = frozenset({"non_field_errors", "__all__", "detail", "error", "errors"})
+_DEEPEST: Final = 5
+_LEAST_SECRET: Final = 6
+"""Characters: what is shorter is part of every other word."""
+_TITLE: Final = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
+_PAGE: Final = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_TYPES: Final = {
+    400: ErrorType.VALIDATION,
+    401: ErrorType.AUTHENTICATION,
+    403: ErrorType.AUTHENTICATION,
+    422: ErrorType.VALIDATION,
+    429: ErrorType.THROTTLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An error as it is told."""
+
+    type: str
+    code: str
+    detail: str
+    field: str | None = None
+
+
+def told(reply: Reply, secret: str) -> Told:
+    """What the body of an error tells; `secret` is the key, which isn't repeated."""
+    body = _json(reply.body)
+    if isinstance(body, dict) and body:
+        found = _of_object(body)
+    elif isinstance(body, list | str) and _first_words(body):
+        found = Told("", "", _first_words(body))
+    else:
+        found = Told("", "", _of_text(reply))
+    detail = presentable(found.detail, secret) or _phrase(reply.status)
+    usual = ErrorType.SERVER if reply.status >= 500 else ErrorType.INVALID_REQUEST
+    kind = presentable(found.type, secret) or _TYPES.get(reply.status, usual)
+    code = presentable(found.code, secret) or _phrase(reply.status).lower().replace(" ", "_")
+    return Told(str(kind), code, detail, None if found.field is None else presentable(found.field, secret))
+
+
+def presentable(text: str, secret: str) -> str:
+    """The text on one line, cut, without secrets and without what a terminal would act on."""
+    shown = mask_secrets(text.replace(secret, "…") if len(secret) >= _LEAST_SECRET else text)
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in shown).split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+
+
+def is_page(reply: Reply) -> bool:
+    """Whether it is a web page that was answered."""
+    return bool(reply.body.strip()) and (reply.content_type.lower().startswith("text/html") or _PAGE.match(reply.body) is not None)
+
+
+def page_title(reply: Reply) -> str:
+    """What a web page calls itself; empty if it doesn't."""
+    found = _TITLE.search(reply.body[:LARGEST_HEAD].decode(errors="replace"))
+    return unescape(found[1]).strip() if found else ""
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _of_object(body: dict[str, Any], deep: int = 0) -> Told:
+    kind, code, field = (_word(body.get(name)) for name in ("type", "code", "attr"))
+    for name in _WHERE_WORDS_ARE:
+        if isinstance(body.get(name), str | dict) and (words := _first_words(body[name])):
+            if isinstance(body[name], dict) and deep < _DEEPEST:
+                inner = _of_object(body[name], deep + 1)
+                return Told(kind or inner.type, code or inner.code, words, field or inner.field)
+            return Told(kind, code, words, field or None)
+    for name, value in body.items():
+        if name not in {"type", "code", "attr", "status"} and (words := _first_words(value)):
+            return Told(kind, code, words, field or (None if name in _OF_NO_FIELD else name))
+    return Told(kind, code, "", field or None)
+
+
+def _word(value: Any) -> str:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def _first_words(value: Any, deep: int = 0) -> str:
+    """The first text in a value that has any; of an object, first where words usually are."""
+    if isinstance(value, str):
+        return value.strip()
+    if deep >= _DEEPEST:
+        return ""
+    inner: list[Any] = []
+    if isinstance(value, list):
+        inner = value
+    elif isinstance(value, dict):
+        inner = [*(value[name] for name in _WHERE_WORDS_ARE if name in value), *value.values()]
+    return next((words for each in inner[:20] if (words := _first_words(each, deep + 1))), "")
+
+
+def _of_text(reply: Reply) -> str:
+    if is_page(reply):
+        title = page_title(reply)
+        return f"a web page, {title!r}" if title else "a web page"
+    text = reply.body[:LARGEST_HEAD].decode(errors="replace")  # far more than is shown: a key may not be cut before it is masked
+    return "" if text.strip() in {"", "{}", "[]", "null", '""'} else text
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return f"status {status}"

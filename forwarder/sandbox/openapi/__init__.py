@@ -1,0 +1,44 @@
+"""`GET /openapi.json`: the sandbox's endpoints for programs (OpenAPI 3.1), generated: the service's own, and those that show what it holds.
+
+Everything in it is read from what serves it: the contract's tables and types, the tables of paths, the records of listings. It describes
+the mode that the sandbox runs in, and every answer that an operation can give. Two things hold it to that: a test fits the document to the
+routes, and schemathesis the answers to the document.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from aiohttp import web
+
+from forwarder.sandbox.openapi import management, service
+from forwarder.sandbox.openapi.schemas import Schemas
+from forwarder.sandbox.openapi.shown import LISTINGS, SHOWN, shown
+
+__all__ = ["LISTINGS", "document", "routes"]
+
+
+def document(*, strict: bool = False) -> dict[str, Any]:
+    """The whole description, of a sandbox that answers by the contract, or (`strict`) as the real service does."""
+    schemas = Schemas(SHOWN)
+    paths = {**management.management(schemas, strict=strict), **service.service(schemas), **shown(schemas)}
+    info = {"title": "forwarder sandbox", "version": "1", "description": "An analytics service in small (docs/sandbox.md)."}
+    components = {"securitySchemes": {**management.SECURITY, **service.SECURITY}, "schemas": schemas.used(paths)}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
+
+
+def routes(*, strict: bool = False) -> list[web.AbstractRouteDef]:
+    """The endpoint that shows it."""
+
+    async def show(_request: web.Request) -> web.Response:
+        return web.Response(text=_text(strict=strict), content_type="application/json")
+
+    return [web.get("/openapi.json", show)]
+
+
+@cache
+def _text(*, strict: bool) -> str:
+    """It is the same in every sandbox of a process, and takes long to make, so not before somebody asks."""
+    return json.dumps(document(strict=strict))

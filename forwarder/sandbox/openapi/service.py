@@ -1,0 +1,152 @@
+"""The service's own endpoints: the three of the contract from its table, then what SDKs ask beside them.
+
+Bodies of events come in more shapes and encodings than a schema can say: JSON is described as the contract has it, and beside it stand the
+content types in which SDKs send it encoded (docs/http.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from forwarder.contract.errors import ErrorBody
+from forwarder.contract.ingestion import BATCH, CAPTURE, DECIDE, INGESTION, IngestionEndpoint, Taken
+from forwarder.sandbox.ai import AI_PATH
+from forwarder.sandbox.flags import DEFINITIONS, FLAGS
+from forwarder.sandbox.ingestion import ASKED, POSTED, SCRIPTS
+from forwarder.sandbox.openapi.newer import PROJECT_KEY, take_ai, take_v1
+from forwarder.sandbox.openapi.operations import (
+    JSON,
+    OBJECT,
+    PLAIN,
+    TEXT,
+    UUID,
+    Operation,
+    Paths,
+    answer,
+    in_path,
+    in_query,
+    named,
+    operation,
+    refused,
+)
+from forwarder.sandbox.openapi.schemas import Schema, Schemas, fields
+from forwarder.sandbox.remote_config import LIST_PATHS, SCRIPT
+from forwarder.sandbox.v1 import V1_PATH
+
+ASKING: Final = "secretKey"
+SECURITY: Final = {
+    PROJECT_KEY: {"type": "http", "scheme": "bearer", "description": "The key of a project, where it is no part of the body."},
+    ASKING: {"type": "http", "scheme": "bearer", "description": "Any key that is no project key; the sandbox looks no further."},
+}
+_BOOLEAN: Final[Schema] = {"type": "boolean"}
+_VERSION: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 9999, "default": 1}
+_COMPRESSION: Final[Schema] = {"enum": ["gzip", "gzip-js", "lz64", "lz-string", "base64", "b64"]}
+_SENT: Final[Mapping[str, Schema]] = {
+    "compression": _COMPRESSION,
+    "beacon": {"enum": ["1"]},
+    "_": {"type": "integer", "minimum": 0, "description": "the sender's clock, in milliseconds since 1970"},
+}
+_VALUES: Final[Schema] = {
+    "anyOf": [{"type": "array", "items": TEXT}, {"type": "object", "additionalProperties": {"type": ["boolean", "string"]}}]
+}
+_EVALUATED: Final[Mapping[str, Schema]] = {"featureFlags": _VALUES, "featureFlagPayloads": OBJECT, "flags": OBJECT}
+"""What there may be in an evaluation, by its version."""
+_DEFINITIONS: Final = fields({"flags": {"type": "array"}, "group_type_mapping": OBJECT, "cohorts": OBJECT})
+_CONTRACT: Final = {endpoint.path.rstrip("/"): endpoint for endpoint in INGESTION}
+_Parameters = list[dict[str, Any]]
+
+
+def service(schemas: Schemas) -> Paths:
+    """The paths of the service."""
+    paths: Paths = {}
+    for path in POSTED:
+        paths.setdefault(_written(path), {})["post"] = _posted(path, schemas)
+    for path in (*ASKED, *SCRIPTS):
+        paths.setdefault(_written(path), {})["get"] = _asked(path, schemas)
+    return paths
+
+
+def _written(path: str) -> str:
+    """A path as the contract writes it, if it does, and without the patterns of its variables."""
+    return _CONTRACT[path].path if path in _CONTRACT else re.sub(r"\{(\w+):[^}]*\}", r"{\1}", path)
+
+
+def _posted(path: str, schemas: Schemas) -> Operation:
+    if path == V1_PATH:
+        return take_v1(schemas)
+    if path == AI_PATH:
+        return take_ai(schemas)
+    if path in (DECIDE.path, FLAGS):
+        return _evaluation(path, schemas)
+    one = _CONTRACT.get(path)
+    accepted = schemas.body(one.request) if one else {"anyOf": [schemas.body(CAPTURE.request), schemas.body(BATCH.request)]}
+    taken = {"200": answer("Taken", schemas.answer(Taken)), "204": answer("Taken, from a beacon")}
+    summary = one.summary if one else "Take events, as SDKs send them here."
+    return operation(named("post", path), "ingestion", summary, {**taken, **refused()}, in_query(_SENT), content=_encoded(accepted))
+
+
+def _encoded(accepted: Schema) -> dict[str, Schema]:
+    form = fields({"data": TEXT}, compression=_COMPRESSION)
+    binary = {"type": "string", "format": "binary"}
+    return {JSON: accepted, PLAIN: TEXT, "application/x-www-form-urlencoded": form, "application/octet-stream": binary}
+
+
+def _evaluation(path: str, schemas: Schemas) -> Operation:
+    one = _CONTRACT.get(path)
+    headers = [{"name": name, "in": "header", "schema": TEXT, "description": what} for name, what in (one.headers if one else {}).items()]
+    return operation(
+        named("post", path),
+        "flags",
+        one.summary if one else "Evaluate the feature flags of a user, in the newer form.",
+        {"200": answer("The flags", _flags(path, schemas)), **refused()},
+        [*in_query({"v": _version(one), "config": _BOOLEAN, "compression": _COMPRESSION}), *headers],
+        content=_encoded(schemas.body(DECIDE.request)),
+    )
+
+
+def _version(endpoint: IngestionEndpoint[Any, Any] | None) -> Schema:
+    return _VERSION if endpoint is None else {**_VERSION, "description": f"the contract's is {endpoint.query['v']}"}
+
+
+def _flags(path: str, schemas: Schemas) -> Schema:
+    """Each version has a form of its own; the contract's is the first here."""
+    if path == FLAGS:
+        return fields({"errorsWhileComputingFlags": _BOOLEAN, "requestId": UUID, "evaluatedAt": {"type": "integer"}}, **_EVALUATED)
+    described = schemas.answer(DECIDE.response)
+    always = {name: each for name, each in schemas.named["DecideResponse"]["properties"].items() if name not in _EVALUATED}
+    return {"anyOf": [described, fields(always, **_EVALUATED)]}
+
+
+def _asked(path: str, schemas: Schemas) -> Operation:
+    error = schemas.answer(ErrorBody)
+    missing, not_allowed = {"404": answer("No project has this key", error)}, {"401": answer("No secret key", error)}
+    token = in_query({"token": TEXT})
+    if path in (DECIDE.path, FLAGS):
+        asked = in_query({"v": _VERSION, **dict.fromkeys(("token", "api_key"), TEXT)})
+        return _get(path, "What a client has to know before it has a user.", asked, {"200": answer("No flags", _flags(path, schemas))})
+    if path in DEFINITIONS:
+        found = {"200": answer("The definitions", _DEFINITIONS), "304": answer("As they were")}
+        return _get(path, "The definitions that SDKs evaluate by themselves.", token, {**found, **not_allowed}, secret=True)
+    if path.endswith("/remote_config"):
+        found = {"404": answer("There is no such flag", error)}
+        return _get(path, "The payload of one flag, for everybody.", in_path(path) + token, {**found, **not_allowed}, secret=True)
+    if path in LIST_PATHS:
+        return _get(path, "A list that a browser's SDK asks for.", token, {"200": answer("It is empty", OBJECT), **missing})
+    if path in SCRIPTS:
+        return _script(path, missing)
+    return _get(path, "The settings of a project.", in_path(path), {"200": answer("The settings", OBJECT), **missing})
+
+
+def _script(path: str, missing: Mapping[str, dict[str, Any]]) -> Operation:
+    if path.endswith("/config.js"):
+        found = {"200": answer("The script", TEXT, SCRIPT), **missing}
+        return _get(path, "The settings of a project, as a script.", in_path(path), found)
+    return _get(path, "A bundle of the SDK.", in_path(_written(path)), {"404": answer("The sandbox has no bundles", TEXT, PLAIN)})
+
+
+def _get(path: str, summary: str, parameters: _Parameters, found: Mapping[str, dict[str, Any]], *, secret: bool = False) -> Operation:
+    """A question. It needs no body; one that it has is read all the same, and refused if it is too large."""
+    more: dict[str, Any] = {"security": [{ASKING: []}]} if secret else {}
+    return operation(named("get", path), "sdk", summary, {**refused(), **found}, parameters, **more)

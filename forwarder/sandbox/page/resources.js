@@ -1,0 +1,273 @@
+// One resource of the management half, whole, and what belongs to it.
+
+import { ask } from "./asking.js";
+import { fullName, listed, marks, mood, signOn } from "./managed.js";
+import { badge, button, copyButton, facts, properties } from "./parts.js";
+import { count, day, el, outside, plural } from "./text.js";
+
+const LISTED = 50; // of each kind that belongs to something
+
+const NAMES = {
+  members: (item) => [`member:${item.id}`, item.user.email, mood.level(item)],
+  projects: (item) => [`project:${item.id}`, item.name, mood.events(item)],
+  invites: (item) => [`invite:${item.id}`, item.target_email, mood.invite(item), mood.level(item)],
+  domains: (item) => [`domain:${item.id}`, item.domain, mood.domain(item)],
+  dashboards: (item) => [`dashboard:${item.id}`, item.name, ...marks(item)],
+  "batch-exports": (item) => [`batch-export:${item.id}`, item.name, mood.paused(item)],
+};
+
+export class Resources {
+  // `go` opens another item by its name in the address; `filter` lists events, and `list` something else, by filters.
+  constructor({ go, filter, list }) {
+    this.go = go;
+    this.filter = filter;
+    this.list = list;
+    this.builds = {
+      organization: ["organizations", (item) => this.organization(item)],
+      project: ["projects", (item) => this.project(item)],
+      member: ["members", (item) => this.member(item)],
+      invite: ["invites", (item) => this.invite(item)],
+      domain: ["domains", (item) => this.domain(item)],
+      dashboard: ["dashboards", (item) => this.dashboard(item)],
+      "batch-export": ["batch-exports", (item) => this.batchExport(item)],
+    };
+  }
+
+  knows(kind) {
+    return Object.hasOwn(this.builds, kind);
+  }
+
+  // What there is to see of a resource: what stands in its head, and the parts below; null if there is no such thing.
+  async whole(kind, id) {
+    if (!this.knows(kind)) return null;
+    const [listing, build] = this.builds[kind];
+    const item = (await ask(listing, { id, limit: 1 })).results[0];
+    if (!item) return null;
+    const { head, parts } = await build(item);
+    return { head, parts: parts.flat().filter(Boolean) };
+  }
+
+  async organization(item) {
+    const kinds = ["members", "projects", "invites", "domains"];
+    const found = await Promise.all(kinds.map((kind) => this.belonging(kind, { organization: item.id })));
+    return { head: [outside(item.name, 200)], parts: [facts([["id", copied(item.id, "id")], ["made", day(item.created_at)]]), ...found] };
+  }
+
+  async project(item) {
+    const kinds = ["dashboards", "batch-exports"];
+    const found = await Promise.all(kinds.map((kind) => this.belonging(kind, { project: item.id })));
+    const events = button("Show its events", () => this.filter({ api_key: item.api_key, text: "", organization: "", project: "" }), { class: "link" });
+    return {
+      head: [outside(item.name, 200), mood.events(item)],
+      parts: [
+        facts([
+          ["id", copied(String(item.id), "id")],
+          ["uuid", copied(item.uuid, "uuid")],
+          ["organization", this.owner(item)],
+          ["project key", outside(item.api_key, 40, "mono")],
+          ["events", item.ingested_event ? events : "none yet: send them with this project's api_token"],
+          ["made", day(item.created_at)],
+          ["changed", day(item.updated_at)],
+        ]),
+        ...found,
+        heading("Settings"),
+        properties(Object.fromEntries(Object.entries(item.settings).map(([name, value]) => [name, value === "" ? '""' : value]))),
+      ],
+    };
+  }
+
+  async member(item) {
+    const { results } = await ask("members", { user: item.user.uuid, limit: LISTED });
+    const others = results.filter((each) => each.id !== item.id);
+    const also = others.map((each) => row(this.link(each.organization.name, `member:${each.id}`), mood.level(each)));
+    const user = item.user;
+    return {
+      head: [outside(user.email, 200), mood.level(item)],
+      parts: [
+        facts([
+          ["user uuid", copied(user.uuid, "user uuid")],
+          ["name", fullName(user)],
+          ["organization", this.owner(item)],
+          ["level", `${item.level} (${item.level_name})`],
+          ["role", user.role_at_organization],
+          ["e-mail", user.is_email_verified ? "verified" : "not verified"],
+          ["two factors", item.is_2fa_enabled ? "yes" : "no"],
+          ["social login", item.has_social_auth ? "yes" : "no"],
+          ["last login", item.last_login ? day(item.last_login) : "never"],
+          ["joined", day(item.joined_at)],
+          ["changed", day(item.updated_at)],
+          ["distinct id", outside(user.distinct_id, 120, "mono")],
+        ]),
+        ...keys(item.personal_api_keys),
+        also.length ? [heading("Also in"), el("ul", { class: "plain" }, ...also)] : [],
+      ],
+    };
+  }
+
+  async invite(item) {
+    const by = (await ask("members", { user: item.created_by.uuid, organization: item.organization.id, limit: 1 })).results[0];
+    const access = (item.private_project_access ?? []).map((each) => row(this.link(`project ${each.id}`, `project:${each.id}`), badge(each.level)));
+    return {
+      head: [outside(item.target_email, 200), mood.invite(item)],
+      parts: [
+        facts([
+          ["id", copied(item.id, "id")],
+          ["first name", item.first_name],
+          ["organization", this.owner(item)],
+          ["level", mood.level(item)],
+          ["invited by", by ? this.link(item.created_by.email, `member:${by.id}`) : item.created_by.email],
+          [item.is_expired ? "expired" : "expires", day(item.expires_at)],
+          ["made", day(item.created_at)],
+          ["message", item.message],
+          ["e-mail", item.send_email ? "wanted; the sandbox writes to nobody" : "not wanted"],
+          ["combines", item.combine_pending_invites ? "with pending invites" : null],
+        ]),
+        access.length ? [heading("Access to private projects"), el("ul", { class: "plain" }, ...access)] : [],
+      ],
+    };
+  }
+
+  async domain(item) {
+    return {
+      head: [outside(item.domain, 200), mood.domain(item)],
+      parts: [
+        facts([
+          ["id", copied(item.id, "id")],
+          ["organization", this.owner(item)],
+          ["verified", item.verified_at ? day(item.verified_at) : "not yet"],
+          ["single sign-on", signOn(item)],
+          ["SAML entity", item.saml_entity_id],
+          ["SAML address", item.saml_acs_url],
+          ["SAML certificate", item.saml_x509_cert ? outside(item.saml_x509_cert, 300, "mono") : null],
+        ]),
+        heading("DNS record"),
+        el("p", { class: "soft" }, item.is_verified ? "By this the domain was, or could have been, verified." : "Set this, then verify: the domain is this organization's once the record is found."),
+        facts([["type", item.dns_record.type], ["name", copied(item.dns_record.name, "name")], ["value", copied(item.dns_record.value, "value")]]),
+        item.is_verified ? "" : command(`domains verify ${item.id} --organization ${item.organization.id}`),
+      ],
+    };
+  }
+
+  async dashboard(item) {
+    return {
+      head: [outside(item.name, 200), ...marks(item)],
+      parts: [
+        facts([
+          ["id", copied(String(item.id), "id")],
+          ["project", this.link(item.project.name, `project:${item.project.id}`)],
+          ["organization", this.owner(item)],
+          ["description", item.description],
+          ["tags", item.tags.map((tag) => (typeof tag === "string" ? tag : JSON.stringify(tag))).join(", ")],
+          ["made", day(item.created_at)],
+          ["made by", item.created_by?.email],
+          ["way", item.creation_mode],
+          ["restriction", String(item.restriction_level)],
+        ]),
+      ],
+    };
+  }
+
+  async batchExport(item) {
+    const failed = item.latest_runs[0]?.latest_error;
+    return {
+      head: [outside(item.name, 200), mood.paused(item)],
+      parts: [
+        failed ? el("p", { class: "note bad" }, outside(failed, 1000)) : "",
+        facts([
+          ["id", copied(item.id, "id")],
+          ["project", this.link(item.project.name, `project:${item.project.id}`)],
+          ["organization", this.owner(item)],
+          ["model", item.model],
+          ["interval", item.interval],
+          ["from", item.start_at && day(item.start_at)],
+          ["until", item.end_at && day(item.end_at)],
+          ["last paused", item.last_paused_at && day(item.last_paused_at)],
+          ["made", day(item.created_at)],
+          ["changed", day(item.last_updated_at)],
+          ["query", item.hogql_query && outside(item.hogql_query, 1000, "mono")],
+        ]),
+        command(`batch-exports ${item.paused ? "unpause" : "pause"} ${item.id} --project ${item.project.id}`),
+        heading("Destination ", badge(item.destination.type)),
+        properties(Object(item.destination.config)),
+        ...runs(item),
+      ],
+    };
+  }
+
+  // What of a kind belongs to something, each of it to be opened.
+  async belonging(kind, wanted) {
+    const { count: total, results } = await ask(kind, { ...wanted, order: "newest", limit: LISTED });
+    const [title] = listed(kind);
+    const head = [heading(button(`${title} (${count(total)})`, () => this.list({ tab: kind, ...texts(wanted) }), { class: "link", title: "List them" }))];
+    if (!total) return [...head, el("p", { class: "soft" }, "None.")];
+    const items = results.map((item) => {
+      const [address, name, ...badges] = NAMES[kind](item);
+      return row(this.link(name, address), ...badges);
+    });
+    const more = total > results.length ? [el("li", { class: "soft" }, `${count(total - results.length)} more`)] : [];
+    return [...head, el("ul", { class: "plain" }, ...items, ...more)];
+  }
+
+  owner(item) {
+    return this.link(item.organization.name, `organization:${item.organization.id}`);
+  }
+
+  link(label, address) {
+    return button(el("span", {}, outside(label, 120)), () => this.go(address), { class: "link" });
+  }
+}
+
+function texts(wanted) {
+  return Object.fromEntries(Object.entries(wanted).map(([name, value]) => [name, String(value)]));
+}
+
+function heading(...parts) {
+  return el("h3", {}, ...parts);
+}
+
+function row(...parts) {
+  return el("li", {}, ...parts);
+}
+
+// A value that somebody will need elsewhere.
+function copied(text, what) {
+  const shown = outside(text, 200, "mono");
+  return el("span", { class: "copied" }, shown, copyButton(() => text, () => shown, what));
+}
+
+function command(words) {
+  const text = `forwarder manage ${words} --url ${location.origin}`;
+  const shown = el("code", {}, outside(text, 400));
+  return el("p", { class: "copied command" }, shown, copyButton(() => text, () => shown, "command"));
+}
+
+function keys(found) {
+  if (!found.length) return [heading("Personal keys"), el("p", { class: "soft" }, "None: a seed gives them.")];
+  const items = found.map((key) => [key.label || "without a label", outside(key.scopes.includes("*") ? "everything" : key.scopes.join(", "), 500, "mono")]);
+  return [heading(plural(found.length, "personal key")), facts(items.map(([label, scopes]) => [outside(label, 80), scopes]))];
+}
+
+function runs(item) {
+  if (!item.runs) return [heading("Runs"), el("p", { class: "soft" }, "None: nothing runs exports here. A backfill makes one.")];
+  const shown = item.latest_runs.map((run) =>
+    el(
+      "li",
+      { class: "run" },
+      el("p", { class: "name" }, mood.run(run), day(run.created_at)),
+      facts([
+        ["id", copied(run.id, "id of the run")],
+        ["records", records(run)],
+        ["from", run.data_interval_start && day(run.data_interval_start)],
+        ["until", run.data_interval_end && day(run.data_interval_end)],
+        ["finished", run.finished_at && day(run.finished_at)],
+        ["error", run.latest_error],
+      ]),
+    ),
+  );
+  const more = item.runs > shown.length ? [el("li", { class: "soft" }, `${count(item.runs - shown.length)} older`)] : [];
+  return [heading(plural(item.runs, "run")), el("ul", { class: "plain runs" }, ...shown, ...more)];
+}
+
+function records(run) {
+  return run.records_total_count === null ? count(run.records_completed) : `${count(run.records_completed)} of ${count(run.records_total_count)}`;
+}

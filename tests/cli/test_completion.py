@@ -1,0 +1,124 @@
+"""Completion in shells: commands that are imported when they are called, resources, verbs, options and values."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forwarder.cli.lazy import LAZY
+from forwarder.contract.endpoints import ENDPOINTS
+from tests.support.commands import environment
+
+RESOURCES = list(dict.fromkeys(endpoint.resource for endpoint in ENDPOINTS))
+HEAVY = ["aiohttp", "pydantic_settings", "structlog", "prometheus_client", "sqlite3"]
+
+
+def ask(**variables: str) -> str:
+    """What `forwarder` answers a shell that asks."""
+    done = subprocess.run(
+        [sys.executable, "-m", "forwarder"], env=environment(variables), capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.stderr == ""
+    return done.stdout.rstrip("\n")
+
+
+def bash(line: str) -> list[str]:
+    """What bash is offered for the last word of a line; a blank at its end: for the next one."""
+    words = shlex.split(line)
+    position = len(words) - (not line.endswith(" "))
+    return ask(_FORWARDER_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(position)).split("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("forwarder man", ["manage"]),
+        ("forwarder manage ", RESOURCES),
+        ("forwarder manage organization-batch-exports ", ["pause", "unpause"]),
+        ("forwarder manage domains ver", ["verify"]),
+        ("forwarder manage members update x --le", ["--level"]),
+        ("forwarder manage members update x --level ", ["member", "admin", "owner"]),
+        ("forwarder manage invites bulk --level o", ["owner"]),
+        ("forwarder manage batch-exports update x --model ", ["events", "persons"]),
+        ("forwarder manage batch-exports update x --interval e", [r"every\ 5\ minutes", r"every\ 15\ minutes"]),
+        ("forwarder manage batch-export-runs retry a b --status FailedR", ["FailedRetryable"]),
+        ("forwarder manage domains list --output ", ["table", "json"]),
+        ("forwarder dead-letters re", ["replay"]),
+        ("forwarder config show --output ", ["yaml", "json"]),
+    ],
+)
+def test_bash_is_offered_what_can_follow(line: str, offered: list[str]) -> None:
+    """Groups, resources, verbs, options, and values of which there are few."""
+    assert bash(line) == offered
+
+
+def test_every_command_is_offered() -> None:
+    """Those that are imported when they are called, and the others."""
+    assert {*LAZY, "run", "status", "health"} <= set(bash("forwarder "))
+
+
+def test_options_are_offered() -> None:
+    """Of a command whose module had to be imported for it."""
+    offered = bash("forwarder manage domains create --")
+    assert {"--domain", "--jit-provisioning-enabled", "--no-jit-provisioning-enabled", "--data", "--organization", "--output"} <= set(
+        offered
+    )
+
+
+def test_zsh_and_fish_are_offered_the_same() -> None:
+    """Each in its own form, with the lines of help; they quote by themselves."""
+    zsh = ask(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage batch-exports update x --interval ")
+    assert '"every 5 minutes"' in zsh
+    zsh = ask(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage dom")
+    assert zsh.startswith('_arguments \'*: :(("domains":')
+    fish = {"_FORWARDER_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    assert ask(**fish, _TYPER_COMPLETE_ARGS="forwarder manage inv").startswith("invites\t")
+
+
+def test_completion_is_quick() -> None:
+    """Nothing heavy is imported for it: somebody waits with a finger on the key."""
+    script = (
+        "import sys\nfrom forwarder.cli.main import main\n"
+        "try: main()\n"
+        f"except SystemExit: print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    variables = {"_FORWARDER_COMPLETE": "complete_bash", "COMP_WORDS": "forwarder manage ", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, "forwarder"], env=environment(variables), capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.stdout.endswith("heavy: []\n"), done
+
+
+@pytest.mark.parametrize(
+    ("shell", "sign"), [("zsh", "#compdef forwarder"), ("fish", "complete --command forwarder"), ("bash", "complete -o default")]
+)
+def test_the_script_of_any_shell_can_be_had(shell: str, sign: str) -> None:
+    """Also where that shell doesn't run."""
+    script = ask(_FORWARDER_COMPLETE=f"source_{shell}")
+    assert sign in script
+    assert "_FORWARDER_COMPLETE=complete_" in script
+
+
+def test_bash_completes_with_what_is_installed(tmp_path: Path) -> None:
+    """`--install-completion` writes what a new shell reads; then a word is completed there."""
+    (tmp_path / "forwarder").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m forwarder "$@"\n')
+    (tmp_path / "forwarder").chmod(0o755)
+    lines = [
+        "forwarder --install-completion >&2",
+        "forwarder --show-completion > shown",
+        "source ~/.bashrc",
+        "COMP_WORDS=(forwarder manage batch-exports update x --interval every); COMP_CWORD=6",
+        "_forwarder_completion forwarder",
+        'printf "%s\\n" "${COMPREPLY[@]}"',
+    ]
+    variables = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(lines)], cwd=tmp_path, env=environment(variables), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout.splitlines() == [r"every\ 5\ minutes", r"every\ 15\ minutes"], done
+    assert (tmp_path / "shown").read_text() in (tmp_path / ".bash_completions" / "forwarder.sh").read_text() + "\n"

@@ -1,0 +1,113 @@
+"""The commands of the management API as they are made of the contract's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from forwarder.cli.manage import build
+from forwarder.cli.manage_fields import Kind, fields_of
+from forwarder.cli.manage_words import OWNERS, RUNS, WORDS, endpoint_of, example
+from forwarder.contract.endpoints import ENDPOINTS, Endpoint
+from forwarder.contract.resources import BatchExportRun, User
+from tests.cli.managing import BY_NAME, typed
+
+ROOT: Any = get_command(build())
+
+
+def command(endpoint: Endpoint[Any, Any]) -> Any:
+    """The command of an endpoint."""
+    return ROOT.commands[endpoint.resource].commands[endpoint.verb]
+
+
+def options(endpoint: Endpoint[Any, Any]) -> dict[str, Any]:
+    """The options of its command, by each of their spellings."""
+    found = [parameter for parameter in command(endpoint).params if parameter.param_type_name == "option"]
+    return {name: parameter for parameter in found for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def test_there_is_a_command_for_each_endpoint_and_no_other() -> None:
+    """Resources and verbs are the table's, in its order."""
+    made = [f"{resource} {verb}" for resource, group in ROOT.commands.items() for verb in group.commands]
+    assert made == [endpoint.name for endpoint in ENDPOINTS]
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_what_a_command_takes_is_what_its_endpoint_takes(endpoint: Endpoint[Any, Any]) -> None:
+    """Ids in the order of the path, options for organization or project, each field, and for pages and removals what they need."""
+    arguments = [parameter.name for parameter in command(endpoint).params if parameter.param_type_name == "argument"]
+    assert arguments == [each.name for each in endpoint.parameters if each.name not in OWNERS]
+    found = options(endpoint)
+    owners = {f"--{OWNERS[each.name]}" for each in endpoint.parameters if each.name in OWNERS}
+    assert {name for name in ("--organization", "--project") if name in found} == owners
+    payload = endpoint.request.__annotations__ if endpoint.takes_body else {}
+    assert [field.name for field in fields_of(endpoint)] == list(payload)
+    assert {field.option for field in fields_of(endpoint)} <= set(found)
+    assert ("--data" in found) == endpoint.takes_body
+    assert ("--limit" in found) == ("--offset" in found) == ("--all" in found) == endpoint.paginated
+    assert ("--yes" in found) == endpoint.destructive
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_no_two_options_are_spelled_the_same(endpoint: Endpoint[Any, Any]) -> None:
+    """A field never hides an option that all commands have; and no option takes a key."""
+    spelled = [name for parameter in command(endpoint).params for name in (*parameter.opts, *parameter.secondary_opts)]
+    assert len(spelled) == len(set(spelled))
+    assert "--api-key" not in spelled
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_help_says_what_it_does_and_what_the_key_needs(endpoint: Endpoint[Any, Any]) -> None:
+    """The contract's line, the scope, and an example that names its command."""
+    done = typed(*endpoint.name.split(), "--help")
+    assert done.code == 0
+    said = " ".join(done.out.split())
+    assert endpoint.summary in said
+    assert f"needs the scope {endpoint.scope}." in said
+    assert example(endpoint) in said
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_examples_name_options_that_there_are(endpoint: Endpoint[Any, Any]) -> None:
+    """An example can be typed: as many ids as the command takes, and options that it has."""
+    words = example(endpoint).split()[4:]
+    assert {word for word in words if word.startswith("--")} <= set(options(endpoint))
+    ids = [word for word in words if not word.startswith("--")][: len(endpoint.parameters)]
+    assert len(ids) >= sum(each.name not in OWNERS for each in endpoint.parameters)
+
+
+def inner(response: Any) -> Iterator[str]:
+    """The fields of a resource, and of the people in it, as columns name them."""
+    yield from response.__annotations__
+    yield from (f"user.{name}" for name in User.__annotations__ if "user" in response.__annotations__)
+
+
+def test_every_resource_has_words_that_fit_the_contract() -> None:
+    """A line of help each; what is shown and asked for are fields that it has; each list has columns."""
+    assert list(WORDS) == list(dict.fromkeys(endpoint.resource for endpoint in ENDPOINTS))
+    for endpoint in ENDPOINTS:
+        words = WORDS[endpoint.resource]
+        if endpoint.paginated:
+            assert {*words.columns, words.id, words.name} <= {*inner(endpoint.response), "name"}
+            assert words.columns[0] == words.id
+    assert set(RUNS) <= set(BatchExportRun.__annotations__)
+
+
+def test_whatever_can_be_removed_can_be_named() -> None:
+    """Before it goes, it is looked up by an endpoint that there is."""
+    for endpoint in ENDPOINTS:
+        if endpoint.destructive:
+            assert endpoint_of(endpoint.resource, "get") or endpoint_of(endpoint.resource, "list")
+
+
+def test_levels_and_choices_are_known_fields() -> None:
+    """What is completed comes from the contract."""
+    found = {field.name: field for field in fields_of(BY_NAME["invites create"])}
+    assert (found["level"].kind, found["level"].choices) == (Kind.LEVEL, ("member", "admin", "owner"))
+    export = {field.name: field for field in fields_of(BY_NAME["batch-exports update"])}
+    assert export["model"].choices == ("events", "persons")
+    assert "every 5 minutes" in export["interval"].choices
+    assert (export["filters"].kind, export["start_at"].kind, export["start_at"].nullable) == (Kind.JSON, Kind.TIME, True)

@@ -1,0 +1,219 @@
+"""Where `forwarder manage` finds the service, the key, the organization and the project."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forwarder.cli.manage_access as module
+from forwarder.cli.manage_access import Access, access
+from forwarder.core.errors import ConfigurationError
+from tests.cli.managing import BY_NAME
+
+KEY, OTHER = "phx_0123456789hunter2good", "phx_0123456789hunter2else"
+URL = "https://service.example.com"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings but those of the test, and nobody to ask."""
+    for name in [name for name in os.environ if name.startswith("FORWARDER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(module, "DEFAULT_FILE", tmp_path / "none" / "forwarder.yaml")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+
+
+def found(name: str = "domains list", **typed: Any) -> Access:
+    """The access of a command."""
+    return access(BY_NAME[name], typed)
+
+
+def refused(name: str = "domains list", **typed: Any) -> str:
+    """Why there is none; its two lines."""
+    with pytest.raises(ConfigurationError) as raised:
+        found(name, **typed)
+    assert "hunter2" not in f"{raised.value.message}{raised.value.hint}"
+    return f"{raised.value.message}\n{raised.value.hint}"
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    """Set them in the environment."""
+    for name, value in values.items():
+        monkeypatch.setenv(f"FORWARDER_MANAGEMENT__{name.upper()}", value)
+
+
+def written(folder: Path, text: str) -> Path:
+    """A configuration file."""
+    file = folder / "forwarder.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_all_of_it_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every setting has its variable, also without any file; a project may be a number."""
+    settings(monkeypatch, url=f"{URL}/", api_key=KEY, organization="o", project="7", timeout="5s")
+    gate = found("dashboards list")
+    assert (gate.settings.url, gate.key, gate.ids, gate.settings.timeout) == (URL, KEY, {"project_id": "7"}, 5.0)
+    assert found().ids == {"organization_id": "o"}
+    assert KEY not in repr(gate)
+
+
+def test_all_of_it_from_the_file(tmp_path: Path) -> None:
+    """The section `management`; what is wrong elsewhere in the file, or would have to be read, is not looked at."""
+    key = tmp_path / "key"
+    key.write_text(f"# whose it is\n\n  {KEY}  \n")
+    text = f"management: {{url: {URL}, api_key_file: {key}, organization: o, project: 7}}\n"
+    text += "upstream: {url: 7, timout: 1s}\nsources: {http: {api_keys_file: /nowhere/at.all}, kafka: 5}\n"
+    gate = found("dashboards list", config=written(tmp_path, text))
+    assert (gate.settings.url, gate.key, gate.ids) == (URL, KEY, {"project_id": "7"})
+
+
+def test_options_go_before_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each of them."""
+    settings(monkeypatch, url="https://old.example.com", api_key=OTHER, organization="old", timeout="5s")
+    (tmp_path / "key").write_text(KEY)
+    gate = found(url=f"{URL}/base/", api_key_file=str(tmp_path / "key"), organization="new", timeout="1m")
+    assert (gate.settings.url, gate.key, gate.ids, gate.settings.timeout) == (f"{URL}/base", KEY, {"organization_id": "new"}, 60.0)
+
+
+def test_the_key_may_come_by_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-` is that."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{KEY}\n"))
+    assert found(url=URL, organization="o", api_key_file="-").key == KEY
+
+
+def test_of_two_keys_that_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whether it is the key or its file that stands there; two in one place are an error."""
+    file = tmp_path / "key"
+    file.write_text(OTHER)
+    named, kept = (written(tmp_path, f"management: {{{what}}}\n") for what in (f"api_key_file: {file}", f"api_key: {OTHER}"))
+    settings(monkeypatch, url=URL, organization="o", api_key=KEY)
+    written(tmp_path, f"management: {{api_key_file: {file}}}\n")
+    assert found(config=named).key == KEY
+    settings(monkeypatch, api_key_file=str(file))
+    assert "management.api_key can't be beside management.api_key_file" in refused()
+    monkeypatch.delenv("FORWARDER_MANAGEMENT__API_KEY")
+    written(tmp_path, f"management: {{api_key: {KEY}}}\n")
+    assert found(config=kept).key == OTHER
+
+
+@pytest.mark.parametrize(("name", "what"), [("domains list", "organization"), ("dashboards list", "project")])
+def test_a_missing_owner_is_named_by_option_and_key(monkeypatch: pytest.MonkeyPatch, name: str, what: str) -> None:
+    """Each way to give it."""
+    settings(monkeypatch, url=URL, api_key=KEY)
+    said = refused(name)
+    assert f"--{what} ID is missing" in said
+    assert f"`management.{what}`" in said
+    assert f"FORWARDER_MANAGEMENT__{what.upper()}" in said
+
+
+def test_a_missing_address_is_named_by_option_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upstream's isn't taken for it."""
+    monkeypatch.setenv("FORWARDER_UPSTREAM__URL", "https://events.example.com")
+    said = refused(organization="o")
+    assert "--url URL is missing" in said
+    assert "`management.url`" in said
+
+
+def test_a_missing_key_is_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, unseen; elsewhere it is said how to give one."""
+    said = refused(url=URL, organization="o")
+    assert "there is no personal API key" in said
+    assert "--api-key-file" in said
+    asked: list[str] = []
+
+    def ask(prompt: str, _: object) -> str:
+        asked.append(prompt)
+        return f" {KEY} "
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", ask)
+    assert "organization" in refused(url=URL)
+    assert asked == []
+    assert found(url=URL, organization="o").key == KEY
+    assert asked == ["Personal API key: "]
+
+
+@pytest.mark.parametrize("text", ["", "phc_hunter2hunter2", "two words hunter2", "hunter2\x00", "hunter2\u00e9", "a" * 201])
+def test_what_is_typed_may_be_no_key(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Then it is said what one looks like, without repeating it."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", lambda *_: text)
+    assert "personal API key" in refused(url=URL, organization="o")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no key"),
+        ("# nothing\n", "holds no key"),
+        (f"{KEY}\n{OTHER}\n", "holds 2 keys"),
+        ("\nphc_hunter2hunter2", "line 2: it is a project key"),
+        (f'"{KEY} "', "line 1: it can't be a personal API key"),
+    ],
+)
+def test_a_file_holds_one_key(tmp_path: Path, text: str, words: str) -> None:
+    """Anything else is told by its place, without repeating it."""
+    (tmp_path / "key").write_text(text)
+    said = refused(url=URL, organization="o", api_key_file=str(tmp_path / "key"))
+    assert said.startswith(f"--api-key-file: {tmp_path / 'key'}")
+    assert words in said
+
+
+def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is told by the setting that names it."""
+    settings(monkeypatch, url=URL, organization="o", api_key_file="/nowhere/at.all")
+    assert refused().startswith("management.api_key_file: /nowhere/at.all can't be read, No such file or directory")
+
+
+@pytest.mark.parametrize("url", ["service.example.com", "https://user:hunter2@service.example.com", f"{URL}/api/", f"{URL}?a=1"])
+def test_an_address_that_is_none(url: str) -> None:
+    """Is told by its option, without what may be secret in it."""
+    assert refused(url=url, organization="o").startswith("--url: it ")
+
+
+@pytest.mark.parametrize("timeout", ["5", "soon", "0s", "2h", "never"])
+def test_a_time_that_is_none(timeout: str) -> None:
+    """Is told by its option."""
+    assert refused(url=URL, organization="o", timeout=timeout).startswith("--timeout: ")
+
+
+def test_the_usual_file_may_be_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The daemon's own configuration is read if this user may; else it is passed over, and that is said."""
+    file = written(tmp_path, f"management: {{url: {URL}, organization: o, api_key: {KEY}}}\n")
+    monkeypatch.setattr(module, "DEFAULT_FILE", file)
+    assert found().key == KEY
+    assert capsys.readouterr().err == ""
+
+    opens = Path.open
+
+    def closed(path: Path, *arguments: Any, **named: Any) -> Any:
+        if path == file:
+            raise PermissionError
+        return opens(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", closed)
+    assert "--url URL is missing" in refused()
+    assert capsys.readouterr().err == f"{file} can't be read by this user and is passed over; name another with --config FILE.\n"
+
+
+@pytest.mark.parametrize(("url", "times"), [("http://sandbox:8322", 1), ("http://127.0.0.1:8322", 0), ("http://[::1]:1", 0), (URL, 0)])
+def test_a_key_in_the_clear_is_told(url: str, times: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody on the way to another machine could read it."""
+    settings(monkeypatch, api_key=KEY)
+    found(url=url, organization="o")
+    assert capsys.readouterr().err.count("without TLS") == times
+
+
+def test_a_wrong_section_is_told_whole(tmp_path: Path) -> None:
+    """With file, line and key; a section that is misspelled, too."""
+    file = written(tmp_path, "management:\n  urll: x\n  api_key: phc_hunter2hunter2\nmanagment: {}\nlog: {level: x}\n")
+    said = refused(config=file)
+    assert f"{file}:2: management.urll: is no setting" in said
+    assert f"{file}:3: management.api_key: it is a project key" in said
+    assert f"{file}:4: managment: is no setting" in said
+    assert "log" not in said.replace("forwarder.yaml", "")

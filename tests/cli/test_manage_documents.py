@@ -1,0 +1,96 @@
+"""docs/manage.md says what the commands are; its examples work."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import pytest
+
+from forwarder.cli.manage_fields import Field, Kind, fields_of
+from forwarder.cli.manage_words import OWNERS
+from forwarder.contract.endpoints import ENDPOINTS
+from forwarder.sandbox import SandboxOptions
+from tests.cli.managing import aside
+from tests.contract.calls import Challenges
+from tests.sandbox.client import Client, talking
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "manage.md").read_text("utf-8")
+ORGANIZATION: Final = "01900000-0000-7000-8000-000000000001"
+KEY: Final = "phx_sandbox_olga_everything_0001"
+
+
+def commands() -> list[str]:
+    """The rows of the table of commands."""
+    rows = []
+    for endpoint in ENDPOINTS:
+        ids = " ".join(each.name.replace("__", "_").upper() for each in endpoint.parameters if each.name not in OWNERS)
+        rows.append(f"| `{' '.join(filter(None, (endpoint.name, ids)))}` | `{endpoint.scope}` | {endpoint.summary} |")
+    return rows
+
+
+def fields() -> list[str]:
+    """The rows of the table of fields, commands with the same ones together."""
+    users: dict[tuple[Field, ...], list[str]] = {}
+    for endpoint in ENDPOINTS:
+        if endpoint.takes_body:
+            users.setdefault(fields_of(endpoint), []).append(f"`{endpoint.name}`")
+    return [f"| {', '.join(names)} | {', '.join(map(option, found))} |" for found, names in users.items()]
+
+
+def option(field: Field) -> str:
+    """How the page writes an option."""
+    value = {Kind.FLAG: "", Kind.LEVEL: " LEVEL", Kind.JSON: " JSON", Kind.TEXTS: " TEXT …"}.get(field.kind, f" {field.kind}")
+    return f"`{field.option}{value}`"
+
+
+def examples() -> str:
+    """What stands in the page to be typed, in order; without the set-up, which the test has made."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return "".join(block for language, block in blocks if not language and "forwarder manage" in block)
+
+
+def test_there_are_examples() -> None:
+    """Those that the next test runs: lines of commands, and nothing else."""
+    lines = examples().splitlines()
+    assert len(lines) > 10
+    assert all(line.removeprefix("cat key | ").startswith("forwarder manage ") for line in lines)
+
+
+def test_every_command_is_there_with_its_scope() -> None:
+    """The table is the contract's, in its order."""
+    assert re.findall(r"^\| `[a-z-]+ [a-z]+[A-Z_ ]*` \| `[a-z_]+:.*$", PAGE, re.MULTILINE) == commands()
+
+
+def test_every_field_is_there() -> None:
+    """The table names each option for a field, and no other."""
+    assert re.findall(r"^\| `[a-z-]+ [a-z]+`(?:, `[a-z-]+ [a-z]+`)* \| `--.*$", PAGE, re.MULTILINE) == fields()
+
+
+async def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typed one after the other, against a sandbox with the sample seed, each succeeds."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "invites.json").write_text('[{"target_email": "ada@example.org"}, {"target_email": "alan@example.org"}]')
+    (tmp_path / "destination.json").write_text('{"type": "S3", "config": {"bucket_name": "b", "aws_secret_access_key": "hidden"}}')
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    async with talking(SandboxOptions(seed=ROOT / "config" / "sandbox-seed.yaml", resolver=Challenges())) as client:
+        usual = {"url": client.sandbox.url, "api_key_file": str(tmp_path / "key"), "organization": ORGANIZATION, "project": "1"}
+        known = await ids(client)
+        for example in examples().splitlines():
+            command, _, _ = Template(example).substitute(known).removeprefix("cat key | ").partition(" > ")
+            done = await aside(*shlex.split(command)[2:], stdin=f"{KEY}\n", **usual)
+            assert (done.code, done.err) == (0, ""), example
+
+
+async def ids(client: Client) -> dict[str, str]:
+    """What the examples call by the names of variables."""
+    headers = {"Authorization": f"Bearer {KEY}"}
+    owner = f"/api/organizations/{ORGANIZATION}"
+    members, domains = [(await client.ask("GET", f"{owner}/{what}/", None, headers)).json["results"] for what in ("members", "domains")]
+    exports = (await client.get("/sandbox/batch-exports"))["results"]
+    member = next(each["user"]["uuid"] for each in members if each["user"]["email"] == "mia@example.com")
+    return {"MEMBER": member, "DOMAIN": next(each["id"] for each in domains if not each["is_verified"]), "EXPORT": exports[0]["id"]}

@@ -1,0 +1,89 @@
+"""One section of the configuration by itself, for commands of people who may not read the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forwarder.config import InvalidConfiguration, load_section, load_settings
+from forwarder.config.display import as_yaml
+from forwarder.config.settings import Settings
+
+URL = "https://service.example.com"
+KEY = "phx_0123456789hunter2good"
+
+
+def written(folder: Path, text: str) -> Path:
+    """A configuration file."""
+    file = folder / "forwarder.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_the_environment_goes_over_the_file(tmp_path: Path) -> None:
+    """Key by key, as everywhere; where each came from is known."""
+    file = written(tmp_path, "management:\n  url: https://old.example.com\n  project: 7\n")
+    loaded = load_section("management", file, {"FORWARDER_MANAGEMENT__URL": URL})
+    assert (loaded.settings.management.url, loaded.settings.management.project) == (URL, "7")
+    assert str(loaded.origins["management.url"]) == "FORWARDER_MANAGEMENT__URL"
+    assert str(loaded.origins["management.project"]) == f"{file}:3"
+
+
+def test_nothing_is_there(tmp_path: Path) -> None:
+    """Without a file and variables, the defaults."""
+    assert load_section("management", None, {}, default_file=tmp_path / "none").settings == Settings()
+
+
+def test_other_sections_do_not_matter(tmp_path: Path) -> None:
+    """Neither what is wrong in them nor the files that they name; the same in the environment."""
+    file = written(
+        tmp_path, f"upstream: {{url: 7}}\nsources: {{kafka: [{{x: 1}}], http: {{api_keys_file: /no/where}}}}\nmanagement: {{url: {URL}}}\n"
+    )
+    environ = {"FORWARDER_UPSTREAM__NONSENSE": "x", "FORWARDER_SOURCES__KAFKA": "[", "FORWARDER_BATCH__MAX_AGE": "soon"}
+    loaded = load_section("management", file, environ)
+    assert loaded.settings == Settings.model_validate({"management": {"url": URL}})
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "told"),
+    [
+        ("management: 7\n", {}, ":1: management: is a section"),
+        ("management: {url: x}\n", {}, ":1: management.url: it must begin with http:// or https://"),
+        ("management: {url: [}\n", {}, "isn't YAML"),
+        ("management: {timeout: 5}\n", {}, ":1: management.timeout: 5 has no unit"),
+        ("management: {proxy: x}\n", {}, "management.proxy: it must begin"),
+        ("management: {api_key: 7}\n", {}, "management.api_key: it isn't text"),
+        ("managment: {}\n", {}, ":1: managment: is no setting"),
+        ("", {"FORWARDER_MANAGEMENT__URI": "x"}, "FORWARDER_MANAGEMENT__URI: is no setting"),
+        (
+            "",
+            {"FORWARDER_MANAGEMENT__API_KEY": "phc_hunter2hunter2"},
+            "FORWARDER_MANAGEMENT__API_KEY: management.api_key: it is a project key",
+        ),
+        ("", {"FORWARDER_NONSENSE": "x"}, "FORWARDER_NONSENSE: is no setting"),
+    ],
+)
+def test_what_is_wrong_in_it_is_told(tmp_path: Path, text: str, environ: dict[str, str], told: str) -> None:
+    """And what belongs to no section, for it may be this one, misspelled."""
+    with pytest.raises(InvalidConfiguration) as raised:
+        load_section("management", written(tmp_path, text), environ)
+    assert told in raised.value.message
+    assert "hunter2" not in raised.value.message
+
+
+def test_the_daemon_does_not_care_for_the_section(tmp_path: Path) -> None:
+    """Its files may be somebody else's: they aren't opened."""
+    section = f"{{url: {URL}, api_key_file: /no/where, ca_file: /no/where, organization: o}}"
+    file = written(tmp_path, f"upstream: {{url: https://h.example.com}}\nmanagement: {section}\n")
+    assert load_settings(file, {}).settings.management.organization == "o"
+
+
+def test_its_secrets_are_in_no_text(tmp_path: Path) -> None:
+    """Neither the key nor the proxy's password."""
+    text = f"management: {{url: {URL}, api_key: {KEY}, proxy: 'http://u:hunter2@p:1'}}\n"
+    file = written(tmp_path, text)
+    assert "hunter2" not in repr(load_section("management", file, {}))
+    shown = as_yaml(load_settings(file, {}, require_upstream=False))
+    assert "hunter2" not in shown
+    assert "api_key: phx_…good" in shown

@@ -1,0 +1,238 @@
+"""The blocking client: the same operations, wherever and however it is called."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from forwarder.management import ApiError, Client, InvalidCall, Pages, SyncClient, SyncPages
+from forwarder.management.blocking import SyncGroup
+from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, envelope, said
+from tests.support.repository import ROOT
+from tests.support.upstream import Answer, Fault, Upstream, failing
+from tests.support.waiting import eventually, in_thread
+
+FOUND = said({"id": DOMAIN})
+
+
+async def blocking(service: Upstream, work: Callable[[SyncClient], Any], *answers: Answer) -> Any:
+    """What some work with a client in a thread returns, when the service answers so."""
+    service.script.extend(answers)
+
+    def use() -> Any:
+        with SyncClient(service.url, KEY) as client:
+            return work(client)
+
+    return await in_thread(use)
+
+
+def public(owner: object) -> dict[str, Any]:
+    """What somebody may use of it."""
+    return {name: getattr(owner, name) for name in dir(owner) if not name.startswith("_")}
+
+
+def shape(method: Any) -> list[tuple[str, Any, Any, Any]]:
+    """The parameters of a method."""
+    return [(each.name, each.kind, each.default, each.annotation) for each in inspect.signature(method).parameters.values()]
+
+
+def test_it_has_the_same_methods_with_the_same_signatures() -> None:
+    """Whatever the asynchronous client has, the blocking one has, called the same way."""
+    one, other = Client("http://service.invalid", KEY), SyncClient("http://service.invalid", KEY)
+    assert shape(Client) == shape(SyncClient)
+    assert public(one).keys() == public(other).keys()
+    for name, ours in public(other).items():
+        theirs = getattr(one, name)
+        if not isinstance(ours, SyncGroup):
+            assert shape(ours) == shape(theirs)
+            continue
+        assert public(ours).keys() == public(theirs).keys()
+        for verb, method in public(ours).items():
+            original = public(theirs)[verb]
+            assert shape(method) == shape(original)
+            assert inspect.getdoc(method) == inspect.getdoc(original)
+            assert not inspect.iscoroutinefunction(method)
+            answer = str(inspect.signature(original).return_annotation)
+            assert str(inspect.signature(method).return_annotation) == answer.replace("Pages", "SyncPages")
+    for name, method in public(SyncPages).items():
+        assert shape(method) == shape(getattr(Pages, name))
+    other.close()
+
+
+async def test_it_does_what_the_other_does() -> None:
+    """Operations, errors, the generic call and lists, which are read page by page as they are needed."""
+    async with Upstream() as service:
+
+        def work(client: SyncClient) -> None:
+            assert client.domains.get(ORGANIZATION, DOMAIN)["id"] == DOMAIN
+            with pytest.raises(ApiError, match=r"domains delete: HTTP 404 not_found: Gone\.") as caught:
+                client.domains.delete(ORGANIZATION, DOMAIN)
+            assert caught.value.__context__ is None
+            listed = client.domains.list(ORGANIZATION, page_size=2)
+            assert len(service.requests) == 2
+            items = iter(listed)
+            assert [next(items)["id"], next(items)["id"]] == ["a", "b"]
+            assert len(service.requests) == 3
+            assert [item["id"] for item in items] == ["c"]
+            assert listed.count() == 3
+            assert [page["count"] for page in listed.pages()] == [1]
+            assert repr(listed) == "<SyncPages of domains list>"
+
+        next_page = "http://elsewhere.example/?limit=2&offset=2"
+        answers = [
+            FOUND,
+            said({"detail": "Gone."}, 404),
+            said(envelope("a", "b", count=3, following=next_page)),
+            said(envelope("c", "b", count=3)),
+            said(envelope("a", count=3)),
+            said(envelope("a", count=1)),
+        ]
+        await blocking(service, work, *answers)
+    assert [request.path.partition("?")[2] for request in service.requests[2:]] == ["limit=2", "limit=2&offset=2", "limit=1", "limit=2"]
+
+
+async def test_it_works_where_a_loop_is_running() -> None:
+    """In a notebook the thread that calls has a running loop of its own: calls work all the same."""
+    async with Upstream() as service:
+        service.script.extend([FOUND, FOUND])
+
+        async def cell(client: SyncClient) -> Any:
+            return client.domains.get(ORGANIZATION, DOMAIN)["id"]
+
+        def notebook() -> list[Any]:
+            with SyncClient(service.url, KEY) as client:
+                return [asyncio.run(cell(client)) for _ in range(2)]
+
+        assert await in_thread(notebook) == [DOMAIN, DOMAIN]
+    assert service.connections == 1
+
+
+async def test_any_thread_may_call() -> None:
+    """Threads share a client; their calls go on at the same time."""
+    async with Upstream() as service:
+        together = asyncio.Event()
+        service.script.extend([Answer(200, FOUND.body, when=together)] * 8)
+
+        def work(client: SyncClient) -> list[Any]:
+            with ThreadPoolExecutor(8) as pool:
+                return list(pool.map(lambda _: client.domains.get(ORGANIZATION, DOMAIN)["id"], range(8)))
+
+        task = asyncio.create_task(blocking(service, work))
+        await service.until(lambda: len(service.requests) == 8)
+        together.set()
+        assert await task == [DOMAIN] * 8
+
+
+def test_without_a_call_there_is_no_thread() -> None:
+    """A client that isn't used starts nothing, and can be closed as often as one likes."""
+    before = threading.active_count()
+    client = SyncClient("http://service.invalid", KEY)
+    assert threading.active_count() == before
+    client.close()
+    client.close()
+    with pytest.raises(InvalidCall, match="the client is closed"):
+        client.domains.get(ORGANIZATION, DOMAIN)
+    with pytest.raises(InvalidCall, match="the client is closed"):
+        list(client.domains.list(ORGANIZATION))
+
+
+async def test_closing_ends_what_runs() -> None:
+    """A call that is under way in another thread when the client is closed ends with an error that says so."""
+    async with Upstream() as service:
+        service.script.append(failing(Fault.HANG))
+
+        def work(client: SyncClient) -> ApiError:
+            with ThreadPoolExecutor(1) as pool:
+                call = pool.submit(client.domains.delete, ORGANIZATION, DOMAIN)
+                asked.wait()
+                client.close()
+                error = call.exception()
+            assert isinstance(error, ApiError)
+            return error
+
+        asked = threading.Event()
+        task = asyncio.create_task(blocking(service, work))
+        await eventually(lambda: service.requests)
+        asked.set()
+        error = await task
+    assert (error.code, error.unsure) == ("closed", True)
+
+
+def test_an_interrupt_cancels_the_call() -> None:
+    """Ctrl-C while a call waits ends it at once and drops its connection; the client can be used on, or closed."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        main = threading.get_ident()
+
+        def interrupt() -> bytes:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                signal.pthread_kill(main, signal.SIGUSR1)
+                return connection.recv(1)
+
+        def raises(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGUSR1, raises)
+        try:
+            seen = pool.submit(interrupt)
+            with SyncClient(f"http://127.0.0.1:{server.getsockname()[1]}", KEY) as client:
+                with pytest.raises(KeyboardInterrupt):
+                    client.domains.delete(ORGANIZATION, DOMAIN)
+                assert seen.result(10) == b""
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+
+def test_it_shows_no_key() -> None:
+    """Neither the client nor its parts show the key, and none of them can be pickled."""
+    with SyncClient("https://example.com", KEY) as client:
+        shown = f"{client} {client.domains} {client.domains.list(ORGANIZATION)}"
+        assert shown == "<SyncClient of https://example.com> <SyncDomains at https://example.com> <SyncPages of domains list>"
+        with pytest.raises(TypeError, match="a client holds a key"):
+            pickle.dumps(client)
+
+
+def test_a_forked_process_is_told_to_make_its_own() -> None:
+    """The thread doesn't come along into a process that is forked off: a call there fails at once."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with SyncClient(url, KEY, timeout=0.1) as client:
+            with pytest.raises(ApiError, match="no whole answer"):
+                client.domains.get(ORGANIZATION, DOMAIN)
+            client._thread._process += 1  # as it looks to a fork; a real one isn't safe in a process with threads
+            with pytest.raises(InvalidCall, match="of another process"):
+                client.domains.get(ORGANIZATION, DOMAIN)
+            client._thread._process -= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["", "sys.exit()", "del client", "client.close()"])
+def test_a_program_that_does_not_close_it_ends_all_the_same(ending: str) -> None:
+    """Nobody has to close a client for the program to end, and nothing is complained about."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        program = f"""
+import sys
+from forwarder.management import ApiError, SyncClient
+client = SyncClient("http://127.0.0.1:{server.getsockname()[1]}", "{KEY}", timeout=0.2)
+try:
+    client.domains.get("o", "d")
+except ApiError as error:
+    print(error.code)
+{ending}
+"""
+        command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("timeout\n")
