@@ -11,7 +11,10 @@ def may(question: str, *, yes: bool) -> bool:
         return True
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    agreed = sys.stdin.readline().strip().lower() in ("y", "yes")
+    answer = sys.stdin.readline()
+    if not (answer and sys.stdin.isatty()):  # nobody's Enter has ended the line
+        sys.stderr.write("\n")
+    agreed = answer.strip().lower() in ("y", "yes")
     if not agreed:
         sys.stderr.write("Nothing was changed; --yes goes on without asking.\n")
     return agreed

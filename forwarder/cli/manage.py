@@ -18,7 +18,7 @@ from forwarder.cli.formats import Output
 from forwarder.cli.manage_fields import NULL, Field, Kind, fields_of
 from forwarder.cli.manage_words import OWNERS, WORDS, endpoint_of, example
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
-from forwarder.core.errors import ForwarderError
+from forwarder.core.errors import ConfigurationError, ForwarderError
 
 HELP = "Administer organizations: their domains, invites, members and projects, batch exports and dashboards."
 NO: Final = 1
@@ -84,8 +84,6 @@ def _run(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any]) -> None:
 
 def _only_once(typed: Mapping[str, Any]) -> None:
     """What can't be typed together."""
-    from forwarder.core.errors import ConfigurationError
-
     if typed.get("data") == "-" and typed.get("api_key_file") == "-":
         raise ConfigurationError("--data and --api-key-file can't both be read from standard input", hint="Name a file for one of them.")
     if typed.get("all") and typed.get("offset"):

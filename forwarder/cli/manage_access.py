@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from forwarder.cli.manage_body import STDIN
 from forwarder.cli.manage_words import OWNERS
-from forwarder.config import DEFAULT_FILE, Loaded, load_section
+from forwarder.config import DEFAULT_FILE, InvalidConfiguration, Loaded, load_section
 from forwarder.config.addresses import check_management
 from forwarder.config.key_file import personal_key_in, read_personal_key
 from forwarder.config.management import ManagementSettings
@@ -65,7 +65,10 @@ def _load(file: Path | None) -> Loaded:
     if file is None and _is_closed(usual):
         sys.stderr.write(f"{usual} can't be read by this user and is passed over; name another with --config FILE.\n")
         usual = _NOTHING
-    return load_section(SECTION, file, os.environ, default_file=usual)
+    try:
+        return load_section(SECTION, file, os.environ, default_file=usual)
+    except InvalidConfiguration as error:  # whose hint is `config check`, which asks for all that the daemon needs
+        raise ConfigurationError(error.message) from None
 
 
 def _is_closed(file: Path) -> bool:
@@ -147,6 +150,8 @@ def _stronger(loaded: Loaded, kept: str, named: Path) -> tuple[str | None, Path 
 
 
 def _of_file(named: str, file: str) -> str:
+    if file == STDIN and sys.stdin.isatty():
+        return _asked()  # or what is typed would be shown
     try:
         return personal_key_in(sys.stdin.read(), "standard input") if file == STDIN else read_personal_key(Path(file))
     except ValueError as error:

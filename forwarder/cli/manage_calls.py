@@ -21,7 +21,7 @@ from forwarder.management import ApiError, InvalidCall, Pages
 NO: Final = 1
 WRONG_USAGE: Final = 2
 REFUSED: Final = 3
-_NOT_NOW: Final = frozenset({401, 403, 429})
+_NOT_NOW: Final = frozenset({401, 403, 407, 408, 429})
 _LOOKED_THROUGH: Final = 1000
 """Items of a page where one is looked for."""
 
@@ -60,7 +60,7 @@ def page(endpoint: Endpoint[Any, Any], access: Access, limit: int | None, offset
         async with access.client() as client:
             return await client.pages(endpoint, access.ids).page(limit, offset)
 
-    envelope = {"count": None, **asyncio.run(once())}  # first comes how many there are
+    envelope = asyncio.run(once())
     if as_table:
         Rows(columns_of(endpoint)).print(envelope["results"])
     else:

@@ -1,6 +1,6 @@
 """What `forwarder manage` prints: what the service answered, as JSON, or as tables for a person.
 
-Invariants: JSON is all that was answered; tables are cut at the width of a terminal only; nothing of the service is read as markup, and
+Invariants: JSON is all that was answered; lists are cut at the width of a terminal only; nothing of the service is read as markup, and
 its control characters are seen, not obeyed.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -23,7 +24,9 @@ from forwarder.contract.kinds import LEVELS
 _GAP: Final = 2
 """Blanks between columns."""
 _LEAST: Final = 8
-"""No column gets narrower than this, or it would say nothing; a terminal that is too narrow for that breaks the lines."""
+"""No column gets narrower than this, or it would say nothing; a terminal that is too narrow for two columns breaks the lines."""
+_KNOWN_BY: Final = 24
+"""Before the second column gets narrower than this, others are left out."""
 _LEVEL_FIELDS: Final = ("level", "effective_membership_level")
 _TABLES: Final = {"latest_runs": RUNS}
 """Fields that are lists of things with a table of their own, and its columns."""
@@ -56,9 +59,14 @@ def print_answer(endpoint: Endpoint[Any, Any], ids: Mapping[str, object], value:
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:
-    """A field a line."""
-    rows = [[visible(name), cell(name, value)] for name, value in fields.items()]
-    _print([], rows, [max([0, *map(cell_len, column)]) for column in zip(*rows, strict=True)])
+    """A field a line. Nothing is cut: ids, keys and challenges are there to be copied."""
+    names = [visible(name) for name in fields]
+    width = max(map(cell_len, names), default=0) + _GAP
+    lines = [
+        Text.assemble((f" {shown}{' ' * (width - cell_len(shown))}", "dim"), cell(name, value))
+        for shown, (name, value) in zip(names, fields.items(), strict=True)
+    ]
+    Console(highlight=False).print(Text("\n").join(lines), soft_wrap=True)
 
 
 class Rows:
@@ -90,21 +98,24 @@ class Rows:
 def _print(titles: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
     """A table; on a terminal cut to its width."""
     screen = Console(highlight=False)
-    fitting = _fitting(widths, screen.width - _GAP * len(widths)) if sys.stdout.isatty() else widths
+    fitting = _fitting(widths, screen.width) if sys.stdout.isatty() else widths
     table = Table(box=None, pad_edge=True, header_style="dim", show_header=bool(titles))
     for number, width in enumerate(fitting):
-        table.add_column(_cut(titles[number], width) if titles else "", width=width, no_wrap=True, style="" if titles or number else "dim")
+        table.add_column(_cut(titles[number], width) if titles else "", width=width, no_wrap=True)
     for row in rows:
-        table.add_row(*map(_cut, row, fitting))
+        table.add_row(*map(_cut, row, fitting))  # as many as fit
     screen.width = sum(fitting) + _GAP * len(fitting)  # or it would cut the table in its own way
     screen.print(table, crop=False)
 
 
 def _fitting(widths: Sequence[int], room: int) -> list[int]:
-    """The widths as far as there is room: the later a column, the sooner it is cut, and never the first, by which a thing is named."""
-    fitting = list(widths)
+    """The widths of the columns that there is room for: the later one is, the sooner it is cut, or left out. The first, by which a thing
+    is named, is whole, and the second, by which a person knows it, is there.
+    """
+    least = [*widths[:1], *(min(width, _KNOWN_BY) for width in widths[1:2]), *(min(width, _LEAST) for width in widths[2:])]
+    fitting = list(widths[: max(2, sum(total <= room for total in accumulate(width + _GAP for width in least)))])
     for number in range(len(fitting) - 1, 0, -1):
-        excess = max(0, sum(fitting) - room)
+        excess = max(0, sum(fitting) + _GAP * len(fitting) - room)
         fitting[number] = max(min(fitting[number], _LEAST), fitting[number] - excess)
     return fitting
 

@@ -42,12 +42,12 @@ WORDS: Final = {
     "invites": Words(
         "Invites to an organization, one or twenty at once.",
         *("invite of", "target_email", "id"),
-        ("id", "target_email", "first_name", "level", "is_expired", "created_by", "created_at"),
+        ("id", "target_email", "level", "is_expired", "first_name", "created_by", "created_at"),
     ),
     "members": Words(
         "Members of an organization, and their levels.",
         *("member", "user.email", "user.uuid"),
-        ("user.uuid", "user.email", "user.first_name", "user.last_name", "level", "joined_at", "last_login", "is_2fa_enabled"),
+        ("user.uuid", "user.email", "level", "user.first_name", "user.last_name", "joined_at", "last_login", "is_2fa_enabled"),
     ),
     "projects": Words(
         "Projects of an organization, and the keys that events are sent with.",

@@ -31,7 +31,7 @@ def personal_key_in(text: str, place: str) -> str:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        return file.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its path or its text is not one"
         raise ValueError(f"{file} can't be read, {reason}: name a text file in UTF-8, with one key a line") from error

@@ -111,7 +111,7 @@ GAPS: Final = (
     Gap("management-versions", _VERSIONING, "Versioning of the management API.", "", "There is none."),
     Gap("decide-versions", _VERSIONING, "Other values of `v`.", "1 lists keys, 2 maps those that are on, 4 has an object for each flag.", "All of these; without `v` it is 1."),
     Gap("compressions", _DECIDE, "`supportedCompression` is said to be gzip and lz64.", "gzip, gzip-js.", "gzip and lz64; with `--strict` gzip and gzip-js. The listener takes all of them."),
-    Gap("other-methods", "B. Ingestion API at {ingest_url}", "Whether anything but POST is answered.", "", "GET of `/decide` in the same form, for nobody in particular; all else is 405."),
+    Gap("other-methods", "B. Ingestion API at {ingest_url}", "Whether anything but POST is answered.", "", "405. With `--strict` a GET of `/decide` is answered in the same form, for nobody in particular."),
     Gap("forwarded-for", _DECIDE, "How the header is spelled on the wire: `HTTP_X_FORWARDED_FOR` is a server's name of it.", "X-Forwarded-For.", "`X-Forwarded-For`. The sandbox looks no places up, so it changes nothing there."),
     Gap("group-flags", _DECIDE, "Which flags there are.", "", "None in the sandbox yet: every answer is empty, and `errorsWhileComputingFlags` false."),
 )

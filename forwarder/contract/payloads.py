@@ -5,7 +5,7 @@ Everything is optional unless `Required`. Other fields, read-only ones among the
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, Required, TypeAlias
 
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
@@ -19,20 +19,24 @@ MOST_INVITES: Final = 20
 
 
 def _zoned(text: str) -> str:
-    """ISO 8601 with a zone (wire facts: "zone required")."""
+    """ISO 8601 with a zone (wire facts: "zone required"), and a time that there is in UTC."""
     try:
-        zone = datetime.fromisoformat(text).tzinfo
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError("Datetime has wrong format. Use ISO 8601, such as 2026-01-31T12:00:00Z.") from None
-    if zone is None:
+    if time.tzinfo is None:
         raise ValueError("The time needs a zone, such as 2026-01-31T12:00:00Z.")
+    try:
+        time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("This time is before the year 1 or after the year 9999 in UTC.") from None
     return text
 
 
 Moment: TypeAlias = Annotated[str, AfterValidator(_zoned), WithJsonSchema({"type": "string", "format": "date-time"})]
 Address: TypeAlias = Annotated[
     str,
-    StringConstraints(max_length=254, pattern=r"^[^@\s\x00-\x1f]+@[^@\s\x00-\x1f.]+(\.[^@\s\x00-\x1f.]+)+$"),
+    StringConstraints(max_length=254, pattern=r"^[^@\s\x00-\x1f<>]+@[^@\s\x00-\x1f.]+(\.[^@\s\x00-\x1f.]+)+$"),
     WithJsonSchema({"type": "string", "format": "email", "maxLength": 254}),
 ]
 Name: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from yarl import URL
 
-from forwarder.config.addresses import check_proxy, check_upstream
+from forwarder.config.addresses import check_management, check_proxy
 from forwarder.contract.endpoints import Endpoint
 from forwarder.core.errors import ConfigurationError
 from forwarder.management.errors import InvalidCall
@@ -28,7 +28,7 @@ _NO_IDS: Final = frozenset({"", ".", ".."})
 def base_address(url: str) -> str:
     """The service's base address, without a slash at its end. Raises `ConfigurationError`, not repeating it."""
     try:
-        return str(URL(check_upstream(url))).rstrip("/")
+        return str(URL(check_management(url))).rstrip("/")
     except ValueError as error:
         words = str(error)
     raise ConfigurationError(f"url: {words}", hint="Give the address at which the service's own pages are, without /api.")

@@ -29,10 +29,10 @@ def page_of(asked: Asked, reply: Reply) -> Envelope[Any]:
     if not (isinstance(body, dict) and isinstance(body.get("results"), list) and all(isinstance(item, dict) for item in body["results"])):
         raise unreadable(asked, reply, "a page of a list")
     count = body.get("count")
-    links = (body.get("next"), body.get("previous"))
-    if not isinstance(count, int) or isinstance(count, bool) or not all(isinstance(link, str | None) for link in links):
+    links = {name: body.get(name) for name in ("next", "previous")}
+    if not isinstance(count, int) or isinstance(count, bool) or not all(isinstance(link, str | None) for link in links.values()):
         raise unreadable(asked, reply, "a page of a list")
-    return cast("Envelope[Any]", {"next": None, "previous": None, **body})
+    return cast("Envelope[Any]", {"count": count, **links, **body})
 
 
 def _resource_of(asked: Asked, reply: Reply) -> dict[str, Any]:

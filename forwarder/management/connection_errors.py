@@ -39,7 +39,7 @@ def _not_connected(error: Exception) -> Failure | None:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Failure(UNREACHABLE, f"unknown host {error.host}: {_os_words(error.os_error)}", _LOOK_AT_URL, sent=False)
     if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return Failure(UNREACHABLE, f"no TLS with {error.host}: {_os_words(error.os_error)}", _ODD, sent=False)
+        return Failure(UNREACHABLE, f"no TLS with {error.host}:{error.port}: {_os_words(error.os_error)}", _ODD, sent=False)
     if isinstance(error, aiohttp.ClientConnectorError):
         return Failure(UNREACHABLE, f"no connection to {error.host}:{error.port}: {_os_words(error.os_error)}", _LOOK_AT_URL, sent=False)
     return None
@@ -82,5 +82,7 @@ def _certificate_words(error: Exception) -> str:
 
 
 def _os_words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):  # its number isn't the system's
+        return (error.reason or type(error).__name__).replace("_", " ").lower()
     words = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # a name's error is below 0
     return (words or type(error).__name__).lower()

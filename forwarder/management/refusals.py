@@ -12,7 +12,7 @@ from forwarder.contract.endpoints import Endpoint, Method
 from forwarder.contract.kinds import LEVELS
 from forwarder.core.host_port import join_host_port
 from forwarder.management.errors import ApiError
-from forwarder.management.replies import Failure, Reply
+from forwarder.management.replies import TIMEOUT, Failure, Reply
 from forwarder.management.told import LARGEST_HEAD, Told, is_page, page_title, presentable, told
 
 CONNECTION: Final = "connection_error"
@@ -46,7 +46,7 @@ def too_late(asked: Asked, seconds: float, attempts: int, last: str) -> ApiError
     """The time is over. `last`: what became of the attempt before."""
     words = f"no whole answer within {seconds:g} s" + (f" (before that: {last})" if last else "")
     hint = "Raise `timeout`, or look whether the service is well."
-    return _error(asked, words, hint, CONNECTION, "timeout", attempts=attempts, unsure=True)
+    return _error(asked, words, hint, CONNECTION, TIMEOUT, attempts=attempts, unsure=True)
 
 
 def refused(asked: Asked, reply: Reply, attempts: int = 1) -> ApiError:
@@ -151,8 +151,7 @@ def _may_not(asked: Asked, said: Told) -> str:
 
 def _not_there(asked: Asked) -> str:
     ids = ", ".join(f"{name} {_shown(value)}" for name, value in asked.ids.items())
-    under_api = " Leave /api out of `url`." if asked.base.endswith("/api") else ""
-    return f"Check {ids}: what is in another organization or project isn't found either.{under_api}"
+    return f"Check {ids}: what is in another organization or project isn't found either."
 
 
 def _shown(value: object) -> str:

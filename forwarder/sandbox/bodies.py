@@ -33,9 +33,9 @@ async def answer_early(request: web.Request, response: web.Response) -> web.Resp
 
     Cancellation ends the reading; the answer has been sent.
     """
-    await response.prepare(request)
-    await response.write_eof()
-    with suppress(TimeoutError, ConnectionError, ClientPayloadError):
+    with suppress(TimeoutError, ConnectionError, ClientPayloadError):  # whoever asked may have gone
+        await response.prepare(request)
+        await response.write_eof()
         async with asyncio.timeout(LINGER):
             while await request.content.readany():
                 continue

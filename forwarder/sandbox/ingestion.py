@@ -52,10 +52,15 @@ SCRIPTS: Final[dict[str, Taking]] = {
 """Files: these have no slash at the end."""
 
 
-def served_methods() -> dict[str, list[str]]:
+def asked(*, strict: bool) -> dict[str, Taking]:
+    """What GET is served for: by the contract (interface document, area B) `/decide` takes POST only, the real service answers both."""
+    return {path: taking for path, taking in ASKED.items() if strict or path != DECIDE}
+
+
+def served_methods(*, strict: bool) -> dict[str, list[str]]:
     """The paths with the methods that each is served for, with and without the slash at its end."""
     methods: dict[str, list[str]] = {}
-    for method, paths in (("POST", POSTED), ("GET", ASKED)):
+    for method, paths in (("POST", POSTED), ("GET", asked(strict=strict))):
         for path in paths:
             for slash in ("", "/"):
                 methods.setdefault(path + slash, ["OPTIONS"]).append(method)
@@ -73,10 +78,11 @@ class Ingestion:
     def routes(self) -> list[web.AbstractRouteDef]:
         """The endpoints, for an application."""
         posted = [web.post(path + slash, partial(self._serve, taking)) for path, taking in POSTED.items() for slash in ("", "/")]
-        asked = [web.get(path + slash, partial(self._serve, taking)) for path, taking in ASKED.items() for slash in ("", "/")]
+        paths = asked(strict=self._rules.strict)
+        gotten = [web.get(path + slash, partial(self._serve, taking)) for path, taking in paths.items() for slash in ("", "/")]
         files = [web.get(path, partial(self._serve, taking)) for path, taking in SCRIPTS.items()]
-        paths = {**POSTED, **ASKED}
-        return [*posted, *asked, *files, *(web.options(path + slash, preflight) for path in paths for slash in ("", "/"))]
+        preflights = [web.options(path + slash, preflight) for path in {**POSTED, **paths} for slash in ("", "/")]
+        return [*posted, *gotten, *files, *preflights]
 
     async def _serve(self, taking: Taking, request: web.Request) -> web.Response:
         at = self._now()

@@ -107,7 +107,7 @@ def checked_token(token: object) -> str:
     if not isinstance(token, str) or len(token) > LONGEST_TOKEN or not token.isascii() or "\0" in token:
         raise Refusal(401, "a malformed project key")
     if token.startswith("phx_"):
-        raise Refusal(401, "a personal key is no project key")
+        raise Refusal(401, "a personal key, not a project key")
     return token
 
 

@@ -23,7 +23,7 @@ from forwarder.core.errors import ConfigurationError, cannot_listen
 from forwarder.core.host_port import join_host_port, split_host_port
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.groups import StoredGroup
-from forwarder.sandbox.ingestion import ASKED, POSTED, SCRIPTS, Ingestion, served_methods
+from forwarder.sandbox.ingestion import POSTED, SCRIPTS, Ingestion, asked, served_methods
 from forwarder.sandbox.judging import Keys
 from forwarder.sandbox.live import Live
 from forwarder.sandbox.management.call import Resolver
@@ -53,7 +53,7 @@ _INDEX: Final = "\n".join(
         "This is forwarder's sandbox: an analytics service in small.",
         "",
         *(f"POST   {path}/" for path in POSTED),
-        *(f"GET    {path}" for path in (*ASKED, *SCRIPTS)),
+        *(f"GET    {path}" for path in (*asked(strict=False), *SCRIPTS)),
         *(f"{endpoint.method:<6} {endpoint.path}" for endpoint in ENDPOINTS),
         "GET    /sandbox/events     event distinct_id uuid api_key since until historical request arrivals person",
         "                           group_type group_key feature survey_id q order limit offset",
@@ -194,7 +194,7 @@ class Sandbox:
         rules = Rules(Keys(api_keys, of_a_project), self.options.strict, self.options.max_body)
         application = web.Application()
         application.add_routes(Ingestion(self._arrivals, rules, self.options.now).routes())
-        application.add_routes(self._management().routes(served_methods()))
+        application.add_routes(self._management().routes(served_methods(strict=self.options.strict)))
         application.add_routes(Queries(self._arrivals, self.options.now).routes())
         live = Live(self._arrivals, self.options.now)
         application.on_shutdown.append(live.close)

@@ -17,7 +17,20 @@ def test_only_a_yes_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     assert may("Remove it?", yes=False) is agreed
     asked = capsys.readouterr()
-    assert (asked.out, asked.err.startswith("Remove it? [y/N] "), "Nothing was changed" in asked.err) == ("", True, not agreed)
+    said = "" if agreed else "Nothing was changed; --yes goes on without asking.\n"
+    assert (asked.out, asked.err) == ("", f"Remove it? [y/N] \n{said}")
+
+
+@pytest.mark.parametrize(("typed", "said"), [("y\n", ""), ("", "\nNothing was changed; --yes goes on without asking.\n")])
+def test_what_follows_a_question_on_a_terminal_has_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    """Enter has ended the question's line there; the end of input hasn't."""
+    terminal = io.StringIO(typed)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    may("Remove it?", yes=False)
+    assert capsys.readouterr().err == f"Remove it? [y/N] {said}"
 
 
 def test_who_said_yes_before_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,6 +72,14 @@ def test_all_of_it_from_the_file(tmp_path: Path) -> None:
     assert (gate.settings.url, gate.key, gate.ids) == (URL, KEY, {"project_id": "7"})
 
 
+@pytest.mark.parametrize("text", ["management: {url: x}\n", "management: [\n", "managment: {}\n"])
+def test_what_is_wrong_in_the_file_is_told_without_sending_anybody_to_the_daemons_check(tmp_path: Path, text: str) -> None:
+    """`config check` asks for an upstream, which nobody needs here."""
+    said = refused(config=written(tmp_path, text))
+    assert said.startswith(f"the configuration has 1 thing to mend\n{tmp_path}")
+    assert "config check" not in said
+
+
 def test_options_go_before_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each of them."""
     settings(monkeypatch, url="https://old.example.com", api_key=OTHER, organization="old", timeout="5s")
@@ -138,12 +146,25 @@ def test_a_missing_key_is_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == ["Personal API key: "]
 
 
+def test_standard_input_that_is_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is typed there isn't shown, whichever way the key was asked for."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", lambda *_: KEY)
+    assert found(url=URL, organization="o", api_key_file="-").key == KEY
+
+
 @pytest.mark.parametrize("text", ["", "phc_hunter2hunter2", "two words hunter2", "hunter2\x00", "hunter2\u00e9", "a" * 201])
 def test_what_is_typed_may_be_no_key(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Then it is said what one looks like, without repeating it."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("getpass.getpass", lambda *_: text)
     assert "personal API key" in refused(url=URL, organization="o")
+
+
+def test_a_file_of_an_editor_that_marks_its_encoding(tmp_path: Path) -> None:
+    """The mark at its beginning is no part of the key."""
+    (tmp_path / "key").write_text(f"{KEY}\r\n", "utf-8-sig")
+    assert found(url=URL, organization="o", api_key_file=str(tmp_path / "key")).key == KEY
 
 
 @pytest.mark.parametrize(

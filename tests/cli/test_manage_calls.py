@@ -45,7 +45,7 @@ async def test_a_removal_names_what_goes_and_asks(manager: Manager, resource: st
     words, (thing, _) = without_yes(f"{resource} delete"), REMOVALS[resource]
     refused = await manager.type(*words)
     assert (refused.code, refused.out) == (1, "")
-    assert refused.err == f"Remove {thing}? [y/N] Nothing was changed; --yes goes on without asking.\n"
+    assert refused.err == f"Remove {thing}? [y/N] \nNothing was changed; --yes goes on without asking.\n"
     assert (await manager.type(*words, stdin="n\n")).code == 1
     assert (await manager.type(*words, stdin="y\n")).code == 0
     assert (await manager.type(*words, stdin="y\n")).code == 1
@@ -150,7 +150,9 @@ def error(status: int, **more: Any) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize(("status", "code"), [(400, 1), (401, 3), (403, 3), (404, 1), (409, 1), (413, 1), (429, 3), (302, 3), (500, 3)])
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, 1), (401, 3), (403, 3), (404, 1), (407, 3), (408, 3), (409, 1), (413, 1), (429, 3), (302, 3), (500, 3)]
+)
 async def test_exit_codes_tell_kinds_of_refusals(status: int, code: int) -> None:
     """The service says no (1), or can't or won't now (3); in words, without what a terminal would obey, and without the key."""
     done = await asked(error(status, headers={"Retry-After": "60", "Location": "/"}), "domains", "create", "--domain", "a.b")

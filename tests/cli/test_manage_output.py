@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.cli.manage_output import Rows, cell, print_answer, print_json, print_lines
+from forwarder.cli.manage_output import Rows, cell, columns_of, print_answer, print_json, print_lines
 from tests.cli.managing import BY_NAME
 
 ODD = "[red]x[/red]\x1b[2J\x9b\u202e\ud800\n"
@@ -78,8 +78,8 @@ def test_tables_are_not_cut_for_files(capsys: pytest.CaptureFixture[str]) -> Non
     assert "c" * 3000 in out
 
 
-def test_tables_are_cut_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To its width, the id excepted: it is what a thing is named by."""
+def test_lists_are_cut_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To its width, the id excepted: it is what a thing is named by. The fields of a single thing aren't."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("TERM", "dumb")  # which has 80 columns
@@ -88,10 +88,25 @@ def test_tables_are_cut_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         table.print([{"id": "i" * 20, "name": "n" * 3000}])
     print_answer(BY_NAME["domains get"], {}, {"saml_x509_cert": "c" * 3000})
     shown = screen.getvalue().splitlines()
-    assert max(map(len, shown)) <= 80
+    assert max(map(len, shown[:4])) <= 80
     assert [("i" * 20) in line for line in shown] == [False, True, False, True, False]
     assert shown[1].rstrip().endswith("n…")
-    assert shown[4].rstrip().endswith("c…")
+    assert shown[4] == f" saml_x509_cert  {'c' * 3000}"
+
+
+@pytest.mark.parametrize(("columns", "titles"), [("80", 4), ("60", 2), ("20", 2), ("300", 8)])
+def test_what_a_person_knows_a_thing_by_is_readable_on_narrow_terminals(monkeypatch: pytest.MonkeyPatch, columns: str, titles: int) -> None:
+    """Columns for which there is no room beside the first two are left out."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", columns)
+    fields = {name.rpartition(".")[2]: "v" * 9 for name in columns_of(BY_NAME["members list"])}
+    user = {**fields, "uuid": "u" * 36, "email": "olga@example.com"}
+    Rows(columns_of(BY_NAME["members list"])).print([{**fields, "user": user}])
+    _, row = screen.getvalue().splitlines()
+    assert len(row.split()) == titles
+    assert ("olga@example.com" in row, len(row) <= int(columns)) == (columns != "20",) * 2
 
 
 def test_a_table_in_pieces_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,6 +50,7 @@ def test_the_base_address_may_have_a_port_and_a_path(url: str, base: str) -> Non
         "https://example.com:99999/s3cret",
         "https://exa mple.com",
         "https://example.com\n",
+        "https://example.com/s3cret/api/",
     ],
 )
 def test_an_address_that_is_none_is_refused_without_being_repeated(url: str) -> None:

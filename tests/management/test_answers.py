@@ -88,11 +88,13 @@ async def test_what_is_no_page_is_an_error(body: Any) -> None:
 
 
 async def test_what_a_newer_service_adds_is_kept() -> None:
-    """Fields that the contract doesn't know come through, in resources and in pages."""
-    page = {"count": 1, "results": [{"id": 1, "new": [{}]}], "newer": 7}
+    """Fields that the contract doesn't know come through, in resources and in pages; a page begins as every page."""
+    page = {"results": [{"id": 1, "new": [{}]}], "newer": 7, "count": 1}
     async with talking(None, said({"id": DOMAIN, "new": 7}), said(page)) as (client, _):
         assert await client.call(GET_DOMAIN, IDS) == {"id": DOMAIN, "new": 7}
-        assert await client.call(LIST_DOMAINS, {"organization_id": ORGANIZATION}) == {**page, "next": None, "previous": None}
+        answered = await client.call(LIST_DOMAINS, {"organization_id": ORGANIZATION})
+    assert answered == {**page, "next": None, "previous": None}
+    assert [*answered] == ["count", "next", "previous", "results", "newer"]
 
 
 async def test_a_web_page_is_no_success_of_a_change() -> None:

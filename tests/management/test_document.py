@@ -36,7 +36,7 @@ async def test_a_program_does_what_it_says(number: int, tmp_path: Path) -> None:
     """Each program works with a sandbox's address and key, and warns of nothing."""
     async with serving(tmp_path) as service:
         program = PROGRAMS[number].replace("https://us.example.com", service.client.sandbox.url)
-        command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+        command = [sys.executable, "-W", "error", "-c", program]
         environment = {"PERSONAL_API_KEY": seed.OWNER_KEY, "PYTHONPATH": str(ROOT)}
         done = await in_thread(lambda: subprocess.run(command, env=environment, capture_output=True, text=True, timeout=40, check=False))
     assert (done.returncode, done.stderr) == (0, "")

@@ -13,7 +13,7 @@ import pytest
 
 from forwarder.management import ApiError, Client, InvalidCall
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, raw, refusal, said, talking
-from tests.support.upstream import Answer, Fault, Upstream, failing
+from tests.support.upstream import Answer, Fault, failing
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,6 @@ async def test_what_is_wrong_with_a_field_is_told_with_the_field() -> None:
     assert str(error) == "domains create: HTTP 400 required: domain: This field is required."
     assert (error.type, error.code, error.detail, error.field) == ("validation_error", "required", "This field is required.", "domain")
     assert not error.unsure
-
-
-async def test_an_address_that_ends_in_api_is_the_likely_mistake() -> None:
-    """Who gives the API's own address hears what to leave out."""
-    async with Upstream(lambda _: said({}, 404)) as service, Client(f"{service.url}/api", KEY) as client:
-        error = await refusal(client.domains.get(ORGANIZATION, DOMAIN))
-    assert "Leave /api out of `url`." in error.hint
 
 
 FAULTY = [

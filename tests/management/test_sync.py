@@ -232,7 +232,7 @@ except ApiError as error:
     print(error.code)
 {ending}
 """
-        command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+        command = [sys.executable, "-W", "error", "-c", program]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("timeout\n")

@@ -67,8 +67,8 @@ async def test_who_gets_no_flags(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/flags", "/flags/", "/decide", "/decide/"])
 async def test_a_get_names_nobody(path: str) -> None:
-    """Asked without a user, the answer has the same form; a key that is nobody's is 401 there too."""
-    async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
+    """Asked without a user, the real service answers in the same form; a key that is nobody's is 401 there too."""
+    async with talking(SandboxOptions(api_keys=frozenset({KEY}), strict=True)) as client:
         assert (await client.ask("GET", f"{path}?v=2")).json["errorsWhileComputingFlags"] is False
         assert [(await client.ask("GET", f"{path}?token={key}")).status for key in (KEY, "phc_unknown")] == [200, 401]
         assert {one.method for one in await client.sandbox.requests()} == {"GET"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from forwarder.contract.endpoints import (
@@ -92,7 +91,7 @@ def _logs(call: Call) -> None:
 
 def _backfill(call: Call) -> Result:
     export = _found(call)["id"]
-    first, last = (_moment(field, call.body.get(field)) for field in ("start_at", "end_at"))
+    first, last = (parse_time(call.body.get(field)) for field in ("start_at", "end_at"))
     for field, time in (("start_at", first), ("end_at", last)):
         if time is not None and time > call.now:
             raise invalid(field, "A backfill can't reach into the future.", "invalid")
@@ -105,7 +104,7 @@ def _backfill(call: Call) -> Result:
 def _change(call: Call, body: Mapping[str, Any]) -> None:
     old = dict(_found(call))
     new = old | {field: value for field, value in body.items() if field not in ("destination", "filters")}
-    new |= {field: _normalised(field, body[field]) for field in ("last_paused_at", "start_at", "end_at") if field in body}
+    new |= {field: _normalised(body[field]) for field in ("last_paused_at", "start_at", "end_at") if field in body}
     _check_bounds(body, new)
     if "destination" in body:
         new["destination"] = json.dumps(changed(json.loads(old["destination"]), body["destination"]))
@@ -123,16 +122,9 @@ def _check_bounds(body: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         raise invalid("end_at" if "end_at" in body else "start_at", "start_at must be before end_at.", "invalid")
 
 
-def _normalised(field: str, text: str | None) -> str | None:
-    time = _moment(field, text)
-    return None if time is None else format_time(time)
-
-
-def _moment(field: str, text: str | None) -> datetime | None:
+def _normalised(text: str | None) -> str | None:
     time = parse_time(text)
-    if text is not None and time is None:
-        raise invalid(field, "This time is before the year 1 or after the year 9999 in UTC.", "invalid")
-    return time
+    return None if time is None else format_time(time)
 
 
 def _found(call: Call) -> sqlite3.Row:

@@ -107,7 +107,7 @@ def is_timezone(name: str) -> bool:
 
 @cache
 def _timezones() -> frozenset[str]:
-    return frozenset(available_timezones())
+    return frozenset(available_timezones()) - {"localtime"}  # a machine's own, which not every machine has
 
 
 def _list(call: Call) -> Listing:

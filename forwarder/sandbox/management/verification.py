@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from forwarder.contract.endpoints import VERIFY_DOMAIN, Endpoint
 from forwarder.sandbox.management.call import AsyncHandler, Call, Resolver, Result, Run, invalid
-from forwarder.sandbox.management.domains import found, refuse_taken, shown
+from forwarder.sandbox.management.domains import found, host_name, refuse_taken, shown
 from forwarder.sandbox.timing import format_time
 
 LIMIT: Final = 5.0
@@ -48,6 +48,8 @@ async def _texts(resolver: Resolver, name: str, limit: float) -> Sequence[str]:
 
 
 def _asked(call: Call) -> dict[str, Any]:
+    if "domain" in call.body:
+        host_name(call.body["domain"])
     domain = found(call)
     if domain["verified_at"] is not None:
         raise invalid("domain", "The domain is verified already.", "already_verified")

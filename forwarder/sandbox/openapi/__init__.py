@@ -23,7 +23,7 @@ __all__ = ["LISTINGS", "document", "routes"]
 def document(*, strict: bool = False) -> dict[str, Any]:
     """The whole description, of a sandbox that answers by the contract, or (`strict`) as the real service does."""
     schemas = Schemas(SHOWN)
-    paths = {**management.management(schemas, strict=strict), **service.service(schemas), **shown(schemas)}
+    paths = {**management.management(schemas, strict=strict), **service.service(schemas, strict=strict), **shown(schemas)}
     info = {"title": "forwarder sandbox", "version": "1", "description": "An analytics service in small (docs/sandbox.md)."}
     components = {"securitySchemes": {**management.SECURITY, **service.SECURITY}, "schemas": schemas.used(paths)}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}

@@ -14,7 +14,7 @@ from forwarder.contract.errors import ErrorBody
 from forwarder.contract.ingestion import BATCH, CAPTURE, DECIDE, INGESTION, IngestionEndpoint, Taken
 from forwarder.sandbox.ai import AI_PATH
 from forwarder.sandbox.flags import DEFINITIONS, FLAGS
-from forwarder.sandbox.ingestion import ASKED, POSTED, SCRIPTS
+from forwarder.sandbox.ingestion import POSTED, SCRIPTS, asked
 from forwarder.sandbox.openapi.newer import PROJECT_KEY, take_ai, take_v1
 from forwarder.sandbox.openapi.operations import (
     JSON,
@@ -58,12 +58,12 @@ _CONTRACT: Final = {endpoint.path.rstrip("/"): endpoint for endpoint in INGESTIO
 _Parameters = list[dict[str, Any]]
 
 
-def service(schemas: Schemas) -> Paths:
-    """The paths of the service."""
+def service(schemas: Schemas, *, strict: bool) -> Paths:
+    """The paths of the service, by the contract, or (`strict`) of the real one."""
     paths: Paths = {}
     for path in POSTED:
         paths.setdefault(_written(path), {})["post"] = _posted(path, schemas)
-    for path in (*ASKED, *SCRIPTS):
+    for path in (*asked(strict=strict), *SCRIPTS):
         paths.setdefault(_written(path), {})["get"] = _asked(path, schemas)
     return paths
 

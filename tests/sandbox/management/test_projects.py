@@ -47,7 +47,15 @@ def test_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("name", "known"),
-    [("UTC", True), ("Europe/Berlin", True), ("Europe", False), ("", False), ("../etc/passwd", False), ("europe/berlin", False)],
+    [
+        ("UTC", True),
+        ("Europe/Berlin", True),
+        ("Europe", False),
+        ("", False),
+        ("../etc/passwd", False),
+        ("europe/berlin", False),
+        ("localtime", False),
+    ],
 )
 def test_time_zones(name: str, known: bool) -> None:
     """Those of the tz database are known, spelled as there."""

@@ -19,6 +19,8 @@ from forwarder.contract.endpoints import (
     CREATE_PROJECT,
     ENDPOINTS,
     LIST_DOMAINS,
+    PAUSE_BATCH_EXPORT,
+    RETRY_BATCH_EXPORT_RUN,
     UPDATE_BATCH_EXPORT,
     Endpoint,
 )
@@ -54,6 +56,7 @@ def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:
         (CREATE_INVITE, {"target_email": "nobody"}, "invalid", "target_email"),
         (CREATE_INVITE, {"target_email": "a@example.com\n"}, "invalid", "target_email"),
         (CREATE_INVITE, {"target_email": "a@b@example.com"}, "invalid", "target_email"),
+        (CREATE_INVITE, {"target_email": "<a@example.com>"}, "invalid", "target_email"),
         (CREATE_INVITE, {"target_email": "a@b." + "c" * 251}, "max_length", "target_email"),
         (CREATE_INVITE, {**SOMEBODY, "first_name": "x" * 31}, "max_length", "first_name"),
         (CREATE_INVITE, {**SOMEBODY, "level": 2}, "invalid_choice", "level"),
@@ -91,6 +94,15 @@ def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:
 def test_fields(endpoint: Endpoint[Any, Any], body: Any, code: str, attr: str | None) -> None:
     """A field that isn't accepted as it is is named, with what is wrong about it."""
     assert refused(endpoint, body) == (code, attr)
+
+
+@pytest.mark.parametrize("sent", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999-00:01"])
+def test_times_that_utc_does_not_have_are_refused(sent: str) -> None:
+    """There is no year before 1 or after 9999, for those that ignore the time either."""
+    for endpoint in (UPDATE_BATCH_EXPORT, BACKFILL_BATCH_EXPORT, PAUSE_BATCH_EXPORT):
+        for field in ("start_at", "end_at", "last_paused_at"):
+            assert refused(endpoint, {field: sent}) == ("invalid", field)
+    assert refused(RETRY_BATCH_EXPORT_RUN, {"finished_at": sent}) == ("invalid", "finished_at")
 
 
 @pytest.mark.parametrize(
