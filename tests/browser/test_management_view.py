@@ -301,7 +301,7 @@ def evil_seed(folder: Path) -> SandboxOptions:
             "level": "owner",
             "personal_api_keys": keys,
         }
-        invite = {"target_email": f"'\"><b>{number}@example.com", "first_name": text[:30], "message": text}
+        invite = {"target_email": f"'\"&amp;b{number}@example.com", "first_name": text[:30], "message": text}
         made = {"name": text, "members": [member], "invites": [invite], "projects": [project]}
         organizations.append({**made, "domains": [{"domain": f"evil{number}.example.com", "saml_entity_id": text}]})
     path = folder / "evil.yaml"
