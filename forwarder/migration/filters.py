@@ -1,0 +1,59 @@
+"""Which events are taken, and how many were left out, by reason. What is left out isn't refused: somebody asked for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+
+from forwarder.migration.events import Event
+from forwarder.migration.policy import Filters
+
+
+class LeftOut(StrEnum):
+    """Why an event isn't taken. Where several are true, the first in this order is said."""
+
+    BEFORE_SINCE = "before_since"
+    FROM_UNTIL_ON = "from_until_on"
+    """At `until`, or after it."""
+    OTHER_EVENT = "other_event"
+    """Names are given, and this isn't one of them."""
+    EXCLUDED_EVENT = "excluded_event"
+    OVER_LIMIT = "over_limit"
+
+
+def left_out(event: Event, filters: Filters) -> LeftOut | None:
+    """Why an event is left out whatever came before it; None if it isn't."""
+    if filters.since is not None and event.time < filters.since:
+        return LeftOut.BEFORE_SINCE
+    if filters.until is not None and event.time >= filters.until:
+        return LeftOut.FROM_UNTIL_ON
+    if filters.events and event.event not in filters.events:
+        return LeftOut.OTHER_EVENT
+    if event.event in filters.exclude_events:
+        return LeftOut.EXCLUDED_EVENT
+    return None
+
+
+class Selection:
+    """Takes events by filters in the order in which they come. What it knows follows from them: a replay from the start brings it back."""
+
+    def __init__(self, filters: Filters) -> None:
+        self.filters = filters
+        self.taken = 0
+        self.left_out: Counter[LeftOut] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit is reached: nothing that comes will be taken, so nothing more needs to be read."""
+        return self.filters.limit is not None and self.taken >= self.filters.limit
+
+    def takes(self, event: Event) -> bool:
+        """Whether this event is taken; counted either way."""
+        why = left_out(event, self.filters)
+        if why is None and self.is_full:
+            why = LeftOut.OVER_LIMIT
+        if why is None:
+            self.taken += 1
+            return True
+        self.left_out[why] += 1
+        return False

@@ -1,0 +1,1 @@
+"""The formats: what each vendor's record becomes. One file a format."""

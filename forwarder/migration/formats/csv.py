@@ -1,0 +1,175 @@
+"""CSV: a row is an event, four columns say which, whose and when, and the other columns are its properties.
+
+Sources give a row as a JSON object of texts by column. A cell is a text unless an option says what its column holds; an empty cell isn't
+there. JSON and numbers stay as they are written (`1.50` is not `1.5`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from forwarder.migration.events import Event, Refused, Why, derived_uuid
+from forwarder.migration.identifiers import check_id
+from forwarder.migration.records import Block
+from forwarder.migration.times import parse_time
+
+FORMAT: Final = "csv"
+
+BOOLEANS: Final = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
+"""How a yes or no is written, in any case."""
+
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+
+_decode_row = msgspec.json.Decoder(dict[str, str | None]).decode
+_decode_raw = msgspec.json.Decoder(Raw).decode
+_decode_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """What the columns are called, and what is in them."""
+
+    event: str = "event"
+    distinct_id: str = "distinct_id"
+    timestamp: str = "timestamp"
+    uuid: str = "uuid"
+    """An id of the row: a UUID, or whatever the source tells its rows from one another by. The column may be missing."""
+    properties: str = "properties"
+    """Holds a JSON object with further properties; a column's own cell wins over the same name in it. The column may be missing."""
+    json: Set[str] = frozenset()
+    numbers: Set[str] = frozenset()
+    booleans: Set[str] = frozenset()
+    """Columns of JSON values, of numbers, and of `BOOLEANS`."""
+    offset_minutes: int = 0
+    """How far ahead of UTC the clock of times without a zone is."""
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` if a column is to be two things."""
+        meant = [*self.roles, *self.json, *self.numbers, *self.booleans]
+        twice = sorted({name for name in meant if meant.count(name) > 1})
+        if twice:
+            raise ValueError(f"columns that are to be two things: {', '.join(twice)}")
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The columns that aren't properties themselves."""
+        return (self.event, self.distinct_id, self.timestamp, self.uuid, self.properties)
+
+
+class Csv:
+    """The format at work on one source."""
+
+    def __init__(self, options: CsvOptions | None = None) -> None:
+        self._options = options = options or CsvOptions()
+        self._roles = frozenset(options.roles)
+        self._readers: list[tuple[str, Callable[[str], Any]]] = [
+            *((name, _json) for name in sorted(options.json)),
+            *((name, _number) for name in sorted(options.numbers)),
+            *((name, _boolean) for name in sorted(options.booleans)),
+        ]
+
+    def convert(self, block: Block, index: int) -> Sequence[Event]:
+        """The event of one row. Raises `Refused`."""
+        options, row = self._options, _row(block.records[index])
+        event = _needed(row, options.event, Why.NO_EVENT)
+        distinct_id = check_id(_needed(row, options.distinct_id, Why.NO_ID))
+        time = parse_time(_needed(row, options.timestamp, Why.NO_TIME), options.offset_minutes)
+        properties = self._properties(row)
+        cell = (row.get(options.uuid) or "").strip()
+        if not cell:
+            uuid = derived_uuid(_text_of(FORMAT, block.file.identity, block.first + index))
+            return (Event(event, distinct_id, time, uuid, properties),)
+        own = _own_uuid(cell)
+        key = _text_of(FORMAT, event, time, distinct_id, own or cell)
+        return (Event(event, distinct_id, time, own or derived_uuid(key), properties, key),)
+
+    def _properties(self, row: dict[str, str | None]) -> dict[str, Any]:
+        roles = self._roles
+        properties: dict[str, Any] = {name: cell for name, cell in row.items() if cell and name not in roles}
+        for name, read in self._readers:
+            if name in properties:
+                _put(properties, name, read)
+        inner = row.get(self._options.properties)
+        return {**_object(self._options.properties, inner), **properties} if inner else properties
+
+
+def _row(record: bytes) -> dict[str, str | None]:
+    try:
+        return _decode_row(record)
+    except msgspec.ValidationError as error:
+        why = Why.WRONG_TYPE if record.lstrip().startswith(b"{") else Why.NOT_JSON
+        raise Refused(why, f"the row isn't an object of texts: {error}") from error
+    except ValueError as error:
+        raise Refused(Why.NOT_JSON, f"the row can't be read: {error}") from error
+
+
+def _needed(row: dict[str, str | None], name: str, why: Why) -> str:
+    cell = row.get(name)
+    if not cell or cell.isspace():
+        raise Refused(why, f"column {name} is {'empty' if name in row else 'not there'}")
+    return cell
+
+
+def _own_uuid(cell: str) -> str | None:
+    own = cell.lower()
+    return own if _UUID.fullmatch(own) else None
+
+
+def _text_of(*parts: str | int) -> str:
+    return msgspec.json.encode(parts).decode()
+
+
+def _put(properties: dict[str, Any], name: str, read: Callable[[str], Any]) -> None:
+    """A cell's value in the place of its text. One of only white space holds none."""
+    cell = properties[name].strip()
+    if not cell:
+        del properties[name]
+        return
+    try:
+        properties[name] = read(cell)
+    except (ValueError, KeyError, RecursionError) as error:
+        raise _wrong(name, cell, read.__name__.removeprefix("_")) from error
+
+
+def _json(cell: str) -> Raw:
+    return _decode_raw(_one_line(cell))
+
+
+def _number(cell: str) -> Raw:
+    if not _NUMBER.fullmatch(cell) or math.isinf(float(cell)):
+        raise ValueError(cell)
+    return Raw(cell.encode())
+
+
+def _boolean(cell: str) -> bool:
+    return BOOLEANS[cell.lower()]
+
+
+def _object(name: str, cell: str) -> dict[str, Raw]:
+    if cell.isspace():
+        return {}
+    try:
+        return _decode_object(_one_line(cell)) or {}
+    except (ValueError, RecursionError) as error:
+        raise _wrong(name, cell, "object of JSON") from error
+
+
+def _one_line(cell: str) -> str | bytes:
+    """JSON of several lines on one, because events are kept a line each."""
+    return msgspec.json.format(cell.encode(), indent=-1) if "\n" in cell or "\r" in cell else cell
+
+
+def _wrong(name: str, cell: str, wanted: str) -> Refused:
+    shown = repr(cell if len(cell) <= 80 else cell[:80] + "…")
+    return Refused(Why.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}")

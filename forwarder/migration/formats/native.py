@@ -1,0 +1,277 @@
+"""Our own JSON lines: one event a line in any classic shape, or a batch body (`{"batch": […]}`), or an array of events.
+
+Most lines are complete events: they are decoded in one typed pass, and their bytes go on. What isn't complete is mended by
+`native_mending`, and then looked at again. Records are decoded one by one: several broken ones could be good together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from forwarder.migration.events import Refused, derived_uuid
+from forwarder.migration.formats.native_mending import Mended, is_deep, mended, parts_of, readable_text
+from forwarder.migration.identifiers import check_id, is_blank
+from forwarder.migration.policy import PersonProperties
+from forwarder.migration.raw_events import RawEvents, RefusedPart
+from forwarder.migration.records import Block
+from forwarder.wire.identity import canonical_id
+from forwarder.wire.shapes import MALFORMED, is_utf8
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_UNFIT: Final = (*MALFORMED, UnicodeDecodeError)
+"""What decoding raises for a text that isn't of the form that is looked for."""
+_SHAPE: Final = bytes.maketrans(b"0123456789abcdefx", b"x" * 16 + b"?")
+_HYPHENATED: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+_PROPERTIES: Final = (b',"properties":{"', b', "properties": {"')
+"""How properties with members begin, as most writers write them."""
+_SHALLOW_BYTES: Final = 1000
+"""A shorter text can't be nested too deep."""
+_KNOWN_IDS: Final = 20_000
+"""Ids that were looked at are remembered until there are so many: neighbouring events share theirs."""
+
+
+class _Object(Struct, gc=False):
+    """Any properties."""
+
+
+class _Unfinished(_Object, gc=False):
+    """Properties without what is added to all: a member of a name that is listed here doesn't fit, whatever its value."""
+
+    geoip_disable: UnsetType = field(name="$geoip_disable", default=UNSET)
+    import_job_id: UnsetType = field(name="$import_job_id", default=UNSET)
+
+
+class _Harmless(_Unfinished, gc=False):
+    """And without what overwrites a property of a person."""
+
+    set: UnsetType = field(name="$set", default=UNSET)
+    unset: UnsetType = field(name="$unset", default=UNSET)
+
+
+class _Impersonal(_Harmless, gc=False):
+    """And without anything about a person."""
+
+    set_once: UnsetType = field(name="$set_once", default=UNSET)
+
+
+class _Complete(Struct, kw_only=True, gc=False):
+    """An event that needs no mending."""
+
+    event: str
+    distinct_id: str
+    uuid: str
+    timestamp: datetime
+    properties: _Object
+    batch: UnsetType = UNSET
+    offset: UnsetType = UNSET
+    token: UnsetType = UNSET
+    api_key: UnsetType = UNSET
+    dollar_token: UnsetType = field(name="$token", default=UNSET)
+
+
+class _ForSet(_Complete, kw_only=True, gc=False):
+    """One to which finishing only adds: with the policy `set`."""
+
+    properties: _Unfinished
+
+
+class _ForSetOnce(_Complete, kw_only=True, gc=False):
+    """The same with the policy `set_once`."""
+
+    properties: _Harmless
+    set: UnsetType = field(name="$set", default=UNSET)
+    unset: UnsetType = field(name="$unset", default=UNSET)
+
+
+class _ForNone(_ForSetOnce, kw_only=True, gc=False):
+    """The same with the policy `none`."""
+
+    properties: _Impersonal
+    set_once: UnsetType = field(name="$set_once", default=UNSET)
+
+
+_PLAIN: Final[dict[PersonProperties, type[_Complete]]] = {"none": _ForNone, "set_once": _ForSetOnce, "set": _ForSet}
+"""The events to which finishing only adds, by policy."""
+
+_decode_complete = msgspec.json.Decoder(_Complete).decode
+
+
+class _Texts(NamedTuple):
+    """Events as they were found, with their places."""
+
+    texts: Sequence[bytes]
+    records: Sequence[int]
+    """The index in the block of the record of each."""
+    members: Sequence[int] | None
+    """The index of each in its record, if that holds several."""
+
+    def part(self, start: int, end: int | None) -> _Texts:
+        members = self.members
+        return _Texts(self.texts[start:end], self.records[start:end], None if members is None else members[start:end])
+
+
+class Native:
+    """The native format. Times without a zone are of a clock `time_offset` minutes ahead of UTC.
+
+    `person_properties` is the policy that the events are finished with: which of them need a closer look depends on it.
+    """
+
+    def __init__(self, person_properties: PersonProperties, time_offset: int = 0) -> None:
+        self._plain = _PLAIN[person_properties]
+        self._decode = msgspec.json.Decoder(self._plain).decode
+        self._offset = time_offset
+        self._known: set[str] = set()
+
+    def convert_block(self, block: Block) -> RawEvents:
+        """The events of a block's records, and what was refused."""
+        found = RawEvents()
+        self._take(found, block, _Texts(block.records, range(len(block.records)), None))
+        return found
+
+    def _take(self, found: RawEvents, block: Block, texts: _Texts) -> None:
+        """Take events: neighbours that are complete together, all others one by one."""
+        try:
+            heads: list[_Complete] = [*map(self._decode, texts.texts)]
+        except _UNFIT:
+            self._take_runs(found, block, texts)
+        else:
+            self._take_complete(found, block, texts, heads)
+
+    def _take_runs(self, found: RawEvents, block: Block, texts: _Texts) -> None:
+        start = 0
+        heads: list[_Complete] = []
+        for at, text in enumerate(texts.texts):
+            head = self._head_of(text)
+            if head is not None:
+                heads.append(head)
+                continue
+            self._take_complete(found, block, texts.part(start, at), heads)
+            self._take_other(found, block, texts.part(at, at + 1))
+            start, heads = at + 1, []
+        self._take_complete(found, block, texts.part(start, None), heads)
+
+    def _add(self, found: RawEvents, record: int, event: Mended) -> None:
+        head = self._head_of(event.text)
+        found.records.append(record)
+        found.texts.append(event.text)
+        found.gaps += [0] if head is None else _gaps((event.text,), (head,), self._plain)
+        found.names.append(event.name)
+        found.distinct_ids.append(event.distinct_id)
+        found.times.append(event.time)
+        found.uuids.append(event.uuid)
+
+    def _head_of(self, text: bytes) -> _Complete | None:
+        """An event that needs no mending; None if it isn't one."""
+        try:
+            return self._decode(text)
+        except _UNFIT:
+            try:
+                return _decode_complete(text)
+            except _UNFIT:
+                return None
+
+    def _take_complete(self, found: RawEvents, block: Block, texts: _Texts, heads: list[_Complete]) -> None:
+        """Take events that have all they need, if their values are good; else by halves, down to the one that isn't."""
+        if not heads or self._extend(found, texts, heads):
+            return
+        if len(heads) == 1:
+            self._take_other(found, block, texts)
+            return
+        half = len(heads) // 2
+        self._take_complete(found, block, texts.part(0, half), heads[:half])
+        self._take_complete(found, block, texts.part(half, None), heads[half:])
+
+    def _extend(self, found: RawEvents, texts: _Texts, heads: list[_Complete]) -> bool:
+        """Add events if all of them are good; whether they are."""
+        names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
+        times = self._times([head.timestamp for head in heads])
+        if (
+            times is None
+            or min(times) < 0
+            or "" in names
+            or not (_are_plain_uuids(uuids) and self._are_ids(ids) and _are_texts(texts.texts))
+        ):
+            return False
+        found.records += texts.records
+        found.texts += texts.texts
+        found.gaps += _gaps(texts.texts, heads, self._plain)
+        found.names += names
+        found.distinct_ids += ids
+        found.times += times
+        found.uuids += uuids
+        return True
+
+    def _times(self, times: list[datetime]) -> list[int] | None:
+        """Microseconds since 1970; None if there are times without a zone that aren't UTC, and so have to be written anew."""
+        try:
+            return [(time - _EPOCH) // _MICROSECOND for time in times]
+        except TypeError:  # one has no zone
+            return None if self._offset else [(time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // _MICROSECOND for time in times]
+
+    def _are_ids(self, ids: list[str]) -> bool:
+        fresh = set(ids) - self._known
+        try:
+            for text in fresh:
+                if is_blank(text) or canonical_id(check_id(text)) != text:
+                    return False
+        except Refused:
+            return False
+        if len(self._known) + len(fresh) > _KNOWN_IDS:
+            self._known = set()
+        self._known |= fresh
+        return True
+
+    def _take_other(self, found: RawEvents, block: Block, text: _Texts) -> None:
+        """Take one text that isn't a complete event: mend it, or take it apart."""
+        record = text.records[0]
+        try:
+            readable = readable_text(text.texts[0])
+            parts = parts_of(readable) if text.members is None else None
+            if parts is None:
+                member = None if text.members is None else text.members[0]
+                self._add(found, record, mended(readable, partial(_place_uuid, block, record, member), self._offset))
+            else:
+                self._take(found, block, _Texts(parts, [record] * len(parts), range(len(parts))))
+        except Refused as why:
+            found.refused.append(RefusedPart(record, text.texts[0], why))
+
+
+def _place_uuid(block: Block, record: int, member: int | None) -> str:
+    """The uuid of an event that has none: of its file's content, its record's number, and its index among the record's events."""
+    parts: list[str | int] = ["native", block.file.identity, block.first + record]
+    return derived_uuid(msgspec.json.encode(parts if member is None else [*parts, member]).decode())
+
+
+def _are_plain_uuids(uuids: list[str]) -> bool:
+    """Whether all are UUIDs in the usual form and lower case; in one pass, because it is asked of every event."""
+    if [*map(len, uuids)].count(len(_HYPHENATED)) != len(uuids):
+        return False  # joined, a short one and a long one could make up for each other
+    joined = "".join(uuids)
+    return joined.isascii() and joined.encode().translate(_SHAPE) == _HYPHENATED * len(uuids)
+
+
+def _are_texts(texts: Sequence[bytes]) -> bool:
+    """Whether all are UTF-8 and nowhere nested too deep. The line feeds keep a character that is cut off from being completed."""
+    joined = b"\n".join(texts)
+    if not (joined.isascii() or is_utf8(joined)):
+        return False
+    return max(map(len, texts)) <= _SHALLOW_BYTES or not any(map(is_deep, texts))
+
+
+def _gaps(texts: Sequence[bytes], heads: Sequence[_Complete], plain: type[_Complete]) -> list[int]:
+    """Where members can be put into the properties of plain events; 0 of others, and where it isn't told by an event's beginning.
+
+    What stands before its second brace, after a comma, is a name of the event's own.
+    """
+    gaps: list[int] = []
+    for text, head in zip(texts, heads, strict=True):
+        gap = text.find(b"{", 1) + 1
+        gaps.append(gap if text.endswith(_PROPERTIES, 0, gap + 1) and type(head) is plain else 0)
+    return gaps

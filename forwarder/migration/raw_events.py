@@ -1,0 +1,62 @@
+"""Events that are taken as they stand: their own bytes go on, and nothing of their properties becomes a Python object.
+
+A second interface beside `Converter`, for formats whose records are events already. It works on whole blocks, in columns: what is asked
+of every event is asked in one pass over a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from forwarder.migration.events import Refused
+from forwarder.migration.records import Block
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPart:
+    """A record that isn't taken; of a record with several events, the one that isn't."""
+
+    record: int
+    """Its index in the block."""
+    text: bytes
+    why: Refused
+
+
+@dataclass(slots=True)
+class RawEvents:
+    """The events of a block, in its order: columns of one length.
+
+    What tells an event from its repeats is its uuid, name, time and id together, as it does for the service.
+    """
+
+    records: list[int] = field(default_factory=list)
+    """Of which record each is: its index in the block."""
+    texts: list[bytes] = field(default_factory=list)
+    """JSON objects with uuid, time, name and id, but for what every imported event gets (`raw_finishing`)."""
+    gaps: list[int] = field(default_factory=list)
+    """Where members can be put into the properties, which have some; 0: finishing has to look, because it may have to change others."""
+    names: list[str] = field(default_factory=list)
+    distinct_ids: list[str] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    """Microseconds since 1970, UTC."""
+    uuids: list[str] = field(default_factory=list)
+    refused: list[RefusedPart] = field(default_factory=list)
+    """In the block's order."""
+
+    def __len__(self) -> int:
+        """How many events there are."""
+        return len(self.texts)
+
+    def only(self, indexes: Sequence[int]) -> RawEvents:
+        """Some of the events, in that order: what filters, repeats and days leave. Refusals aren't among them."""
+        columns = (self.records, self.texts, self.gaps, self.names, self.distinct_ids, self.times, self.uuids)
+        return RawEvents(*([column[index] for index in indexes] for column in columns))  # type: ignore[arg-type]  # of one length, of many types
+
+
+class RawConverter(Protocol):
+    """A format at work on one source, whose records are events already."""
+
+    def convert_block(self, block: Block) -> RawEvents:
+        """The events of a block's records, and what was refused."""

@@ -1,0 +1,42 @@
+"""Records as they are read from a source, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a record stands, for people and dead letters."""
+
+    file: str
+    """The file as it was named, archives inside archives with `!`: `export.zip!2025-01.json.gz`."""
+    line: int
+    """From 1; of a record that takes several lines (CSV), its first. Of Parquet the row, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a source: an archive's members are files of their own."""
+
+    name: str
+    identity: str
+    """What tells this content from another, in hex, whatever the file is called: part of uuids of records that have no natural key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Neighbouring records of one file, in its order."""
+
+    file: File
+    first: int
+    """The number of the first record in its file, from 0: what the checkpoint counts in."""
+    records: Sequence[bytes]
+    """Each record as JSON text, or as it was read where it is none; never empty lines. CSV rows and Parquet rows come as JSON objects."""
+    lines: Sequence[int]
+    """The line of each record."""
+
+    def place(self, index: int) -> Place:
+        """Where the record with this index in the block stands."""
+        return Place(self.file.name, self.lines[index])

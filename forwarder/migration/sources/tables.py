@@ -1,0 +1,171 @@
+"""Rows as JSON objects: CSV, of which every value is text, and Parquet, whose values have types.
+
+A CSV row that no object can be made of (of another length than the header, or not UTF-8) is given as it was read, to be refused.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from forwarder.migration.sources.guarded import FAILURES, Guarded, reason
+from forwarder.migration.sources.lines import Records, chunks
+from forwarder.migration.sources.objects import needs_extra
+from forwarder.migration.sources.options import ReadOptions
+
+_ROWS: Final = 1024
+_TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
+
+
+class _Lines:
+    """Lines of text for the csv module, remembered until their row is complete. Bytes that aren't UTF-8 survive as lone surrogates."""
+
+    def __init__(self, stream: Guarded, limit: int, size: int) -> None:
+        self._stream, self._limit, self._size = stream, limit, size
+        self.number = 0
+        """Of lines read."""
+        self.of_row: list[str] = []
+        self.has_ended = False
+
+    def __iter__(self) -> Iterator[str]:
+        rest = b""
+        for data in chunks(self._stream, self._size):
+            whole = rest + data
+            parts = whole.split(b"\n")
+            rest = parts.pop()
+            for part in parts:
+                yield self._line(part[: self._limit] + b"\n")
+            rest = rest[: self._limit + 1]
+        if rest and self._stream.failure is None:
+            yield self._line(rest[: self._limit])
+        self.has_ended = True
+
+    def _line(self, data: bytes) -> str:
+        text = data.decode("utf-8", "surrogateescape")
+        self.number += 1
+        self.of_row.append(text)
+        return text
+
+    def take(self) -> bytes:
+        """The bytes of the row that ended, without its line break."""
+        raw = "".join(self.of_row).encode("utf-8", "surrogateescape")
+        self.of_row = []
+        return raw.rstrip(b"\r\n")
+
+
+def csv_rows(stream: Guarded, options: ReadOptions, delimiter: str) -> Iterator[Records]:
+    """A record a row; the first row has the names. The line is the row's first."""
+    csv.field_size_limit(options.max_record)  # it is the module's, not the reader's, and too small by default
+    source = _Lines(stream, options.max_record, options.block_bytes)
+    rows = csv.reader(source, delimiter=delimiter, quotechar=options.quote)
+    header: list[str] | None = None
+    records: list[bytes] = []
+    numbers: list[int] = []
+    size = 0
+    while True:
+        line = source.number + 1
+        try:
+            row = next(rows, None)
+        except csv.Error:
+            row = []
+        if row is None or (source.has_ended and stream.failure is not None):
+            break  # a row that ends with the stream has an open quote: it was cut off, or else is refused
+        if not (raw := source.take()):
+            continue
+        if header is None:
+            header = row
+            if failure := _wrong_header(header):
+                stream.failure = failure
+                return
+            continue
+        record = (None if source.has_ended else _row(header, row)) or raw[: options.max_record]
+        records.append(record)
+        numbers.append(line)
+        size += len(record)
+        if size >= options.block_bytes:
+            yield records, numbers
+            records, numbers, size = [], [], 0
+    if records:
+        yield records, numbers
+
+
+def _wrong_header(header: Sequence[str]) -> str | None:
+    if not header:
+        return "the first row can't be read"
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        return f"the first row names {twice!r} twice"
+    try:
+        "".join(header).encode()
+    except UnicodeEncodeError:
+        return "the first row isn't UTF-8"
+    return None
+
+
+def _row(header: Sequence[str], row: Sequence[str]) -> bytes | None:
+    if len(row) != len(header):
+        return None
+    try:
+        return _TO_JSON.encode(dict(zip(header, row, strict=True)))
+    except UnicodeEncodeError:
+        return None
+
+
+def parquet_rows(file: BinaryIO, stream: Guarded) -> Iterator[Records]:
+    """A record a row, and its number for a line.
+
+    Instants become ISO 8601 in UTC with a `Z`. What the file calls local time has no zone, and gets none: the option `time_offset` has it.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 -- an optional dependency
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise needs_extra("Parquet files", "pyarrow") from None
+    row = 1
+    try:
+        with parquet.ParquetFile(file, pre_buffer=False) as opened:
+            schema = pa.schema([field.with_type(_plain(pa, field.type)) for field in opened.schema_arrow])
+            for batch in opened.iter_batches(batch_size=_ROWS, use_threads=False):
+                plain = pa.Table.from_batches([batch]).cast(schema, safe=False)
+                records = _encoded(pa, plain)
+                if records:
+                    yield records, range(row, row + len(records))
+                row += len(records)
+    except (*FAILURES, pa.ArrowException) as error:
+        stream.failure = f"the Parquet file is damaged, or of a kind that can't be read: {reason(error)}"
+
+
+def _encoded(pa: Any, table: Any) -> list[bytes]:
+    try:
+        return [_TO_JSON.encode(each) for each in _rows(pa, table)]
+    except (ValueError, OverflowError) as error:  # text that isn't UTF-8, a time that no calendar has
+        if table.num_rows == 1:
+            return [f"a row that can't be read: {reason(error)}".encode()]  # no JSON: it is refused
+        return [record for row in range(table.num_rows) for record in _encoded(pa, table.slice(row, 1))]
+
+
+def _rows(pa: Any, table: Any) -> list[dict[str, Any]]:
+    has_maps = any(pa.types.is_map(field.type) for field in table.schema)
+    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy") if has_maps else table.to_pylist()
+    return rows
+
+
+def _plain(pa: Any, kind: Any) -> Any:
+    """A type whose values Python has: times to the microsecond, instants in UTC, the same inside lists and structs."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_time64(kind):
+        return pa.time64("us")
+    if types.is_duration(kind):
+        return pa.duration("us")
+    if types.is_dictionary(kind):
+        return _plain(pa, kind.value_type)
+    if types.is_struct(kind):
+        return pa.struct([kind.field(index).with_type(_plain(pa, kind.field(index).type)) for index in range(kind.num_fields)])
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(pa, kind.value_type)))
+    return kind

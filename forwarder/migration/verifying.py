@@ -1,0 +1,201 @@
+"""Whether the events of an import are there: a manifest against what a sandbox or an export of the service holds, per UTC day.
+
+Counts say how many are missing or too many, digests whether those that are there are the same. Only uuids are compared: they follow from
+the source's records, and the service keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from forwarder.migration.manifest import Manifest
+from forwarder.migration.tallies import Day
+from forwarder.migration.uuid_digest import digest_hex, uuid_hash
+
+JOB_PROPERTY: Final = "$import_job_id"
+_NONE: Final = msgspec.Raw(b"null")
+
+
+class Unreadable(Exception):
+    """A row isn't an event with a uuid and a time."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(f"line {line}: {why}")
+        self.line, self.why = line, why
+
+
+class Row(Struct, frozen=True):
+    """An event as the service has it."""
+
+    uuid: str
+    timestamp: str
+    """ISO 8601; UTC where it names no zone."""
+    properties: msgspec.Raw = _NONE
+    """An object, or one as text, as exports of the service's tables have it."""
+
+    def job(self) -> str | None:
+        """The import that it says it is from."""
+        raw = bytes(self.properties)
+        if raw.startswith(b'"'):
+            raw = msgspec.json.decode(raw, type=str).encode()
+        found = msgspec.json.decode(raw, type=_Properties | None)
+        return None if found is None else found.job_id
+
+
+class _Properties(Struct, frozen=True):
+    job_id: str | None = field(default=None, name=JOB_PROPERTY)
+
+
+class _Listing(Struct, frozen=True):
+    results: list[Row]
+
+
+class Holding:
+    """What the service holds of an import, by day.
+
+    Each uuid counts once a day: the service removes repeats some time after it has taken them, and shows them until then. So their hashes
+    are held, about 100 bytes an event; with `distinct`, rows are known to be of different events, and only counted.
+    """
+
+    def __init__(self, *, distinct: bool = False) -> None:
+        self.repeats = 0
+        """Rows with a uuid that had been there on that day."""
+        self._distinct = distinct
+        self._seen: dict[str, set[int]] = {}
+        self._sums: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, uuid: str, timestamp: str) -> None:
+        """Count an event. Raises ValueError if either isn't what it should be."""
+        day, number = _day(timestamp), uuid_hash(uuid)
+        if not self._distinct:
+            seen = self._seen.setdefault(day, set())
+            if number in seen:
+                self.repeats += 1
+                return
+            seen.add(number)
+        self._sums[day] = self._sums.get(day, 0) + number
+        self._counts[day] = self._counts.get(day, 0) + 1
+
+    def days(self) -> dict[str, Day]:
+        """Counts and digests by day."""
+        return {day: Day(0, count, digest_hex(self._sums[day])) for day, count in sorted(self._counts.items())}
+
+
+def rows(lines: Iterable[bytes]) -> Iterator[tuple[int, Row]]:
+    """The events of JSON lines, with their line numbers; empty lines are skipped. Raises `Unreadable`."""
+    decode = msgspec.json.Decoder(Row).decode
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                row = decode(line)
+            except ValueError as error:  # msgspec's errors are, too
+                raise Unreadable(number, str(error)) from error
+            yield number, row
+
+
+def listed(body: bytes) -> list[Row]:
+    """The events of a page of the sandbox's `/sandbox/events`. Raises ValueError."""
+    return msgspec.json.decode(body, type=_Listing).results
+
+
+def hold(found: Iterable[tuple[int, Row]], job: str | None, *, distinct: bool = False) -> Holding:
+    """What is there of a job, or with None of all events. Raises `Unreadable`."""
+    holding = Holding(distinct=distinct)
+    for number, row in found:
+        try:
+            if job is None or row.job() == job:
+                holding.add(row.uuid, row.timestamp)
+        except ValueError as error:
+            raise Unreadable(number, str(error)) from error
+    return holding
+
+
+class DayResult(Struct, frozen=True):
+    """One day on both sides."""
+
+    day: str
+    expected: int
+    found: int
+    same: bool
+    """As many, and the same uuids."""
+
+    @property
+    def missing(self) -> int:
+        """At least so many aren't there."""
+        return max(0, self.expected - self.found)
+
+    @property
+    def extra(self) -> int:
+        """At least so many are there that the import didn't bring."""
+        return max(0, self.found - self.expected)
+
+    def words(self) -> str:
+        """What is to be said of the day."""
+        if self.same:
+            return f"{self.day}: {_number(self.expected, 'event')}, the same"
+        if self.missing:
+            return f"{self.day}: {self.missing:,} of {self.expected:,} events are missing"
+        if self.extra:
+            return f"{self.day}: {_number(self.extra, 'event')} more than the {self.expected:,} that were delivered"
+        return f"{self.day}: {_number(self.expected, 'event')}, as many as were delivered, but not the same ones"
+
+
+class Verification(Struct, frozen=True):
+    """How an import compares with what is there."""
+
+    job: str
+    days: list[DayResult]
+    repeats: int = 0
+
+    @property
+    def same(self) -> bool:
+        """Whether every event is there, once, and no other."""
+        return all(each.same for each in self.days)
+
+    def words(self) -> list[str]:
+        """The verdict, and a line for each day that isn't the same."""
+        expected, found = sum(each.expected for each in self.days), sum(each.found for each in self.days)
+        days = _number(len(self.days), "day")
+        different = [each for each in self.days if not each.same]
+        if different:
+            verdict = f"{len(different):,} of {days} differ: {expected:,} events were delivered, {found:,} are there"
+        else:
+            verdict = f"All {expected:,} events of {days} are there, by count and by digest of their uuids"
+        again = [f"{self.repeats:,} rows repeat a uuid of their day: the service removes them some time later"] if self.repeats else []
+        return [verdict, *(each.words() for each in different), *again]
+
+    def json(self) -> bytes:
+        """All of it, for machines."""
+        days = [{**msgspec.structs.asdict(each), "missing": each.missing, "extra": each.extra} for each in self.days]
+        return msgspec.json.encode({"job": self.job, "same": self.same, "repeats": self.repeats, "days": days})
+
+
+def verify(manifest: Manifest, holding: Holding) -> Verification:
+    """Compare what was delivered with what is there, by day."""
+    there: Mapping[str, Day] = holding.days()
+    empty = Day()
+    days = []
+    for day in sorted(manifest.days.keys() | there.keys()):
+        expected, found = manifest.days.get(day, empty), there.get(day, empty)
+        if expected.delivered or found.delivered:
+            same = (expected.delivered, expected.uuids) == (found.delivered, found.uuids)
+            days.append(DayResult(day, expected.delivered, found.delivered, same))
+    return Verification(manifest.job.id, days, holding.repeats)
+
+
+def _number(count: int, unit: str) -> str:
+    return f"{count:,} {unit}{'' if count == 1 else 's'}"
+
+
+def _day(timestamp: str) -> str:
+    time = datetime.fromisoformat(timestamp)
+    try:
+        return (time if time.tzinfo is None else time.astimezone(UTC)).date().isoformat()
+    except OverflowError as error:
+        raise ValueError(f"{timestamp} is outside the calendar") from error

@@ -1,0 +1,58 @@
+"""Which events are taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from forwarder.migration.events import Event
+from forwarder.migration.filters import LeftOut, Selection, left_out
+from forwarder.migration.policy import Filters
+
+
+def event(name: str = "a", time: int = 0) -> Event:
+    """An event with a name and a time."""
+    return Event(name, "person", time, "00000000-0000-0000-0000-000000000000", {})
+
+
+@pytest.mark.parametrize(
+    ("filters", "name", "time", "why"),
+    [
+        (Filters(), "a", 0, None),
+        (Filters(since=10), "a", 9, LeftOut.BEFORE_SINCE),
+        (Filters(since=10), "a", 10, None),
+        (Filters(until=10), "a", 9, None),
+        (Filters(until=10), "a", 10, LeftOut.FROM_UNTIL_ON),
+        (Filters(events={"a"}), "a", 0, None),
+        (Filters(events={"a"}), "A", 0, LeftOut.OTHER_EVENT),
+        (Filters(exclude_events={"a"}), "a", 0, LeftOut.EXCLUDED_EVENT),
+        (Filters(exclude_events={"a"}), "b", 0, None),
+        (Filters(events={"a"}, exclude_events={"a"}), "a", 0, LeftOut.EXCLUDED_EVENT),
+        (Filters(since=10, events={"b"}), "a", 9, LeftOut.BEFORE_SINCE),
+        (Filters(limit=0), "a", 0, None),
+    ],
+)
+def test_an_event_is_left_out_for_the_first_reason(filters: Filters, name: str, time: int, why: LeftOut | None) -> None:
+    """`since` belongs to the range and `until` doesn't; names are compared as they are; what is excluded is so whatever else is said."""
+    assert left_out(event(name, time), filters) is why
+
+
+def test_the_limit_counts_what_is_taken() -> None:
+    """Events that are left out for another reason don't use the limit up, and are counted by reason."""
+    selection = Selection(Filters(exclude_events={"b"}, limit=2))
+    assert [selection.takes(event(name)) for name in "abaab"] == [True, False, True, False, False]
+    assert (selection.taken, selection.is_full) == (2, True)
+    assert selection.left_out == {LeftOut.EXCLUDED_EVENT: 2, LeftOut.OVER_LIMIT: 1}
+
+
+def test_without_a_limit_it_is_never_full() -> None:
+    """Without a limit, everything is taken."""
+    selection = Selection(Filters())
+    assert all(selection.takes(event()) for _ in range(10))
+    assert not selection.is_full
+
+
+def test_a_limit_of_none_takes_none() -> None:
+    """A limit of 0 is full from the start."""
+    selection = Selection(Filters(limit=0))
+    assert selection.is_full
+    assert not selection.takes(event())
