@@ -11,8 +11,6 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 import aiohttp
@@ -24,6 +22,7 @@ from forwarder import __version__
 from forwarder.core.batch import Batch
 from forwarder.core.clock import Clock
 from forwarder.core.outcome import Reply
+from forwarder.core.retry_after import retry_after
 from forwarder.delivery.network_errors import describe
 from forwarder.wire.envelope import PIECE_BYTES, body_pieces
 
@@ -95,12 +94,12 @@ class HttpSink:
 
     async def _exchange(self, session: aiohttp.ClientSession, url: str, body: Pieces, headers: dict[str, str]) -> Reply:
         async with session.post(url, data=body, headers=headers, allow_redirects=False, proxy=self._policy.proxy) as response:
-            retry_after = _retry_after(response.headers.get("Retry-After"), self._clock.now())
+            wait = _retry_after(response.headers.get("Retry-After"), self._clock.now())
             try:
                 answer = await _read(response)
             except (aiohttp.ClientError, OSError) as error:
-                return Reply(None, retry_after=retry_after, error=f"HTTP {response.status}, but {describe(error)}")
-            return Reply(response.status, response.headers.get("Content-Type", ""), retry_after, answer)
+                return Reply(None, retry_after=wait, error=f"HTTP {response.status}, but {describe(error)}")
+            return Reply(response.status, response.headers.get("Content-Type", ""), wait, answer)
 
     def _open(self) -> aiohttp.ClientSession:
         """A session. Its connections aren't limited here: the limiter and the key check do that."""
@@ -175,17 +174,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait, from either form of the header, at most `MAX_RETRY_AFTER`; None if there is none that can be read."""
-    if value is None:
-        return None
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text[:9]), MAX_RETRY_AFTER)
-    try:
-        date = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    seconds = (date - datetime.fromtimestamp(now, UTC)).total_seconds()
-    return min(max(0.0, seconds), MAX_RETRY_AFTER)
+    """What an answer asks for, at most `MAX_RETRY_AFTER`."""
+    seconds = retry_after(value, now)
+    return None if seconds is None else min(seconds, MAX_RETRY_AFTER)

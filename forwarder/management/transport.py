@@ -8,8 +8,6 @@ one, which the service may be closing just then, nobody could tell whether it wa
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from ssl import SSLContext
 from typing import Final, NoReturn
 from urllib.parse import urljoin
@@ -18,6 +16,7 @@ import aiohttp
 from yarl import URL
 
 from forwarder import __version__
+from forwarder.core.retry_after import retry_after
 from forwarder.management.connection_errors import failure, unrepeated
 from forwarder.management.replies import TOO_LARGE, Failure, Reply
 
@@ -133,16 +132,3 @@ def _target(url: str, location: str) -> str:
         return urljoin(url, location) if location else ""
     except ValueError:
         return ""
-
-
-def retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait, from either form of the header; None if there is none that can be read."""
-    text = (value or "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        date = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    moment = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.fromtimestamp(now, UTC)).total_seconds())

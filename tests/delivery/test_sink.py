@@ -248,6 +248,13 @@ async def test_cancelling_drops_the_connection() -> None:
         await sink.close()
 
 
+async def test_a_wait_beyond_all_calendars_is_none() -> None:
+    """A date that no calendar has is no wish, and no error: the answer counts as any other 503."""
+    async with Upstream(lambda _: plain(503, retry_after=f"Thu, 01 Jan {'9' * 30} 00:00:00 GMT")) as upstream:
+        reply = await send(UpstreamPolicy(upstream.url))
+        assert (reply.status, reply.retry_after) == (503, None)
+
+
 @pytest.mark.parametrize("value", ["999999999", "Sat, 01 Jan 2124 00:00:00 GMT"])
 async def test_an_hour_is_the_longest_wait(value: str) -> None:
     """A Retry-After of decades, in either form, counts for an hour: a slip in a proxy's settings doesn't stop delivery for good."""

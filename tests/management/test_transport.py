@@ -13,10 +13,10 @@ import pytest
 
 from forwarder.core.clock import SystemClock
 from forwarder.management import Client
-from forwarder.management.transport import LARGEST_ANSWER, retry_after
+from forwarder.management.transport import LARGEST_ANSWER
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, raw, refusal, said, talking, waited
 from tests.support.certificates import Authority, make_certificate
-from tests.support.clock import MIDNIGHT, FakeClock
+from tests.support.clock import FakeClock
 from tests.support.upstream import Answer, Fault, Upstream, failing
 
 SOMEBODY: Any = {"id": DOMAIN}
@@ -278,28 +278,6 @@ async def test_what_is_not_http() -> None:
             error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
     assert "the answer isn't HTTP as it should be" in str(error)
     assert error.unsure
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        (None, None),
-        ("", None),
-        ("soon", None),
-        ("-3", None),
-        ("²", None),
-        ("0", 0.0),
-        (" 7 ", 7.0),
-        ("9" * 40, 999_999_999.0),
-        ("Thu, 01 Jan 2026 00:00:30 GMT", 30.0),
-        ("Thu, 01 Jan 2026 00:00:30", 30.0),
-        ("Wed, 31 Dec 2025 00:00:00 GMT", 0.0),
-        ("Thu, 01 Jan 99999 00:00:30 GMT", None),
-    ],
-)
-def test_retry_after(value: str | None, seconds: float | None) -> None:
-    """Both forms of the header are read; what can't be read is no wish."""
-    assert retry_after(value, MIDNIGHT) == seconds
 
 
 async def test_the_date_of_retry_after_is_seen_from_now() -> None:
