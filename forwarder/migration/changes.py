@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from forwarder.migration.tallies import when
+from forwarder.migration.moments import when
 
 
 class Content(Struct, frozen=True, forbid_unknown_fields=True):

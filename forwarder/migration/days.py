@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forwarder.migration.finishing import DAY, Finished
+from forwarder.migration.finishing import Finished
+from forwarder.migration.moments import DAY
 
 
 @dataclass(frozen=True, slots=True)

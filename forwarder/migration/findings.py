@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.migration.events import Why
+from forwarder.migration.moments import SECOND
 from forwarder.migration.preflight_report import RECENT, Report
 from forwarder.migration.time_kinds import TimeKind
-from forwarder.migration.timeline import SECOND
 from forwarder.telemetry.readable import duration
 
 MANY: Final = 0.01

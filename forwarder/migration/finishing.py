@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.migration.events import Event, Refused, Why
+from forwarder.migration.moments import DAY, EPOCH
 from forwarder.migration.policy import Finish
 from forwarder.migration.records import Place
 
-DAY: Final = 86_400_000_000
-"""Microseconds of a UTC day."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SAFE: Final = frozenset({Raw, str, int, bool, type(None)})
 """Types of values that hold no float."""
 
@@ -79,7 +76,7 @@ class Finisher:
         if not _SAFE.issuperset(map(type, properties.values())) and _holds_no_number(properties):
             raise Refused(Why.NOT_JSON, "a number in it is NaN or infinite")
         try:
-            data = _encode(_Sent(event.event, event.distinct_id, event.uuid, _EPOCH + timedelta(0, 0, event.time), properties))
+            data = _encode(_Sent(event.event, event.distinct_id, event.uuid, EPOCH + timedelta(0, 0, event.time), properties))
             if not data.isascii():
                 data.decode()
         except (UnicodeError, RecursionError) as error:

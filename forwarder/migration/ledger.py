@@ -17,7 +17,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from forwarder.migration.events import Event
-from forwarder.migration.tallies import Books, Day, Example, Totals, day_of
+from forwarder.migration.moments import day_of
+from forwarder.migration.tallies import Books, Day, Example, Totals
 
 
 class Kind(StrEnum):

@@ -14,7 +14,8 @@ from msgspec import Struct, field
 from forwarder.core.errors import ConfigurationError
 from forwarder.migration.changes import Content
 from forwarder.migration.checkpoint import Checkpoint, Job
-from forwarder.migration.tallies import Books, Day, Example, check_days, when
+from forwarder.migration.moments import when
+from forwarder.migration.tallies import Books, Day, Example, check_days
 from forwarder.storage.whole_file import whole_file
 
 VERSION: Final = 1

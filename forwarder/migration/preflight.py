@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from forwarder.migration.counting import LONGEST, Counts, Sampled
 from forwarder.migration.events import Event, Refused, Why
+from forwarder.migration.moments import DAY, SECOND, date_of, when
 from forwarder.migration.preflight_report import (
     Day,
     Example,
@@ -29,7 +30,7 @@ from forwarder.migration.preflight_report import (
 )
 from forwarder.migration.records import Place
 from forwarder.migration.time_kinds import TimeKind, TimeLook
-from forwarder.migration.timeline import DAY, SECOND, Days, Order, iso, iso_day
+from forwarder.migration.timeline import Days, Order
 
 TOP_NAMES: Final = 1000
 TOP_ILLEGAL: Final = 50
@@ -104,7 +105,7 @@ class Preflight:
             volume=sent.volume(terms),
             names=sent.names.top(TOP_NAMES),
             other_names=sent.names.other(TOP_NAMES),
-            days=tuple(Day(iso_day(day), amount.events, amount.bytes) for day, amount in sent.days.items()),
+            days=tuple(Day(date_of(day), amount.events, amount.bytes) for day, amount in sent.days.items()),
             other_days=sent.days.other.events,
             times=self._whens.times(),
             order=OutOfOrder(sent.order.late, sent.order.late_in_file, sent.order.furthest / SECOND),
@@ -193,9 +194,9 @@ class _Whens:
         return True
 
     def times(self) -> Times:
-        first, last = (None if time is None else iso(time) for time in (self._first, self._last))
+        first, last = (None if time is None else when(time) for time in (self._first, self._last))
         kinds = {kind: self._kinds[kind] for kind in TimeKind if kind in self._kinds}
-        now, until = iso(self._now), iso(self._end)
+        now, until = when(self._now), when(self._end)
         return Times(now, until, first, last, self._future, self._young, self._after, self._january, kinds)
 
 

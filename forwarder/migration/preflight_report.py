@@ -9,9 +9,9 @@ from typing import Final
 from msgspec import Raw, Struct
 
 from forwarder.migration.counting import Counted, Estimate, share
+from forwarder.migration.moments import SECOND
 from forwarder.migration.policy import PersonProperties
 from forwarder.migration.time_kinds import TimeKind
-from forwarder.migration.timeline import SECOND
 
 RECENT: Final = 48 * 3600 * SECOND
 """Historical events should be older than this (wire facts: What the service does not tell)."""

@@ -22,7 +22,7 @@ from typing import Final, Self
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.migration.events import Event
-from forwarder.migration.finishing import DAY
+from forwarder.migration.moments import DAY
 
 FILE: Final = "repeats.sqlite"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from typing import Final
 
 from msgspec import Struct, field
@@ -24,19 +24,6 @@ NAMES: Final = 1000
 OTHER_NAMES: Final = "(other names)"
 
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
-_EPOCH: Final = date(1970, 1, 1)
-_DAY: Final = 86_400_000_000
-
-
-def day_of(microseconds: int) -> str:
-    """The UTC day of a time: `2024-02-29`."""
-    return (_EPOCH + timedelta(days=microseconds // _DAY)).isoformat()
-
-
-def when(microseconds: int) -> str:
-    """A time, in UTC, to the microsecond where it has any, else to the millisecond."""
-    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    return time.isoformat(timespec="microseconds" if microseconds % 1000 else "milliseconds").removesuffix("+00:00") + "Z"
 
 
 def check_days(days: Mapping[str, Day]) -> None:

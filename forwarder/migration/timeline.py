@@ -6,28 +6,15 @@ Invariant: at most `MOST_DAYS` days are told apart, and of each file only the la
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
 
-SECOND: Final = 1_000_000
-DAY: Final = 86_400 * SECOND
+from forwarder.migration.moments import DAY
+
 MOST_DAYS: Final = 36_600
 """A century. A source that has more days is no history of events; those past it are counted together."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def iso(time: int) -> str:
-    """Microseconds since 1970 as text: to the millisecond, or to the microsecond where it has any."""
-    text = (_EPOCH + timedelta(microseconds=time)).isoformat(timespec="microseconds" if time % 1000 else "milliseconds")
-    return text.removesuffix("+00:00") + "Z"
-
-
-def iso_day(day: int) -> str:
-    """The date of a day, counted from 1970."""
-    return (_EPOCH + timedelta(days=day)).date().isoformat()
 
 
 class Amount(Struct, gc=False):

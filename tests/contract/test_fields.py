@@ -94,10 +94,10 @@ async def test_what_is_accepted_is_there(row: EndpointRow, tmp_path: Path) -> No
     async with serving(tmp_path) as service:
         for name, field in row.accepted.items():
             for value in right(field):
-                await _set(service, row, name, value)
+                await _check_set(service, row, name, value)
 
 
-async def _set(service: Service, row: EndpointRow, name: str, value: Any) -> None:
+async def _check_set(service: Service, row: EndpointRow, name: str, value: Any) -> None:
     ids = {"id": seed.VERIFIED_DOMAIN} if row.call == "domains update" else {}
     body = {name: value} if row.method == "PATCH" else {**least(row), name: value}
     if (name, row.call) == ("domain", "domains update"):

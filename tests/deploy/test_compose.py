@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import yaml
 
+from tests.deploy.composing import check_mounts, check_privileges, published_to_others
 from tests.support.commands import Running, running
 from tests.support.deployment import DASHBOARD, DEPLOY, STATE, holds, port, seconds, settings
 from tests.support.dockerfile import FORWARDER as FORWARDER_IMAGE
@@ -29,23 +30,19 @@ FORWARDER = settings(None, SERVICES["forwarder"]["environment"], FORWARDER_IMAGE
 @pytest.mark.parametrize("service", SERVICES)
 def test_ports_are_published_to_this_machine_alone(service: str) -> None:
     """The admin server, the sandbox and Grafana have no password."""
-    assert [each for each in SERVICES[service].get("ports", ()) if not each.startswith("127.0.0.1:")] == []
+    assert published_to_others(SERVICES[service]) == []
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_services_have_no_privileges(service: str) -> None:
     """All capabilities are dropped, none can be gained, and ours can't write to their root file system."""
-    assert SERVICES[service]["cap_drop"] == ["ALL"]
-    assert SERVICES[service]["security_opt"] == ["no-new-privileges:true"]
-    assert SERVICES[service].get("read_only", False) is (service in OURS)
+    check_privileges(SERVICES[service], read_only=service in OURS)
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_what_is_mounted_exists(service: str) -> None:
     """Each file or folder is there and can't be written to; each volume is declared."""
-    for mounted in SERVICES[service].get("volumes", ()):
-        source, _, rest = mounted.partition(":")
-        assert ((FOLDER / source).exists() and rest.endswith(":ro")) if source.startswith(".") else source in COMPOSE["volumes"], mounted
+    check_mounts(SERVICES[service], FOLDER, COMPOSE["volumes"])
 
 
 @pytest.mark.parametrize("service", OURS)

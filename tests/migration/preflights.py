@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from forwarder.migration.events import Event, Refused, Why
 from forwarder.migration.findings import Finding, judge
+from forwarder.migration.moments import DAY, SECOND
 from forwarder.migration.preflight import Preflight
 from forwarder.migration.preflight_report import Report, Terms
 from forwarder.migration.records import Place
-from forwarder.migration.timeline import DAY, SECOND
 
 NOW = 1_780_000_000 * SECOND
 """2026-05-28, 20:26:40 UTC."""

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.migration.days import BatchLimits, DayBatch, DayBatches
-from forwarder.migration.finishing import DAY, Finished
+from forwarder.migration.finishing import Finished
+from forwarder.migration.moments import DAY
 from forwarder.migration.records import Place
 
 LIMITS = BatchLimits(max_bytes=1_000, max_events=3, max_days=2)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from forwarder.migration.events import Event, Refused, Why
-from forwarder.migration.finishing import DAY, Finished, Finisher
+from forwarder.migration.finishing import Finished, Finisher
+from forwarder.migration.moments import DAY
 from forwarder.migration.policy import Finish, PersonProperties
 from forwarder.migration.records import Place
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from forwarder.migration.events import Event
 from forwarder.migration.ledger import Fate, Kind, Position
-from forwarder.migration.tallies import Books, Day, Example, Totals, day_of
+from forwarder.migration.moments import day_of
+from forwarder.migration.tallies import Books, Day, Example, Totals
 
 DAY = 86_400_000_000
 REJECTED = Fate(Kind.REFUSED, "rejected_400", Example("a.json", 1, "the service said no"))

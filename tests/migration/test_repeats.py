@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.migration.events import Event
-from forwarder.migration.finishing import DAY
+from forwarder.migration.moments import DAY
 from forwarder.migration.repeats import FILE, Repeats
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.migration.tallies import EXAMPLES, NAMES, OTHER_NAMES, Books, Day, Example, Totals, check_days, day_of, when
+from forwarder.migration.moments import day_of, when
+from forwarder.migration.tallies import EXAMPLES, NAMES, OTHER_NAMES, Books, Day, Example, Totals, check_days
 
 
 @settings(deadline=None, max_examples=30)

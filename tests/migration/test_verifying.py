@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from forwarder.migration.events import Event
 from forwarder.migration.manifest import Manifest
-from forwarder.migration.tallies import Day, day_of, when
+from forwarder.migration.moments import day_of, when
+from forwarder.migration.tallies import Day
 from forwarder.migration.verifying import Holding, Unreadable, hold, listed, rows, verify
 from tests.migration.samples.manifests import JOB, REJECTED, events, manifest
 

@@ -1,16 +1,17 @@
 """What looks up TXT records: the DNS, or a table of answers.
 
-A look-up never fails: a name that doesn't exist, a server that doesn't answer and one that answers nonsense all mean no records.
+A look-up never fails: a name that doesn't exist, a server that doesn't answer and one that answers nonsense all mean no records. The
+library for the DNS is imported by the first look-up: most sandboxes verify no domain, and would start later for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dns.asyncresolver import Resolver
-from dns.name import from_text
-from dns.rdtypes.ANY.TXT import TXT
+if TYPE_CHECKING:
+    from dns.asyncresolver import Resolver
+    from dns.rdtypes.ANY.TXT import TXT
 
 LIFETIME: Final = 4.0
 """Seconds for a look-up with all its attempts; so that it ends by itself before whoever asked gives up."""
@@ -26,6 +27,9 @@ class DnsResolver:
 
     async def texts(self, name: str) -> Sequence[str]:
         """The TXT records of a name, each with its strings joined. Cancellation ends the look-up."""
+        from dns.name import from_text  # noqa: PLC0415 - see above
+        from dns.rdtypes.ANY.TXT import TXT  # noqa: PLC0415
+
         try:
             answer = await self._resolver().resolve(from_text(name), "TXT", lifetime=self._lifetime, search=False)
             return [_text(record) for record in list(answer)[:MOST] if isinstance(record, TXT)]
@@ -33,6 +37,8 @@ class DnsResolver:
             return []
 
     def _resolver(self) -> Resolver:
+        from dns.asyncresolver import Resolver  # noqa: PLC0415
+
         resolver = Resolver(configure=not self._nameservers)
         if self._nameservers:
             resolver.nameservers = list(self._nameservers)

@@ -14,7 +14,6 @@ import dns.rrset
 import pytest
 from dns.resolver import NoResolverConfiguration
 
-from forwarder.sandbox.management import resolving
 from forwarder.sandbox.management.resolving import MOST, DnsResolver, StaticResolver
 
 NAME = "_posthog-challenge.example.com"
@@ -171,7 +170,7 @@ async def test_a_machine_without_a_dns_has_no_records(monkeypatch: pytest.Monkey
         assert configure
         raise NoResolverConfiguration
 
-    monkeypatch.setattr(resolving, "Resolver", unconfigured)
+    monkeypatch.setattr("dns.asyncresolver.Resolver", unconfigured)
     assert await resolver.texts(NAME) == []
 
 
