@@ -87,8 +87,11 @@ async def test_halted_lanes_have_a_quarter() -> None:
         await eventually(lambda: len(accepted(upstream)) == 50)
 
 
-async def press(whole: Whole) -> tuple[list[bytes], Counter[int]]:
-    """Send to three lanes, more than fits; the events that were answered 200, and how often each status was."""
+async def press(whole: Whole, *, patient: bool = False) -> tuple[list[bytes], Counter[int]]:
+    """Send to three lanes, more than fits; the events that were answered 200, and how often each status was.
+
+    A patient sender comes back when what was under way is written, as its Retry-After says.
+    """
     sent: list[bytes] = []
     statuses = Counter[int]()
     for number in range(200):
@@ -96,6 +99,8 @@ async def press(whole: Whole) -> tuple[list[bytes], Counter[int]]:
         status = (await whole.send(post("/batch/", batch(raw, f"phc_oneofthreelanes{number % 3}")))).status
         statuses[status] += 1
         sent += raw if status == 200 else []
+        if patient and status == 503:
+            await whole.written()
     return sent, statuses
 
 
@@ -109,7 +114,7 @@ async def test_drops_are_counted_for_good(rule: str, *, crash: bool) -> None:
     taking = False
     async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **full_by(rule)) as whole:
         with always_balanced(whole):
-            sent, statuses = await press(whole)
+            sent, statuses = await press(whole, patient=True)
             assert set(statuses) <= {200, 503}
             assert statuses[503] < (50 if rule == DropReason.DROP_OLDEST else 1)
             dropped = whole.total(lambda lane: lane.dropped[rule])
