@@ -93,6 +93,9 @@ class Report:
         self._commits_fail = False
         self._told = ""
         """The trouble that was logged last, as long as nothing is read."""
+        self._told_hint = ""
+        self._interrupted = False
+        """Whether the last life was, and nothing was told since."""
         self._comes_back = False
         """Whether that trouble came when partitions were assigned: to have some again doesn't mean that it is over."""
 
@@ -111,6 +114,7 @@ class Report:
     def reading(self, partitions: int) -> None:
         """The group has divided the partitions."""
         self.rebalances += 1
+        self._interrupted = False
         if not self._comes_back:
             _log.info("kafka: reading", cluster=self.name, partitions=partitions)
             self._told = ""
@@ -122,6 +126,16 @@ class Report:
             _log.error("kafka: can't read", cluster=self.name, why=trouble.message, key=f"{self._key}.{trouble.key}", hint=trouble.hint)
         self._down(str(trouble), trouble.hint, next_try)
 
+    def interrupted(self, trouble: Trouble, next_try: float) -> None:
+        """The client itself has cut a life off. That tells no cause: what was told last still stands, and once is no sign."""
+        if self._told:
+            self._down(self._told, self._told_hint, next_try)
+        elif self._interrupted:
+            self.down(trouble, next_try)
+        else:
+            self._interrupted = True
+            self.now(Condition.CONNECTING)
+
     def broken(self, error: Exception, next_try: float) -> None:
         """Reading failed in a way that nobody has thought of; `next_try` is wall-clock time."""
         why = f"reading failed in an unforeseen way: {type(error).__name__}"
@@ -130,7 +144,7 @@ class Report:
         self._down(why, "That is a bug: the log has more.", next_try)
 
     def _down(self, why: str, hint: str, next_try: float | None) -> None:
-        self._told = why
+        self._told, self._told_hint, self._interrupted = why, hint, False
         if next_try is not None:
             self._comes_back = self.condition is Condition.READING
         self.now(Condition.DOWN, why, hint)

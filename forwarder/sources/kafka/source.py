@@ -137,7 +137,8 @@ class KafkaSource:
                 raise
             self._report.broken(error, self._clock.now() + pause)
         else:
-            self._report.down(trouble, self._clock.now() + pause)
+            tell = self._report.interrupted if isinstance(error, Interrupted) else self._report.down
+            tell(trouble, self._clock.now() + pause)
 
 
 def _partition(membership: Membership, partition: Partition) -> PartitionStatistics:

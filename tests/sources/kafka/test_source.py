@@ -19,6 +19,7 @@ from aiokafka.errors import (
 from structlog.testing import capture_logs
 
 from forwarder.core.errors import BufferFull
+from forwarder.sources.kafka.client import Listener
 from forwarder.sources.kafka.membership import LOOK_SECONDS, PATIENCE
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.report import Condition
@@ -297,6 +298,49 @@ async def test_a_cancellation_that_nobody_asked_for_ends_one_life_only(clock: Fa
         bench.cluster.failure = None
         await clock.advance(60.0)
         assert bench.cluster.clients[-1].done[-1] == "follow"
+
+
+async def test_an_interruption_hides_no_cause(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client cuts a life off, before and after the brokers have told why they don't let it in: that is what is told, once."""
+    bench = Bench(clock, POLICY)
+    connect = bench.cluster.connect
+
+    def fails_in_turn(policy: KafkaPolicy, listener: Listener) -> ScriptedClient:
+        bench.cluster.failure = GONE if len(bench.cluster.clients) % 2 else asyncio.CancelledError()
+        return connect(policy, listener)
+
+    monkeypatch.setattr(bench.cluster, "connect", fails_in_turn)
+    whys = []
+    with capture_logs() as logged:
+        bench.source.start()
+        try:
+            await settle()
+            for lives in range(2, 7):
+                whys.append(bench.source.statistics().why)
+                while len(bench.cluster.clients) < lives:
+                    await clock.advance(1.0)
+        finally:
+            await bench.source.close()
+    assert [bool(why) for why in whys] == [False, True, True, True, True]
+    assert all("a:9092 is gone" in why for why in whys[1:])
+    assert [line["event"] for line in logged if line["log_level"] == "error"] == ["kafka: can't read"]
+
+
+async def test_interruptions_alone_are_told(clock: FakeClock) -> None:
+    """One may come by chance; where there are only such, a person has to know."""
+    bench = Bench(clock, POLICY)
+    bench.cluster.failure = asyncio.CancelledError()
+    bench.source.start()
+    try:
+        await settle()
+        assert bench.condition is Condition.CONNECTING
+        while len(bench.cluster.clients) < 3:
+            await clock.advance(1.0)
+        found = bench.source.statistics()
+        assert found.condition is Condition.DOWN
+        assert found.next_try is not None
+    finally:
+        await bench.source.close()
 
 
 async def test_why_a_life_ended_is_told_whatever_leaving_does(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
