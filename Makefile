@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process a core; a test that needs quiet has no place among them.
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: help setup demo demo-kafka drill check test lint types layers unit test-crash test-crash-kafka test-browser test-sdks pictures bench requirements clean
+.PHONY: help setup demo demo-kafka drill check test lint types layers unit test-crash test-crash-kafka test-crash-import test-browser test-sdks pictures bench requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -79,6 +79,9 @@ test-crash-kafka: setup  ## two forwarders, a broker and an upstream fail in tur
 	$(BIN)/python -m tests.crash.kafka --disk $(CRASH)
 	$(BIN)/python -m tests.crash.kafka --hostile 40 $(CRASH)
 
+test-crash-import: setup  ## import 1,000,000 events, once as gzip and once as zstd, killed 12 times each; CRASH="--seed 7 --events 50000" chooses
+	$(BIN)/python -m tests.crash.imports $(CRASH)
+
 test-browser: $(VENV)/.browser  ## both pages in the system's Chromium
 	$(BIN)/pytest tests/browser
 
@@ -86,7 +89,7 @@ test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, throug
 	$(BIN)/python -m tests.sdks.installing
 	$(BIN)/pytest tests/sdks
 
-pictures: $(VENV)/.browser  ## make the README's pictures of both pages again, from real traffic
+pictures: $(VENV)/.browser  ## make the pictures of README and docs again: both pages from real traffic, an import from a real terminal
 	$(BIN)/python -m tests.browser.pictures
 
 bench: setup  ## measure throughput and memory beside their floors; BENCH="--case single" chooses

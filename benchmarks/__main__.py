@@ -7,15 +7,22 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.backlog import BacklogResult, backlog_line, measure_backlog
 from benchmarks.bodies import Shape, Variant
 from benchmarks.cases import BACKLOG, CASES, MEMORY, Case, Floor, select
+from benchmarks.exports import Export
+from benchmarks.imports import CASES as IMPORTS
+from benchmarks.imports import LOOKED, ImportCase, ImportFigure, Importing, exports, import_row
+from benchmarks.imports import select as select_imports
 from benchmarks.kafka import CASES as KAFKA
 from benchmarks.kafka import KafkaCase, Reading, broker, kafka_row
 from benchmarks.kafka import select as select_kafka
+from benchmarks.live_beside import NAME as VIA
+from benchmarks.live_beside import ViaResult, measure_via, via_line
 from benchmarks.memory import MemoryResult, measure_memory
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
@@ -34,25 +41,39 @@ def main() -> int:
     end_on_signals()
     cases, memory = select(arguments.case)
     topics = select_kafka(arguments.case) if not arguments.command else []
-    if not cases and not memory and not topics:
-        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in KAFKA)]
+    imports = select_imports(arguments.case) if not arguments.command else []
+    via = not arguments.command and (not arguments.case or any(fnmatchcase(VIA, pattern) for pattern in arguments.case))
+    if not cases and not memory and not topics and not imports and not via:
+        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA]
         print(f"no such case; there are {', '.join(names)}", file=sys.stderr)
         return 2
     try:
-        return _measure(arguments, cases, memory, topics)
+        return _measure(arguments, cases, memory, topics, imports, via=via)
     except BenchmarkError as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         return 2
 
 
-def _measure(arguments: argparse.Namespace, cases: list[Case], memory: list[str], topics: list[KafkaCase]) -> int:
+def _measure(
+    arguments: argparse.Namespace,
+    cases: list[Case],
+    memory: list[str],
+    topics: list[KafkaCase],
+    imports: list[ImportCase],
+    *,
+    via: bool,
+) -> int:
     plan = Plan(_cores(), _target(arguments), arguments.seconds, Shape(arguments.shape), arguments.path, arguments.profile)
     rows = _throughput(plan, cases, arguments.repeat) + (_kafka(plan, topics, arguments.repeat) if topics else [])
+    rows += _imports(plan, imports, arguments.repeat) if imports else []
     if rows:
         print(table(rows))
-    results: list[MemoryResult | BacklogResult] = [
+        print(*(f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s" for each in rows if each.get(LOOKED)), sep="\n")
+    results: list[MemoryResult | BacklogResult | ViaResult] = [
         _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in memory
     ]
+    if via:
+        results.append(_via(plan))
     if arguments.output:
         whole = {"machine": machine(), "throughput": rows, "memory": [{**asdict(result), "good": result.good} for result in results]}
         arguments.output.write_text(json.dumps(whole, indent=2) + "\n")
@@ -93,6 +114,30 @@ def _kafka(plan: Plan, cases: list[KafkaCase], repeat: int) -> list[dict[str, An
                     _say(f"round {number + 1} of {repeat}: {case.name}")
                     reading.case(case, figures[case.name])
     return [kafka_row(case, figures[case.name], floors[case.topic]) for case in cases]
+
+
+def _imports(plan: Plan, cases: list[ImportCase], repeat: int) -> list[dict[str, Any]]:
+    """The same of imports, of files that are made before."""
+    figures = {case.name: ImportFigure() for case in cases}
+    floors: dict[Export, Figure] = {case.export: Figure() for case in cases}
+    _say(f"writing {len(floors)} exports")
+    with exports(cases) as files:
+        importing = Importing(plan.machine, plan.target, files, plan.seconds, plan.profile)
+        for number in range(repeat):
+            for export, figure in floors.items():
+                _say(f"round {number + 1} of {repeat}: floor of {export}")
+                importing.floor(export, figure)
+            for case in cases:
+                _say(f"round {number + 1} of {repeat}: {case.name}")
+                importing.case(case, figures[case.name])
+    return [import_row(case, figures[case.name], floors[case.export]) for case in cases]
+
+
+def _via(plan: Plan) -> ViaResult:
+    _say(f"{VIA}: live events for a minute, and again beside an import")
+    result = measure_via(plan.target, plan.machine)
+    print(via_line(result))
+    return result
 
 
 def _memory(plan: Plan, name: str, seconds: float) -> MemoryResult:

@@ -52,6 +52,11 @@ class Program:
         """The resident size now, bytes."""
         return sum(_status_bytes(pid, "VmRSS") for pid in _tree(self.pid))
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended; it can be asked for nothing more then."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def check(self) -> None:
         """Raise `BenchmarkError` if the process has ended."""
         if self._process.poll() is not None:
@@ -87,17 +92,28 @@ def pinned(core: int) -> Iterator[None]:
 @contextlib.contextmanager
 def running(command: Sequence[str], core: int, port: int, environment: Mapping[str, str] = os.environ) -> Iterator[Program]:
     """Run `command` on `core` until the block ends. Enters once it listens on `port`; raises `BenchmarkError` if it does not."""
+    with started(command, core, environment) as program:
+        _wait_for_port(program, port)
+        yield program
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], core: int, environment: Mapping[str, str] = os.environ, *, quiet: bool = False
+) -> Iterator[Program]:
+    """Run `command` on `core` until the block ends, or it does. `quiet`: what it says is dropped."""
     with pinned(core):
         process = subprocess.Popen(
             command,
             env=dict(environment),
             start_new_session=True,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if quiet else None,
+            stderr=subprocess.DEVNULL if quiet else None,
             preexec_fn=_end_with_parent,  # noqa: PLW1509 - programs are started while no other thread runs
         )
     program = Program(process, Path(command[0]).name if "-m" not in command else " ".join(command[1:3]))
     try:
-        _wait_for_port(program, port)
         yield program
         program.stop()
     except BaseException:

@@ -55,18 +55,25 @@ class Sink(Exchange):
 
     def on_message_complete(self) -> None:
         """Called by httptools."""
-        if self._path.startswith(b"/count"):
-            self.answer(_json(asdict(self._count)))
-        elif self._path.startswith((b"/decide", b"/flags")):
-            self.answer(_json({"featureFlags": {}, "featureFlagPayloads": {}, "errorsWhileComputingFlags": False}))
-        else:
-            self._take(b"".join(self._parts))
-            self.answer(OK)
+        answer = self.asked(self._path)
+        if answer is None:
+            body = b"".join(self._parts)
+            self.take(_gunzip(body) if self._gzip else body)
+        self.answer(OK if answer is None else answer)
 
-    def _take(self, body: bytes) -> None:
+    def asked(self, path: bytes) -> bytes | None:
+        """The answer to a question; None if events were sent."""
+        if path.startswith(b"/count"):
+            return json_answer(asdict(self._count))
+        if path.startswith((b"/decide", b"/flags")):
+            return json_answer({"featureFlags": {}, "featureFlagPayloads": {}, "errorsWhileComputingFlags": False})
+        return None
+
+    def take(self, body: bytes) -> None:
+        """Count what is in a body, which isn't compressed any more."""
         self._count.requests += 1
-        self._count.bytes += len(body)
-        self._count.events += (_gunzip(body) if self._gzip else body).count(MARKER)
+        self._count.bytes += sum(map(len, self._parts))
+        self._count.events += body.count(MARKER)
 
 
 def _gunzip(body: bytes) -> bytes:
@@ -74,7 +81,8 @@ def _gunzip(body: bytes) -> bytes:
     return decompress(body)
 
 
-def _json(value: object) -> bytes:
+def json_answer(value: object) -> bytes:
+    """An answer of JSON."""
     body = json.dumps(value).encode()
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 

@@ -18,7 +18,8 @@ from typing import Final
 from forwarder.config.units import parse_duration
 from forwarder.core.errors import ConfigurationError
 from forwarder.deadletter.schema import Garbled, open_readable, open_writable
-from forwarder.deadletter.selection import Criteria
+from forwarder.deadletter.selection import Criteria, first_source
+from forwarder.runtime.importing.chunks import SOURCE
 from forwarder.storage.directory import is_locked
 
 _NUMBER: Final = re.compile(r"(?:(?P<worker>\d{1,4})/)?(?P<number>\d{1,18})", re.ASCII)
@@ -42,6 +43,12 @@ class LetterFile:
         """The worker's number, also of a file that is the only one; empty if it is nobody's."""
         match = _WORKER.fullmatch(self.path.parent.name)
         return self.worker or (match[1] if match else "")
+
+    @property
+    def is_of_import(self) -> bool:
+        """Whether it is in the state folder of an import: no daemon sends its letters."""
+        with self.reading() as connection:
+            return first_source(connection) == SOURCE
 
     def name(self, number: int) -> str:
         """How a letter of it is called on the command line."""

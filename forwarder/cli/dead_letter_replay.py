@@ -1,10 +1,14 @@
-"""`forwarder dead-letters replay`: what would be sent, marking it, and watching the daemon send it."""
+"""`forwarder dead-letters replay`: what would be sent, marking it, and watching the daemon send it.
+
+An import's letters are sent by its next run, or by the one that goes on, at its end; nobody watches that.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -14,29 +18,48 @@ from forwarder.cli.dead_letter_origin import without_keys
 from forwarder.cli.dead_letter_tables import letters, readable
 from forwarder.cli.dead_letter_work import Selected
 from forwarder.cli.progress import EventProgress
+from forwarder.core.errors import ConfigurationError
 from forwarder.deadletter.marking import mark_for_replay, notes_of, still_marked
 from forwarder.deadletter.selection import Criteria, contents, summaries
+from forwarder.migration.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from forwarder.core.event import Lane
-    from forwarder.deadletter.editing import Edit
+    from forwarder.deadletter.editing import Edit, Replacement
+
+    Editor = Edit | Replacement
 
 NO: Final = 1
 _PREVIEWED: Final = 10
 _COMPLAINTS: Final = 10
 _LOOK_SECONDS: Final = 0.25
+_BY_HAND: Final = """  What isn't JSON is mended by hand: `forwarder dead-letters show {letter} --raw > FILE`, an editor,
+  then `forwarder dead-letters replay {letter} --with FILE`
+"""
 
 
-def editor(expression: str) -> Edit | None:
-    """The edit, if one is asked for. Raises `ConfigurationError` for an expression that can't be compiled."""
-    if not expression:
+def editor(expression: str, file: Path | None, selected: Sequence[Selected]) -> Editor | None:
+    """The edit, if one is asked for. Raises `ConfigurationError` for an expression that can't be compiled, or a file that can't be used."""
+    if not expression and file is None:
         return None
-    from forwarder.deadletter.editing import Edit
+    from forwarder.deadletter.editing import Edit, Replacement
 
-    return Edit(expression)
+    if file is None:
+        return Edit(expression)
+    count = sum(len(each.numbers) for each in selected)
+    if expression or count != 1:
+        what = "--edit and --with can't both be said" if expression else f"--with: {letters(count)} are meant"
+        raise ConfigurationError(what, hint="`--with FILE` takes the place of one letter: name it by its number in `ls`.")
+    return Replacement(file)
 
 
-def preview(selected: Sequence[Selected], edit: Edit | None) -> None:
+def check_rate(selected: Sequence[Selected], rate: float | None) -> None:
+    """Raises `ConfigurationError` if a rate is said for letters of an import."""
+    if rate is not None and any(each.file.is_of_import for each in selected):
+        raise ConfigurationError("--rate: an import sends its letters at its own pace", hint="Say `--rate` to `forwarder import`.")
+
+
+def preview(selected: Sequence[Selected], edit: Editor | None) -> None:
     """Say what would be sent, and show the first few events, before and after the edit."""
     total = sum(len(each.numbers) for each in selected)
     typer.echo(f"{letters(total)} would be sent again; nothing was changed.")
@@ -55,13 +78,14 @@ def preview(selected: Sequence[Selected], edit: Edit | None) -> None:
     check(selected, edit)
 
 
-def check(selected: Sequence[Selected], edit: Edit | None) -> None:
+def check(selected: Sequence[Selected], edit: Editor | None) -> None:
     """Try the edit on every event before anything is changed. Ends the command with 1 if it doesn't fit one."""
     if edit is None:
         return
-    from forwarder.deadletter.editing import NotEditable
+    from forwarder.deadletter.editing import NotEditable, Unreadable
 
     misfits: list[str] = []
+    unreadable = ""
     for each in selected:
         with each.file.reading() as connection:
             for number, data in contents(connection, each.numbers):
@@ -69,13 +93,17 @@ def check(selected: Sequence[Selected], edit: Edit | None) -> None:
                     edit.apply(data)
                 except NotEditable as error:
                     misfits.append(f"{each.file.name(number)}: {without_keys(error.message, None)}")
+                    if isinstance(error, Unreadable):
+                        unreadable = unreadable or f"{each.file.name(number)} --path {each.file.path.parent}"
     if misfits:
         shown = "\n  ".join(misfits[:_COMPLAINTS])
         sys.stderr.write(f"Error: --edit makes no event of {letters(len(misfits))}; nothing was changed\n  {shown}\n")
+        if unreadable:
+            sys.stderr.write(_BY_HAND.format(letter=unreadable))
         raise typer.Exit(NO)
 
 
-def mark(selected: Sequence[Selected], edit: Edit | None, rate: float | None) -> None:
+def mark(selected: Sequence[Selected], edit: Editor | None, rate: float | None) -> None:
     """Mark the letters, edited if they are to be."""
     with EventProgress("marking", sum(len(each.numbers) for each in selected)) as progress:
         for each in selected:
@@ -89,8 +117,11 @@ def mark(selected: Sequence[Selected], edit: Edit | None, rate: float | None) ->
 
 def follow(selected: Sequence[Selected], *, wait: bool, pause: Callable[[float], None] = time.sleep) -> bool:
     """Watch the daemons send what is marked, as long as they run; whether nothing is left that should have gone."""
-    running = [each for each in selected if each.file.has_daemon]
-    marked = sum(len(each.numbers) for each in selected if each not in running)
+    imports = [each for each in selected if each.file.is_of_import]
+    for each in imports:
+        typer.echo(f"{letters(len(each.numbers))} marked; {_by_import(each.file)}")
+    running = [each for each in selected if each not in imports and each.file.has_daemon]
+    marked = sum(len(each.numbers) for each in selected if each not in imports and each not in running)
     if marked:
         typer.echo(f"{letters(marked)} marked; no daemon runs: they go with its next start, or with `forwarder buffer drain`")
     if not wait:
@@ -100,6 +131,18 @@ def follow(selected: Sequence[Selected], *, wait: bool, pause: Callable[[float],
         return True
     left = _watch(running, pause) if running else {}
     return _tell(running, left) if running else True
+
+
+def _by_import(file: LetterFile) -> str:
+    """When the letters of an import go."""
+    if file.has_daemon:
+        return "the import that runs sends them when it has read its source; `ls` shows what is left then"
+    try:
+        saved = read_checkpoint(file.path.parent)
+    except ConfigurationError:
+        saved = None
+    example = "" if saved is None else f": forwarder import {saved.job.format} {saved.job.source} …"
+    return f"no import runs: they go when its command is run again{example}"
 
 
 def _watch(running: Sequence[Selected], pause: Callable[[float], None]) -> dict[LetterFile, set[int]]:
@@ -131,7 +174,7 @@ def _tell(running: Sequence[Selected], left: dict[LetterFile, set[int]]) -> bool
     return not notes and not waiting
 
 
-def _after(edit: Edit, data: bytes, lane: Lane | None) -> str:
+def _after(edit: Editor, data: bytes, lane: Lane | None) -> str:
     from forwarder.deadletter.editing import NotEditable
 
     try:

@@ -1,6 +1,7 @@
 """What `forwarder dead-letters` prints.
 
-Invariant: project keys are shown by their labels, and an event's own text with everything masked that looks like a key.
+Invariant: project keys are shown by their labels, and an event's own text with everything masked that looks like a key; what a terminal
+would obey is shown as an escape.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from rich.text import Text
 from forwarder.cli.dead_letter_files import LetterFile
 from forwarder.cli.dead_letter_origin import attributes_of, origin_lines, without_keys
 from forwarder.cli.output import console
+from forwarder.cli.visible import visible, visible_lines
 from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_secrets
 from forwarder.deadletter.selection import Content, Summary
+from forwarder.runtime.importing.chunks import SOURCE
 from forwarder.telemetry.readable import duration, size
 
 _LONGEST_WHY: Final = 80
+_LONGEST_WHERE: Final = 50
 
 
 def letters(count: int) -> str:
@@ -31,22 +35,29 @@ def letters(count: int) -> str:
 
 
 def print_table(found: Sequence[tuple[LetterFile, Summary]], total: int, now: float) -> None:
-    """A row a letter, the newest first."""
+    """A row a letter, the newest first. Those of an import have the record's file and line where others have their lane."""
     if not found:
         console().print(Text("No dead letters.", style="dim"))
         return
     table = Table(box=None, pad_edge=True, header_style="dim")
-    for name in ("number", "age", "reason", "lane", "event", "size", "why"):
+    placed = any(letter.source == SOURCE for _, letter in found)
+    for name in ("number", "age", "reason", *(["where"] if placed else ["lane"]), "event", "size", "why"):
         right = name in ("number", "age", "size")
         table.add_column(name, justify="right" if right else "left", overflow="ellipsis", no_wrap=name != "why")
     for file, letter in found:
         age = duration(now - letter.at)
-        row = (file.name(letter.number), age, letter.reason, letter.label, letter.event or "", size(letter.size), _why(letter))
-        table.add_row(*map(Text, row))
+        where = _end_of(letter.coordinates) if placed else letter.label
+        row = (file.name(letter.number), age, letter.reason, where, letter.event or "", size(letter.size), _why(letter))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     out = console()
     out.print(table)
     more = f"; {len(found):,} of them are shown, --limit shows more" if total > len(found) else ""
     out.print(Text(f"{letters(total)}{more}"))
+
+
+def _end_of(coordinates: str) -> str:
+    """A long path without its beginning: the line is at its end."""
+    return coordinates if len(coordinates) <= _LONGEST_WHERE else f"…{coordinates[1 - _LONGEST_WHERE :]}"
 
 
 def _why(letter: Summary) -> str:
@@ -91,7 +102,7 @@ def print_letter(file: LetterFile, letter: Summary, content: Content) -> None:
     origin = origin_lines(shown.pop("attributes"))
     for name, value in (*shown.items(), *origin):
         if value not in (None, ""):
-            out.print(Text(f"{name:>12}  {value}"), soft_wrap=True)
+            out.print(Text(f"{visible(name):>12}  {visible(str(value))}"), soft_wrap=True)
     out.print(Text(readable(content.data, letter.lane)), soft_wrap=True)
     if content.replacement is not None:
         out.print(Text("to be sent in its place:"))
@@ -107,8 +118,8 @@ def letter_as_json(file: LetterFile, letter: Summary, content: Content) -> str:
 
 
 def readable(data: bytes, lane: Lane | None) -> str:
-    """An event's text, without keys."""
-    return without_keys(data.decode("utf-8", "backslashreplace"), lane)
+    """An event's text for a terminal, without keys."""
+    return visible_lines(without_keys(data.decode("utf-8", "backslashreplace"), lane))
 
 
 def _data(name: str, data: bytes, lane: Lane | None) -> dict[str, str]:

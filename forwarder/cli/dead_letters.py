@@ -35,13 +35,14 @@ Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="The configuration of the daemon; it says where its dead letters are.")
 ]
 Place = Annotated[
-    Path | None, typer.Option("--path", metavar="DIR", help="Look into this state directory, or one worker's in it, instead.")
+    Path | None, typer.Option("--path", metavar="DIR", help="Look into this state directory instead, one worker's in it, or an import's.")
 ]
 WithReason = Annotated[str, typer.Option("--reason", metavar="REASON", help="Only letters with this reason.")]
 WithEvent = Annotated[str, typer.Option("--event", metavar="NAME", help="Only events of this name.")]
 WithLane = Annotated[str, typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`.")]
 Since = Annotated[str, typer.Option("--since", metavar="TIME", help="Only letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, max=MOST, metavar="N", help="At most so many, the oldest first.")]
+WithFile = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Send the JSON object in this file instead: for one letter.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
 
@@ -123,6 +124,7 @@ def replay(
     since: Since = "",
     limit: Limit = None,
     edit: Annotated[str, typer.Option("--edit", metavar="JQ", help="Send what this jq expression makes of each event instead.")] = "",
+    replacement: WithFile = None,
     rate: Annotated[float | None, typer.Option("--rate", min=0.01, metavar="N", help="At most so many events a second (100).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and change nothing.")] = False,
     yes: Yes = False,
@@ -130,7 +132,8 @@ def replay(
 ) -> None:
     """Send dead letters again, through the running daemon: each event with its own uuid and timestamp, and its own bytes unless edited.
 
-    Without a daemon they are marked, and go with its next start, or with `forwarder buffer drain`.
+    Without a daemon they are marked, and go with its next start, or with `forwarder buffer drain`. Those of an import (--path STATE)
+    go when its command is run again: records that its format refused, mended by --edit or --with, go through the format again.
 
     Exit codes: 0 done; 1 letters were left; 2 the expression, or an argument, is wrong.
 
@@ -140,7 +143,8 @@ def replay(
 
     files = _files(config, path)
     selected = _select(files, _wanted(names, files, reason=reason, event=event, lane=lane, since=since), limit)
-    editor = replaying.editor(edit)
+    replaying.check_rate(selected, rate)
+    editor = replaying.editor(edit, replacement, selected)
     if dry_run:
         replaying.preview(selected, editor)
         return
@@ -177,7 +181,7 @@ def drop(
     if not may(f"Drop {_letters(selected)} for good?", yes=yes):
         raise typer.Exit(NO)
     dropped, left = drop_letters(selected)
-    typer.echo(f"{dropped:,} dropped" + (f"; {left:,} are marked, and the daemon drops them as soon as it can" if left else ""))
+    typer.echo(f"{dropped:,} dropped" + (f"; {left:,} are marked, and the daemon, or import, drops them as soon as it can" if left else ""))
     raise typer.Exit(NO if left else 0)
 
 
@@ -190,12 +194,19 @@ def _files(config: Path | None, path: Path | None) -> list[LetterFile]:
 
     if path is not None:
         workers = files_at(path)
-        if not workers and not (path.is_dir() and not any(path.iterdir())):  # nothing there yet is no mistake
-            hint = "Name the directory that `buffer.path` or `dead_letters.path` names."
+        if not workers and not _may_be_empty(path):
+            hint = "Name the directory that `buffer.path` or `dead_letters.path` names, or the state folder of an import."
             raise ConfigurationError(f"{path} holds no state of forwarder", hint=hint)
     else:
         workers = files_of(load_settings(config, os.environ, require_upstream=False).settings, os.environ)
     return letter_files([worker.dead_letters for worker in workers if worker.dead_letters is not None])
+
+
+def _may_be_empty(path: Path) -> bool:
+    """Whether it is no mistake that nothing is there yet: no daemon has used it, or an import that hasn't sent anything."""
+    from forwarder.migration.standing import PREFLIGHT
+
+    return path.is_dir() and (not any(path.iterdir()) or (path / PREFLIGHT).is_file())
 
 
 def _wanted(

@@ -19,11 +19,15 @@ LAZY: Final = {
     "dead-letters": "Look at events that could not be delivered, send them again, or drop them.",
     "drill": "Put a sandbox and a forwarder through an outage, a kill -9 and a wrong key, and show that no event is lost.",
     "explain": "Say where one event is: buffered and since when, dead-lettered and why, else that it was delivered, or never here.",
+    "import": "Move years of events into the service: run it twice, kill it anywhere, and each is there once.",
     "manage": "Administer organizations: their domains, invites, members and projects, batch exports and dashboards.",
     "mapping": "See what the rules of a mapping make of records, before any is sent.",
     "sandbox": "Run the analytics service in small, to watch events arrive and to test against.",
 }
-"""Name and one line each; the command lives in `forwarder.cli.<name>`, with `_` for `-`."""
+"""Name and one line each; the command lives in `forwarder.cli.<name>`, with `_` for `-`, but for those of `_MODULES`."""
+
+_MODULES: Final = {"import": "imports"}
+"""Names that no module can have."""
 
 
 class LazyGroup(TyperGroup):
@@ -44,7 +48,7 @@ def register(app: typer.Typer) -> None:
 @cache
 def load(name: str) -> Any:
     """The real command: the module's `app`, a group, or what its `register` adds."""
-    module = import_module(f"forwarder.cli.{name.replace('-', '_')}")
+    module = import_module(f"forwarder.cli.{_MODULES.get(name, name.replace('-', '_'))}")
     if hasattr(module, "app"):
         return get_group(module.app)
     alone = typer.Typer(add_completion=False)

@@ -7,7 +7,6 @@ machine, and stays in the shell's history.
 from __future__ import annotations
 
 import getpass
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,11 +16,11 @@ from urllib.parse import urlsplit
 
 from forwarder.cli.manage_body import STDIN
 from forwarder.cli.manage_words import OWNERS
-from forwarder.config import DEFAULT_FILE, InvalidConfiguration, Loaded, load_section
+from forwarder.cli.sections import loaded_sections, stronger
+from forwarder.config import DEFAULT_FILE, Loaded
 from forwarder.config.addresses import check_management
 from forwarder.config.key_file import personal_key_in, read_personal_key
 from forwarder.config.management import ManagementSettings
-from forwarder.config.origins import DEFAULT
 from forwarder.config.values import Duration, check_personal_key
 from forwarder.contract.endpoints import Endpoint
 from forwarder.core.errors import ConfigurationError
@@ -29,7 +28,6 @@ from forwarder.management import Client
 
 SECTION: Final = "management"
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_NOTHING: Final = Path(os.devnull)
 _KEY_WAYS: Final = "Use `management.api_key_file` in the configuration, FORWARDER_MANAGEMENT__API_KEY(_FILE), or --api-key-file FILE."
 
 
@@ -50,36 +48,13 @@ class Access:
 
 def access(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any]) -> Access:
     """The access that the options and the configuration give. Asks for a missing key, last of all. Raises `ConfigurationError`."""
-    loaded = _load(typed.get("config"))
+    loaded = loaded_sections([SECTION], typed.get("config"), DEFAULT_FILE)
     settings = _settled(loaded.settings.management, typed)
     if not settings.url:
         raise _missing("--url URL", "url", "the address of the management API")
     _warn(settings.url)
     ids = {parameter.name: _owner(settings, OWNERS[parameter.name]) for parameter in endpoint.parameters if parameter.name in OWNERS}
     return Access(settings, _key(loaded, typed.get("api_key_file")), ids)
-
-
-def _load(file: Path | None) -> Loaded:
-    """The section of the configuration. The usual file may be the daemon's alone: then it is passed over, and that is said."""
-    usual = DEFAULT_FILE
-    if file is None and _is_closed(usual):
-        sys.stderr.write(f"{usual} can't be read by this user and is passed over; name another with --config FILE.\n")
-        usual = _NOTHING
-    try:
-        return load_section(SECTION, file, os.environ, default_file=usual)
-    except InvalidConfiguration as error:  # whose hint is `config check`, which asks for all that the daemon needs
-        raise ConfigurationError(error.message) from None
-
-
-def _is_closed(file: Path) -> bool:
-    """Whether there is a file that this user may not read, or may be one where this user may not look."""
-    try:
-        file.open("rb").close()
-    except PermissionError:
-        return True
-    except OSError:
-        pass
-    return False
 
 
 def _settled(settings: ManagementSettings, typed: Mapping[str, Any]) -> ManagementSettings:
@@ -135,18 +110,11 @@ def _key(loaded: Loaded, file: str | None) -> str:
     settings = loaded.settings.management
     kept, named = settings.api_key, settings.api_key_file
     if kept and named:
-        kept, named = _stronger(loaded, kept, named)
+        keeps = stronger(loaded, f"{SECTION}.api_key", f"{SECTION}.api_key_file").endswith("key")
+        kept, named = (kept, None) if keeps else (None, named)
     if kept:
         return kept
     return _of_file(f"{SECTION}.api_key_file", str(named)) if named else _asked()
-
-
-def _stronger(loaded: Loaded, kept: str, named: Path) -> tuple[str | None, Path | None]:
-    """That one of two that comes from the stronger place."""
-    places = [loaded.origins.get(f"{SECTION}.{name}", DEFAULT).place for name in ("api_key", "api_key_file")]
-    if places[0] == places[1]:
-        raise ConfigurationError(f"{SECTION}.api_key can't be beside {SECTION}.api_key_file", hint="Keep one of the two.")
-    return (kept, None) if places[0] == "environment" else (None, named)
 
 
 def _of_file(named: str, file: str) -> str:

@@ -12,7 +12,7 @@ from forwarder.cli.manage_access import Access
 from forwarder.cli.manage_output import Rows, columns_of, inside, print_answer, print_json, print_lines
 from forwarder.cli.manage_words import WORDS, endpoint_of
 from forwarder.cli.output import report
-from forwarder.cli.visible import visible
+from forwarder.cli.visible import visible, visible_lines
 from forwarder.contract.endpoints import Endpoint
 from forwarder.contract.errors import PAGE_SIZE
 from forwarder.core.errors import ForwarderError
@@ -28,15 +28,11 @@ _LOOKED_THROUGH: Final = 1000
 
 def failed(error: ForwarderError) -> int:
     """Say an error on stderr; the exit code for it."""
-    report(ForwarderError(_lines(error.message), hint=_lines(error.hint)))
+    report(ForwarderError(visible_lines(error.message), hint=visible_lines(error.hint)))
     if not isinstance(error, ApiError) or isinstance(error, InvalidCall):
         return WRONG_USAGE
     status = error.status
     return NO if status is not None and 400 <= status < 500 and status not in _NOT_NOW else REFUSED
-
-
-def _lines(text: str) -> str:
-    return "\n".join(map(visible, text.split("\n")))
 
 
 def call(endpoint: Endpoint[Any, Any], access: Access, ids: Mapping[str, object], body: Any, *, as_table: bool) -> None:

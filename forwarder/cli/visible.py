@@ -15,10 +15,15 @@ def visible(text: str) -> str:
     return _CONTROL.sub(_escaped, text)
 
 
+def visible_lines(text: str) -> str:
+    """The same, with the breaks between lines as they are."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def as_json(value: Any, *, indent: int | None = None) -> str:
     """A value as JSON; inside of texts, which JSON lets hold most of them, control characters are escapes too."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return "\n".join(map(visible, text.split("\n")))
+    return visible_lines(text)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -7,19 +7,20 @@ from pathlib import Path as FilePath
 
 import yaml
 
+from forwarder.config.keys import Path
 from forwarder.config.origins import Layer, Origin, Place
 from forwarder.config.problems import InvalidConfiguration, Problem
 from forwarder.config.reader import Reader
 
 
-def read_document(file: FilePath, environ: Mapping[str, str]) -> Layer:
-    """What the file says, with `${VAR}` replaced from `environ`.
+def read_document(file: FilePath, environ: Mapping[str, str], path: Path = ()) -> Layer:
+    """What the file says, with `${VAR}` replaced from `environ`; `path`: the section that it holds, without which it holds all of them.
 
     Raises `InvalidConfiguration` if it can't be read or isn't YAML; all else that is wrong is among the layer's problems.
     """
     text = _read(file)
     try:
-        return _parse(text, str(file), environ)
+        return _parse(text, str(file), environ, path)
     except yaml.MarkedYAMLError as error:
         raise InvalidConfiguration([_syntax_problem(file, error)]) from error
     except RecursionError as error:
@@ -28,12 +29,12 @@ def read_document(file: FilePath, environ: Mapping[str, str]) -> Layer:
         raise InvalidConfiguration([Problem(str(file), "", "holds control characters", "save it as plain text")]) from error
 
 
-def _parse(text: str, file: str, environ: Mapping[str, str]) -> Layer:
+def _parse(text: str, file: str, environ: Mapping[str, str], path: Path) -> Layer:
     layer, loader = Layer(), yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
         if root is not None:
-            Reader(layer, loader, environ, Origin(Place.FILE, file)).section(root, ())
+            Reader(layer, loader, environ, Origin(Place.FILE, file)).section(root, path)
     finally:
         loader.dispose()
     return layer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from forwarder.config.document import read_document
 from forwarder.config.environment import read_environment
 from forwarder.config.kafka import KafkaSettings
 from forwarder.config.key_file import read_key_file
-from forwarder.config.keys import PREFIX, SEPARATOR, dotted, leaves, parts
+from forwarder.config.keys import PREFIX, SEPARATOR, dotted, keys, leaves, parts
 from forwarder.config.origins import DEFAULT, Layer, Origin, nested, overlay
 from forwarder.config.problems import InvalidConfiguration, Problem, what_and_hint
 from forwarder.config.settings import Settings
@@ -58,20 +58,42 @@ def load_settings(
 
 
 def load_section(section: str, path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE) -> Loaded:
-    """As `load_settings`, of one section alone: the others keep their defaults, whatever is said of them, and no file is read that a
-    value names. For commands of people who may not read all that the daemon may. Raises `InvalidConfiguration`.
+    """As `load_sections`, of one alone."""
+    return load_sections([section], path, environ, default_file=default_file)
+
+
+def load_sections(
+    sections: Collection[str], path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE
+) -> Loaded:
+    """As `load_settings`, of some sections alone: the others keep their defaults, whatever is said of them, and no file is read that a
+    value of theirs names. For commands of people who may not read all that the daemon may. Raises `InvalidConfiguration`.
     """
     file, said = _said(path, environ, default_file)
-    part = Layer({known: value for known, value in said.values.items() if known[0] == section})
-    problems = [problem for problem in said.problems if _top(problem) not in {*Settings.model_fields} - {section}]
+    part = Layer({known: value for known, value in said.values.items() if known[0] in sections})
+    others = {known[0] for known in keys()}.difference(sections)
+    problems = [problem for problem in said.problems if _top(problem) not in others]
     try:
         settings = Settings(**nested(part.values))
     except ValidationError as error:
         problems += [_problem(dict(details), part) for details in error.errors(include_url=False, include_input=False)]
         raise InvalidConfiguration(problems) from None
+    problems += [Problem(_where(part, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
     if problems:
         raise InvalidConfiguration(problems)
     return Loaded(settings, {dotted(known): value.origin for known, value in part.values.items()}, file)
+
+
+def load_part(section: str, file: Path, environ: Mapping[str, str]) -> Settings:
+    """Settings of a file that holds one section alone, by its dotted name, such as `import.mapping`. Raises `InvalidConfiguration`."""
+    part = read_document(file, environ, parts(section))
+    try:
+        settings = Settings(**nested(part.values))
+    except ValidationError as error:
+        problems = [_problem(dict(details), part) for details in error.errors(include_url=False, include_input=False)]
+        raise InvalidConfiguration([*part.problems, *problems]) from None
+    if part.problems:
+        raise InvalidConfiguration(part.problems)
+    return settings
 
 
 def _top(problem: Problem) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from forwarder.config.imports import ImportSettings
 from forwarder.config.kafka import KafkaSettings
 from forwarder.config.management import ManagementSettings
 from forwarder.config.section import GIB, MB, MIB, Section
@@ -222,6 +223,7 @@ class Settings(BaseSettings):
     admin: AdminSettings = AdminSettings()
     log: LogSettings = LogSettings()
     management: ManagementSettings = ManagementSettings()
+    import_: ImportSettings = Field(default=ImportSettings(), alias="import")
     workers: Annotated[int, Count(1, 64)] = 1
     """Processes that share the listening address and the limits, one a core; each has a buffer of its own."""
 

@@ -205,6 +205,38 @@ class Named:
         return {"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": text}]}
 
 
+@dataclass(frozen=True, slots=True)
+class Pairs(Named):
+    """Names that the user chooses, with a text each; as a text `name=text,name=text`."""
+
+    def read(self, value: object, handler: ValidatorFunctionWrapHandler) -> str | dict[str, str] | None:
+        """The mapping. Numbers and truths are taken as they are written; nothing of a value is shown: it may be a secret."""
+        if isinstance(value, str):
+            value = dict(map(_pair, filter(None, map(str.strip, value.split(",")))))
+        if not isinstance(value, Mapping):
+            raise ValueError("it is no mapping: write {region: eu-central-1}, or region=eu-central-1")  # noqa: TRY004 - pydantic collects ValueError only
+        found: dict[str, str] = handler({name: _plain_text(each) for name, each in value.items() if each is not None})
+        return found
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        """An object of strings, or a string."""
+        plain = {"type": ["string", "number", "boolean", "null"]}
+        return {"anyOf": [{"type": "object", "additionalProperties": plain}, {"type": "string"}]}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError("it is no list of name=text: write region=eu-central-1,endpoint=https://store.example.com")
+    return name.strip(), value.strip()
+
+
+def _plain_text(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
 def read_text(value: object) -> str:
     """`value`, if it is text. What YAML takes for something else isn't shown: it may be a secret."""
     if not isinstance(value, str):

@@ -32,6 +32,14 @@ class Lane(NamedTuple):
     historical: bool = False
 
 
+class Where(NamedTuple):
+    """Where in its source an event was: what its dead letter says of it (`ports.DeadLetter`)."""
+
+    coordinates: str = ""
+    place: tuple[int, int] | None = None
+    attributes: str = ""
+
+
 class Chunk:
     """Some events of one lane, taken together.
 
@@ -61,6 +69,11 @@ class Chunk:
     def place(self) -> tuple[int, int] | None:
         """The sequence number of the record on disk that holds the events, and the index in it of the first; None if there is none."""
         return None
+
+    def where(self, index: int) -> Where:
+        """Where the event with this index was; asked of events that become dead letters. Sources that know it of each say more."""
+        place = self.place
+        return Where(place=place and (place[0], place[1] + index))
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:  # noqa: ARG002 - chunks on disk know their places
         """A chunk of `count` neighbouring events of this one, `at` being the index of the first."""

@@ -41,6 +41,8 @@ class Reason(StrEnum):
     """Neither the event nor its record has a time."""
     UNMAPPABLE = "unmappable"
     """A source's record of which its mapping makes no event."""
+    ILLEGAL_DISTINCT_ID = "illegal_distinct_id"
+    """An import's record with an id that many share (`null`, `undefined`, `anonymous`): their events would become one person's."""
     LANE_HALTED = "lane_halted"
     """Its lane was halted for longer than its source waits for."""
 
@@ -96,18 +98,15 @@ class DeadLetter:
     coordinates: str = ""
     """Where in the source it was, for those that have places: cluster/topic/partition/offset, file:offset."""
     place: tuple[int, int] | None = None
-    """Where in the buffer's files it was (`Chunk.place`, of this event): the same event is never buried twice. None: nowhere."""
+    """Where in the buffer's files, or in its source, it was (`Chunk.where`): the same event is never buried twice. None: nowhere."""
     attributes: str = ""
     """What else its source knows of it (key and headers of a record), as the text of a JSON object; empty if nothing."""
 
 
 def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:
     """A dead letter for each event of a chunk."""
-    lane, source, place = chunk.lane, chunk.source, chunk.place
-    return [
-        DeadLetter(reason, lane, event, at, why, source, place=place and (place[0], place[1] + index))
-        for index, event in enumerate(chunk.events())
-    ]
+    lane, source = chunk.lane, chunk.source
+    return [DeadLetter(reason, lane, event, at, why, source, *chunk.where(index)) for index, event in enumerate(chunk.events())]
 
 
 class Revived(NamedTuple):

@@ -1,4 +1,4 @@
-"""Editing an event by an expression of jq.
+"""Editing an event by an expression of jq, or putting a file's content in its place.
 
 jq writes its result itself: numbers that the expression doesn't touch keep all their digits (the library's own conversion to Python would
 round them). What it does change is the notation: white space goes, `1e2` becomes `1E+2`, escaped characters are written out, and of a key
@@ -7,17 +7,26 @@ that is there twice the last value stays. A computed number has the precision of
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jq
+import msgspec
 
 from forwarder.core.errors import ConfigurationError, ForwarderError
+
+_any = msgspec.json.Decoder(msgspec.Raw).decode
+_members = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class NotEditable(ForwarderError):
     """The expression makes no event of this one."""
 
     code = "not_editable"
+
+
+class Unreadable(NotEditable):
+    """It is nothing that jq can read."""
 
 
 class Edit:
@@ -34,14 +43,42 @@ class Edit:
             ) from error
 
     def apply(self, event: bytes) -> bytes:
-        """What the event becomes. Raises `NotEditable` if that isn't exactly one object."""
+        """What the event becomes. Raises `NotEditable` if that isn't exactly one object, `Unreadable` if the event isn't JSON."""
         try:
             (results,) = self._program.input_text(event.decode()).all()
         except ValueError as error:
-            raise NotEditable(f"jq: {str(error).strip()}") from error
+            kind = NotEditable if _is_json(event) else Unreadable
+            raise kind(f"jq: {str(error).strip()}") from error
         if len(results) != 1:
             raise NotEditable(f"the expression gives {len(results)} results; one is needed")
         if not results[0]["object"]:
             raise NotEditable("the expression gives something that is no object")
         text: str = results[0]["text"]
         return text.encode()
+
+
+class Replacement:
+    """What a file holds: it takes an event's place, whatever that is."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `ConfigurationError` if it doesn't hold one JSON object."""
+        try:
+            self._data = path.read_bytes().strip()
+            _members(self._data)
+        except OSError as error:
+            raise ConfigurationError(f"--with: {path} can't be read: {error.strerror or error}", hint="Name a file.") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            hint = "It takes the place of the whole record. `jq . FILE` shows where it isn't JSON."
+            raise ConfigurationError(f"--with: {path} isn't one JSON object: {error}", hint=hint) from error
+
+    def apply(self, event: bytes) -> bytes:  # noqa: ARG002 - see the class
+        """See `Edit.apply`."""
+        return self._data
+
+
+def _is_json(event: bytes) -> bool:
+    try:
+        _any(event)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True

@@ -100,6 +100,18 @@ def summaries(connection: sqlite3.Connection, criteria: Criteria, limit: int | N
     return [_summary(row) for row in connection.execute(statement, (*values, -1 if limit is None else limit))]
 
 
+def marked_of(connection: sqlite3.Connection) -> int:
+    """How many letters are marked to be replayed."""
+    found: int = connection.execute("SELECT count(*) FROM letters WHERE mark = 'replay'").fetchone()[0]
+    return found
+
+
+def first_source(connection: sqlite3.Connection) -> str:
+    """Where the file's first letter came from; empty if there is none."""
+    row = connection.execute("SELECT source FROM letters ORDER BY number LIMIT 1").fetchone()
+    return "" if row is None else str(row[0])
+
+
 def content_of(connection: sqlite3.Connection, number: int) -> Content | None:
     """A letter's bytes; None if it is gone."""
     row = connection.execute("SELECT data, replacement, crc FROM letters WHERE number = ?", (number,)).fetchone()

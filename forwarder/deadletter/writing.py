@@ -42,6 +42,11 @@ _COUNT: Final = """INSERT INTO counters (api_key, historical, kind, name, count)
 _GONE: Final = "SELECT number, reason, api_key, historical, source, receipt, cost FROM letters WHERE "
 
 
+_MARKED: Final = """SELECT number, reason, api_key, historical, at, rate, coalesce(replacement, data), crc, replacement IS NOT NULL,
+    coordinates, attributes, (SELECT count(*) FROM letters AS other WHERE other.sequence = letters.sequence)
+    FROM letters WHERE mark = 'replay' ORDER BY number"""
+
+
 class _Head(msgspec.Struct, gc=False):
     event: Any = None
     distinct_id: Any = None
@@ -71,6 +76,10 @@ class Marked(NamedTuple):
     intact: bool
     """Whether the bytes are those that were written."""
     edited: bool
+    coordinates: str = ""
+    attributes: str = ""
+    together: int = 1
+    """How many letters there are of the same record, this one too; one without a place is alone."""
 
 
 class Gone(NamedTuple):
@@ -172,10 +181,7 @@ class Job:
 
     def _read_marked(self, connection: sqlite3.Connection) -> None:
         self.marked, size = [], 0
-        for row in connection.execute(
-            "SELECT number, reason, api_key, historical, at, rate, coalesce(replacement, data), crc, replacement IS NOT NULL"
-            " FROM letters WHERE mark = 'replay' ORDER BY number"
-        ):
+        for row in connection.execute(_MARKED):
             if row[0] in self.busy:
                 continue
             if len(self.marked) >= self.marked_wanted or size > MARKED_BYTES:
@@ -218,8 +224,9 @@ def lane_of(api_key: str | None, historical: int) -> Lane | None:
 
 
 def _marked(row: Sequence[Any]) -> Marked:
-    number, reason, api_key, historical, at, rate, data, crc, edited = row
-    return Marked(number, Reason(reason), lane_of(api_key, historical), at, rate, data, bool(edited) or crc32(data) == crc, bool(edited))
+    number, reason, api_key, historical, at, rate, data, crc, edited, coordinates, attributes, together = row
+    lane, intact = lane_of(api_key, historical), bool(edited) or crc32(data) == crc
+    return Marked(number, Reason(reason), lane, at, rate, data, intact, bool(edited), coordinates, attributes, max(1, together))
 
 
 def _any_marked(connection: sqlite3.Connection, mark: str) -> bool:

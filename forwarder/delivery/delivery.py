@@ -155,6 +155,11 @@ class Delivery:
             self._awake.set()
         return found
 
+    def vouch(self, lane: Lane) -> None:
+        """The upstream took an event of this lane just now, by another way: what it refuses alone is at fault itself."""
+        self._scheduler.vouch(lane)
+        self._awake.set()
+
     def oldest(self) -> dict[Lane, float]:
         """When the oldest event of each lane that is in flight or to be sent again was received, wall-clock seconds."""
         return self._scheduler.oldest()

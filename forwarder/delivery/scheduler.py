@@ -157,6 +157,15 @@ class Scheduler:
             else:
                 self._halts.resume(lane)
 
+    def vouch(self, lane: Lane) -> None:
+        """The upstream takes events of this lane: a refusal that came before says something of what was refused alone."""
+        state, halted = self._lanes.get(lane), self._halts.get(lane)
+        if state is None or state.refused_at is None:
+            return
+        state.proven = True
+        if halted is not None and halted.reason is HaltReason.REFUSES_ALL and not halted.by_key_check:
+            self._halts.resume(lane)
+
     def retries(self, now: float, wall: float) -> list[LaneRetry]:
         """The lanes that wait after a failure of their own (a halt or a failing upstream is told elsewhere)."""
         return [

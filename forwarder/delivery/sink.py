@@ -47,6 +47,8 @@ class UpstreamPolicy:
     timeout: float = 30.0
     ca_file: str | None = None
     proxy: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    """Of batches, beside the usual ones."""
 
 
 class HttpSink:
@@ -65,11 +67,12 @@ class HttpSink:
 
     async def send(self, batch: Batch) -> Reply:
         """See `Sink.send`."""
+        headers = dict(self._policy.headers)
         if not self._policy.compression:
-            return await self._post(self._batch_url, Pieces(body_pieces(batch), batch.size), {}, self._policy.timeout)
+            return await self._post(self._batch_url, Pieces(body_pieces(batch), batch.size), headers, self._policy.timeout)
         compressed = await _compress(body_pieces(batch))
         body = Pieces(compressed, sum([len(piece) for piece in compressed]))
-        return await self._post(self._batch_url, body, {"Content-Encoding": "gzip"}, self._policy.timeout)
+        return await self._post(self._batch_url, body, {**headers, "Content-Encoding": "gzip"}, self._policy.timeout)
 
     async def decide(self, api_key: str) -> Reply:
         """Ask the upstream whether it knows a project key, by evaluating flags for nobody in particular. Cancelling drops the

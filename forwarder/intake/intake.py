@@ -207,7 +207,7 @@ class Intake:
             now,
             has_sent_at=request.sent_at is not None,
             skew=skew if abs(skew) >= self._clock_skew_tolerance else 0.0,
-            ip=None if client is None else msgspec.json.encode(client),
+            ip=None if client is None or lane.historical else msgspec.json.encode(client),  # who brings history wasn't there
             ordered=self.ordering_of(lane) is Ordering.PER_DISTINCT_ID,
             max_event=self._max_event,
             max_events=self._quotas.max_events,

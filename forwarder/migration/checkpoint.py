@@ -25,8 +25,6 @@ from forwarder.storage.whole_file import whole_file
 
 VERSION: Final = 1
 FILE: Final = "checkpoint.json"
-_SHARE: Final = 20
-"""Writing takes at most one part in this many of the time: a checkpoint of very many files is written less often."""
 
 
 class CheckpointDamaged(ConfigurationError):
@@ -71,11 +69,30 @@ class FileState(Struct, forbid_unknown_fields=True):
         """The state of a file from its position, to be written at once: the position goes on counting in the same books."""
         return cls(name, identity, position.books, position.read, position.digested, position.digest, position.complete)
 
-    def position(self, totals: Totals) -> Position:
-        """Where a run goes on, counting in these books."""
-        position = Position(totals, self.books, digested=self.digested, digest=self.digest)
+    def position(self, totals: Totals, of_all: Books | None = None) -> Position:
+        """Where a run goes on, counting in these books, and in those `of_all` files."""
+        position = Position(totals, self.books, of_all=of_all, digested=self.digested, digest=self.digest)
         position.ended = self.complete
         return position
+
+
+class SpoolState(Struct, forbid_unknown_fields=True):
+    """Of a sorted import: how far its events are settled, in the order of time over all files."""
+
+    entries: int
+    digest: str
+    """What the entries must have to be those that are counted here."""
+    settled: int
+    """The entries before the first unsettled one."""
+    before: dict[str, int] = field(default_factory=dict)
+    """Records that were settled before the sorting, by file."""
+    refused: list[tuple[int, int, str]] = field(default_factory=list)
+    """Records that aren't settled, and of which the service has refused an event: file, number, and why."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all of them are."""
+        return self.settled == self.entries
 
 
 class Checkpoint(Struct, forbid_unknown_fields=True):
@@ -89,6 +106,17 @@ class Checkpoint(Struct, forbid_unknown_fields=True):
     """Of the source's files as they are named, archives whole."""
     files: list[FileState] = field(default_factory=list)
     totals: Totals = field(default_factory=Totals)
+    exhausted: bool = False
+    """Whether all of the source's files are among `files`: none is still to be found."""
+    spool: SpoolState | None = None
+    """Of a sorted import, once all is sorted. Then the books of a file count its settled records, wherever in it they are."""
+    witness: str = ""
+    """An event that the service has taken, as it was sent: taken once more, it shows that another one is refused for itself."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the source has is settled."""
+        return self.exhausted and all(file.complete for file in self.files)
 
     @property
     def books(self) -> Books:
@@ -103,26 +131,6 @@ class _Envelope(Struct, forbid_unknown_fields=True):
     version: int
     sha256: str
     checkpoint: Raw
-
-
-class Cadence:
-    """When the next checkpoint is due: at most every second or every so many records, and never more than a small share of the time."""
-
-    def __init__(self, *, seconds: float = 1.0, records: int = 100_000) -> None:
-        self._seconds, self._records = seconds, records
-        self._next, self._rest, self._at_records = float("-inf"), float("-inf"), 0
-
-    def due(self, records: int, now: float) -> bool:
-        """Whether to write, with so many records settled in all."""
-        if records == self._at_records or now < self._rest:
-            return False
-        return now >= self._next or records - self._at_records >= self._records
-
-    def written(self, records: int, began: float, now: float) -> None:
-        """One was written from `began` until now."""
-        self._at_records = records
-        self._rest = now + (now - began) * _SHARE
-        self._next = max(self._rest, now + self._seconds)
 
 
 class StateFolder:
@@ -153,8 +161,12 @@ class StateFolder:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write it durably, in the place of the former one. Raises `ConfigurationError` if the disk refuses."""
-        with whole_file(self.path / FILE, replace=True) as file:
-            file.write(encode(checkpoint))
+        try:
+            with whole_file(self.path / FILE, replace=True) as file:
+                file.write(encode(checkpoint))
+        except ConfigurationError as error:
+            hint = "Make room there, or the folder writable, and run the same command again: it goes on from the last checkpoint."
+            raise ConfigurationError(error.message, hint=hint) from error
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -192,7 +204,7 @@ def _decode(data: bytes) -> Checkpoint:
     checkpoint = msgspec.json.decode(envelope.checkpoint, type=Checkpoint)
     check_days(checkpoint.totals.days)
     for file in checkpoint.files:
-        if file.books.difference or not file.digested <= file.books.read <= file.read:
+        if file.books.difference or file.books.unmended < 0 or not file.digested <= file.books.read <= file.read:
             raise ValueError(f"its books of {file.name!r} don't balance")
     return checkpoint
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from forwarder.migration.events import Event
 from forwarder.migration.policy import Filters
+from forwarder.migration.raw_events import Bounds
 
 
 class LeftOut(StrEnum):
@@ -32,6 +33,16 @@ def left_out(event: Event, filters: Filters) -> LeftOut | None:
     if event.event in filters.exclude_events:
         return LeftOut.EXCLUDED_EVENT
     return None
+
+
+def all_pass(bounds: Bounds, filters: Filters) -> bool:
+    """Whether none of the events within these bounds is left out (`left_out`)."""
+    return not (
+        (filters.since is not None and bounds.first < filters.since)
+        or (filters.until is not None and bounds.last >= filters.until)
+        or (filters.events and not bounds.names <= filters.events)
+        or not bounds.names.isdisjoint(filters.exclude_events)
+    )
 
 
 class Selection:

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.migration.counting import share
 from forwarder.migration.events import Why
 from forwarder.migration.moments import SECOND
 from forwarder.migration.preflight_report import RECENT, Report
@@ -25,6 +26,7 @@ MANY: Final = 0.01
 class Code(StrEnum):
     """Every finding there is."""
 
+    BROKEN_FILES = "broken-files"
     FUTURE_DATES = "future-dates"
     RECENT_DATES = "recent-dates"
     JANUARY_1970 = "january-1970"
@@ -41,6 +43,7 @@ class Code(StrEnum):
     AFTER_UNTIL = "after-until"
     UNSORTED = "unsorted"
     UNSORTED_FILES = "unsorted-files"
+    OVERWRITES_GROUPS = "overwrites-groups"
     REUSED_UUIDS = "reused-uuids"
     DUPLICATES = "duplicates"
     SET_BECOMES_SET_ONCE = "set-becomes-set-once"
@@ -59,8 +62,8 @@ class Severity(StrEnum):
 
 
 _STOPPING: Final = (
-    Code.FUTURE_DATES, Code.RECENT_DATES, Code.JANUARY_1970, Code.MIXED_EPOCHS, Code.NO_ZONE, Code.ILLEGAL_IDS, Code.OVERWRITES_PERSONS,
-    Code.MANY_REFUSED,
+    Code.BROKEN_FILES, Code.FUTURE_DATES, Code.RECENT_DATES, Code.JANUARY_1970, Code.MIXED_EPOCHS, Code.NO_ZONE, Code.ILLEGAL_IDS,
+    Code.OVERWRITES_PERSONS, Code.MANY_REFUSED,
 )  # fmt: skip
 _TELLING: Final = (Code.DUPLICATES, Code.SET_BECOMES_SET_ONCE, Code.SET_IS_DROPPED, Code.MERGES_PERSONS, Code.UPPER_CASE_IDS)
 SEVERITIES: Final[Mapping[Code, Severity]] = {
@@ -81,7 +84,7 @@ class Finding(Struct, frozen=True):
 
 def judge(report: Report) -> tuple[Finding, ...]:
     """All findings, those that stop first."""
-    found = [each for part in (_of_times, _of_refusals, _of_order, _of_keys, _of_persons, _of_volume) for each in part(report)]
+    found = [each for part in (_of_files, _of_times, _of_refusals, _of_order, _of_keys, _of_persons, _of_volume) for each in part(report)]
     rank, order = list(Severity), list(Code)
     return tuple(sorted(found, key=lambda each: (rank.index(each.severity), order.index(each.code))))
 
@@ -101,6 +104,16 @@ def _others() -> str:
 
 def _finding(code: Code, sentence: str, advice: str, **figures: float | str) -> Finding:
     return Finding(code, SEVERITIES[code], sentence, advice, figures)
+
+
+def _of_files(report: Report) -> Iterator[Finding]:
+    if report.broken:
+        more = f", and {len(report.broken) - 1:,} more" if len(report.broken) > 1 else ""
+        advice = (
+            "Fetch or export it again before anything is sent: once an import has begun, another file in its place is another source. "
+            "Accepted, all that can be read is imported, and the import never counts as complete."
+        )
+        yield _finding(Code.BROKEN_FILES, f"{report.broken[0]}{more}.", advice, files=len(report.broken))
 
 
 def _of_times(report: Report) -> Iterator[Finding]:
@@ -152,7 +165,7 @@ def _of_refusals(report: Report) -> Iterator[Finding]:
     for code, why, what in ((Code.NO_ID, Why.NO_ID, "distinct id"), (Code.NO_TIME, Why.NO_TIME, "time that can be read")):
         count = report.refused_for(why)
         if count:
-            sentence = f"{_have(count, 'record')} no {what}, and would be refused."
+            sentence = f"{_have(count, 'record')} no {what} ({percent(share(count, report.records))}), and would be refused."
             yield _finding(code, sentence, "See the places; mend the records, or leave them out.", records=count)
     large = report.refused_for(Why.TOO_LARGE)
     if large:
@@ -162,7 +175,7 @@ def _of_refusals(report: Report) -> Iterator[Finding]:
 
 def _of_order(report: Report) -> Iterator[Finding]:
     order = report.order
-    if not order.late:
+    if not order.late or report.sort:
         return
     part, back = order.late / report.volume.events, duration(order.furthest_seconds)
     figures = {"late": order.late, "late_in_file": order.late_in_file, "share": round(part, 6), "furthest_seconds": order.furthest_seconds}
@@ -205,20 +218,24 @@ def _of_persons(report: Report) -> Iterator[Finding]:
         sentence = f"{_have(persons.with_set, 'event')} $set, {which}, all of which are left out."
         advice = "Nothing, unless persons should get them: --person-properties set_once."
         yield _finding(Code.SET_IS_DROPPED, sentence, advice, **figures)
+    if persons.with_group_set:
+        sentence = f"{_have(persons.with_group_set, 'event')} $group_set: that changes what groups have today, however old the events are."
+        advice = "If live events say what groups are like, leave these out: --exclude-event '$groupidentify'."
+        yield _finding(Code.OVERWRITES_GROUPS, sentence, advice, events=persons.with_group_set)
     if persons.merging:
         sentence = f"{_have(persons.merging, 'event')} a second id, and would merge two persons."
         yield _finding(Code.MERGES_PERSONS, sentence, "A merge can't be undone: look at the examples.", events=persons.merging)
     if persons.upper_case_ids:
         what = "an id of capitals, digits and hyphens alone, and another from before Mixpanel merged"
         sentence = f"{_have(persons.upper_case_ids, 'event')} {what}."
-        advice = "If these are ids of devices, not of users, let Mixpanel's option replace_upper_case_ids take the ones from before."
+        advice = "If these are ids of devices, not of users, --replace-upper-case-ids takes the ones from before."
         yield _finding(Code.UPPER_CASE_IDS, sentence, advice, events=persons.upper_case_ids)
 
 
 def _of_volume(report: Report) -> Iterator[Finding]:
     if not report.volume.events:
         sentence = f"Of {plural(report.records, 'record')} nothing would be sent."
-        yield _finding(Code.NOTHING_TO_SEND, sentence, "Look at --format, the filters, and what is refused.", records=report.records)
+        yield _finding(Code.NOTHING_TO_SEND, sentence, "Look at the format, the filters, and what is refused.", records=report.records)
 
 
 def percent(part: float) -> str:

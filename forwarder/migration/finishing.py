@@ -16,12 +16,18 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.migration.events import Event, Refused, Why
+from forwarder.migration.jsonvalues import SHALLOW_BYTES, is_deep
 from forwarder.migration.moments import DAY, EPOCH
 from forwarder.migration.policy import Finish
-from forwarder.migration.records import Place
+from forwarder.wire.identity import ids_of
 
 _SAFE: Final = frozenset({Raw, str, int, bool, type(None)})
 """Types of values that hold no float."""
+
+_TOO_DEEP: Final = "it is nested too deep"
+
+MERGES: Final = frozenset({"$identify", "$create_alias", "$merge_dangerously"})
+"""Events that make one person of two: each has a second id, whose order is kept too."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -33,17 +39,29 @@ class Finished(NamedTuple):
     time: int
     """Microseconds since 1970, UTC."""
     distinct_id: str
+    event: str
+    uuid: str
     data: bytes
     """Its JSON, as it stands in a request's `batch`."""
-    place: Place
-    """Where its record stands."""
+    file: int
+    """The number of its file, in the order of the source."""
+    line: int
     number: int
-    """Of its record, counted over the whole source: what a checkpoint counts in."""
+    """Of its record in its file, from 0: what a checkpoint counts in."""
+    part: int = 0
+    """Which of the events of its record this is."""
+    turn: int = -1
+    """Of events that are sorted: the number in the order of time, over all files, from 0."""
 
     @property
     def day(self) -> int:
         """The UTC day, counted from 1970."""
         return self.time // DAY
+
+    @property
+    def second_ids(self) -> frozenset[str]:
+        """Of one of `MERGES`: the ids that it is ordered with, beside its own. To be asked while it has its `data`."""
+        return ids_of(self.data) - {self.distinct_id}
 
 
 class _Sent(Struct, gc=False):
@@ -81,6 +99,8 @@ class Finisher:
                 data.decode()
         except (UnicodeError, RecursionError) as error:
             raise Refused(Why.NOT_JSON, _why_not(error)) from None
+        if len(data) > SHALLOW_BYTES and is_deep(data):
+            raise Refused(Why.NOT_JSON, _TOO_DEEP)
         if self._max_bytes is not None and len(data) > self._max_bytes:
             raise Refused(Why.TOO_LARGE, f"the event has {len(data):,} bytes, {self._max_bytes:,} are allowed")
         return data
@@ -88,7 +108,7 @@ class Finisher:
 
 def _why_not(error: Exception) -> str:
     if isinstance(error, RecursionError):
-        return "it is nested too deep"
+        return _TOO_DEEP
     return "a string in it holds half a surrogate pair" if isinstance(error, UnicodeEncodeError) else "it isn't UTF-8"
 
 

@@ -6,9 +6,14 @@ A merge of persons can't be undone, and an event can't be deleted: so an id that
 from __future__ import annotations
 
 import string
+from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 
 from forwarder.migration.events import Refused, Why
+
+_REMEMBERED: Final = 200
+"""Longer ids aren't remembered."""
 
 _AROUND: Final = string.whitespace + "\"'`\\\x00\u00a0\u200b\ufeff"
 """What may stand around an id and changes nothing of what it means: an id that was quoted once too often still says nothing."""
@@ -25,8 +30,18 @@ ILLEGAL: Final = frozenset((
 
 
 def is_illegal(text: str) -> bool:
-    """Whether an id means nobody in particular."""
+    """Whether an id means nobody in particular. Neighbouring records share their ids, so what was asked is remembered for a while."""
+    return _is_illegal(text) if len(text) <= _REMEMBERED else _is_illegal.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _is_illegal(text: str) -> bool:
     return text.strip(_AROUND).lower() in ILLEGAL or text.isspace()
+
+
+def none_illegal(texts: Collection[str]) -> bool:
+    """Whether none of some ids is one that means nobody; asked of all at once."""
+    return ILLEGAL.isdisjoint([text.strip(_AROUND).lower() for text in texts]) and not any(map(str.isspace, texts))
 
 
 def check_id(text: str) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal, DecimalException
 from typing import Any, Final
@@ -15,6 +16,13 @@ from msgspec import Raw
 from forwarder.migration.events import Refused, Why
 
 _KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no", b"n": "null"}
+
+SHALLOW_BYTES: Final = 1000
+"""A text that has no more can't be nested too deep."""
+_MAX_OPENINGS: Final = 500
+"""A text with no more openings than this isn't nested too deep for any decoder."""
+
+_BRACKET_OR_STRING: Final = re.compile(rb'([][{}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
@@ -91,6 +99,22 @@ def items(fields: Mapping[str, Raw], name: str) -> list[Raw]:
     except ValueError:
         _refuse_unless_null(raw, name, "a list")
         return []
+
+
+def is_deep(text: bytes) -> bool:
+    """Whether a text may be nested so deep that a decoder somewhere fails at it."""
+    return text.count(b"[") + text.count(b"{") > _MAX_OPENINGS and _depth(text) > _MAX_OPENINGS
+
+
+def _depth(text: bytes) -> int:
+    """How deep a text is nested; of one that isn't JSON, at most so deep."""
+    depth = deepest = 0
+    for found in _BRACKET_OR_STRING.finditer(text):
+        bracket = found[1]
+        if bracket is not None:
+            depth += 1 if bracket in b"[{" else -1
+            deepest = max(deepest, depth)
+    return deepest
 
 
 def written(value: Any) -> Raw:

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from heapq import heappop, heappush
 from operator import itemgetter
 from typing import NamedTuple
 
-from forwarder.migration.events import Event
+from forwarder.migration.columns import counted_of
 from forwarder.migration.moments import day_of
-from forwarder.migration.tallies import Books, Day, Example, Totals
+from forwarder.migration.tallies import Books, Counted, Day, Example, Totals
 
 
 class Kind(StrEnum):
@@ -43,13 +44,13 @@ class _Parked(NamedTuple):
     """Events of one UTC day that are settled, beside the numbers of their records."""
 
     records: Sequence[int]
-    events: Sequence[Event]
+    events: Sequence[Counted]
     delivered: bool
     first: int
     last: int
 
     @classmethod
-    def of(cls, records: Sequence[int], events: Sequence[Event], *, delivered: bool) -> _Parked:
+    def of(cls, records: Sequence[int], events: Sequence[Counted], *, delivered: bool) -> _Parked:
         ends = (records[0], records[-1]) if isinstance(records, range) else (min(records), max(records))
         return cls(records, events, delivered, min(ends), max(ends))
 
@@ -57,9 +58,13 @@ class _Parked(NamedTuple):
 class Position:
     """What of one file is settled, in the order of its records."""
 
-    def __init__(self, totals: Totals, books: Books | None = None, *, digested: int = 0, digest: str = "") -> None:
+    def __init__(
+        self, totals: Totals, books: Books | None = None, *, of_all: Books | None = None, digested: int = 0, digest: str = ""
+    ) -> None:
+        """`of_all`: books of all files together, in which this one's records are counted too from here on."""
         self.books = books or Books()
         """Of the records before the position: `books.read` is the position."""
+        self._of_all = of_all or Books()
         self.digested, self.digest = digested, digest
         """The running digest of the source after this many records: the newest that was told and isn't beyond the position."""
         self.ended = False
@@ -68,7 +73,10 @@ class Position:
         self._open: list[int] = []  # of each record from the position on: its events that aren't settled
         self._fates: deque[tuple[int, Fate]] = deque()  # known when they were read, in order
         self._refused: dict[int, Fate] = {}  # by the service, in any order
-        self._parked: list[_Parked] = []
+        self._parked: list[tuple[int, int, _Parked]] = []  # a heap: by the first of their records
+        self._serial = 0
+        self.parked = 0
+        """Events that are settled, and can't be counted yet."""
         self._digests: deque[tuple[int, str]] = deque()
 
     @property
@@ -86,21 +94,25 @@ class Position:
         """Whether the file was read to its end and all of it is settled."""
         return self.ended and not self._open
 
-    def opened(self, events: Sequence[int], fates: Mapping[int, Fate], digest: str = "") -> None:
+    def opened(
+        self, events: Sequence[int], fates: Mapping[int, Fate], digest: str = "", partly: Mapping[int, Fate] | None = None
+    ) -> None:
         """The next records were read: how many events each of them sends, and by index among these, why some send none.
 
-        `digest` is the running digest of the source after them. Raises ValueError if a record sends nothing for no reason, or both.
+        `partly`: of those that send some, why an event of theirs was refused; such a record counts as refused. `digest` is the running
+        digest of the source after them. Raises ValueError if a record sends nothing for no reason, or both.
         """
         if events.count(0) != len(fates) or any(events[index] for index in fates):
             raise ValueError("a record either sends events or has a reason for sending none")
         start = self.read
         self._open.extend(events)
         self._fates.extend((start + index, fates[index]) for index in sorted(fates))
+        self._refused.update((start + index, fate) for index, fate in (partly or {}).items())
         if digest:
             self._digests.append((start + len(events), digest))
         self._advance()
 
-    def settle(self, records: Sequence[int], events: Sequence[Event], refused: Fate | None = None) -> None:
+    def settle(self, records: Sequence[int], events: Sequence[Counted], refused: Fate | None = None) -> None:
         """Events of one UTC day have arrived, or were refused for good; `records` has the number of the record of each.
 
         A record with one event refused counts as refused, though others of it may have arrived. A `range` of records is settled fastest.
@@ -115,7 +127,7 @@ class Position:
         if refused is not None:
             for record in records:
                 self._refused.setdefault(record, refused)
-        self._parked.append(parked)
+        self._park(parked)
         self._advance()
 
     def _close(self, records: Sequence[int]) -> None:
@@ -146,46 +158,65 @@ class Position:
         passed = []
         while self._fates and self._fates[0][0] < end:
             passed.append(self._fates.popleft())
-        passed += [(record, self._refused.pop(record)) for record in [each for each in self._refused if each < end]]
-        self.books.read = end
-        self.books.delivered += end - start - len(passed)
+        passed += [(record, self._refused.pop(record)) for record in self._refused_within(start, end)]
+        for books in (self.books, self._of_all):
+            books.read += end - start
+            books.delivered += end - start - len(passed)
         for _, fate in sorted(passed, key=itemgetter(0)):
-            self._count_fate(fate)
+            count_fate(self.books, self._totals, fate)
+            count_kind(self._of_all, fate)
 
-    def _count_fate(self, fate: Fate) -> None:
-        if fate.kind is Kind.REPEAT:
-            self.books.repeats += 1
-            return
-        counts = self.books.refused if fate.kind is Kind.REFUSED else self.books.left_out
-        counts[fate.reason] = counts.get(fate.reason, 0) + 1
-        if fate.example is not None:
-            self._totals.example(fate.reason, fate.example)
+    def _refused_within(self, start: int, end: int) -> list[int]:
+        if end - start < len(self._refused):
+            return [each for each in range(start, end) if each in self._refused]
+        return [each for each in self._refused if each < end]
 
     def _count_events(self) -> None:
-        end, beyond = self.books.read, list[_Parked]()
-        for parked in self._parked:
+        end = self.books.read
+        while self._parked and self._parked[0][0] < end:
+            parked = heappop(self._parked)[2]
+            self.parked -= len(parked.events)
             if parked.last < end:
-                self._count(parked.events, delivered=parked.delivered)
-            elif parked.first >= end:
-                beyond.append(parked)
+                count_events(self._totals, parked.events, delivered=parked.delivered)
             else:
-                beyond.append(self._split(parked, end))
-        self._parked = beyond
+                self._park(self._split(parked, end))
+
+    def _park(self, parked: _Parked) -> None:
+        self._serial += 1
+        heappush(self._parked, (parked.first, self._serial, parked))
+        self.parked += len(parked.events)
 
     def _split(self, parked: _Parked, end: int) -> _Parked:
         """Count what is before the position; what stays parked."""
         pairs = list(zip(parked.records, parked.events, strict=True))
-        self._count([event for record, event in pairs if record < end], delivered=parked.delivered)
+        count_events(self._totals, [event for record, event in pairs if record < end], delivered=parked.delivered)
         after = [pair for pair in pairs if pair[0] >= end]
         return _Parked.of([record for record, _ in after], [event for _, event in after], delivered=parked.delivered)
 
-    def _count(self, events: Sequence[Event], *, delivered: bool) -> None:
-        totals = self._totals
-        day = totals.days.setdefault(day_of(events[0].time), Day())
-        if not delivered:
-            day.source += len(events)
-            return
-        day.arrived([event.uuid for event in events])
-        totals.named([event.event for event in events])
-        times = [event.time for event in events]
-        totals.spans(min(times), max(times))
+
+def count_fate(books: Books, totals: Totals, fate: Fate) -> None:
+    """Count a record that isn't delivered, beside `Books.read`."""
+    count_kind(books, fate)
+    if fate.kind is not Kind.REPEAT and fate.example is not None:
+        totals.example(fate.reason, fate.example)
+
+
+def count_kind(books: Books, fate: Fate) -> None:
+    """Count such a record in books alone."""
+    if fate.kind is Kind.REPEAT:
+        books.repeats += 1
+        return
+    counts = books.refused if fate.kind is Kind.REFUSED else books.left_out
+    counts[fate.reason] = counts.get(fate.reason, 0) + 1
+
+
+def count_events(totals: Totals, events: Sequence[Counted], *, delivered: bool) -> None:
+    """Count events of one UTC day that have arrived, or were refused by the service."""
+    day = totals.days.setdefault(day_of(events[0].time), Day())
+    if not delivered:
+        day.source += len(events)
+        return
+    uuids, names, bounds = counted_of(events)
+    day.arrived(uuids)
+    totals.named(names)
+    totals.spans(bounds.first, bounds.last)

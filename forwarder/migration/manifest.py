@@ -70,7 +70,7 @@ def manifest_of(checkpoint: Checkpoint, forwarder: str, now: float) -> Manifest:
         version=VERSION,
         forwarder=forwarder,
         job=checkpoint.job,
-        complete=all(each.complete for each in files),
+        complete=checkpoint.complete,
         started=_second(checkpoint.started_at),
         ended=_second(now),
         books=checkpoint.books,
@@ -115,7 +115,7 @@ def _check(manifest: Manifest) -> None:
     total = Books()
     for file in manifest.files:
         total.add(file.books)
-    if total != manifest.books or total.difference:
+    if total != manifest.books or total.difference or any(file.books.unmended < 0 for file in manifest.files):
         raise ValueError("its books don't balance")
     if manifest.events != sum(day.delivered for day in manifest.days.values()):
         raise ValueError("its days don't add up")

@@ -54,7 +54,7 @@ class Preflight:
     """
 
     def __init__(self, terms: Terms, time_fields: Sequence[str] = (), *, keys: int = KEYS) -> None:
-        """`time_fields` is where records have their times (`time_kinds.FIELDS` by format)."""
+        """`time_fields` is where records have their times (`Format.times`)."""
         self._terms = terms
         self._look = TimeLook(time_fields)
         self._records = self._record_bytes = self._silent = self._events = 0
@@ -63,6 +63,7 @@ class Preflight:
         self._sent = _Sent(keys)
         self._persons = _PersonCounts(keys)
         self._examples: dict[str, Example] = {}
+        self._more_examples: list[Example] = []
 
     def add(self, place: Place, record: bytes, outcome: Sequence[Event] | Refused, finished: Sequence[bytes] = ()) -> None:
         """Look at the next record; `finished` has each of its events as it would be sent."""
@@ -79,7 +80,7 @@ class Preflight:
             self._whens.look(self._look.kind(record))
             for event, body in zip(outcome, finished, strict=True):
                 self._take(place, event, len(body))
-            if len(self._examples) < EXAMPLES and len(record) <= _LONGEST_EXAMPLE:
+            if len(self._examples) < EXAMPLES and len(record) <= _LONGEST_EXAMPLE and self._is_wanted(outcome[0].event):
                 self._show(place, record, outcome[0].event, finished)
 
     def _take(self, place: Place, event: Event, size: int) -> None:
@@ -89,13 +90,19 @@ class Preflight:
             self._persons.add(event)
 
     def _show(self, place: Place, record: bytes, name: str, finished: Sequence[bytes]) -> None:
-        """Three records of different events show more than three of the same."""
-        if name not in self._examples:
-            shown = tuple(Raw(body) for body in finished[:EXAMPLES] if len(body) <= _LONGEST_EXAMPLE)
-            self._examples[name] = Example(place.file, place.line, record.decode(errors="replace"), shown)
+        shown = tuple(Raw(body) for body in finished[:EXAMPLES] if len(body) <= _LONGEST_EXAMPLE)
+        example = Example(place.file, place.line, record.decode(errors="replace"), shown)
+        if name in self._examples:
+            self._more_examples.append(example)
+        else:
+            self._examples[name] = example
 
-    def report(self, *, upper_case_ids: int = 0) -> Report:
-        """What is known so far. `upper_case_ids` is what the Mixpanel format counted."""
+    def _is_wanted(self, name: str) -> bool:
+        """Three records of different events show more than three of the same; those stand in where there are no others."""
+        return name not in self._examples or len(self._more_examples) < EXAMPLES - 1
+
+    def report(self, *, upper_case_ids: int = 0, broken: Sequence[str] = ()) -> Report:
+        """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` what was told of files."""
         terms, sent = self._terms, self._sent
         return Report(
             records=self._records,
@@ -117,7 +124,9 @@ class Preflight:
             uuids=sent.uuids.estimate(),
             persons=self._persons.persons(terms, upper_case_ids),
             zone_said=terms.zone_said,
-            examples=tuple(self._examples.values()),
+            examples=(*self._examples.values(), *self._more_examples)[:EXAMPLES],
+            sort=terms.sort,
+            broken=tuple(broken),
         )
 
     def sizes(self) -> dict[str, int]:
@@ -131,7 +140,7 @@ class Preflight:
             "distinct_ids": len(self._persons.ids),
             "illegal_ids": len(refusals.illegal_ids),
             "places": sum(len(each.first) for each in refusals.by_reason()),
-            "examples": len(self._examples),
+            "examples": len(self._examples) + len(self._more_examples),
         }
 
 
@@ -234,7 +243,7 @@ class _PersonCounts:
 
     def __init__(self, keys: int) -> None:
         self.ids = Sampled(keys)
-        self._with_set = self._with_set_once = self._with_unset = self._merging = 0
+        self._with_set = self._with_set_once = self._with_unset = self._merging = self._with_group_set = 0
 
     def add(self, event: Event) -> None:
         self.ids.add(event.distinct_id)
@@ -242,8 +251,9 @@ class _PersonCounts:
         self._with_set += "$set" in properties
         self._with_set_once += "$set_once" in properties
         self._with_unset += "$unset" in properties
+        self._with_group_set += "$group_set" in properties
         self._merging += event.event in _MERGING or "$anon_distinct_id" in properties
 
     def persons(self, terms: Terms, upper_case_ids: int) -> Persons:
         counts = (self._with_set, self._with_set_once, self._with_unset, self._merging, upper_case_ids)
-        return Persons(terms.person_properties, self.ids.estimate(), *counts)
+        return Persons(terms.person_properties, self.ids.estimate(), *counts, self._with_group_set)

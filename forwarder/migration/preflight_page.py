@@ -24,6 +24,8 @@ _SHOWN_NAMES: Final = 20
 _SHOWN_PERIODS: Final = 36
 _BAR: Final = 24
 _LONGEST: Final = 400
+_UNPACED: Final = 1e9
+"""Nobody means such a rate: there is none."""
 _STYLES: Final = {Severity.STOPS: "bold red", Severity.WARNS: "yellow", Severity.TELLS: "default"}
 
 
@@ -56,8 +58,10 @@ def _rows(report: Report) -> Iterable[tuple[str, str]]:
     yield "records", f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event"
     yield "refused", f"{report.refused_records:,} ({percent(report.refused_share)})"
     yield "events", f"{report.events:,}, from {times.first} to {times.last}" if times.first else "0"
-    yield "to be sent", f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in {plural(volume.requests, 'request')} or more"
-    yield "takes", f"{duration(volume.seconds)} or more, at {volume.rate:,g} events/s"
+    sent = f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in {plural(volume.requests, 'request')} or more"
+    yield "to be sent", f"{sent}, before repeats are left out" if report.repeats.repeats else sent
+    fast = volume.rate >= _UNPACED
+    yield "takes", "as long as the service does" if fast else f"{duration(volume.seconds)} or more, at {volume.rate:,.10g} events/s"
     yield "times", ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items()) or "not looked at"
     yield "out of order", f"{order.late:,} ({percent(share(order.late, volume.events))}), of which {order.late_in_file:,} within a file"
     yield "repeats", _estimate(report.repeats, report.repeats.repeats)

@@ -22,7 +22,7 @@ class Looked(NamedTuple):
 
     place: Place
     record: bytes
-    """The event as it was taken from its record."""
+    """The event as it stood in its record."""
     outcome: Sequence[Event] | Refused
     finished: Sequence[bytes] = ()
 
@@ -43,11 +43,11 @@ _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 def looked(block: Block, events: RawEvents, finished: Sequence[bytes | Refused]) -> Iterator[Looked]:
     """Each event of a block with its finished form, in the block's order; then what was refused of it."""
     for number, (index, text, body) in enumerate(zip(events.records, events.texts, finished, strict=True)):
-        place = block.place(index)
+        place, record = block.place(index), events.as_found.get(number, text)
         if isinstance(body, Refused):
-            yield Looked(place, text, body)
+            yield Looked(place, record, body)
         else:
-            yield Looked(place, text, (_event(events, number, text),), (body,))
+            yield Looked(place, record, (_event(events, number, text),), (body,))
     for part in events.refused:
         yield Looked(block.place(part.record), part.text, part.why)
 

@@ -32,6 +32,8 @@ class Terms:
     until: int | None = None
     """Events from then on are left out; None: `RECENT` before now."""
     person_properties: PersonProperties = "set_once"
+    sort: bool = False
+    """Events are sorted before they are sent."""
     zone_said: bool = False
     """Times without a zone are known for what they are: the format says so, or `--time-offset`."""
 
@@ -111,6 +113,8 @@ class Persons(Struct, frozen=True):
     """Events that merge two persons."""
     upper_case_ids: int
     """Events that Mixpanel's option `replace_upper_case_ids` gives the id from before, or would give."""
+    with_group_set: int
+    """Events that have `$group_set`."""
 
 
 class Volume(Struct, frozen=True):
@@ -159,6 +163,10 @@ class Report(Struct, frozen=True):
     persons: Persons
     zone_said: bool
     examples: tuple[Example, ...]
+    sort: bool = False
+    """Whether events are sorted before they are sent."""
+    broken: tuple[str, ...] = ()
+    """Of each file that can't be read to its end: which, where, and why."""
 
     @property
     def refused_records(self) -> int:

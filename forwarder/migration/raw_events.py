@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from forwarder.migration.events import Refused
 from forwarder.migration.records import Block
@@ -22,6 +22,22 @@ class RefusedPart:
     """Its index in the block."""
     text: bytes
     why: Refused
+    member: int | None = None
+    """Its index in a record with several events; None: it is the record."""
+
+
+class Bounds(NamedTuple):
+    """What some events are within: most questions about each of them are answered by it for all at once."""
+
+    names: frozenset[str]
+    first: int
+    last: int
+    """The earliest and the latest time."""
+
+    @classmethod
+    def of(cls, names: Sequence[str], times: Sequence[int]) -> Bounds:
+        """The bounds of events with these names and times, at least one."""
+        return cls(frozenset(names), min(times), max(times))
 
 
 @dataclass(slots=True)
@@ -42,19 +58,37 @@ class RawEvents:
     times: list[int] = field(default_factory=list)
     """Microseconds since 1970, UTC."""
     uuids: list[str] = field(default_factory=list)
+    as_found: dict[int, bytes] = field(default_factory=dict)
+    """Of events that were mended, by index: how they stood in their records."""
     refused: list[RefusedPart] = field(default_factory=list)
     """In the block's order."""
+    _bounds: Bounds | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def bounds(self) -> Bounds:
+        """What all of them are within; there is at least one. To be asked once all are there."""
+        if self._bounds is None:
+            self._bounds = Bounds.of(self.names, self.times)
+        return self._bounds
 
     def __len__(self) -> int:
         """How many events there are."""
         return len(self.texts)
 
+    def are_records(self, count: int) -> bool:
+        """Whether these are just the events of so many records, one each."""
+        return len(self.records) == count and self.records == [*range(count)]
+
     def only(self, indexes: Sequence[int]) -> RawEvents:
         """Some of the events, in that order: what filters, repeats and days leave. Refusals aren't among them."""
         columns = (self.records, self.texts, self.gaps, self.names, self.distinct_ids, self.times, self.uuids)
-        return RawEvents(*([column[index] for index in indexes] for column in columns))  # type: ignore[arg-type]  # of one length, of many types
+        some = RawEvents(*([column[index] for index in indexes] for column in columns))  # type: ignore[arg-type]  # of one length, of many types
+        if self.as_found:
+            some.as_found = {place: self.as_found[index] for place, index in enumerate(indexes) if index in self.as_found}
+        return some
 
 
+@runtime_checkable
 class RawConverter(Protocol):
     """A format at work on one source, whose records are events already."""
 

@@ -36,6 +36,10 @@ class Block:
     """Each record as JSON text, or as it was read where it is none; never empty lines. CSV rows and Parquet rows come as JSON objects."""
     lines: Sequence[int]
     """The line of each record."""
+    members: Sequence[int] | None = None
+    """Of records that are single events of records that hold several: the index of each in its record. None: they are whole records."""
+    joined: bytes = b""
+    """The records joined by line feeds, if somebody had to join them; empty: nobody had to."""
 
     def place(self, index: int) -> Place:
         """Where the record with this index in the block stands."""

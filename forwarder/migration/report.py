@@ -79,7 +79,13 @@ def sentence(books: Books) -> str:
     """How the books balance, in figures."""
     refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
     sides = f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + {books.repeats:,} repeats"
-    return f"{books.read:,} records read = {sides}"
+    return f"{books.read:,} records read = {sides}{_mended(books)}"
+
+
+def _mended(books: Books) -> str:
+    if not books.mended:
+        return ""
+    return f" (of the refused, {books.mended:,} mended and delivered since{', all of them' if not books.unmended else ''})"
 
 
 def balance(books: Books) -> str:

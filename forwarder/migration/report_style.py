@@ -44,7 +44,8 @@ h2 { font-size: 15px; margin-bottom: 10px; }
 table { width: 100%; border-collapse: collapse; font-size: 13px; }
 th, td { text-align: left; vertical-align: top; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
-tr:last-child td { border-bottom: 0; }
+tbody tr:last-child > * { border-bottom: 0; }
+td:first-child { min-width: 8em; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bar { min-width: 60px; width: 24%; }
 .bar i { display: block; height: 8px; margin-top: 6px; border-radius: 2px; }

@@ -1,159 +1,158 @@
 """Events sorted by time, of one time in the order in which they came, whatever their number (`--sort`).
 
 Invariants: what comes out is what came in, and equal inputs come out equally. Memory holds about `memory` bytes of events; more go to
-sorted runs in a folder, which are merged, a bounded number at a time, and each is removed once it is read. However the block ends, none of
-its files is left; a process that dies leaves them in the folder, and the next one removes them.
-
-A run is one zstd frame of blocks: four bytes of length (little-endian), then that many of MessagePack, an array of events.
+sorted runs in a folder (`entries`), which are merged, a bounded number at a time, and each is removed once it is read. However a sorting
+ends, none of its files is left; a process that dies leaves them in the folder, and the next one removes them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
-
-import msgspec
-import zstandard
+from shutil import disk_usage
+from typing import Final, Self
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.migration.entries import Blocks, Damaged, Entry, Shared, read_blocks
 from forwarder.migration.finishing import Finished
-from forwarder.migration.records import Place
+from forwarder.telemetry.readable import size
 
 FILES: Final = "sort-*.run"
 
-_OVERHEAD: Final = 500
-"""Bytes of an event in memory beside its texts."""
-_BLOCK: Final = 1 << 18
-"""Bytes of events after which a block of a run ends."""
-_LENGTH: Final = 4
-
-
-class _Entry(NamedTuple):
-    """An event, so that comparing two compares their times and then their turns, which differ."""
-
-    time: int
-    turn: int
-    """Counts events as they came."""
-    distinct_id: str
-    data: bytes
-    file: str
-    line: int
-    number: int
-
-    @property
-    def size(self) -> int:
-        """About what it takes in memory."""
-        return len(self.data) + len(self.distinct_id) + _OVERHEAD
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(list[_Entry]).decode
+_ROOM: Final = (
+    "`--sort` needs room for all events there, compressed, and while it sorts for twice that. Make room, or name a folder on a larger disk "
+    "with `--state`, and run the command again: nothing of what is sorted was sent."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SortLimits:
     """How much is held at once."""
 
-    memory: int = 64 << 20
+    memory: int = 24 << 20
     """Bytes of events."""
-    runs: int = 32
-    """How many runs are merged at once, at least two; each takes about two MiB while it is."""
+    runs: int = 64
+    """How many runs are merged at once, at least two; each takes up to half a MiB while it is."""
 
 
-@contextlib.contextmanager
-def sorted_by_time(events: Iterable[Finished], folder: Path, limits: SortLimits | None = None) -> Iterator[Iterator[Finished]]:
-    """Some events sorted, to be read within the block. All are taken before the first is given.
+class Sorter:
+    """Takes events, and gives them in order: `add` all, then `merge`, then read `ordered`. Used as a context.
 
-    `folder` is there already, and nobody else sorts in it. Raises `ConfigurationError` if it can't be written in.
+    `folder` is there already, and nobody else sorts in it. All raise `ConfigurationError` if it can't be written in.
     """
-    runs = _Runs(folder, limits or SortLimits())
-    runs.remove_all()
-    try:
-        with contextlib.closing(runs.sorted(events)) as entries:
-            yield map(_event, entries)
-    finally:
-        runs.remove_all()
 
-
-class _Runs:
-    """The sorted runs of one sorting, in the order in which they were written."""
-
-    def __init__(self, folder: Path, limits: SortLimits) -> None:
+    def __init__(self, folder: Path, limits: SortLimits | None = None) -> None:
         self._folder = folder
-        self._limits = limits
+        self._limits = limits or SortLimits()
+        self._held: list[Entry] = []
+        self._size = 0
         self._paths: list[Path] = []
-        self._written = 0
+        """The runs that weren't read, the oldest first."""
+        self._begun = 0
+        self.taken = 0
+        """Events so far."""
 
-    def sorted(self, events: Iterable[Finished]) -> Generator[_Entry, None, None]:
-        """All events in order."""
-        held: list[_Entry] = []
-        size = 0
-        for turn, event in enumerate(events):
-            entry = _Entry(event.time, turn, event.distinct_id, event.data, event.place.file, event.place.line, event.number)
-            if held and size + entry.size > self._limits.memory:
-                held.sort()
-                self._write(held)
-                held, size = [], 0
-            held.append(entry)
-            size += entry.size
-        held.sort()
-        while len(self._paths) >= self._limits.runs:  # what is held counts as one
-            self._write(_merged(self._take(self._limits.runs)))
-        yield from heapq.merge(_merged(self._take(len(self._paths))), held)
+    def __enter__(self) -> Self:
+        self._remove_all()
+        return self
 
-    def remove_all(self) -> None:
+    def __exit__(self, *_: object) -> None:
+        self._remove_all()
+
+    def add(self, event: Finished, shared: Shared | None = None) -> None:
+        """Take an event."""
+        entry = Entry.of(event, self.taken, shared)
+        taken = entry.size
+        if self._held and self._size + taken > self._limits.memory:
+            self._spill()
+        self._held.append(entry)
+        self._size += taken
+        self.taken += 1
+
+    def merge(self) -> Iterator[int]:
+        """Make so few runs that they can be read together, as the caller asks on; how many events were written again so far."""
+        if not self._paths:
+            return
+        if self._held:
+            self._spill()
+        written = 0
+        while (count := len(self._paths)) > self._limits.runs:
+            together, self._paths = self._split(min(self._limits.runs, count - self._limits.runs + 1))
+            with closing(_merged(together)) as entries:
+                last = 0
+                for last in self._written(entries):
+                    yield written + last
+                written += last
+
+    def ordered(self) -> Generator[Entry]:
+        """All events in order, once."""
+        if self._paths:
+            together, self._paths = self._split(len(self._paths))
+            with closing(_merged(together)) as entries:
+                yield from entries
+        else:
+            self._held.sort()
+            held, self._held = self._held, []
+            yield from held
+
+    def _split(self, count: int) -> tuple[list[Path], list[Path]]:
+        """The oldest runs, which whoever reads them removes, and the others."""
+        return self._paths[:count], self._paths[count:]
+
+    def _spill(self) -> None:
+        self._held.sort()
+        for _ in self._written(self._held):
+            """All of it at once."""
+        self._held, self._size = [], 0
+
+    def _written(self, entries: Iterable[Entry]) -> Iterator[int]:
+        """Write a run of entries that are in order; how many so far."""
+        path = self._folder / f"sort-{self._begun:06}.run"
+        self._begun += 1
+        try:
+            path.touch(mode=0o600, exist_ok=False)  # it holds records of people
+            with path.open("wb") as file:
+                yield from Blocks(file).write(entries)
+        except OSError as error:
+            raise cannot_sort(self._folder, error) from error
+        self._paths.append(path)
+
+    def _remove_all(self) -> None:
         """Remove the files, also those of a process that died."""
+        self._held, self._paths = [], []
         for path in self._folder.glob(FILES):
             path.unlink(missing_ok=True)
 
-    def _take(self, count: int) -> list[Path]:
-        """The oldest runs, no longer of this list: whoever reads them removes them."""
-        taken, self._paths = self._paths[:count], self._paths[count:]
-        return taken
 
-    def _write(self, entries: Iterable[_Entry]) -> None:
-        """Add a run of entries in order."""
-        path = self._folder / f"sort-{self._written:06}.run"
-        self._written += 1
-        try:
-            with path.open("xb") as file, zstandard.ZstdCompressor(level=1).stream_writer(file, closefd=False) as compressed:
-                for block in _blocks(entries):
-                    compressed.write(len(block).to_bytes(_LENGTH, "little") + block)
-        except OSError as error:
-            raise ConfigurationError(
-                f"{self._folder} can't be sorted in: {error.strerror or error}", hint="It needs room for all events, compressed."
-            ) from error
-        self._paths.append(path)
+def cannot_sort(folder: Path, error: OSError) -> ConfigurationError:
+    """The error for a folder that can't be sorted in."""
+    return ConfigurationError(f"{folder} can't be sorted in: {error.strerror or error}", hint=_ROOM)
 
 
-def _blocks(entries: Iterable[_Entry]) -> Iterator[bytes]:
-    block: list[_Entry] = []
-    size = 0
-    for entry in entries:
-        block.append(entry)
-        size += entry.size
-        if size >= _BLOCK:
-            yield _encode(block)
-            block, size = [], 0
-    if block:
-        yield _encode(block)
+def check_room(folder: Path, least: int) -> None:
+    """Raises `ConfigurationError` if there is less room for files than these bytes."""
+    free = disk_usage(folder).free
+    if free < least:
+        raise ConfigurationError(f"{folder} can't be sorted in: that takes {size(least)} at least, there are {size(free)}", hint=_ROOM)
 
 
-def _merged(paths: list[Path]) -> Iterator[_Entry]:
-    return heapq.merge(*[_read(path) for path in paths])
+def _merged(paths: list[Path]) -> Generator[Entry]:
+    """The entries of several runs in order."""
+    with ExitStack() as stack:
+        yield from heapq.merge(*[stack.enter_context(closing(_read(path))) for path in paths])
 
 
-def _read(path: Path) -> Iterator[_Entry]:
+def _read(path: Path) -> Generator[Entry]:
     """The entries of a run, which is removed then."""
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, closefd=False) as plain:
-        while length := plain.read(_LENGTH):
-            yield from _decode(plain.read(int.from_bytes(length, "little")))
+    try:
+        with path.open("rb") as file:
+            for _, entries in read_blocks(file):
+                yield from entries
+    except Damaged as error:
+        raise ConfigurationError(
+            f"{path} was written a moment ago, and {error}", hint="The disk isn't to be relied on: name a folder on another with `--state`."
+        ) from error
     path.unlink()
-
-
-def _event(entry: _Entry) -> Finished:
-    return Finished(entry.time, entry.distinct_id, entry.data, Place(entry.file, entry.line), entry.number)

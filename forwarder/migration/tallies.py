@@ -1,7 +1,8 @@
 """What is counted of an import: books of records, and per UTC day of events, with a digest of uuids by which both sides can be compared.
 
-Invariants: books balance at every moment (read = delivered + refused + left out + repeats); counts are of what is settled, in the order of
-the files' records, so that a run that goes on from them counts nothing twice; a digest doesn't depend on the order of its uuids.
+Invariants: books balance at every moment (read = delivered + refused + left out + repeats; mended is a part of refused); counts are of what
+is settled, in the order of the files' records, so that a run that goes on from them counts nothing twice; a digest doesn't depend on the
+order of its uuids.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct, field
 
@@ -22,6 +23,8 @@ EXAMPLES: Final = 5
 NAMES: Final = 1000
 """Names of events that are counted one by one."""
 OTHER_NAMES: Final = "(other names)"
+LONGEST: Final = 200
+"""Characters that are kept of a name, or of a reason's detail: all of this is written with each checkpoint."""
 
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 
@@ -45,14 +48,22 @@ class Books(Struct, forbid_unknown_fields=True):
     """By reason: a filter, or a record that stands for no event."""
     repeats: int = 0
     """Records that came before with the same natural key, on the same day."""
+    mended: int = 0
+    """Of those refused: records whose events have all arrived since, by a replay of their dead letters."""
 
     @property
     def difference(self) -> int:
         """Records of which it isn't known what became of them; below zero: counted more than once. 0 in every right book."""
         return self.read - self.delivered - sum(self.refused.values()) - sum(self.left_out.values()) - self.repeats
 
+    @property
+    def unmended(self) -> int:
+        """Records that were refused, and are still not there; below zero in no right book."""
+        return sum(self.refused.values()) - self.mended
+
     def add(self, other: Books) -> None:
         """Count what another book counts, too."""
+        self.mended += other.mended
         self.read += other.read
         self.delivered += other.delivered
         self.repeats += other.repeats
@@ -74,6 +85,22 @@ class Day(Struct, forbid_unknown_fields=True):
         self.source += len(uuids)
         self.delivered += len(uuids)
         self.uuids = digest_hex(int(self.uuids, 16) + uuid_hashes(uuids))
+
+
+class Counted(Protocol):
+    """What is counted of an event."""
+
+    @property
+    def time(self) -> int:
+        """Microseconds since 1970, UTC."""
+
+    @property
+    def event(self) -> str:
+        """Its name."""
+
+    @property
+    def uuid(self) -> str:
+        """As it is sent."""
 
 
 class Example(Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,17 +127,20 @@ class Totals(Struct, forbid_unknown_fields=True):
     last: int | None = None
     examples: dict[str, list[Example]] = field(default_factory=dict)
     """Of each reason for a refusal the first `EXAMPLES` records."""
+    replayed: list[int] = field(default_factory=list)
+    """Dead letters that are counted as replayed here, and may still be among the dead letters: each leaves once this is saved."""
 
     def example(self, reason: str, example: Example) -> None:
         """Keep it, unless there are enough."""
         known = self.examples.setdefault(reason, [])
         if len(known) < EXAMPLES:
-            known.append(example)
+            known.append(Example(example.file, example.line, _shortened(example.detail)))
 
     def named(self, names: Iterable[str]) -> None:
         """Count names of events that were delivered."""
         counts = self.names
-        for name, count in Counter(names).items():
+        for whole, count in Counter(names).items():
+            name = _shortened(whole)
             listed = name if name in counts or len(counts) < NAMES else OTHER_NAMES
             counts[listed] = counts.get(listed, 0) + count
 
@@ -118,6 +148,10 @@ class Totals(Struct, forbid_unknown_fields=True):
         """Events between these times were delivered."""
         self.first = first if self.first is None else min(self.first, first)
         self.last = last if self.last is None else max(self.last, last)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:

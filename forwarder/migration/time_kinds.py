@@ -6,25 +6,18 @@ Only a look beside the real reading (`times`), for the preflight: where it sees 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, defstruct
 
-FIELDS: Final[Mapping[str, Sequence[str]]] = {
-    "native": ("timestamp",),
-    "amplitude": ("event_time", "client_event_time", "server_received_time"),
-    "mixpanel": ("properties.time",),
-    "segment": ("timestamp", "originalTimestamp"),
-}
-"""Where each format has its time (wire facts: Migrations): the first of these that is there. CSV and mappings name theirs themselves."""
-
 _ABSENT: Final = Raw(b"null")
 _ZONE: Final = re.compile(rb"(?:UTC|GMT|[0-9 ][+-][0-9]{2}(?::?[0-9]{2})?(?::?[0-9]{2})?)$", re.IGNORECASE)
 _DATE: Final = len("2026-01-31")
-_EPOCH: Final = re.compile(rb"[0-9]{1,19}(?:\.[0-9]*)?")
+_EPOCH: Final = re.compile(rb"[0-9]{1,19}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
+_MAIL: Final = re.compile(rb"(?:[A-Za-z]{3},? )?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9:]+(?P<zone> .+)?")
 _DATE_WITHOUT_HYPHENS: Final = len("20260131")
 
 
@@ -45,6 +38,8 @@ def kind_of(value: bytes) -> TimeKind | None:
     text = value[1:-1].strip()
     if text.replace(b".", b"", 1).isdigit() and len(text) != _DATE_WITHOUT_HYPHENS:
         return _epoch(text)
+    if found := _MAIL.fullmatch(text):
+        return TimeKind.ZONE if found["zone"] else TimeKind.NO_ZONE
     if not text[:4].isdigit():
         return None
     named = text[-1:] in b"zZ" or _ZONE.search(text[_DATE:])

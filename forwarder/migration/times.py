@@ -19,7 +19,7 @@ MINUTE: Final = 60_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_WITHOUT_ZONE: Final = _EPOCH.replace(tzinfo=None)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_AFTER_LAST: Final = 253_402_300_800_000_000
+AFTER_LAST: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10,000."""
 _LAST_SECONDS: Final = 10_000_000_000
 """An epoch above it counts milliseconds (as seconds it would be past 2286; as milliseconds it is past April 1970)."""
@@ -44,7 +44,7 @@ def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, offset_
     if isinstance(value, _JSON):
         value = _json_value(value)
     micros = _of_text(value, offset_minutes) if isinstance(value, str) else _of_number(value)
-    if not 0 <= micros < _AFTER_LAST:
+    if not 0 <= micros < AFTER_LAST:
         raise _unreadable(value)
     return micros
 
@@ -97,7 +97,7 @@ def _of_number(number: float | Decimal) -> int:
     exact = Decimal(repr(number)) if isinstance(number, float) else number
     try:
         micros = _EXACT.multiply(exact, 1_000_000 if exact <= _LAST_SECONDS else 1000 if exact <= _LAST_MILLISECONDS else 1)
-        if not 0 <= micros < _AFTER_LAST:
+        if not 0 <= micros < AFTER_LAST:
             raise _unreadable(number)
         return int(micros.to_integral_value(ROUND_FLOOR, _EXACT))
     except DecimalException as error:  # not a number
@@ -105,5 +105,5 @@ def _of_number(number: float | Decimal) -> int:
 
 
 def _unreadable(value: object) -> Refused:
-    shown = repr(value)
+    shown = repr(value) if isinstance(value, str) else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return Refused(Why.NO_TIME, f"{shown if len(shown) <= 80 else shown[:80] + '…'} can't be read as a time of the years 1970 to 9999")

@@ -1,5 +1,5 @@
-"""What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`, `persons`, `groups` and `summary`; and of the
-management half `/sandbox/organizations` and so on (`management/showing.py`).
+"""What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`, `persons`, `groups`, `imports` and `summary`;
+and of the management half `/sandbox/organizations` and so on (`management/showing.py`).
 
 Listings are `{count, results}` in the order of arrival, or the newest first with `order=newest`, with `limit` (100 unless said, 10,000 at
 most) and `offset`; what is no number there counts as not given. Project keys are shown masked and filtered in full. An event's properties
@@ -23,11 +23,12 @@ from forwarder.sandbox.answers import masked
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.groups import StoredGroup
 from forwarder.sandbox.guarding import refuse_other_sites
+from forwarder.sandbox.imports import ImportedEvent, StoredImport, imported, imports
 from forwarder.sandbox.management.showing import LISTED, show
 from forwarder.sandbox.persons import StoredPerson
 from forwarder.sandbox.reading import parse_uuid
 from forwarder.sandbox.records import Conflict, StoredEvent, StoredRequest
-from forwarder.sandbox.selection import LIMIT, MAXIMUM_LIMIT, EventFilter, GroupFilter, Page, PersonFilter, RequestFilter
+from forwarder.sandbox.selection import LIMIT, MAXIMUM_LIMIT, EventFilter, GroupFilter, ImportFilter, Page, PersonFilter, RequestFilter
 from forwarder.sandbox.timing import format_time, parse_time
 from forwarder.sandbox.usage import FlagUse, SurveyUse
 
@@ -51,6 +52,8 @@ class Queries:
             "groups": self.groups,
             "surveys": self.surveys,
             "flag-calls": self.flag_calls,
+            "imports": self.imports,
+            "import-events": self.import_events,
             "summary": self.summary,
             **{name: partial(self.managed, name) for name in LISTED},
         }
@@ -98,6 +101,20 @@ class Queries:
         found = await self._arrivals.ask(lambda store: store.flag_calls(request.query.get("api_key")))
         return _listing(len(found), [_show(use) for use in _part(found, _page(request))])
 
+    async def imports(self, request: web.Request) -> web.Response:
+        """GET /sandbox/imports: what came of each import, by UTC day."""
+        wanted, page = _import_filter(request), _page(request)
+        count, found = await self._arrivals.run(lambda store: imports(store, wanted, page))
+        return _listing(count, [_show(one) for one in found])
+
+    async def import_events(self, request: web.Request) -> web.Response:
+        """GET /sandbox/import-events: times and uuids of an import's events; `next` is what the next page is `after`."""
+        wanted, limit = _import_filter(request), _page(request).limit or 0
+        time, _, uuid = request.query.get("after", "").partition("_")
+        found = await self._arrivals.run(lambda store: imported(store, wanted, ImportedEvent(time, uuid), limit))
+        following = f"{found[-1].timestamp}_{found[-1].uuid}" if found and len(found) == limit else None
+        return web.json_response({"next": following, "results": [_fields(one) for one in found]})
+
     async def managed(self, name: str, request: web.Request) -> web.Response:
         """GET /sandbox/organizations and the other listings of the management half."""
         page, now = _page(request), datetime.fromtimestamp(self._now(), UTC)
@@ -140,7 +157,7 @@ def _part(found: list[Shown], page: Page) -> list[Shown]:
     return found[page.offset : None if page.limit is None else page.offset + page.limit]
 
 
-def _show(stored: StoredPerson | StoredGroup | SurveyUse | FlagUse) -> str:
+def _show(stored: StoredPerson | StoredGroup | SurveyUse | FlagUse | StoredImport) -> str:
     return json.dumps({**_fields(stored), "api_key": masked(stored.api_key)}, default=_fields)
 
 
@@ -170,6 +187,7 @@ def _event_filter(request: web.Request) -> EventFilter:
         until=_time(request, "until"),
         historical=_flag(request, "historical"),
         request=_integer(request, "request"),
+        import_job=query.get("import"),
         arrivals=_flag(request, "arrivals") or False,
         person=query.get("person"),
         group_type=query.get("group_type"),
@@ -178,6 +196,10 @@ def _event_filter(request: web.Request) -> EventFilter:
         survey_id=query.get("survey_id"),
         text=query.get("q") or None,
     )
+
+
+def _import_filter(request: web.Request) -> ImportFilter:
+    return ImportFilter(*_texts(request, "import", "api_key"))
 
 
 def _page(request: web.Request) -> Page:

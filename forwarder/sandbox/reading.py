@@ -13,6 +13,8 @@ from forwarder.sandbox.shapes import Element
 from forwarder.sandbox.timing import format_time, happened_at
 
 LONGEST_DISTINCT_ID: Final = 200
+IMPORT_JOB: Final = "$import_job_id"
+"""The property of an import's events that names it."""
 SURVEY_EVENTS: Final = frozenset({"survey sent", "survey shown", "survey dismissed"})
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 _HYPHENATED: Final = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -50,6 +52,8 @@ class Event(NamedTuple):
     properties: str
     """The JSON text of the properties, as sent."""
     raw: bytes
+    import_job: str | None = None
+    """The import that it says it is from."""
 
 
 class Unnamed(NamedTuple):
@@ -80,6 +84,7 @@ def read_event(element: Element, index: int, *, path: str, sent_at: datetime | N
         timestamp=format_time(time),
         properties=element.source("properties") or "{}",
         raw=raw,
+        import_job=import_job_of(element),
     )
 
 
@@ -116,6 +121,12 @@ def uuid_of(element: Element) -> str | None:
     """The event's uuid in its usual spelling; None if it has none, or what stands there is no uuid."""
     text = element.get("uuid")
     return parse_uuid(text) if isinstance(text, str) else None
+
+
+def import_job_of(element: Element) -> str | None:
+    """The import that an event says it is from; None if it isn't text."""
+    job = element.property(IMPORT_JOB)
+    return storable(job) if isinstance(job, str) else None
 
 
 def parse_uuid(text: str) -> str | None:

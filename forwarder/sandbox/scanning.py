@@ -100,6 +100,8 @@ class Scanner:
         return self._skip(at + 1), True
 
     def _skip(self, at: int) -> int:
+        if at < len(self.text) and self.text[at] > " ":
+            return at  # what senders write has next to no white space
         at = self._after(at)
         if at >= len(self.text):
             raise NotJson("the text ends too early")

@@ -2,7 +2,8 @@
 
 What arrived (`requests`, `events`, `not_ingested`) is the truth and is only ever added to. Persons and groups are worked out of it, in
 order, up to the arrival that `progress` names (see `effects.py`), so a file of version 1, which had nothing but arrivals, gets empty
-tables, and what its events do is worked out when somebody asks. A file of version 2 had no management half, and gets an empty one.
+tables, and what its events do is worked out when somebody asks. A file of version 2 had no management half, and gets an empty one. Up to
+version 3 no arrival had the name of its import: none was there before imports were.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox.management.tables import MANAGEMENT
 
-VERSION: Final = 3
+VERSION: Final = 4
 _ARRIVALS: Final = """
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL, headers TEXT NOT NULL, api_key TEXT,
@@ -64,7 +65,14 @@ CREATE INDEX requests_with_events ON requests (api_key) WHERE events > 0;
 {MANAGEMENT}
 """
 """The index tells at once whether a project has ever got an event."""
+_IMPORTS: Final = """
+ALTER TABLE events ADD COLUMN import_job TEXT;
+CREATE INDEX imported ON events (import_job, timestamp, uuid, api_key, kind) WHERE import_job IS NOT NULL;
+"""
+"""The index has all that is asked of imported events (see `imports.py`); imports come in the order of time, so it grows at its end."""
 EFFECT_TABLES: Final = ("persons", "distinct_ids", "groups", "marks")
+_STEPS: Final = (_ARRIVALS, _ADDED + _EFFECTS, _PROJECTS, _IMPORTS)
+"""What each version has beside those before it."""
 TABLES: Final = ("events", "not_ingested", "requests", *EFFECT_TABLES)
 
 
@@ -76,8 +84,8 @@ def prepare(connection: sqlite3.Connection, path: Path | None) -> None:
         raise ConfigurationError(f"{path} was written by a later version of the sandbox", hint="Use that version, or name another file.")
     if not (empty if version == 0 else _is_ours(connection)):
         raise ConfigurationError(f"{path} is not a database of this sandbox", hint="Name another file, or a new one.")
-    missing = {0: _ARRIVALS + _ADDED + _EFFECTS + _PROJECTS, 1: _ADDED + _EFFECTS + _PROJECTS, 2: _PROJECTS}.get(version)
-    if missing is not None:
+    missing = "".join(_STEPS[version:])
+    if missing:
         connection.executescript(f"BEGIN; {missing} PRAGMA user_version = {VERSION}; COMMIT;")
 
 

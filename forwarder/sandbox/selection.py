@@ -55,6 +55,8 @@ class EventFilter:
     feature: str | None = None
     """A flag's key: events attributed to it by `$feature/KEY`, and checks of it."""
     survey_id: str | None = None
+    import_job: str | None = None
+    """An import's name: the events that say `$import_job_id` so."""
     text: str | None = None
     """A text that stands in the event as it was sent, in any case (of ASCII)."""
 
@@ -70,6 +72,7 @@ class EventFilter:
                 "events.timestamp < ?": self.until,
                 "events.historical = ?": self.historical,
                 "events.request = ?": self.request,
+                "events.import_job = ?": self.import_job,
                 _OF_PERSON: self.person,
                 _MARKED.format("mark = 'survey' AND name"): self.survey_id,
                 _MARKED.format("mark IN ('feature', 'called') AND name"): self.feature,
@@ -117,6 +120,18 @@ class GroupFilter:
     def condition(self) -> tuple[str, list[object]]:
         """The SQL condition over `groups` and its parameters."""
         return _condition({"api_key = ?": self.api_key, "group_type = ?": self.group_type, "group_key = ?": self.group_key})
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFilter:
+    """Which imports; `job` is what they say as `$import_job_id`."""
+
+    job: str | None = None
+    api_key: str | None = None
+
+    def condition(self) -> tuple[str, list[object]]:
+        """The SQL condition over `events` and its parameters."""
+        return _condition({"import_job = ?": self.job, "api_key = ?": self.api_key})
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from forwarder.core.errors import ConfigurationError, cannot_listen
 from forwarder.core.host_port import join_host_port, split_host_port
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.groups import StoredGroup
+from forwarder.sandbox.imports import StoredImport, imports
 from forwarder.sandbox.ingestion import POSTED, SCRIPTS, Ingestion, asked, served_methods
 from forwarder.sandbox.judging import Keys
 from forwarder.sandbox.live import Live
@@ -39,7 +40,7 @@ from forwarder.sandbox.queries import Queries
 from forwarder.sandbox.recording import Rules
 from forwarder.sandbox.records import Conflict, StoredEvent, StoredRequest, Summary
 from forwarder.sandbox.seeding import Seed, plant, read_seed
-from forwarder.sandbox.selection import EventFilter, GroupFilter, Page, PersonFilter, RequestFilter
+from forwarder.sandbox.selection import EventFilter, GroupFilter, ImportFilter, Page, PersonFilter, RequestFilter
 from forwarder.sandbox.unreadable import LOG
 from forwarder.sandbox.usage import FlagUse, SurveyUse
 
@@ -55,7 +56,7 @@ _INDEX: Final = "\n".join(
         *(f"POST   {path}/" for path in POSTED),
         *(f"GET    {path}" for path in (*asked(strict=False), *SCRIPTS)),
         *(f"{endpoint.method:<6} {endpoint.path}" for endpoint in ENDPOINTS),
-        "GET    /sandbox/events     event distinct_id uuid api_key since until historical request arrivals person",
+        "GET    /sandbox/events     event distinct_id uuid api_key since until historical request import arrivals person",
         "                           group_type group_key feature survey_id q order limit offset",
         "GET    /sandbox/requests   path status api_key order limit offset",
         "GET    /sandbox/conflicts  order limit offset",
@@ -63,6 +64,8 @@ _INDEX: Final = "\n".join(
         "GET    /sandbox/groups     api_key group_type group_key order limit offset",
         "GET    /sandbox/surveys    api_key limit offset",
         "GET    /sandbox/flag-calls api_key limit offset",
+        "GET    /sandbox/imports    import api_key order limit offset",
+        "GET    /sandbox/import-events  import api_key after limit: times and uuids, page by page",
         *(f"GET    /sandbox/{name:<14} {' '.join((*listed.parameters, 'order', 'limit', 'offset'))}" for name, listed in LISTED.items()),
         "GET    /sandbox/summary",
         "GET    /sandbox/live       event distinct_id api_key text problems: what arrives, as server-sent events",
@@ -159,6 +162,10 @@ class Sandbox:
     async def conflicts(self, page: Page = EVERYTHING) -> list[Conflict]:
         """The uuids that came again with other bytes, in the order of arrival. Cancellation ends the wait."""
         return (await self._arrivals.ask(lambda store: store.conflicts(page)))[1]
+
+    async def imports(self) -> list[StoredImport]:
+        """What came of each import, by name. Cancellation ends the wait."""
+        return (await self._arrivals.run(lambda store: imports(store, ImportFilter(), EVERYTHING)))[1]
 
     async def surveys(self) -> list[SurveyUse]:
         """How the surveys were taken. Cancellation ends the wait."""

@@ -207,10 +207,10 @@ class Store:
     def _add_event(self, request: int, arrival: Arrival, event: Event) -> Kind:
         kind, first = (Kind.NEW, None) if event.uuid is None else self._compare(arrival.api_key, event)
         self._connection.execute(
-            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(request, event.position, kind, first, arrival.api_key, arrival.historical, event.uuid or str(uuid4()), event.event),
-                *(event.distinct_id, event.timestamp_sent, event.timestamp, event.properties, event.raw),
+                *(event.distinct_id, event.timestamp_sent, event.timestamp, event.properties, event.raw, event.import_job),
             ),
         )
         return kind

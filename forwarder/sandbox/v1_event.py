@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from forwarder.sandbox.judging import LARGEST_EVENT
-from forwarder.sandbox.reading import Event, NotIngested, Unnamed, lacks_survey, storable
+from forwarder.sandbox.reading import Event, NotIngested, Unnamed, import_job_of, lacks_survey, storable
 from forwarder.sandbox.shapes import Element
 from forwarder.sandbox.timing import FUTURE, format_time, parse_rfc3339
 
@@ -104,6 +104,7 @@ def read_v1_event(element: Element, index: int, uuid: str, sender: Sender) -> Ev
         timestamp=sender.time(stated, corrected=options.get("$ignore_sent_at") is not True),
         properties=texts["properties"],
         raw=f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}".encode(),
+        import_job=import_job_of(element),
     )
 
 

@@ -49,6 +49,11 @@ def bash(line: str) -> list[str]:
         ("forwarder manage batch-export-runs retry a b --status FailedR", ["FailedRetryable"]),
         ("forwarder manage domains list --output ", ["table", "json"]),
         ("forwarder dead-letters re", ["replay"]),
+        ("forwarder import mix", ["mixpanel", "mixpanel-profiles"]),
+        ("forwarder import csv x --number", ["--number-column"]),
+        ("forwarder import segment x --framing ", ["auto", "lines", "json", "parquet"]),
+        ("forwarder import native x --accept no", ["no-zone"]),
+        ("forwarder import native x --person-properties ", ["set_once", "none", "set"]),
         ("forwarder config show --output ", ["yaml", "json"]),
     ],
 )

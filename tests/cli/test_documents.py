@@ -1,6 +1,7 @@
 """docs/commands.md is held against the commands: each command and each option is in its table, and nothing else.
 
-Those of the management API stand there as one: `test_manage_documents.py` holds the page that has them one by one.
+Those of the management API stand there as one: `test_manage_documents.py` holds the page that has them one by one. Imports of all formats
+have their common options there once, and each format its own.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from typing import Any
 
 from typer.main import get_command
 
+from forwarder.cli.import_options import parameters
 from forwarder.cli.lazy import LAZY, load
 from forwarder.cli.main import app
+from forwarder.migration import catalog
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
 MANAGE = "forwarder manage"
+IMPORT = "forwarder import"
+FORMATS = {f"{IMPORT} {each.name}" for each in catalog.FORMATS}
+COMMON = set.intersection(*({each.name for each in parameters(form)} for form in catalog.FORMATS)) | {"framing", "time_offset"}
+"""What most formats have."""
 ROW = re.compile(r"^\| (?:`(?P<command>forwarder [a-z -]+)`)? ?\| (?:`(?P<option>--[a-z-]+)[^`]*`)? ?\|", re.MULTILINE)
 
 
@@ -37,13 +44,26 @@ def options(path: str, command: Any) -> Iterator[str]:
             yield from (name for name in option.opts if name.startswith("--") and name != "--help")
 
 
+def rows(words: str, command: Any) -> Iterator[tuple[str, str]]:
+    """What the table has to have of a command."""
+    path = MANAGE if words.startswith(f"{MANAGE} ") else words
+    if words not in FORMATS:
+        yield path, ""
+        yield from ((path, name) for name in options(path, command))
+        return
+    yield IMPORT, ""
+    for option in command.params:
+        yield from ((IMPORT if option.name in COMMON else words, name) for name in option.opts if name.startswith("--"))
+
+
 def documented() -> set[tuple[str, str]]:
     """Commands with their options, and once with none, as the table has them."""
     found: set[tuple[str, str]] = set()
     command = ""
     for row in ROW.finditer(DOCUMENT):
         command = row["command"] or command
-        found.add((command, row["option"] or ""))
+        if row["option"] or command not in FORMATS:
+            found.add((command, row["option"] or ""))
     return found
 
 
@@ -51,6 +71,5 @@ def test_every_command_and_option_is_documented() -> None:
     """What can be typed is in the document, and what is in the document can be typed."""
     real = set()
     for words, command in commands(get_command(app), "forwarder"):
-        path = MANAGE if words.startswith(f"{MANAGE} ") else words
-        real |= {(path, ""), *((path, name) for name in options(path, command))}
+        real |= set(rows(words, command))
     assert documented() == real

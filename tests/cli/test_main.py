@@ -13,6 +13,7 @@ from forwarder import __version__
 from forwarder.cli.lazy import LAZY, load
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
+from forwarder.migration.catalog import FORMATS
 from tests.support.commands import forwarder
 
 COMMANDS = [
@@ -21,6 +22,8 @@ COMMANDS = [
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
     *("config check", "config show", "config schema"),
     "mapping try",
+    *(f"import {each.name}" for each in FORMATS),
+    *("import status", "import verify"),
     *(f"manage {endpoint.name}" for endpoint in ENDPOINTS),
 ]
 HEAVY = ["aiohttp", "uvloop", "pydantic_settings", "prometheus_client", "structlog", "posthog", "sqlite3"]

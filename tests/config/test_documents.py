@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from forwarder.config.kafka import KafkaSettings
 from forwarder.config.keys import FIRST, Key, keys, lists
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.origins import nested
+from forwarder.migration.quiet_hours import QuietHours
+from forwarder.runtime.mappings import mapping_of
 from tests.support.certificates import make_certificate
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +41,7 @@ def test_the_page_has_every_key_with_its_variable_default_and_meaning() -> None:
 def test_the_page_names_no_key_that_does_not_exist() -> None:
     """Text that speaks of a key speaks of one that is there."""
     known = {key.name for key in keys().values()}
-    tops = "upstream|sources|buffer|batch|delivery|dead_letters|shutdown|admin|log|management"
+    tops = "upstream|sources|buffer|batch|delivery|dead_letters|shutdown|admin|log|management|import"
     named = re.findall(rf"`((?:{tops})\.[a-z_.\[\]0-9]+)`", PAGE.read_text("utf-8"))
     assert set(named) <= known
 
@@ -116,6 +119,19 @@ def test_what_the_kafka_example_has_in_comments_can_be_used(tmp_path: Path) -> N
     (cluster,) = load_settings(file, environ).settings.sources.kafka
     assert (cluster.format, cluster.api_key, cluster.security.mechanism) == ("json", "phc_abcdefghij", "SCRAM-SHA-512")
     assert cluster.mapping.properties == {"plan": ".account.plan", "amount": ".amount_cents / 100"}
+
+
+def test_what_the_migration_example_has_in_comments_can_be_used(tmp_path: Path) -> None:
+    """Every key that stands in a comment is one, and fits in when it is taken out of it; the rules compile."""
+    file = tmp_path / "migration.yaml"
+    file.write_text(re.sub(r"# ( *[a-z_]+:(?: |$))", r"\1", (ROOT / "config" / "migration.yaml").read_text("utf-8"), flags=re.MULTILINE))
+    section = load_settings(file, {}).settings.import_
+    assert QuietHours.parse(section.quiet_hours or "").quiet(1_750_000_000)
+    assert (section.api_key_file, section.store) == (Path("/run/secrets/project-key"), {"region": "eu-central-1"})
+    record = b'{"kind":"order","state":"paid","customer":{"id":"c"},"placed":"2024-05-01T10:00:00","number":"n","total":7,"city":"x"}'
+    mapped = mapping_of(section.mapping, "import", "import.mapping").map(record)
+    assert mapped is not None
+    assert json.loads(mapped)["properties"] == {"total": 7, "city": "x"}
 
 
 def test_the_sidecar_takes_its_upstream_from_the_environment() -> None:

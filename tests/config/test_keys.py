@@ -11,7 +11,7 @@ def test_knows_every_setting_by_its_dotted_name() -> None:
     names = [key.name for key in keys().values()]
     assert names[0] == "upstream.url"
     assert {"sources.http.tls.cert_file", "delivery.retry.give_up_after", "log.level"} <= set(names)
-    assert {path[0] for path in keys()} == set(Settings.model_fields)
+    assert {path[0] for path in keys()} == {field.alias or name for name, field in Settings.model_fields.items()}
     assert not set(keys()) & set(sections())
 
 
@@ -33,7 +33,7 @@ def test_defaults_are_as_people_write_them() -> None:
 def test_secrets_are_known() -> None:
     """What must never be shown whole."""
     ours = {f"sources.kafka[0].{name}" for name in ("api_key", "security.password", "security.client_secret")}
-    ours |= {"management.api_key", "management.proxy"}
+    ours |= {"management.api_key", "management.proxy", "import.api_key", "import.store"}
     assert {key.name for key in keys().values() if key.secret} == {"sources.http.api_keys", "upstream.proxy", *ours}
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.batch import Batch
-from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
+from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane, Where
+from forwarder.core.ports import Reason, letters_of
 
 LANE = Lane("phc_corecorecore1234")
 EVENTS = [
@@ -59,3 +60,31 @@ def test_a_batch_knows_its_count_its_age_and_its_ids() -> None:
 def test_a_lone_event_is_its_chunk(space: bytes) -> None:
     """Also with white space around it, which is JSON and not worth a second parse."""
     assert Chunk(LANE, space + b"{}", 1, frozenset(), 0.0).events()[0].strip() == b"{}"
+
+
+class Placed(Chunk):
+    """A chunk that is in a record on disk."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """See `Chunk.place`."""
+        return 7, 3
+
+
+class Sourced(Chunk):
+    """A chunk whose source knows where each event was."""
+
+    def where(self, index: int) -> Where:
+        """See `Chunk.where`."""
+        return Where(f"a.json:{index + 1}", (1, index), "{}")
+
+
+def test_a_letter_says_where_its_event_was() -> None:
+    """By the chunk's place on disk, or as its source says; else nothing."""
+    made = [kind(Lane("phc_1"), b"{}, {}", 2, frozenset(), 0.0) for kind in (Chunk, Placed, Sourced)]
+    letters = [[(each.coordinates, each.place, each.attributes) for each in letters_of(chunk, Reason.REFUSED, "no", 1.0)] for chunk in made]
+    assert letters == [
+        [("", None, ""), ("", None, "")],
+        [("", (7, 3), ""), ("", (7, 4), "")],
+        [("a.json:1", (1, 0), "{}"), ("a.json:2", (1, 1), "{}")],
+    ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.deadletter.editing import Edit, NotEditable
+from forwarder.deadletter.editing import Edit, NotEditable, Replacement, Unreadable
 
 NUMBERS = b'{"a":12345678901234567890,"b":1.0,"c":3.10,"d":100000000000000000000.5,"e":-0.0,"f":0.1}'
 
@@ -55,3 +57,30 @@ def test_what_is_no_expression(expression: str) -> None:
     """It is said before any event is looked at, also what would be one only within ours."""
     with pytest.raises(ConfigurationError, match="--edit"):
         Edit(expression)
+
+
+@pytest.mark.parametrize("event", [b"\xff", b"", b'{"cut', b"{} {}"])
+def test_what_jq_can_not_read_is_told_from_what_it_can_not_edit(event: bytes) -> None:
+    """It has to be mended in another way; an expression that fails isn't the event's fault."""
+    with pytest.raises(Unreadable):
+        Edit(".").apply(event)
+    with pytest.raises(NotEditable) as told:
+        Edit('error("no")').apply(b"{}")
+    assert not isinstance(told.value, Unreadable)
+
+
+def test_a_file_takes_an_events_place(tmp_path: Path) -> None:
+    """As it is, but for white space around it; whatever the event was."""
+    path = tmp_path / "event.json"
+    path.write_bytes(b' {"n": 1.0,\n "m": 12345678901234567890}\n')
+    assert Replacement(path).apply(b'{"cut') == b'{"n": 1.0,\n "m": 12345678901234567890}'
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"cut', b"{} {}", b'{"a":"\xff"}', None])
+def test_a_file_that_holds_no_object(tmp_path: Path, content: bytes | None) -> None:
+    """It is said before anything is changed, and so is one that isn't there."""
+    path = tmp_path / "event.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="--with: "):
+        Replacement(path)

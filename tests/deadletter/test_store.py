@@ -13,6 +13,7 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, DropReason, Reason
 from forwarder.deadletter import schema, store
 from forwarder.deadletter.records import LetterAccount
+from forwarder.deadletter.writing import Marked
 from forwarder.storage import failpoints
 from forwarder.storage.layout import DEAD_LETTERS
 from tests.deadletter.rig import LANE, Holding, StoreRig, event_letter, fill, letter, query, started
@@ -334,3 +335,22 @@ async def test_a_file_that_somebody_has_locked_is_waited_for(tmp_path: Path, mon
         await rig.clock.advance(1)
         await rig.commit()
         assert (rig.store.statistics().failing, rig.data()) == ("", [b"{}"])
+
+
+async def test_marked_letters_say_where_they_were(tmp_path: Path) -> None:
+    """And how many there are of the same record: what is left of it is known when one goes."""
+    first_of_two = event_letter(b"{}", place=(5, 0), coordinates="a:1", attributes='{"n":1}')
+    letters = [first_of_two, event_letter(b"{}", place=(5, 7)), event_letter(b"{}")]
+    heard: list[Marked] = []
+    async with started(tmp_path, logged=False) as rig:
+        rig.store.bury(letters)
+        await rig.commit()
+        query(tmp_path, "UPDATE letters SET mark = 'replay'")
+        rig.store.poll(10, heard.extend)
+        await rig.commit()
+        first, _, alone = heard
+        assert (first.coordinates, first.attributes, first.together, alone.together) == ("a:1", '{"n":1}', 2, 1)
+        rig.store.remove([first.number])
+        rig.store.poll(10, heard.extend)
+        await rig.commit()
+        assert [each.together for each in heard[3:]] == [1, 1]

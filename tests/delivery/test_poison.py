@@ -144,3 +144,16 @@ async def test_given_up_events_become_dead_letters() -> None:
         assert rig.buried() == ["e0", "e1"]
         assert {letter.reason for letter in rig.dead_letters.letters} == {Reason.GAVE_UP}
         rig.assert_balanced()
+
+
+async def test_who_saw_the_upstream_take_an_event_can_vouch_for_it() -> None:
+    """Then an event that is refused alone is at fault itself, though nothing else of its lane is left to show that."""
+    async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
+        rig.delivery.vouch(LANE)
+        rig.offer([event("bad")])
+        await rig.halted(HaltReason.REFUSES_ALL)
+        assert not rig.buried()
+        rig.delivery.vouch(LANE)
+        await rig.emptied()
+        assert rig.buried() == ["bad"]
+        assert rig.halt_reason() is None

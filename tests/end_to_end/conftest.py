@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
+
+from tests.end_to_end.importing import Service, sandbox
 
 HERE = Path(__file__).parent
 
@@ -14,3 +19,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """A sandbox for all imports of a module. libuv keeps a pipe of its own from the first loop on."""
+    uvloop.run(asyncio.sleep(0))
+    with sandbox() as found:
+        yield found

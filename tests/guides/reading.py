@@ -11,7 +11,10 @@ from pathlib import Path
 from tests.support.repository import ROOT
 
 DOCS = ROOT / "docs"
-GUIDES = tuple(DOCS / name for name in ("quick-start.md", "what-happens-when.md", "alerts.md", "security.md", "kafka.md"))
+GUIDES = tuple(
+    DOCS / f"{name}.md"
+    for name in ("quick-start", "what-happens-when", "alerts", "security", "kafka", "migration", "import-formats", "import-preflight")
+)
 PROOF = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

@@ -59,6 +59,15 @@ def test_every_shape_is_taken_whatever_is_around_it(ip: str | None, space: bytes
             assert json.loads(b"[" + rig.chunks()[0].data + b"]") == found
 
 
+def test_the_address_of_who_brings_history_isn_t_that_of_its_events() -> None:
+    """An import from elsewhere goes on as it came; the same events sent live get their sender's address."""
+    sent = [{**stamped_event(), "properties": {"n": 1}}]
+    for historical, ip in ((True, None), (False, "8.8.8.8")):
+        rig = IntakeRig()
+        rig.take(json.dumps({"api_key": KEY, "historical_migration": historical, "batch": sent}).encode(), client="8.8.8.8")
+        assert [json.loads(each)["properties"].get("$ip") for each in rig.events()] == [ip]
+
+
 def test_several_keys_in_one_request() -> None:
     """Each key's events go to its own lane, in order, with the request's historical mark; all are counted."""
     rig = IntakeRig()

@@ -31,7 +31,8 @@ def odd() -> Iterator[Seen]:
     yield seen(event(302, time=20 * DAY), line=204, record=b'{"timestamp":1728000}')
     yield seen(event(303, natural_key="k", time=OLD), event(303, natural_key="k", time=OLD), line=205, record=ZONE)
     yield seen(event(304, time=OLD + 9 * DAY, properties={"$set": Raw(b"{}"), "$anon_distinct_id": Raw(b'"a"')}), line=206, record=ZONE)
-    yield seen(event(305, time=OLD + 9 * DAY, properties={"$unset": Raw(b"[]")}), line=1, file="b.json", record=ZONE)
+    changing = {"$unset": Raw(b"[]"), "$group_set": Raw(b"{}")}
+    yield seen(event(305, time=OLD + 9 * DAY, properties=changing), line=1, file="b.json", record=ZONE)
     yield seen(line=2, file="b.json", record=ZONE)
     yield Seen(Place("b.json", 3), ZONE, (event(306),), (b"x" * 1_000_001,))
     for line, (why, detail) in enumerate(REFUSALS, 4):

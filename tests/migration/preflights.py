@@ -64,9 +64,9 @@ def report(stream: Iterable[Seen], **terms: Any) -> Report:
     return preflight(stream, replace(TERMS, **terms)).report()
 
 
-def findings(stream: Iterable[Seen], upper_case_ids: int = 0, **terms: Any) -> dict[str, Finding]:
+def findings(stream: Iterable[Seen], upper_case_ids: int = 0, broken: Sequence[str] = (), **terms: Any) -> dict[str, Finding]:
     """The findings on these, by code."""
-    made = preflight(stream, replace(TERMS, **terms)).report(upper_case_ids=upper_case_ids)
+    made = preflight(stream, replace(TERMS, **terms)).report(upper_case_ids=upper_case_ids, broken=broken)
     return {str(each.code): each for each in judge(made)}
 
 

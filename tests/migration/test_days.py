@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forwarder.migration.columns import Columns
 from forwarder.migration.days import BatchLimits, DayBatch, DayBatches
 from forwarder.migration.finishing import Finished
 from forwarder.migration.moments import DAY
-from forwarder.migration.records import Place
 
 LIMITS = BatchLimits(max_bytes=1_000, max_events=3, max_days=2)
 
 
 def finished(number: int, day: int, distinct_id: str = "a", size: int = 10) -> Finished:
     """An event of a day."""
-    return Finished(day * DAY + number, distinct_id, b"x" * size, Place("file", number + 1), number)
+    return Finished(day * DAY + number, distinct_id, "seen", f"uuid-{number}", b"x" * size, 0, number + 1, number)
 
 
 def numbers(batches: Sequence[DayBatch]) -> list[list[int]]:
@@ -106,6 +106,35 @@ def test_whatever_comes_leaves_once_within_limits_and_in_order(
             assert order == sorted(order)
 
 
+LONG_TRAFFIC = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from("abcdefgh"), st.integers(1, 60), st.integers(1, 25), st.booleans()), max_size=12
+)
+"""Days, persons, sizes, how many such events come in a row, and whether they merge persons."""
+
+
+@settings(deadline=None, max_examples=150)
+@given(LONG_TRAFFIC, st.integers(1, 40), st.integers(1, 4), st.integers(20, 900), st.integers(1, 60))
+def test_events_taken_together_make_the_batches_that_they_make_one_by_one(
+    traffic: list[tuple[int, str, int, int, bool]], max_events: int, max_days: int, max_bytes: int, block: int
+) -> None:
+    """However they are cut into blocks: the same batches, with the same ids, in the same order."""
+    rows = [(day, who, size, merges) for day, who, size, count, merges in traffic for _ in range(count)]
+    data = b'{"distinct_id":"%b","properties":{"$anon_distinct_id":"h"}}'
+    events = [finished(number, day, who, size) for number, (day, who, size, _) in enumerate(rows)]
+    for number, (_, who, _, merges) in enumerate(rows):
+        if merges:
+            events[number] = events[number]._replace(event="$identify", data=data % who.encode())
+    limits = BatchLimits(max_bytes, max_events, max_days)
+    batches = DayBatches(limits)
+    blocks = [Columns.of(events[at : at + block]) for at in range(0, len(events), block)]
+    together = [batch for each in blocks for batch in batches.extend(each)] + list(batches.flush())
+    alone = run(events, limits)
+    assert numbers(together) == numbers(alone)
+    assert [(batch.day, batch.size, batch.ids, batch.data) for batch in together] == [
+        (batch.day, batch.size, batch.ids, batch.data) for batch in alone
+    ]
+
+
 @settings(deadline=None, max_examples=100)
 @given(TRAFFIC, st.integers(1, 4))
 def test_all_before_the_oldest_has_left(traffic: list[tuple[int, str, int]], max_days: int) -> None:
@@ -125,3 +154,24 @@ def test_the_same_events_make_the_same_batches(traffic: list[tuple[int, str, int
     """A second run sends the same batches."""
     events = [finished(number, day, who, size) for number, (day, who, size) in enumerate(traffic)]
     assert run(events, LIMITS) == run(events, LIMITS)
+
+
+def test_an_event_that_makes_one_person_of_two_keeps_the_order_of_both() -> None:
+    """Neither may a later event of the second person join an older batch, nor is the second id missing among those of its batch."""
+    merge = Finished(2 * DAY, "ann", "$identify", "uuid-1", b'{"distinct_id":"ann","properties":{"$anon_distinct_id":"device"}}', 0, 2, 1)
+    batches = DayBatches(BatchLimits(10_000, 10))
+    assert not batches.add(finished(0, day=1, distinct_id="other"))
+    assert not batches.add(merge)
+    left = batches.add(finished(2, day=1, distinct_id="device"))
+    assert numbers(left) == [[0]]
+    assert [each.ids for each in batches.flush()] == [{"ann", "device"}, {"device"}]
+
+
+def test_a_merge_doesn_t_join_a_batch_older_than_what_its_second_person_did() -> None:
+    """It would overtake it."""
+    merge = Finished(DAY, "ann", "$identify", "uuid-2", b'{"distinct_id":"ann","properties":{"$anon_distinct_id":"device"}}', 0, 3, 2)
+    batches = DayBatches(BatchLimits(10_000, 10))
+    assert not batches.add(finished(0, day=1, distinct_id="other"))
+    assert not batches.add(finished(1, day=2, distinct_id="device"))
+    assert numbers(batches.add(merge)) == [[0]]
+    assert numbers(batches.flush()) == [[1], [2]]

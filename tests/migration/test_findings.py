@@ -15,6 +15,7 @@ from tests.migration.preflights import DAY, NOW, Seen, event, findings, refused,
 
 SET = {"properties": {"$set": 1}}
 STOPPING = [
+    "broken-files",
     "future-dates",
     "recent-dates",
     "january-1970",
@@ -34,6 +35,7 @@ def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
 @pytest.mark.parametrize(
     ("code", "source", "terms", "sentence"),
     [
+        ("broken-files", good, {"broken": ["a.gz: can't be read", "b.gz: neither"]}, "a.gz: can't be read, and 1 more."),
         ("future-dates", odd, {}, "1 event is later than now, 2026-05-28T20:26:40.000Z; the latest is of 2026-05-29T20:26:40.000Z."),
         ("recent-dates", odd, {"until": NOW}, "1 event is younger than 48 h, and would be sent."),
         ("january-1970", odd, {}, "1 event is of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."),
@@ -43,8 +45,8 @@ def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
         ("many-refused", odd, {}, "7 of 215 records would be refused (3.256 %)."),
         ("some-refused", few_refused, {}, "1 of 201 records would be refused (0.4975 %)."),
         ("nothing-to-send", of(refused(Why.NO_ID)), {}, "Of 1 record nothing would be sent."),
-        ("no-id", odd, {}, "1 record has no distinct id, and would be refused."),
-        ("no-time", odd, {}, "1 record has no time that can be read, and would be refused."),
+        ("no-id", odd, {}, "1 record has no distinct id (0.4651 %), and would be refused."),
+        ("no-time", odd, {}, "1 record has no time that can be read (0.4651 %), and would be refused."),
         ("too-large", odd, {}, "1 record has an event over upstream.max_event (1,000,000 bytes), and would be refused."),
         ("after-until", odd, {}, "2 events are of 2026-05-26T20:26:40.000Z (--until) or later, and left out."),
         ("unsorted", odd, {}, "4 events are older than one before (1.942 %), by up to 19664d 5h; 4 within a file."),
@@ -74,6 +76,7 @@ def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
             {"person_properties": "none"},
             "1 event has $set, 0 $set_once and 1 $unset, all of which are left out.",
         ),
+        ("overwrites-groups", odd, {}, "1 event has $group_set: that changes what groups have today, however old the events are."),
         ("merges-persons", odd, {}, "1 event has a second id, and would merge two persons."),
         (
             "upper-case-ids",
@@ -99,7 +102,7 @@ def test_every_code_has_a_case_above() -> None:
 
 
 def test_what_cannot_be_undone_stops() -> None:
-    """Wrong times, ids that many share, persons overwritten, and many refused records; nothing else."""
+    """Files that can't be read whole, wrong times, ids that many share, persons overwritten, and many refused records; nothing else."""
     assert [str(code) for code in Code if SEVERITIES[code] is Severity.STOPS] == STOPPING
 
 
@@ -121,6 +124,12 @@ def test_events_that_are_left_out_are_not_recent() -> None:
     young = [seen(event(1)), seen(event(2, time=NOW - DAY))]
     assert set(findings(young)) == {"after-until"}
     assert set(findings(young, until=NOW)) == {"recent-dates"}
+
+
+def test_order_is_no_matter_where_it_is_sorted() -> None:
+    """With `--sort` nobody needs to be told to sort."""
+    assert set(findings(two_files())) == {"unsorted-files"}
+    assert findings(two_files(), sort=True) == {}
 
 
 def test_set_has_to_be_accepted_whatever_was_seen() -> None:

@@ -16,7 +16,6 @@ from forwarder.migration.events import Event, Refused, Why
 from forwarder.migration.finishing import Finished, Finisher
 from forwarder.migration.moments import DAY
 from forwarder.migration.policy import Finish, PersonProperties
-from forwarder.migration.records import Place
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
 JOB = "5a5a5a5a-0000-5000-8000-000000000000"
@@ -52,6 +51,15 @@ def test_the_bytes_of_an_event() -> None:
         '"properties":{"plan":"é","price":1.50,"list":[ 1,2.0 ],"big":12345678901234567890123,'
         '"$geoip_disable":true,"$import_job_id":"' + JOB + '"}}'
     )
+
+
+def test_what_is_nested_too_deep_is_refused_whoever_reads_it() -> None:
+    """The bound is a number, not what a decoder's stack has left: every run says the same. Brackets in texts are none."""
+    deep = raw("[" * 499 + "]" * 499)
+    assert b"[" * 498 in finish(event({"shallow": raw("[" * 498 + "]" * 498), "text": '\\"[{' * 2000}))
+    with pytest.raises(Refused, match="nested too deep") as refused:
+        finish(event({"deep": deep}))
+    assert refused.value.why is Why.NOT_JSON
 
 
 @pytest.mark.parametrize(
@@ -180,8 +188,7 @@ def test_the_event_stays_as_it_is() -> None:
 
 def test_the_day_of_an_event() -> None:
     """Days are counted from 1970 in UTC, and end with their last microsecond."""
-    place = Place("file", 1)
-    assert [Finished(time, "a", b"{}", place, 0).day for time in (0, DAY - 1, DAY, TIME)] == [0, 0, 1, 20_089]
+    assert [Finished(time, "a", "seen", "uuid", b"{}", 0, 1, 0).day for time in (0, DAY - 1, DAY, TIME)] == [0, 0, 1, 20_089]
 
 
 VALUES = st.recursive(

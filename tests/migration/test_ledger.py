@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from time import process_time
 from uuid import UUID
 
 import msgspec
@@ -189,3 +190,43 @@ def test_killed_anywhere_the_counts_are_those_of_one_run(days: list[list[int]], 
     for each in (one for record in source.events for one in record):
         expected.setdefault(day_of(each.time), Day()).arrived([each.uuid])
     assert totals.days == expected
+
+
+def test_books_of_all_files_are_kept_beside_those_of_each() -> None:
+    """Whatever becomes of records; an example is told once."""
+    totals, of_all = Totals(), Books(read=5, delivered=5)
+    position = Position(totals, of_all=of_all)
+    fates = {1: Fate(Kind.REFUSED, "no_time", Example("a.json", 2, "no")), 2: Fate(Kind.LEFT_OUT, "--since"), 3: Fate(Kind.REPEAT)}
+    position.opened([1, 0, 0, 0], fates)
+    position.settle([0], [event(0)])
+    assert position.books == Books(read=4, delivered=1, refused={"no_time": 1}, left_out={"--since": 1}, repeats=1)
+    assert of_all == Books(read=9, delivered=6, refused={"no_time": 1}, left_out={"--since": 1}, repeats=1)
+    assert len(totals.examples["no_time"]) == 1
+
+
+def test_what_is_settled_out_of_turn_is_known_as_parked() -> None:
+    """Until it can be counted, also where a batch is counted in parts."""
+    position = Position(Totals())
+    position.opened([1, 1, 1, 1], {})
+    position.settle([1, 3], [event(1), event(3)])
+    assert position.parked == 2
+    position.settle([0], [event(0)])
+    assert (position.settled, position.parked) == (2, 1)
+    position.settle([2], [event(2)])
+    assert (position.settled, position.parked) == (4, 0)
+
+
+@pytest.mark.parametrize("stuck", [1, 2000])
+def test_very_much_that_waits_for_its_first_record_is_settled_in_time(stuck: int) -> None:
+    """Neither many small batches behind it, nor very many refused ones, are looked at each time that it moves."""
+    count = 20_000
+    position = Position(Totals())
+    position.opened([1] * count, {})
+    for number in range(stuck, count):
+        position.settle([number], [event(number)], REJECTED if number % 2 else None)
+    assert position.settled == 0
+    began = process_time()
+    for number in range(stuck):
+        position.settle([number], [event(number)])
+    assert position.settled == count
+    assert process_time() - began < 3

@@ -46,6 +46,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ('"version": 1', '"version": 7', "it is of version 7, this forwarder reads version 1"),
         ('"complete": true', '"complete": "yes"', "Expected `bool`"),
         ('"repeats": ', '"repeats": 1', "books don't balance"),
+        ('"mended": ', '"mended": 9', "books don't balance"),
         ('"events": ', '"events": 1', "days don't add up"),
         ("{", "", "malformed|Expected"),
     ],

@@ -219,9 +219,10 @@ def test_what_is_done_to_persons() -> None:
         seen(event(1, properties={"$set": Raw(b"{}"), "$set_once": Raw(b"{}")})),
         seen(event(2, event="$identify", properties={"$anon_distinct_id": Raw(b'"x"'), "$unset": Raw(b"[]")})),
         seen(event(8, event="$create_alias")),
+        seen(event(1, event="$groupidentify", properties={"$group_set": Raw(b"{}")})),
     ]
     persons = report(stream, person_properties="none").persons
-    assert (persons.with_set, persons.with_set_once, persons.with_unset, persons.merging) == (1, 1, 1, 2)
+    assert (persons.with_set, persons.with_set_once, persons.with_unset, persons.merging, persons.with_group_set) == (1, 1, 1, 2, 1)
     assert (persons.distinct_ids.keys, persons.policy) == (2, "none")
 
 
@@ -234,6 +235,13 @@ def test_examples_are_of_different_events() -> None:
     examples = report(stream).examples
     assert [(each.line, each.record) for each in examples] == [(0, "xxx"), (2, "xxx"), (4, "xxx")]
     assert bytes(examples[0].events[0]) == body(event(0, event="a"))
+
+
+@pytest.mark.parametrize(("names", "lines"), [("aaaaa", [0, 1, 2]), ("aabaa", [0, 2, 1]), ("aaaabc", [0, 4, 5]), ("ab", [0, 1])])
+def test_there_are_three_examples_wherever_there_are_three_events(names: str, lines: list[int]) -> None:
+    """Of a source with fewer names, more than one of a name are shown."""
+    stream = [seen(event(number, event=name), line=number) for number, name in enumerate(names)]
+    assert [each.line for each in report(stream).examples] == lines
 
 
 def test_records_without_events_are_silent() -> None:

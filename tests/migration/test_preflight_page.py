@@ -46,6 +46,12 @@ def test_the_page_of_a_good_source() -> None:
     assert text(good()) == (GOLDEN / "preflight_good.txt").read_text()
 
 
+def test_how_long_it_takes() -> None:
+    """At the rate that was asked for; without one nobody knows."""
+    assert "0s or more, at 1,000,000 events/s" in text(good(), rate=1_000_000)
+    assert "as long as the service does" in text(good(), rate=1e9)
+
+
 def test_the_json_of_an_odd_source() -> None:
     """All that a program is told, byte by byte."""
     assert document(odd(), ["no-zone"]) + "\n" == (GOLDEN / "preflight_odd.json").read_text()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forwarder.migration.events import Refused, Why
+from forwarder.migration.formats.native import Native
 from forwarder.migration.preflight import Preflight
 from forwarder.migration.preflight_raw import looked
 from forwarder.migration.preflight_report import Report
 from forwarder.migration.raw_events import RawEvents, RefusedPart
 from forwarder.migration.records import Block, File
-from forwarder.migration.time_kinds import FIELDS, TimeKind
+from forwarder.migration.time_kinds import TimeKind
 from tests.migration.preflights import OLD, TERMS
 
 TIME = b'{"timestamp":"2023-11-14T22:13:20Z"'
@@ -28,7 +29,7 @@ def report(*texts: bytes, finished: Sequence[bytes | Refused] | None = None, ref
         uuids=[f"uuid-{number}" for number in range(len(texts))],
         refused=[*refused],
     )
-    looking = Preflight(TERMS, FIELDS["native"])
+    looking = Preflight(TERMS, ["timestamp"])
     for each in looked(block, events, texts if finished is None else finished):
         looking.add(*each)
     return looking.report()
@@ -47,6 +48,21 @@ def test_set_is_seen_inside_and_beside_the_properties() -> None:
     inside, beside = b',"properties":{"$set":{"x":1},"$unset":["y"]}}', b',"$set":{"x":1},"$set_once":{"y":1}}'
     persons = report(TIME + inside, TIME + beside, TIME + b',"$unset":["x"],"properties":{}}').persons
     assert (persons.with_set, persons.with_set_once, persons.with_unset) == (2, 1, 2)
+
+
+def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
+    """What the format mends is judged, and shown, as it was: epochs in two units, and times without a zone, are no less there."""
+    times = {"a": "1700000000", "b": "1700000000123", "c": '"2023-11-14 22:13:20"'}
+    parts = [f'{{"event":"{name}","distinct_id":"u1","timestamp":{time}}}' for name, time in times.items()]
+    block = Block(File("a.json", "00"), 0, [parts[0].encode(), f"[{parts[1]},{parts[2]}]".encode()], [1, 2])
+    looking = Preflight(TERMS, ["timestamp"])
+    events = Native("set_once", 60).convert_block(block)
+    for chosen in (events, events.only([2, 1])):
+        for each in looked(block, chosen, [b"{}"] * len(chosen)):
+            looking.add(*each)
+    made = looking.report()
+    assert made.times.kinds == {TimeKind.NO_ZONE: 2, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 2}
+    assert [each.record for each in made.examples] == parts
 
 
 def test_what_is_refused_has_its_line() -> None:

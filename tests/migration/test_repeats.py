@@ -113,6 +113,6 @@ def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], in_memory: int) ->
 
 def test_what_looks_like_it_is_in_the_file_is_searched_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the bits in memory say of every digest that it may be in the file, still no event is lost."""
-    monkeypatch.setattr("forwarder.migration.repeats._FILTER", 8)
+    monkeypatch.setattr("forwarder.migration.repeats_file._FILTER", 8)
     events = [event(str(number)) for number in range(300)]
     assert found([*events, *events], tmp_path, 20) == [False] * 300 + [True] * 300

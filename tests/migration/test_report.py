@@ -55,6 +55,17 @@ def test_machines_get_the_same() -> None:
     assert got["job"]["options"]["until"] == "2025-06-13"
 
 
+def test_mended_records_are_said_beside_those_that_were_refused() -> None:
+    """They stay among these: that is what the source has. Nothing is said where there are none."""
+    made = manifest(60)
+    assert "mended" not in told(made)
+    made.books.mended = 2
+    assert "+ 5 refused + 2 left out + 2 repeats (of the refused, 2 mended and delivered since): balanced" in told(made)
+    made.books.mended = 5
+    assert "(of the refused, 5 mended and delivered since, all of them): balanced" in told(made)
+    assert json.loads(as_json(made))["books"]["mended"] == 5
+
+
 @pytest.mark.parametrize(
     ("days", "unit", "labels"),
     [

@@ -153,3 +153,11 @@ def test_it_follows_the_readers_light_and_width() -> None:
 def test_the_same_manifest_gives_the_same_page() -> None:
     """No clock gets into it."""
     assert page(manifest(3)) == page(manifest(3))
+
+
+def test_mended_records_have_a_tile_if_there_are_any() -> None:
+    """Beside the refused ones, which they are a part of."""
+    made = manifest(1)
+    assert b"mended" not in page(made)
+    made.books.mended = 3
+    assert b"<dt>of these mended since</dt><dd>3</dd>" in page(made)

@@ -66,6 +66,15 @@ def test_of_each_reason_some_examples_are_kept() -> None:
     assert [each.line for each in totals.examples["no_time"]] == list(range(EXAMPLES))
 
 
+def test_long_names_and_details_are_cut() -> None:
+    """A checkpoint is written every second: a name or an answer of a megabyte has no place in it."""
+    totals = Totals()
+    totals.named(["n" * 200, "n" * 201, "n" * 900_000])
+    totals.example("400", Example("a.json", 1, "d" * 900_000))
+    assert totals.names == {"n" * 200: 1, "n" * 199 + "…": 2}
+    assert totals.examples["400"][0].detail == "d" * 199 + "…"
+
+
 @pytest.mark.parametrize("days", [{"yesterday": Day()}, {"20240101": Day()}, {"2024-01-01": Day(uuids="xyz")}, {"": Day()}])
 def test_days_that_are_none_are_refused(days: dict[str, Day]) -> None:
     """A file that was changed by hand is told before it is used."""

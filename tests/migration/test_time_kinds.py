@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forwarder.migration.time_kinds import FIELDS, TimeKind, TimeLook, kind_of
+from forwarder.migration.catalog import BY_NAME
+from forwarder.migration.format import Given
+from forwarder.migration.time_kinds import TimeKind, TimeLook, kind_of
 from forwarder.migration.times import parse_time
 
 
@@ -23,6 +25,8 @@ from forwarder.migration.times import parse_time
         ('"2024-01-31T12:00"', TimeKind.NO_ZONE),
         ('"2024-01-31"', TimeKind.NO_ZONE),
         ('"20240131"', TimeKind.NO_ZONE),
+        ("1.712010112e9", TimeKind.SECONDS),
+        ("1.712010112345E+12", TimeKind.MILLISECONDS),
         ("1712010112", TimeKind.SECONDS),
         ("1712010112.345", TimeKind.SECONDS),
         ('"1712010112"', TimeKind.SECONDS),
@@ -37,6 +41,19 @@ def test_kinds_of_times(value: str, kind: TimeKind) -> None:
     """Zones, none, and epochs by their size; all of them are times that can be read."""
     assert kind_of(value.encode()) is kind
     parse_time(value.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Wed, 31 Jan 2024 12:00:00 GMT", TimeKind.ZONE),
+        ("31 Jan 2024 12:00:00 +0100", TimeKind.ZONE),
+        ("Wed, 31 Jan 2024 12:00:00", TimeKind.NO_ZONE),
+    ],
+)
+def test_kinds_of_dates_as_in_mail(text: str, kind: TimeKind) -> None:
+    """Native records may have them."""
+    assert kind_of(f'"{text}"'.encode()) is kind
 
 
 @pytest.mark.parametrize("value", ["null", "{}", "true", '""', '"soon"', "-5", "1e400", '"' + "9" * 30 + '"'])
@@ -69,7 +86,8 @@ def test_units_are_those_that_times_are_read_in(value: str) -> None:
 )
 def test_each_format_has_its_fields(form: str, record: str, kind: TimeKind | None) -> None:
     """The first field that has a value counts; what can't be read says nothing."""
-    assert TimeLook(FIELDS[form]).kind(record.encode()) is kind
+    known = BY_NAME[form]
+    assert TimeLook(known.times(known.options(), Given())).kind(record.encode()) is kind
 
 
 def test_columns_may_be_called_anything() -> None:

@@ -96,6 +96,14 @@ def test_what_is_no_time_is_refused(value: bytes | str | float | Decimal) -> Non
     assert len(refused.value.detail) < 200
 
 
+@pytest.mark.parametrize(("value", "shown"), [(b"null", "null"), (b"1e400", "1E+400"), ("soon", "'soon'"), (-1, "-1")])
+def test_a_value_is_shown_as_it_was_written(value: bytes | str | int, shown: str) -> None:
+    """For people, who know neither bytes nor decimals of a program."""
+    with pytest.raises(Refused) as refused:
+        parse_time(value)
+    assert refused.value.detail.startswith(f"{shown} can't be read")
+
+
 @pytest.mark.parametrize(
     ("text", "offset", "hours"),
     [

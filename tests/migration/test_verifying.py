@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from forwarder.migration.events import Event
 from forwarder.migration.manifest import Manifest
 from forwarder.migration.moments import day_of, when
 from forwarder.migration.tallies import Day
-from forwarder.migration.verifying import Holding, Unreadable, hold, listed, rows, verify
+from forwarder.migration.verifying import Arrived, Holding, Unreadable, arrived, hold, listed, rows, verify
 from tests.migration.samples.manifests import JOB, REJECTED, events, manifest
 
 DAYS = 4
@@ -32,6 +33,13 @@ def holding(some: list[Event]) -> Holding:
     held = Holding()
     for each in some:
         held.add(each.uuid, when(each.time))
+    return held
+
+
+def held_of(lines: list[bytes], job: str | None, folder: Path | None = None) -> Holding:
+    """What an export of these lines holds."""
+    with Holding(folder) as held:
+        hold(rows(lines, range(1, len(lines) + 1)), job, held)
     return held
 
 
@@ -90,31 +98,59 @@ def test_an_event_on_another_day_is_missing_here_and_too_many_there() -> None:
     assert found.days[-1].found == 0
 
 
-def test_repeats_that_the_service_still_shows_are_not_too_many() -> None:
+def test_repeats_that_the_service_still_shows_are_not_too_many(tmp_path: Path) -> None:
     """They are counted apart, and said."""
-    some = delivered()
-    found = verify(MANIFEST, holding(some + some[:3]))
+    lines = [line(each) for each in delivered()]
+    lines += [line(each, uuid=each.uuid.upper()) for each in delivered()[:3]]
+    found = verify(MANIFEST, held_of(lines, None, tmp_path))
     assert found.same
     assert found.repeats == 3
     assert "3 rows repeat a uuid" in found.words()[1]
 
 
-def test_an_export_of_the_service_is_read_line_by_line() -> None:
-    """Properties as an object or as text; rows of other imports, and live ones, aren't counted; empty lines are skipped."""
+def test_an_export_of_the_service_is_read_row_by_row(tmp_path: Path) -> None:
+    """Properties as an object or as text; rows of other imports, and live ones, aren't counted."""
     mine: list[Any] = [{"$import_job_id": JOB.id, "a": 1}, json.dumps({"$import_job_id": JOB.id})]
     lines = [line(each, properties=mine[place % 2], extra=[1]) for place, each in enumerate(delivered())]
-    lines += [line(delivered()[0], properties={"$import_job_id": "another"}), line(delivered()[0], properties=None), b"\n"]
+    lines += [line(delivered()[0], properties={"$import_job_id": "another"}), line(delivered()[0], properties=None)]
     lines += [line(delivered()[0]), line(delivered()[0], properties="null")]
-    assert verify(MANIFEST, hold(rows(lines), JOB.id)).same
-    assert hold(rows(lines), JOB.id).repeats == 0
-    assert hold(rows(lines), None).repeats == 4
+    assert verify(MANIFEST, held_of(lines, JOB.id, tmp_path)).same
+    assert held_of(lines, JOB.id, tmp_path).repeats == 0
+    assert held_of(lines, None, tmp_path).repeats == 4
 
 
 def test_a_page_of_the_sandbox_is_read() -> None:
     """Its rows are of distinct events, so nothing has to be held to count them."""
-    results = [json.loads(line(each, properties={"$import_job_id": JOB.id}, arrival=1, raw="")) for each in delivered()]
-    found = listed(json.dumps({"count": len(results), "results": results}).encode())
-    assert verify(MANIFEST, hold(enumerate(found), JOB.id, distinct=True)).same
+    results = [{"uuid": each.uuid, "timestamp": when(each.time)} for each in delivered()]
+    page = listed(json.dumps({"next": "2024_x", "results": results}).encode())
+    held = Holding()
+    assert hold(enumerate(page.results), None, held) == len(results)
+    assert verify(MANIFEST, held).same
+    assert page.next == "2024_x"
+
+
+def test_what_the_sandbox_counts_is_read() -> None:
+    """By project."""
+    body = {"count": 1, "results": [{"job": JOB.id, "api_key": "phc_…0001", "events": 3, "duplicates": 1, "conflicts": 2, "days": []}]}
+    assert arrived(json.dumps(body).encode()) == [Arrived("phc_…0001", 3, 2)]
+
+
+def test_a_conflict_is_a_difference() -> None:
+    """The service would keep both, so it isn't the same, though every event is there."""
+    held = holding(delivered())
+    held.conflicts = 2
+    found = verify(MANIFEST, held)
+    assert not found.same
+    assert found.words()[1].startswith("2 conflicts: ")
+    assert json.loads(found.json())["conflicts"] == 2
+
+
+def test_an_import_that_is_not_complete_says_so() -> None:
+    """What was in flight when it ended may be there."""
+    found = verify(manifest(DAYS, ended=False), holding(delivered()))
+    assert found.same
+    assert "isn't complete" in found.words()[-1]
+    assert json.loads(found.json())["complete"] is False
 
 
 @pytest.mark.parametrize(
@@ -132,7 +168,7 @@ def test_a_page_of_the_sandbox_is_read() -> None:
 def test_a_row_that_is_none_is_told_with_its_line(wrong: bytes) -> None:
     """An export that can't be read verifies nothing."""
     with pytest.raises(Unreadable, match=r"line 2: .+") as caught:
-        hold(rows([line(delivered()[0]), wrong]), None)
+        held_of([line(delivered()[0]), wrong], None)
     assert caught.value.line == 2
 
 

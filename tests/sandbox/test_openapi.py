@@ -28,6 +28,7 @@ PROPERTIES = {
     "$group_type": "company",
     "$group_key": "x",
     "$feature_flag": "beta",
+    "$import_job_id": "some import",
 }
 NAMES = ("survey sent", "$groupidentify", "$feature_flag_called", "")
 EVENTS = [*(event(event=name, properties=PROPERTIES) for name in NAMES), event(uuid=UUID), event(uuid=UUID, event="another")]

@@ -23,9 +23,11 @@ MANAGED = re.findall(r"CREATE TABLE (\w+)", MANAGEMENT)
 def older(path: Path, version: int) -> None:
     """Make a file as an older version of the sandbox left it."""
     connection = sqlite3.connect(path)
-    connection.execute("DROP INDEX requests_with_events")
-    for table in reversed(MANAGED):
-        connection.execute(f"DROP TABLE {table}")
+    connection.executescript("DROP INDEX imported; ALTER TABLE events DROP COLUMN import_job;")
+    if version <= 2:
+        connection.execute("DROP INDEX requests_with_events")
+        for table in reversed(MANAGED):
+            connection.execute(f"DROP TABLE {table}")
     if version == 1:
         for table in (*EFFECT_TABLES, "progress"):
             connection.execute(f"DROP TABLE {table}")
@@ -44,9 +46,9 @@ def shape(path: Path) -> list[Any]:
     return [version, things, [sorted((name, kind, null) for _, name, kind, null, *_ in table) for table in columns]]
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 async def test_a_file_of_an_older_version(tmp_path: Path, version: int) -> None:
-    """A database from before persons, or organizations, is taken over: what is in it is there, its events have their effects."""
+    """A database from before persons, organizations, or imports, is taken over: what is in it is there, its events have their effects."""
     path = tmp_path / "x.db"
     async with talking(SandboxOptions(database=path)) as client:
         await client.post("/batch/", batch(event(uuid=UUID, properties={"$set": {"a": 1}}), event(event="")))

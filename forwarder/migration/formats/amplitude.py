@@ -5,16 +5,17 @@ A record is one event, and it may bring others before it: an `$identify` the fir
 the record's other fields.
 
 Those first times are state over the source: they follow from the records before, in the source's order, whatever became of those afterwards
-(filters, repeats). So an import that is resumed converts its source from the start with a new `Amplitude`, and passes over what it has
-delivered. What is remembered is bounded. A pair that was forgotten gets a second `$identify`, which changes nothing for the service: time
-and uuid are of that later record, so it is never the same uuid at another time.
+(filters of names, repeats); records from before `since` aren't among them, for what they bring is left out with them. So an import that is
+resumed converts its source from the start with a new `Amplitude`, and passes over what it has delivered. What is remembered is bounded. A
+pair that was forgotten gets a second `$identify`, which changes nothing for the service: time and uuid are of that later record, so it is
+never the same uuid at another time.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,7 @@ from msgspec import Raw, Struct, field
 
 from forwarder.migration.events import Event, Refused, Why, derived_uuid
 from forwarder.migration.first_times import FirstTimes
+from forwarder.migration.format import Format
 from forwarder.migration.identifiers import check_id, is_blank, is_illegal
 from forwarder.migration.jsonvalues import items, nested, text_or_number_of, written
 from forwarder.migration.records import Block
@@ -111,7 +113,7 @@ _sources: Final[Callable[[_Record], tuple[Any, ...]]] = attrgetter(*RENAMED, *KE
 _IDENTIFY: Final = "$identify"
 _GROUP_IDENTIFY: Final = "$groupidentify"
 
-_is_uuid: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
+_is_uuid: Final = re.compile(r"(?![0-]+$)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
 _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.Decoder(_Record).decode
 
@@ -122,6 +124,8 @@ class AmplitudeOptions:
 
     offset_minutes: int = 0
     """How far ahead of UTC the clock of times without a zone is; Amplitude writes UTC."""
+    since: int | None = None
+    """Microseconds since 1970: records from before are left out, so they bring nothing."""
     remembered: int = 200_000
     """How many pairs of device and user, and of groups and their properties, are remembered at least: 20 MB, at most twice that."""
 
@@ -131,7 +135,7 @@ class Amplitude:
 
     def __init__(self, options: AmplitudeOptions | None = None) -> None:
         options = options or AmplitudeOptions()
-        self._offset_minutes = options.offset_minutes
+        self._offset_minutes, self._since = options.offset_minutes, options.since
         self._first_times = FirstTimes(options.remembered)
 
     def convert(self, block: Block, index: int) -> Sequence[Event]:
@@ -151,7 +155,7 @@ class Amplitude:
         properties = _properties(record, device, groups)
         uuid, key = _identity(record.uuid, block, index)
         events = []
-        for brought, about, its in self._brought(user, device, groups):
+        for brought, about, its in self._brought(user, device, groups) if self._since is None or time >= self._since else ():
             role = _text_of(FORMAT, uuid, brought, *about)
             events.append(Event(brought, distinct_id, time, derived_uuid(role), its, role if key else None))
         if name != _GROUP_IDENTIFY:  # Amplitude's own is about its groups alone
@@ -281,3 +285,14 @@ def _names(groups: Mapping[str, Raw], kind: str, names: Raw) -> list[str]:
 
 def _text_of(*parts: str | int) -> str:
     return _encode(parts).decode()
+
+
+DESCRIPTION: Final = Format(
+    name="amplitude",
+    summary="Amplitude's export, as it was downloaded: a ZIP of gzip files, or what is in it.",
+    example="export.zip --dry-run",
+    options=AmplitudeOptions,
+    make=lambda options, given: Amplitude(replace(options, offset_minutes=given.minutes, since=given.since)),
+    times=lambda *_: ("event_time", "client_event_time", "server_received_time"),
+    zone_said=lambda *_: True,  # Amplitude writes UTC
+)

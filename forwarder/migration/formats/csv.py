@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from forwarder.migration.events import Event, Refused, Why, derived_uuid
+from forwarder.migration.format import Format, option
 from forwarder.migration.identifiers import check_id
 from forwarder.migration.records import Block
+from forwarder.migration.sources.options import Framing
 from forwarder.migration.times import parse_time
 
 FORMAT: Final = "csv"
@@ -40,17 +42,18 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
 class CsvOptions:
     """What the columns are called, and what is in them."""
 
-    event: str = "event"
-    distinct_id: str = "distinct_id"
-    timestamp: str = "timestamp"
-    uuid: str = "uuid"
-    """An id of the row: a UUID, or whatever the source tells its rows from one another by. The column may be missing."""
-    properties: str = "properties"
-    """Holds a JSON object with further properties; a column's own cell wins over the same name in it. The column may be missing."""
-    json: Set[str] = frozenset()
-    numbers: Set[str] = frozenset()
-    booleans: Set[str] = frozenset()
-    """Columns of JSON values, of numbers, and of `BOOLEANS`."""
+    event: str = option("event", "The column of the event's name.", flag="event-column")
+    distinct_id: str = option("distinct_id", "The column of whose event it is.", flag="distinct-id-column")
+    timestamp: str = option("timestamp", "The column of when it happened.", flag="timestamp-column")
+    uuid: str = option("uuid", "The column of the row's own id: a UUID, or any other text. It may be missing.", flag="uuid-column")
+    properties: str = option(
+        "properties",
+        "A column of a JSON object with further properties; a cell of a column of the same name wins. It may be missing.",
+        flag="properties-column",
+    )
+    json: Set[str] = option(frozenset(), "A column of JSON values.", flag="json-column")
+    numbers: Set[str] = option(frozenset(), "A column of numbers, written as in JSON.", flag="number-column")
+    booleans: Set[str] = option(frozenset(), "A column of true, t, yes, y, 1 and false, f, no, n, 0.", flag="boolean-column")
     offset_minutes: int = 0
     """How far ahead of UTC the clock of times without a zone is."""
 
@@ -111,7 +114,9 @@ def _row(record: bytes) -> dict[str, str | None]:
         why = Why.WRONG_TYPE if record.lstrip().startswith(b"{") else Why.NOT_JSON
         raise Refused(why, f"the row isn't an object of texts: {error}") from error
     except ValueError as error:
-        raise Refused(Why.NOT_JSON, f"the row can't be read: {error}") from error
+        if record.lstrip().startswith(b"{"):
+            raise Refused(Why.NOT_JSON, f"the row can't be read: {error}") from error
+        raise Refused(Why.NOT_JSON, "the row has more or fewer cells than the header, a quote without an end, or isn't UTF-8") from error
 
 
 def _needed(row: dict[str, str | None], name: str, why: Why) -> str:
@@ -173,3 +178,14 @@ def _one_line(cell: str) -> str | bytes:
 def _wrong(name: str, cell: str, wanted: str) -> Refused:
     shown = repr(cell if len(cell) <= 80 else cell[:80] + "…")
     return Refused(Why.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}")
+
+
+DESCRIPTION: Final = Format(
+    name="csv",
+    summary="Tables with a header: a row is an event, its columns are properties.",
+    example="orders.csv --event-column kind --timestamp-column created_at --number-column amount",
+    options=CsvOptions,
+    make=lambda options, given: Csv(replace(options, offset_minutes=given.minutes)),
+    times=lambda options, _: (options.timestamp,),
+    framings=(Framing.CSV,),
+)

@@ -6,16 +6,20 @@ refused; only a missing uuid follows from where its record stands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import Mapping, NotJson, Unmappable
 from forwarder.migration.events import Event, Refused, Why, derived_uuid
+from forwarder.migration.format import Format, Given, NoOptions, Rules
 from forwarder.migration.identifiers import check_id, is_blank
 from forwarder.migration.records import Block
+from forwarder.migration.sources.options import Framing
 from forwarder.migration.times import parse_time
 
 _ARRAY: Final = b"["
@@ -71,7 +75,8 @@ def _event(mapped: _Mapped, block: Block, index: int, member: int | None) -> Eve
         raise Refused(Why.NO_TIME, "the rules give it no timestamp")
     time = parse_time(mapped.timestamp)
     uuid = mapped.uuid.lower()
-    key = _written("mapping", "uuid", uuid) if uuid else None
+    # As in a table: of an id that isn't one ("undefined") no event is lost, because its time and person are part of the key.
+    key = _written("mapping", mapped.event, time, mapped.distinct_id, uuid) if uuid else None
     if not uuid:
         place: list[str | int] = [block.file.identity, block.first + index]
         uuid = derived_uuid(_written("mapping", *place, *(() if member is None else (member,))))
@@ -81,3 +86,34 @@ def _event(mapped: _Mapped, block: Block, index: int, member: int | None) -> Eve
 def _written(*parts: str | int) -> str:
     """Parts as one text that no other parts give."""
     return msgspec.json.encode(parts).decode()
+
+
+_PLAIN: Final = re.compile(r"\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)", re.ASCII)
+
+
+def _rules(given: Given) -> Rules:
+    if given.mapping is None:
+        hint = "Write the rules into `import.mapping` of the configuration, or into a file of their own: --mapping FILE."
+        raise ConfigurationError("the format mapping has no rules", hint=hint)
+    return given.mapping
+
+
+def _times(given: Given) -> Sequence[str]:
+    """The field of the time, where the rule is the path of one."""
+    rule = _rules(given).rules.timestamp
+    found = _PLAIN.fullmatch(rule.source.strip()) if rule is not None else None
+    return (found[1],) if found else ()
+
+
+DESCRIPTION: Final = Format(
+    name="mapping",
+    summary="Records of any kind, as JSON lines, CSV or Parquet, by rules of your own.",
+    example="records.parquet --mapping rules.yaml --dry-run",
+    options=NoOptions,
+    make=lambda _, given: Mapped(_rules(given).compile()),
+    times=lambda _, given: _times(given),
+    zone_said=lambda _, given: _rules(given).zone_said,
+    framings=tuple(Framing),
+    takes_time_offset=False,
+    takes_mapping=True,
+)

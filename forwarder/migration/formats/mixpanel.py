@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.migration.events import Event, Refused, Why, derived_uuid
-from forwarder.migration.formats.mixpanel_clock import ProjectClock
+from forwarder.migration.format import Format, Given, option
+from forwarder.migration.formats.mixpanel_clock import ProjectClock, ProjectZone
 from forwarder.migration.identifiers import check_id, is_blank, is_illegal
 from forwarder.migration.jsonvalues import nested, object_of, text, text_or_number
 from forwarder.migration.records import Block
@@ -90,8 +91,8 @@ class Mixpanel:
         before = text_or_number(fields, _BEFORE) if _BEFORE in fields else None
         if before is not None and not is_illegal(before) and self._says_less(own, before):
             return before
-        if own is None:
-            raise Refused(Why.NO_ID, "there is no distinct_id in the properties")
+        if own is None or is_blank(own):
+            raise Refused(Why.NO_ID, "there is no distinct_id in the properties, or a blank one")
         check_id(own.removeprefix(_DEVICE))
         return own
 
@@ -135,6 +136,31 @@ def _read_strange(record: bytes) -> tuple[str, dict[str, Raw]]:
     fields = object_of(record)
     event = text(fields, "event")
     if event is None:
-        hint = ": this is a profile, of the format mixpanel_profiles" if "$distinct_id" in fields else ""
+        hint = ": this is a profile, of the format mixpanel-profiles" if "$distinct_id" in fields else ""
         raise Refused(Why.NO_EVENT, f"the record has no event{hint}")
     return event, nested(fields, "properties")
+
+
+@dataclass(frozen=True, slots=True)
+class MixpanelExport(ProjectZone):
+    """What a user may say about an export of events."""
+
+    replace_upper_case_ids: bool = option(
+        False,
+        "Take ids of capitals, digits and hyphens alone for devices': the id from before a merge counts. Users' ids may look so, too.",
+    )
+
+
+def _made(export: MixpanelExport, given: Given) -> Mixpanel:
+    return Mixpanel(MixpanelOptions(export.clock(given), export.replace_upper_case_ids))
+
+
+DESCRIPTION: Final = Format(
+    name="mixpanel",
+    summary="Mixpanel's raw export of events: JSON lines.",
+    example="export/*.json.gz --zone America/Los_Angeles --dry-run",
+    options=MixpanelExport,
+    make=_made,
+    times=lambda *_: ("properties.time",),
+    zone_said=lambda export, given: export.is_said(given),
+)

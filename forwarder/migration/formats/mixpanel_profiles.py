@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from forwarder.migration.events import Event, Refused, Why, derived_uuid
+from forwarder.migration.format import Format
 from forwarder.migration.formats.mixpanel import RENAMED, renamed
-from forwarder.migration.formats.mixpanel_clock import ProjectClock
-from forwarder.migration.identifiers import check_id
+from forwarder.migration.formats.mixpanel_clock import ProjectClock, ProjectZone
+from forwarder.migration.identifiers import check_id, is_blank
 from forwarder.migration.jsonvalues import nested, object_of, text_or_number
 from forwarder.migration.records import Block
 
@@ -34,9 +35,9 @@ class MixpanelProfiles:
         record = block.records[index]
         fields = object_of(record)
         distinct_id = text_or_number(fields, "$distinct_id")
-        if distinct_id is None:
+        if distinct_id is None or is_blank(distinct_id):
             hint = ": this is an event, of the format mixpanel" if "event" in fields else ""
-            raise Refused(Why.NO_ID, f"the record has no $distinct_id{hint}")
+            raise Refused(Why.NO_ID, f"the record has no $distinct_id, or a blank one{hint}")
         check_id(distinct_id.removeprefix("$device:"))
         properties = nested(fields, "$properties")
         seen = properties.get("$last_seen")
@@ -47,3 +48,15 @@ class MixpanelProfiles:
         natural_key = msgspec.json.encode(("mixpanel_profiles", distinct_id, sha256(record).hexdigest())).decode()
         person = renamed(properties, RENAMED_OF_PROFILES)
         return (Event("$identify", distinct_id, time, derived_uuid(natural_key), {"$set": person}, natural_key),)
+
+
+DESCRIPTION: Final = Format(
+    name="mixpanel-profiles",
+    summary="Mixpanel's export of profiles: JSON lines, each of which becomes an $identify.",
+    example="profiles.jsonl --time-offset 0",
+    options=ProjectZone,
+    make=lambda export, given: MixpanelProfiles(export.clock(given)),
+    times=lambda *_: ("$properties.$last_seen",),
+    zone_said=lambda export, given: export.is_said(given),
+    is_unsorted=True,
+)

@@ -15,11 +15,14 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from forwarder.migration.events import Refused, derived_uuid
-from forwarder.migration.formats.native_mending import Mended, is_deep, mended, parts_of, readable_text
-from forwarder.migration.identifiers import check_id, is_blank
+from forwarder.migration.format import Format, NoOptions
+from forwarder.migration.formats.native_mending import Mended, mended, parts_of, readable_text
+from forwarder.migration.identifiers import none_illegal
+from forwarder.migration.jsonvalues import SHALLOW_BYTES, is_deep
 from forwarder.migration.policy import PersonProperties
 from forwarder.migration.raw_events import RawEvents, RefusedPart
 from forwarder.migration.records import Block
+from forwarder.migration.times import AFTER_LAST
 from forwarder.wire.identity import canonical_id
 from forwarder.wire.shapes import MALFORMED, is_utf8
 
@@ -31,8 +34,6 @@ _SHAPE: Final = bytes.maketrans(b"0123456789abcdefx", b"x" * 16 + b"?")
 _HYPHENATED: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 _PROPERTIES: Final = (b',"properties":{"', b', "properties": {"')
 """How properties with members begin, as most writers write them."""
-_SHALLOW_BYTES: Final = 1000
-"""A shorter text can't be nested too deep."""
 _KNOWN_IDS: Final = 20_000
 """Ids that were looked at are remembered until there are so many: neighbouring events share theirs."""
 
@@ -111,6 +112,8 @@ class _Texts(NamedTuple):
     """The index in the block of the record of each."""
     members: Sequence[int] | None
     """The index of each in its record, if that holds several."""
+    joined: bytes = b""
+    """The texts joined by line feeds, if they are."""
 
     def part(self, start: int, end: int | None) -> _Texts:
         members = self.members
@@ -132,7 +135,7 @@ class Native:
     def convert_block(self, block: Block) -> RawEvents:
         """The events of a block's records, and what was refused."""
         found = RawEvents()
-        self._take(found, block, _Texts(block.records, range(len(block.records)), None))
+        self._take(found, block, _Texts(block.records, range(len(block.records)), block.members, block.joined))
         return found
 
     def _take(self, found: RawEvents, block: Block, texts: _Texts) -> None:
@@ -157,8 +160,10 @@ class Native:
             start, heads = at + 1, []
         self._take_complete(found, block, texts.part(start, None), heads)
 
-    def _add(self, found: RawEvents, record: int, event: Mended) -> None:
+    def _add(self, found: RawEvents, record: int, event: Mended, text: bytes) -> None:
+        """Take an event that was mended, and stood as `text` in its record."""
         head = self._head_of(event.text)
+        found.as_found[len(found)] = text
         found.records.append(record)
         found.texts.append(event.text)
         found.gaps += [0] if head is None else _gaps((event.text,), (head,), self._plain)
@@ -194,9 +199,9 @@ class Native:
         times = self._times([head.timestamp for head in heads])
         if (
             times is None
-            or min(times) < 0
+            or not (0 <= min(times) <= max(times) < AFTER_LAST)
             or "" in names
-            or not (_are_plain_uuids(uuids) and self._are_ids(ids) and _are_texts(texts.texts))
+            or not (_are_plain_uuids(uuids) and self._are_ids(ids) and _are_texts(texts.texts, texts.joined))
         ):
             return False
         found.records += texts.records
@@ -217,11 +222,7 @@ class Native:
 
     def _are_ids(self, ids: list[str]) -> bool:
         fresh = set(ids) - self._known
-        try:
-            for text in fresh:
-                if is_blank(text) or canonical_id(check_id(text)) != text:
-                    return False
-        except Refused:
+        if not none_illegal(fresh) or canonical_id(longest := max(fresh, key=len, default="")) != longest or "\0" in "".join(fresh):
             return False
         if len(self._known) + len(fresh) > _KNOWN_IDS:
             self._known = set()
@@ -230,17 +231,16 @@ class Native:
 
     def _take_other(self, found: RawEvents, block: Block, text: _Texts) -> None:
         """Take one text that isn't a complete event: mend it, or take it apart."""
-        record = text.records[0]
+        record, member = text.records[0], None if text.members is None else text.members[0]
         try:
             readable = readable_text(text.texts[0])
-            parts = parts_of(readable) if text.members is None else None
+            parts = parts_of(readable) if member is None else None
             if parts is None:
-                member = None if text.members is None else text.members[0]
-                self._add(found, record, mended(readable, partial(_place_uuid, block, record, member), self._offset))
+                self._add(found, record, mended(readable, partial(_place_uuid, block, record, member), self._offset), text.texts[0])
             else:
                 self._take(found, block, _Texts(parts, [record] * len(parts), range(len(parts))))
         except Refused as why:
-            found.refused.append(RefusedPart(record, text.texts[0], why))
+            found.refused.append(RefusedPart(record, text.texts[0], why, member))
 
 
 def _place_uuid(block: Block, record: int, member: int | None) -> str:
@@ -257,12 +257,12 @@ def _are_plain_uuids(uuids: list[str]) -> bool:
     return joined.isascii() and joined.encode().translate(_SHAPE) == _HYPHENATED * len(uuids)
 
 
-def _are_texts(texts: Sequence[bytes]) -> bool:
+def _are_texts(texts: Sequence[bytes], joined: bytes) -> bool:
     """Whether all are UTF-8 and nowhere nested too deep. The line feeds keep a character that is cut off from being completed."""
-    joined = b"\n".join(texts)
+    joined = joined or b"\n".join(texts)
     if not (joined.isascii() or is_utf8(joined)):
         return False
-    return max(map(len, texts)) <= _SHALLOW_BYTES or not any(map(is_deep, texts))
+    return not any(is_deep(text) for text in texts if len(text) > SHALLOW_BYTES)
 
 
 def _gaps(texts: Sequence[bytes], heads: Sequence[_Complete], plain: type[_Complete]) -> list[int]:
@@ -270,8 +270,17 @@ def _gaps(texts: Sequence[bytes], heads: Sequence[_Complete], plain: type[_Compl
 
     What stands before its second brace, after a comma, is a name of the event's own.
     """
-    gaps: list[int] = []
-    for text, head in zip(texts, heads, strict=True):
-        gap = text.find(b"{", 1) + 1
-        gaps.append(gap if text.endswith(_PROPERTIES, 0, gap + 1) and type(head) is plain else 0)
+    gaps = [gap if text.endswith(_PROPERTIES, 0, gap + 1) else 0 for text in texts for gap in (text.find(b"{", 1) + 1,)]
+    if {*map(type, heads)} != {plain}:
+        return [gap if type(head) is plain else 0 for gap, head in zip(gaps, heads, strict=True)]
     return gaps
+
+
+DESCRIPTION: Final = Format(
+    name="native",
+    summary="Our own JSON lines: events in any classic shape, arrays of them, and bodies of batches.",
+    example="events-2024.jsonl.gz --upstream https://us.i.example.com --api-key phc_…",
+    options=NoOptions,
+    make=lambda _, given: Native(given.person_properties, given.minutes),
+    times=lambda *_: ("timestamp",),
+)

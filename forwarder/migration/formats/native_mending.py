@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -17,19 +18,18 @@ from msgspec import Raw, Struct
 from forwarder.core.event import split_events
 from forwarder.migration.events import Refused, Why
 from forwarder.migration.identifiers import check_id
+from forwarder.migration.jsonvalues import is_deep
 from forwarder.migration.times import parse_time
 from forwarder.wire.identity import ABSENT, first_byte, id_text
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, is_utf8
-from forwarder.wire.timestamps import format_timestamp, parse_timestamp
+from forwarder.wire.timestamps import format_timestamp
 
 _HYPHENATED: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _UUID: Final = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-f]{{32}}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NULL: Final = b"null"
 _NOT_OURS: Final = ("offset", "token", "$token", "api_key")
-_MAX_OPENINGS: Final = 500
-"""A text with no more openings than this isn't nested too deep for any decoder."""
 
 
 class _Body(Struct, gc=False):
@@ -56,20 +56,6 @@ _decode_own_id = msgspec.json.Decoder(_OwnId).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_time = msgspec.json.Decoder(datetime).decode
-
-
-def is_deep(text: bytes) -> bool:
-    """Whether a text may be nested so deep that a decoder somewhere fails at it."""
-    return text.count(b"[") + text.count(b"{") > _MAX_OPENINGS and _depth(text) > _MAX_OPENINGS
-
-
-def _depth(text: bytes) -> int:
-    """An upper bound of how deep a text is nested: brackets in strings count too."""
-    depth = deepest = 0
-    for byte in re.finditer(rb"[][{}]", text):
-        depth += 1 if byte[0] in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def parts_of(text: bytes) -> list[bytes] | None:
@@ -136,7 +122,8 @@ def mended(text: bytes, place_uuid: Callable[[], str], time_offset: int) -> Mend
     members["uuid"] = Raw(b'"%b"' % uuid.encode())
     if not _is_read_as(timestamp, time_offset):
         members["timestamp"] = Raw(b'"%b"' % format_timestamp(_EPOCH + timedelta(microseconds=time)))
-    if first_byte(members.get("distinct_id", Raw(b'"'))) != b'"':
+    own = members.get("distinct_id", ABSENT)
+    if own is not ABSENT and (first_byte(own) != b'"' or not id_text(own)):
         members["distinct_id"] = Raw(msgspec.json.encode(distinct_id))
     for key in _NOT_OURS:
         members.pop(key, None)
@@ -169,11 +156,19 @@ def _time_of(raw: Raw, time_offset: int) -> int:
     try:
         return parse_time(raw, time_offset)
     except Refused:
-        text: Any = _decode_any(raw)
-        found = parse_timestamp(text) if isinstance(text, str) and ":" in text else None
+        found = _mail_date(str(_decode_any(raw))) if first_byte(raw) == b'"' else None
         if found is None:
             raise
         return parse_time(found.isoformat(), time_offset)
+
+
+def _mail_date(text: str) -> datetime | None:
+    """A date as in mail with a time of day; without a zone if it names none. `-0000` is UTC, of a sender who doesn't say where."""
+    try:
+        found = parsedate_to_datetime(text) if ":" in text else None
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return found.replace(tzinfo=UTC) if found is not None and text.rstrip().endswith("-0000") else found
 
 
 def _is_read_as(raw: Raw, time_offset: int) -> bool:

@@ -8,7 +8,7 @@ makes the event what it is (`$set`, `$anon_distinct_id`, `$group_…`, `alias`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import astuple
 
 from forwarder.migration.events import Event, Refused, Why, derived_uuid
-from forwarder.migration.identifiers import check_id, is_blank
+from forwarder.migration.format import Format, option
+from forwarder.migration.identifiers import check_id, is_blank, is_illegal
 from forwarder.migration.records import Block
 from forwarder.migration.times import parse_time
 
@@ -91,8 +92,7 @@ _encode = msgspec.json.encode
 class SegmentOptions:
     """What an export can't say by itself."""
 
-    group_type: str = "segment_group"
-    """Which kind of group a group call is about: Segment doesn't know kinds."""
+    group_type: str = option("segment_group", "The kind of group that group calls are about: Segment doesn't know kinds.")
     offset_minutes: int = 0
     """How far ahead of UTC the clock of times without a zone is."""
 
@@ -117,7 +117,7 @@ class Segment:
             properties |= record.properties
         event = make(record, user, properties, self._options)
         message = _text(record.message_id, "messageId")
-        key = _text_of(FORMAT, message) if message else None
+        key = None if is_illegal(message) else _text_of(FORMAT, message)  # many would share it, and all but one be lost
         uuid = derived_uuid(key or _text_of(FORMAT, block.file.identity, block.first + index))
         return (Event(event, distinct_id, time, uuid, properties, key),)
 
@@ -270,3 +270,13 @@ def _add_traits(record: Record, properties: dict[str, Any], name: str) -> None:
         properties[name] = record.traits
     elif traits and traits != _NULL:
         raise Refused(Why.WRONG_TYPE, "traits are no object")
+
+
+DESCRIPTION: Final = Format(
+    name="segment",
+    summary="Segment's S3 logs: JSON lines of track, page, screen, identify, group and alias calls.",
+    example="s3://logs/segment-logs/ --group-type company --store region=eu-central-1",
+    options=SegmentOptions,
+    make=lambda options, given: Segment(replace(options, offset_minutes=given.minutes)),
+    times=lambda *_: ("timestamp", "originalTimestamp"),
+)

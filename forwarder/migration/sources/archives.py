@@ -6,6 +6,7 @@ stand in it. A member that can't be read is a leaf with a failure, so that those
 
 from __future__ import annotations
 
+import re
 import tarfile
 import zipfile
 from collections import Counter
@@ -17,17 +18,28 @@ from typing import BinaryIO, Final, cast
 from forwarder.migration.sources.decompress import Bzip2, Decompressed, Gzip, Zstd
 from forwarder.migration.sources.guarded import FAILURES, Ahead, Guarded, reason
 from forwarder.migration.sources.options import Readable, ReadOptions, Unreadable
-from forwarder.migration.sources.origins import is_wanted, natural, spooled
+from forwarder.migration.sources.origins import is_wanted, natural, plain_name, spooled
 
 PARQUET: Final = b"PAR1"
 _HEAD: Final = 512
 _COPY: Final = 1 << 20
-_COMPRESSIONS: Final[tuple[tuple[bytes, type[Decompressed]], ...]] = (
-    (b"\x1f\x8b\x08", Gzip),
-    (b"\x28\xb5\x2f\xfd", Zstd),
-    (b"BZh", Bzip2),
+_COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], type[Decompressed]], ...]] = (
+    (re.compile(rb"\x1f\x8b\x08"), Gzip),
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), Zstd),  # the second: a frame to be skipped, which pzstd writes first
+    (re.compile(rb"BZh[1-9]"), Bzip2),
 )
 _ZIPS: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_FOREIGN: Final = {
+    b"\xfd7zXZ\x00": "compressed by xz: decompress it, or compress it by gzip or zstd",
+    b"\x04\x22\x4d\x18": "compressed by lz4: decompress it, or compress it by gzip or zstd",
+    b"\xff\x06\x00\x00sNaPpY": "compressed by snappy: decompress it, or compress it by gzip or zstd",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive: unpack it, or pack it as a zip",
+    b"Rar!\x1a\x07": "a RAR archive: unpack it, or pack it as a zip",
+    b"Obj\x01": "an Avro file: convert it to JSON lines or Parquet",
+    b"\xff\xfe": "UTF-16 text: convert it to UTF-8",
+    b"\xfe\xff": "UTF-16 text: convert it to UTF-8",
+}
+"""What isn't read here, by its first bytes. Told as such, it is one finding; read as lines, it would be thousands of them."""
 
 
 @dataclass
@@ -58,7 +70,8 @@ class Opener:
             yield _failed(member, reason(error))
             return
         is_archive = head.startswith(_ZIPS) or head[257:262] == b"ustar"
-        compression = next((kind for magic, kind in _COMPRESSIONS if head.startswith(magic)), None)
+        compression = next((kind for magic, kind in _COMPRESSIONS if magic.match(head)), None)
+        foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
         if (is_archive or compression is not None) and depth >= self._options.max_depth:
             yield _failed(member, f"archives and compressions are more than {self._options.max_depth} deep")
         elif compression is not None:
@@ -69,6 +82,8 @@ class Opener:
             yield from self._tar(Ahead(head, source), member, depth)
         elif head.startswith(PARQUET):
             yield from self._sought(head, source, seekable, member, depth)
+        elif foreign is not None:
+            yield _failed(member, f"it is {foreign}")
         else:
             yield from _given(Leaf(member, Guarded(head, source), head))
 
@@ -130,6 +145,7 @@ class Opener:
 
     def _member(self, parent: str, name: str, names: Counter[str]) -> str | None:
         """The way to a member; None if it isn't wanted. Of several with one name, the later ones are numbered."""
+        name = plain_name(name)
         names[name] += 1
         if not is_wanted(name.removeprefix("./")):
             return None

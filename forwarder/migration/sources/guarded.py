@@ -20,6 +20,7 @@ FAILURES: Final = (
     tarfile.TarError,
     NotImplementedError,  # zipfile: a compression that it doesn't have
     RuntimeError,  # zipfile: it is encrypted
+    UnicodeDecodeError,  # zipfile: the name of a member isn't in the encoding that it says
 )
 """What reading a file raises when its content is at fault, or the disk or network it is on."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from typing import Final
 
 from forwarder.migration.sources.guarded import Guarded
@@ -30,35 +31,36 @@ def lines(stream: Guarded, limit: int, size: int) -> Iterator[Records]:
     """
     rest, number = bytearray(), 1
     for data in chunks(stream, size):
-        end = data.rfind(b"\n")
-        if end < 0:
+        end = data.rfind(b"\n") + 1
+        if not end:
             rest += data[: max(0, limit + 1 - len(rest))]
             continue
         begin = data.find(b"\n") if len(rest) > limit else 0  # what follows of a line that is too long is left out
         whole = (bytes(rest) + data[begin:end]) if rest else data[:end]
-        records, numbers = _split(whole, number, limit)
-        number += whole.count(b"\n") + 1
+        records, numbers, count = _split(whole, number, limit)
+        number += count
         if records:
             yield records, numbers
-        rest = bytearray(data[end + 1 :][: limit + 1])
+        rest = bytearray(data[end:][: limit + 1])
     if rest and stream.failure is None:
-        records, numbers = _split(bytes(rest), number, limit)
+        records, numbers, _ = _split(bytes(rest) + b"\n", number, limit)
         if records:
             yield records, numbers
 
 
-def _split(whole: bytes, number: int, limit: int) -> Records:
+def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequence[int], int]:
+    """The records of whole lines, their numbers, and how many lines there are."""
     if b"\r" in whole:
         whole = whole.replace(b"\r\n", b"\n")
-        whole = whole.removesuffix(b"\r")
-    records = whole.split(b"\n")
+    records = [line[:-1] for line in BytesIO(whole)]  # searches for line feeds several times as fast as `split` does
     numbers: Sequence[int] = range(number, number + len(records))
+    count = len(records)
     if len(whole) > limit:
         records = [record[:limit] for record in records]
     if not all(records):
         numbers = [number + index for index, record in enumerate(records) if record]
         records = [record for record in records if record]
-    return records, numbers
+    return records, numbers, count
 
 
 def values(stream: Guarded, limit: int, size: int) -> Iterator[Records]:

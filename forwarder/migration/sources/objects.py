@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import blake2b
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://")
 _RANGE: Final = 4 << 20
+_CLIENT: Final = frozenset(
+    (
+        "allow_http", "allow_invalid_certificates", "connect_timeout",
+        "default_content_type", "http1_only", "http2_only",
+        "pool_idle_timeout", "pool_max_idle_per_host",
+        "proxy_ca_certificate", "proxy_excludes", "proxy_url",
+        "randomize_addresses", "read_timeout", "root_certificate",
+        "timeout", "user_agent",
+    )
+)
+"""Options of the way to a store. obstore takes them apart from those of the store, and panics where they stand among these."""
 _PATTERN: Final = frozenset("*?[")
 
 Connect = Callable[[str, ReadOptions], "ObjectStore"]
@@ -39,10 +51,18 @@ def connect(bucket: str, options: ReadOptions) -> ObjectStore:
     except ImportError:
         raise needs_extra("Object stores", "obstore") from None
     try:
-        made: ObjectStore = from_url(bucket, **dict[str, Any](options.store))
+        made: ObjectStore = from_url(bucket, **_arguments(options.store))
     except (BaseError, ValueError, TypeError) as error:
         raise ConfigurationError(f"{bucket}: {reason(error)}", hint="Check the URL and the options of the object store.") from None
     return made
+
+
+def _arguments(said: Mapping[str, str]) -> dict[str, Any]:
+    """A store's options as obstore wants them. Those of the way to it may have the store's name before them, as in the environment."""
+    named = {name: re.sub("^(aws|google|azure)_", "", name.lower()) for name in said}
+    store = {name: value for name, value in said.items() if named[name] not in _CLIENT}
+    client = {named[name]: value for name, value in said.items() if named[name] in _CLIENT}
+    return {**store, "client_options": client} if client else store
 
 
 def needs_extra(what: str, package: str) -> ConfigurationError:
@@ -74,7 +94,7 @@ def _found(store: ObjectStore, key: str) -> list[ObjectMeta]:
         parts = key.split("/")
         fixed = next(index for index, part in enumerate(parts) if not _PATTERN.isdisjoint(part))
         prefix = "/".join(parts[:fixed])
-        return [meta for metas in obstore.list(store, prefix=prefix or None) for meta in metas if fnmatchcase(meta["path"], key)]
+        return [meta for metas in obstore.list(store, prefix=prefix or None) for meta in metas if _matches(meta["path"].split("/"), parts)]
     if key and not key.endswith("/"):
         try:
             return [obstore.head(store, key)]
@@ -82,6 +102,16 @@ def _found(store: ObjectStore, key: str) -> list[ObjectMeta]:
             pass  # it may be a prefix
     found = [meta for metas in obstore.list(store, prefix=key or None) for meta in metas]
     return [meta for meta in found if is_wanted(meta["path"].removeprefix(key)) and not meta["path"].endswith("/")]
+
+
+def _matches(path: list[str], pattern: list[str]) -> bool:
+    """Whether a path fits a pattern as a shell's does: `*` stays in a folder, `**` is any number of them, and hidden parts are named."""
+    if not pattern or not path:
+        return not pattern and not path
+    if pattern[0] == "**":
+        return _matches(path, pattern[1:]) or (not path[0].startswith(".") and _matches(path[1:], pattern))
+    is_hidden = path[0].startswith(".") and not pattern[0].startswith(".")
+    return not is_hidden and fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
 
 
 class StoredObject:

@@ -59,7 +59,8 @@ class BrokenSource(ForwarderError):
     def __init__(self, file: str, offset: int, reason: str) -> None:
         super().__init__(
             f"{file}: can't be read after {offset} bytes of its decompressed content: {reason}",
-            hint="Fetch or export this file again; an import that is run again goes on where it ended.",
+            hint="Fetch or export this file again. An import that has begun with what is there now takes it for a changed source: then "
+            "import the new file by itself. Events whose records have ids of their own keep their uuids and times, so they aren't doubled.",
         )
         self.file, self.offset, self.reason = file, offset, reason
 

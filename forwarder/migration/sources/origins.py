@@ -57,7 +57,7 @@ class LocalFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.name = str(path)
+        self.name = plain_name(str(path))
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
@@ -80,7 +80,7 @@ class SpooledFile:
     """
 
     def __init__(self, name: str, source: BinaryIO, options: ReadOptions) -> None:
-        self.name = name
+        self.name = plain_name(name)
         self._source, self._options = source, options
         self._spool: BinaryIO | None = None
 
@@ -148,11 +148,22 @@ def fingerprint(file: BinaryIO, modified: int) -> Fingerprint:
 
 
 def local(path: str, options: ReadOptions) -> Iterator[Origin]:
-    """The files that a path, a folder or a pattern stands for."""
+    """The files that a path, a folder or a pattern stands for. Raises `ConfigurationError` if there are none, or they can't be found."""
+    try:
+        yield from _local(path, options)
+    except OSError as error:
+        name, why = plain_name(str(error.filename or path)), error.strerror or str(error)
+        raise ConfigurationError(f"{name}: can't be looked at: {why}", hint="Make it readable, or leave it out.") from None
+
+
+def _local(path: str, options: ReadOptions) -> Iterator[Origin]:
     if path == "-":
         yield SpooledFile("-", sys.stdin.buffer, options)
     elif Path(path).is_dir():
-        yield from _folder(Path(path))
+        found = list(_folder(Path(path)))
+        if not found:
+            raise ConfigurationError(f"{path}: there is no file in it", hint="Hidden files aren't looked at. Is it mounted?")
+        yield from found
     elif Path(path).is_file():
         yield LocalFile(Path(path))
     elif Path(path).exists():
@@ -165,6 +176,8 @@ def local(path: str, options: ReadOptions) -> Iterator[Origin]:
 
 
 def _pipe(path: str, options: ReadOptions) -> Origin:
+    if not Path(path).is_fifo():
+        raise ConfigurationError(f"{path}: it is neither a file nor a pipe", hint="Name files, folders, patterns, or - for standard input.")
     return SpooledFile(path, Path(path).open("rb"), options)
 
 
@@ -180,10 +193,15 @@ def _pattern(pattern: str) -> Iterator[Origin]:
 
 
 def _folder(folder: Path) -> Iterator[Origin]:
-    names = [Path(root, name) for root, _, files in os.walk(folder) for name in files]
+    names = [Path(root, name) for root, _, files in os.walk(folder, onerror=_raise) for name in files]
     wanted = [path for path in names if is_wanted(str(path.relative_to(folder))) and path.is_file()]
     for path in sorted(wanted, key=lambda each: natural(str(each))):
         yield LocalFile(path)
+
+
+def _raise(error: OSError) -> None:
+    """A folder that can't be listed isn't left out in silence."""
+    raise error
 
 
 def is_wanted(name: str) -> bool:
@@ -191,6 +209,19 @@ def is_wanted(name: str) -> bool:
     return not any(part.startswith(".") or part == "__MACOSX" for part in name.split("/") if part not in {".", ".."})
 
 
-def natural(name: str) -> list[tuple[list[str | int], str]]:
+def plain_name(name: str) -> str:
+    """A name that can be written down (checkpoint, dead letters) also where its bytes aren't UTF-8, as old archives and disks have them."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def natural(name: str) -> list[tuple[list[tuple[int, str]], str]]:
     """A key that orders names by their folders, and numbers in them by value."""
-    return [([int(each) if each.isdecimal() else each for each in re.split("([0-9]+)", part)], part) for part in name.split("/")]
+    return [(_texts_and_numbers(part), part) for part in name.split("/")]
+
+
+def _texts_and_numbers(part: str) -> list[tuple[int, str]]:
+    """In turn, beginning with a text, which may be empty. Of two numbers the one with more digits is larger, however many they have."""
+    pieces = re.split("([0-9]+)", part)
+    numbers = (piece.lstrip("0") for piece in pieces[1::2])
+    pieces[1::2] = numbers
+    return [(len(piece) if place % 2 else 0, piece) for place, piece in enumerate(pieces)]

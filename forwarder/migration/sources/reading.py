@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from hashlib import blake2b
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, Self
 
 from forwarder.migration.records import Block, File
 from forwarder.migration.sources.archives import PARQUET, Leaf
 from forwarder.migration.sources.lines import BOM, Records, lines, values
 from forwarder.migration.sources.options import BrokenSource, Framing, ReadOptions, SourceChanged
+from forwarder.migration.sources.running_sum import RunningSum
 from forwarder.migration.sources.tables import csv_rows, parquet_rows
 
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
@@ -26,10 +26,15 @@ class Reading(Iterator[Block]):
     def __init__(self, file: File, leaf: Leaf, options: ReadOptions, skip_records: int, close: Callable[[], None]) -> None:
         self._file, self._leaf, self._close = file, leaf, close
         self._skip = skip_records
-        self._before = self._after = blake2b(digest_size=20)
+        self._before = self._after = RunningSum()
         self._first = 0
-        self._block: list[bytes] = []
+        self._block: Sequence[bytes] = ()
         self._blocks = self._read(framed(file.name, leaf, options))
+
+    @property
+    def name(self) -> str:
+        """The file's."""
+        return self._file.name
 
     def __iter__(self) -> Self:
         return self
@@ -46,6 +51,8 @@ class Reading(Iterator[Block]):
         count = records - self._first
         if not 0 <= count <= len(self._block):
             raise ValueError(f"record {records} isn't in the block from {self._first} to {self._first + len(self._block)}")
+        if count == len(self._block):
+            return self._after.hexdigest()
         digest = self._before.copy()
         _update(digest, self._block[:count])
         return digest.hexdigest()
@@ -64,11 +71,13 @@ class Reading(Iterator[Block]):
     def _read(self, parts: Iterator[Records]) -> Generator[Block]:
         try:
             for records, numbers in self._parts(parts):
-                self._before, self._first, self._block = self._after, self._first + len(self._block), list(records)
+                self._before, self._first, self._block = self._after, self._first + len(self._block), records
                 self._after = self._before.copy()
-                _update(self._after, self._block)
+                joined = _update(self._after, records)
                 begin = min(max(0, self._skip - self._first), len(records))
-                if begin < len(records):
+                if begin == 0:
+                    yield Block(self._file, self._first, records, numbers, joined=joined)
+                elif begin < len(records):
                     yield Block(self._file, self._first + begin, records[begin:], numbers[begin:])
             self._finish()
         finally:
@@ -94,10 +103,13 @@ class Reading(Iterator[Block]):
             )
 
 
-def _update(digest: blake2b, records: list[bytes]) -> None:
+def _update(digest: RunningSum, records: Sequence[bytes]) -> bytes:
+    """Add records; these joined."""
+    joined = b"\n".join(records)
     if records:
-        digest.update(b"\n".join(records))
+        digest.update(joined)
         digest.update(b"\n")
+    return joined
 
 
 def framed(name: str, leaf: Leaf, options: ReadOptions) -> Iterator[Records]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from forwarder.sandbox.groups import StoredGroup
+from forwarder.sandbox.imports import ImportedEvent, StoredImport
 from forwarder.sandbox.management.showing import LISTED
 from forwarder.sandbox.openapi.operations import PLAIN, TEXT, Operation, Paths, answer, in_query, operation
 from forwarder.sandbox.openapi.schemas import Schema, Schemas
@@ -17,7 +18,7 @@ from forwarder.sandbox.usage import FlagUse, SurveyUse
 
 _PAGE: Final = ("limit", "offset")
 _EVENT_FILTERS: Final = (
-    *("event", "distinct_id", "uuid", "api_key", "since", "until", "historical", "request", "arrivals"),
+    *("event", "distinct_id", "uuid", "api_key", "since", "until", "historical", "request", "import", "arrivals"),
     *("person", "group_type", "group_key", "feature", "survey_id", "q", "order"),
 )
 LISTINGS: Final[Mapping[str, tuple[type, tuple[str, ...]]]] = {
@@ -27,6 +28,7 @@ LISTINGS: Final[Mapping[str, tuple[type, tuple[str, ...]]]] = {
     "/sandbox/persons": (StoredPerson, ("api_key", "distinct_id", "person", "order", *_PAGE)),
     "/sandbox/groups": (StoredGroup, ("api_key", "group_type", "group_key", "order", *_PAGE)),
     "/sandbox/surveys": (SurveyUse, ("api_key", *_PAGE)),
+    "/sandbox/imports": (StoredImport, ("import", "api_key", "order", *_PAGE)),
     "/sandbox/flag-calls": (FlagUse, ("api_key", *_PAGE)),
     **{f"/sandbox/{name}": (listed.record, (*listed.parameters, "order", *_PAGE)) for name, listed in LISTED.items()},
 }
@@ -61,6 +63,7 @@ def shown(schemas: Schemas) -> Paths:
     summary, rates = schemas.answer(Summary), schemas.answer(Rates)
     paths["/sandbox/summary"] = {"get": _show("/sandbox/summary", "The figures of everything that is kept.", summary)}
     paths["/sandbox/rates"] = {"get": _show("/sandbox/rates", "Events, conflicts and refusals by second.", rates, _SECONDS)}
+    paths["/sandbox/import-events"] = {"get": _import_events(schemas)}
     paths["/sandbox/events"]["delete"] = _forgetting()
     alive = answer("It runs", TEXT, PLAIN)
     paths["/livez"] = {"get": operation("livez", "sandbox", "That it runs.", {"200": alive})}
@@ -75,6 +78,14 @@ def _listing(path: str, record: type, names: tuple[str, ...], schemas: Schemas) 
     count = {**_INTEGER, "description": "of everything, not only of this page"}
     page = {"type": "object", "required": ["count", "results"], "properties": {"count": count, "results": results}}
     return _show(path, f"What is kept: {path.removeprefix('/sandbox/')}.", page, {name: _PARAMETERS.get(name, TEXT) for name in names})
+
+
+def _import_events(schemas: Schemas) -> Operation:
+    results = {"type": "array", "items": schemas.answer(ImportedEvent)}
+    following = {"type": ["string", "null"], "description": "`after` of the next page; null on the last one"}
+    page = {"type": "object", "required": ["next", "results"], "properties": {"next": following, "results": results}}
+    parameters = {**dict.fromkeys(("import", "api_key", "after"), TEXT), "limit": _PARAMETERS["limit"]}
+    return _show("/sandbox/import-events", "Times and uuids of imported events, page by page.", page, parameters)
 
 
 def _show(path: str, summary: str, schema: Schema, parameters: Mapping[str, Schema] | None = None) -> Operation:

@@ -168,7 +168,7 @@ def test_the_uuid_is_the_records_own_in_lower_case() -> None:
     assert one({**RECORD, "uuid": UUID.replace("-", "")}).uuid == UUID.replace("-", "")
 
 
-@pytest.mark.parametrize("uuid", [None, "", "not-a-uuid", 7, UUID + "0"])
+@pytest.mark.parametrize("uuid", [None, "", "not-a-uuid", 7, UUID + "0", "00000000-0000-0000-0000-000000000000"])
 def test_without_one_the_uuid_follows_from_the_place(uuid: object) -> None:
     """Of the file's identity and the record's number; nothing but the place tells such a record from others."""
     record = {**SIGNED_IN, "uuid": uuid}
@@ -196,6 +196,15 @@ def test_the_first_event_of_a_pair_of_device_and_user_brings_an_identify() -> No
 def test_no_identify_where_there_is_nothing_to_join(ids: dict[str, Any]) -> None:
     """One id alone, twice the same, or a device that is nobody's: joining it would make one person of strangers."""
     assert names({**SIGNED_IN, **ids}) == ["Bought"]
+
+
+def test_what_is_said_once_is_said_from_since_on() -> None:
+    """Records from before are left out with all that they bring: so the first one after them brings it, or the pair was never joined."""
+    amplitude = Amplitude(AmplitudeOptions(since=MICROS))
+    before = {**SIGNED_IN, **ACME, "event_time": "2024-03-01 10:20:30.456788"}
+    assert names(before, amplitude) == ["Bought"]
+    assert names({**SIGNED_IN, **ACME}, amplitude) == ["$identify", "$groupidentify", "Bought"]
+    assert names(before, amplitude) == names({**SIGNED_IN, **ACME}, amplitude) == ["Bought"]
 
 
 def test_pairs_are_told_apart_by_both_ids() -> None:

@@ -151,6 +151,11 @@ def test_repeats_have_the_same_natural_key() -> None:
     assert one(ROW).natural_key is not None
 
 
+def test_a_row_of_another_length_is_told_as_such() -> None:
+    """Whoever has a table knows nothing of JSON."""
+    assert "more or fewer cells than the header" in refusal(b"bought,u1").detail
+
+
 @pytest.mark.parametrize(
     ("row", "why"),
     [

@@ -44,7 +44,7 @@ def test_an_event_by_rules() -> None:
     event = one()
     assert (event.event, event.distinct_id, event.time, event.uuid) == ("e", "u1", MICROS, UUID)
     assert msgspec.json.encode(event.properties) == b'{"n":1}'
-    assert event.natural_key == f'["mapping","uuid","{UUID}"]'
+    assert event.natural_key == f'["mapping","e",{MICROS},"u1","{UUID}"]'
 
 
 GOLDEN: list[tuple[str, dict[str, Any], str, object]] = [
@@ -70,6 +70,15 @@ def test_a_natural_key_of_the_rules_gives_the_uuid() -> None:
     first, again, other = (convert(RECORD | {"id": key}, first=at)[0] for key, at in (("k", 0), ("k", 9), ("l", 0)))
     assert first == again
     assert first.uuid != other.uuid
+
+
+def test_records_that_share_an_id_that_says_nothing_are_no_repeats() -> None:
+    """They have one uuid, which the preflight tells; but nothing is left out as a repeat of another time or another person."""
+    records = [RECORD | {"id": "undefined"} | other for other in ({}, {"at": "2024-05-01T11:00:00Z"}, {"who": "u2"}, {"name": "f"}, {})]
+    events = [convert(record)[0] for record in records]
+    assert len({event.uuid for event in events}) == 1
+    assert len({event.natural_key for event in events}) == 4
+    assert events[0].natural_key == events[-1].natural_key
 
 
 def test_places_are_counted_in_the_file() -> None:

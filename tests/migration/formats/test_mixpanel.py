@@ -194,7 +194,7 @@ def test_strange_records(line: bytes, why: Why | None) -> None:
 
 def test_a_profile_among_events_is_told_as_such() -> None:
     """Who imports a profile export as events reads which format it is of."""
-    with pytest.raises(Refused, match="mixpanel_profiles"):
+    with pytest.raises(Refused, match="mixpanel-profiles"):
         converted({"$distinct_id": "u1", "$properties": {}})
 
 

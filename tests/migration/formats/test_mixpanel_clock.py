@@ -41,8 +41,9 @@ def test_what_a_zone_shows_comes_back(zone: ZoneInfo, moment: int) -> None:
     assert shown.fold or first == moment
 
 
-def test_a_time_before_1970_is_refused() -> None:
-    """A clock ahead of UTC can't bring a time before the epoch."""
+@pytest.mark.parametrize(("minutes", "value"), [(60, b"3599"), (-60, b"253402300799999999"), (-60, b'"9999-12-31T23:00:00"')])
+def test_a_time_outside_of_1970_to_9999_is_refused(minutes: int, value: bytes) -> None:
+    """A clock ahead of UTC can't bring a time before the epoch, and one behind it none that no calendar has."""
     with pytest.raises(Refused) as refused:
-        ProjectClock(60).utc(b"3599")
+        ProjectClock(minutes).utc(value)
     assert refused.value.why is Why.NO_TIME

@@ -65,6 +65,7 @@ def test_the_id(given: object, becomes: str) -> None:
         ({"$properties": SEEN}, Why.NO_ID),
         ({"event": "Purchase", "properties": {"time": 1, "distinct_id": "u1"}}, Why.NO_ID),
         ({"$distinct_id": None, "$properties": SEEN}, Why.NO_ID),
+        ({"$distinct_id": " ", "$properties": SEEN}, Why.NO_ID),
         ({"$distinct_id": "null", "$properties": SEEN}, Why.ILLEGAL_ID),
         ({"$distinct_id": "$device:null", "$properties": SEEN}, Why.ILLEGAL_ID),
         ({"$distinct_id": ["u1"], "$properties": SEEN}, Why.WRONG_TYPE),
@@ -101,6 +102,7 @@ def test_the_same_profile_is_one_event_and_a_changed_one_another() -> None:
 def test_the_sample() -> None:
     """Of the sample's profiles, those without `$last_seen` are refused and all others become events, the same in every run."""
     export = profile_export()
+    assert len(export) >= 2_000
     one, refused = block(*export), Counter[Why]()
     events = list[Event]()
     for index in range(len(export)):

@@ -170,8 +170,9 @@ def test_times_without_a_zone_are_of_the_clock_that_was_said() -> None:
 def test_uuids_follow_from_the_message_id() -> None:
     """The same call in another file is the same event; without a message id the place in the file tells calls apart."""
     assert one(TRACK).uuid == one(TRACK, first=9).uuid == derived_uuid('["segment","m1"]')
+    for nothing in (" ", "undefined", None, 0):
+        assert one({**TRACK, "messageId": nothing}).natural_key is None
     bare = {**TRACK, "messageId": " "}
-    assert one(bare, first=9).natural_key is None
     assert one(bare, first=9).uuid == derived_uuid('["segment","c0ffee",9]')
     assert len({one(bare).uuid, one(bare, first=1).uuid, one(TRACK).uuid}) == 3
 

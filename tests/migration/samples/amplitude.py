@@ -35,7 +35,10 @@ def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, Why | None]]:
 
 
 def archive(count: int = 2_400, seed: int = 1) -> bytes:
-    """The same records as they are downloaded: a ZIP of gzip files, one of each hour of usual records; odd ones are in the hour before."""
+    """The same records as they are downloaded: a ZIP of gzip files, one of each hour in which usual records were uploaded.
+
+    What a phone uploads late is hours and days older than its neighbours; odd records are in the hour before.
+    """
     hours: dict[str, list[bytes]] = {}
     hour = ""
     for record, why in sample(count, seed):
@@ -50,7 +53,7 @@ def archive(count: int = 2_400, seed: int = 1) -> bytes:
 
 
 def _hour(record: bytes) -> str:
-    time = str(json.loads(record).get("event_time") or "").replace("T", " ")
+    time = str(json.loads(record).get("server_upload_time") or "").replace("T", " ")
     return time[:HOUR].replace(" ", "_") if len(time) > HOUR else ""
 
 
@@ -64,10 +67,11 @@ def _visits(draw: random.Random) -> Iterator[Record]:
         person = draw.randrange(150)
         visit = _site_visit if person % 3 else _app_visit
         begin, session = time, list(visit(draw, person))
+        late = timedelta(hours=draw.choice((0, 0, 0, 7, 31)) if visit is _app_visit else 0)
         for record in session:
             event += 1
             time += timedelta(microseconds=draw.randrange(1, 90_000_000))
-            yield _common(draw, record, time, begin, event)
+            yield _common(draw, record, time, begin - late, event) | _happened(time - late, event)
 
 
 def _site_visit(draw: random.Random, person: int) -> Iterator[Record]:
@@ -122,7 +126,8 @@ def _app_visit(draw: random.Random, person: int) -> Iterator[Record]:
 
 
 def _person(person: int) -> Record:
-    return {"plan": ("free", "pro")[person % 2], "born": 1950 + person % 50, "name": f"Jürgen {person}", "beta": person % 5 == 0}
+    told = {"plan": ("free", "pro")[person % 2], "born": 1950 + person % 50, "name": f"Jürgen {person}", "beta": person % 5 == 0}
+    return told | {"initial_referrer": "EMPTY", "initial_utm_source": "newsletter" if person % 3 else "EMPTY", "tags": ["a", "é"]}
 
 
 def _common(draw: random.Random, record: Record, time: datetime, begin: datetime, event: int) -> Record:
@@ -135,18 +140,33 @@ def _common(draw: random.Random, record: Record, time: datetime, begin: datetime
         "city": city,
         "region": region,
         "country": country,
-        "client_event_time": _written(time, event),
         "client_upload_time": _written(time + timedelta(seconds=1), event),
-        "data": {"path": "/2/httpapi"},
-        "dma": None,
+        "data": {"path": "/2/httpapi", "group_first_event": {}, "group_ids": {}, "user_properties_updated": True},
+        "data_type": "event",
+        "device_brand": None,
+        "device_carrier": None,
+        "device_manufacturer": None,
+        "device_model": None,
+        "dma": "New York, NY" if region == "Quebec" else None,
         "event_id": event,
-        "event_time": _written(time, event),
+        "global_user_properties": None,
+        "idfa": None,
+        "adid": None,
+        "amplitude_attribution_ids": None,
+        "amplitude_event_type": None,
+        "partner_id": None,
+        "plan": {},
+        "source_id": None,
+        "start_version": None,
+        "version_name": None,
+        "location_lat": None,
+        "location_lng": None,
         "groups": {},
         "group_properties": {},
-        "ip_address": f"203.0.113.{draw.randrange(256)}",
+        "ip_address": f"203.0.113.{draw.randrange(256)}" if event % 7 else "2001:db8::1",
         "is_attribution_event": False,
         "language": "German",
-        "paying": None,
+        "paying": (None, True, False)[event % 3],
         "processed_time": _written(time + timedelta(seconds=3), event),
         "sample_rate": None,
         "server_received_time": _written(time + timedelta(seconds=2), event),
@@ -159,6 +179,11 @@ def _common(draw: random.Random, record: Record, time: datetime, begin: datetime
         "event_properties": {},
     }
     return fields | record
+
+
+def _happened(time: datetime, event: int) -> Record:
+    """When it happened, by the server's clock and by the device's, which is a bit off."""
+    return {"event_time": _written(time, event), "client_event_time": _written(time + timedelta(milliseconds=event % 900 - 450), event)}
 
 
 def _written(time: datetime, event: int) -> str:
@@ -187,6 +212,12 @@ ODD: list[tuple[Change, Why | None]] = [
     (_with(user_id="same", device_id="same"), None),
     (_with(user_id="alone", device_id=None), None),
     (_with(user_id="known", device_id="null"), None),
+    (_with(user_id="phone", device_id=4711), None),
+    (_with(uuid="00000000-0000-0000-0000-000000000000"), None),
+    (_with(event_time="2023-12-31T01:30:00.5+03"), None),
+    (_with(event_time=1_703_980_800_123), None),
+    (_with(event_type="$identify", user_properties={"$set": {"plan": "pro"}, "$unset": {"beta": "-"}}), None),
+    (_with(event_properties={"deep": [[[[{"a": {"b": [None, True, 1e-7]}}]]]], "": "empty name", "big": 2**80}), None),
     (_without("event_time"), None),
     (_with(event_time="", client_event_time=None, server_received_time="2023-12-31T23:59:59.999Z"), None),
     (_with(event_properties=None, user_properties=None, groups=None, group_properties=None), None),

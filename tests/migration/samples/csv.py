@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -17,13 +18,13 @@ OPTIONS = CsvOptions(json=frozenset({"cart"}), numbers=frozenset({"amount"}), bo
 FIRST = datetime(2023, 12, 30, 18, 0, 0, 250_125, tzinfo=UTC)
 NOTES = ["", "plain", 'quoted "and, comma"', "two\nlines", "Grüße — \u65e5\u672c \U0001f680", "\u2028", "=1+1", " spaces "]
 
-ODD: list[tuple[dict[str, str], Why | None]] = [
+ODD: list[tuple[dict[str, str | Callable[[str], str]], Why | None]] = [
     ({"timestamp": "2024-01-01 00:00:00.000001"}, None),
     ({"timestamp": "1704067199.999"}, None),
     ({"timestamp": "1704067199999"}, None),
     ({"uuid": ""}, None),
     ({"uuid": "row-17"}, None),
-    ({"uuid": "6F1C1D5E-6F0E-5F8F-9F0A-7B1D7F7D6B02"}, None),
+    ({"uuid": str.upper}, None),
     ({"distinct_id": "123456"}, None),
     ({"amount": "", "paid": " ", "cart": "", "properties": "", "plan": "", "note": ""}, None),
     ({"cart": '{\n  "sku": "x",\r\n  "price": 1.50\n}'}, None),
@@ -62,8 +63,14 @@ def rows(count: int, seed: int) -> list[tuple[dict[str, str], Why | None]]:
     for number in range(count):
         time += timedelta(microseconds=draw.randrange(1_000, 90_000_000))
         change, why = ODD[number // 40 % len(ODD)] if number % 40 == 39 else ({}, None)
-        made.append(({**_row(draw, time), **change}, why))
+        row = _row(draw, time)
+        made.append(({**row, **{name: cell if isinstance(cell, str) else cell(row[name]) for name, cell in change.items()}}, why))
     return made
+
+
+def _numbered(change: dict[str, str], number: int) -> dict[str, str]:
+    """A change whose uuid is the row's alone, if it has one."""
+    return {**change, "uuid": f"{change['uuid'][:-4]}{number:04X}"} if len(change.get("uuid", "")) == len(str(UUID(int=0))) else change
 
 
 def _row(draw: random.Random, time: datetime) -> dict[str, str]:

@@ -31,6 +31,11 @@ def events(days: int) -> list[Event]:
 
 def manifest(days: int, *, ended: bool = True) -> Manifest:
     """Of an import of two files, with refusals, what was left out, and repeats."""
+    return manifest_of(checkpoint(days, ended=ended), "0.1.0", STARTED + 3 * 3600)
+
+
+def checkpoint(days: int, *, ended: bool = True) -> Checkpoint:
+    """The last one of that import."""
     totals, files = Totals(), []
     some = events(days)
     for index in range(2):
@@ -51,4 +56,4 @@ def manifest(days: int, *, ended: bool = True) -> Manifest:
         position.ended = ended
         files.append(FileState.of(f"export/{index}.json.gz", "ab" * 16, position))
     prints = [Content("export/0.json.gz", 123456, "5eed"), Content("export/1.json.gz", 234567, "5eed")]
-    return manifest_of(Checkpoint(JOB, STARTED, STARTED, prints, files, totals), "0.1.0", STARTED + 3 * 3600)
+    return Checkpoint(JOB, STARTED, STARTED, prints, files, totals, exhausted=True)

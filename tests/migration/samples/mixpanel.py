@@ -31,7 +31,8 @@ STRANGE: Final[tuple[tuple[bytes, Why | None], ...]] = (
     (b'{"event":"Purchase"}', Why.NO_ID),
     (b'{"event":"Purchase","properties":{"time":1704067200}}', Why.NO_ID),
     (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":null}}', Why.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":""}}', Why.ILLEGAL_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":""}}', Why.NO_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":" "}}', Why.NO_ID),
     (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":0}}', Why.ILLEGAL_ID),
     (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":"$device:undefined"}}', Why.ILLEGAL_ID),
     (b'{"event":"E","properties":{"time":1704067200,"distinct_id":"null","$distinct_id_before_identity":"u1"}}', Why.ILLEGAL_ID),
@@ -67,7 +68,8 @@ def ordinary_events(count: int, seed: int) -> Iterator[dict[str, Any]]:
             yield chance.choice(made[-20:])
             continue
         time = START + number * 30 * _DAY // count + chance.randrange(1000)
-        record = {"event": chance.choice(_NAMES), "properties": _properties(chance, number, time)}
+        name, properties = chance.choice(_NAMES), _properties(chance, number, time)
+        record = _merge(chance, number, properties) if number % 50 == 49 else {"event": name, "properties": properties}
         made.append(record)
         yield record
 
@@ -77,7 +79,7 @@ def event_export(count: int = 2_000, seed: int = 8) -> list[bytes]:
     return _spread([as_json(record) for record in ordinary_events(count, seed)], [record for record, _ in STRANGE])
 
 
-def profile_export(count: int = 500, seed: int = 8) -> list[bytes]:
+def profile_export(count: int = 2_000, seed: int = 8) -> list[bytes]:
     """Lines of a profile export; every tenth profile has no `$last_seen`."""
     chance = random.Random(seed)
     return [as_json(_profile(chance, number)) for number in range(count)]
@@ -100,6 +102,18 @@ def _properties(chance: random.Random, number: int, time: int) -> dict[str, Any]
         "price": chance.choice((0, 9.90, 1e3, 12_345_678_901_234_567_890)),
         "tags": chance.sample(("neu", "été", "\u2028", "a\\b", '"'), chance.randrange(3)),
     }
+
+
+def _merge(chance: random.Random, number: int, properties: dict[str, Any]) -> dict[str, Any]:
+    """One of Mixpanel's own events of its original way to merge ids."""
+    own = {**properties, "distinct_id": f"user-{number}"}
+    return chance.choice(
+        (
+            {"event": "$identify", "properties": {**own, "$identified_id": f"user-{number}", "$anon_id": f"18c{number:05x}"}},
+            {"event": "$create_alias", "properties": {**own, "alias": f"old-{number}"}},
+            {"event": "$merge", "properties": {**own, "$distinct_ids": [f"user-{number}", f"18c{number:05x}"]}},
+        )
+    )
 
 
 def _identity(chance: random.Random, *, server: bool) -> dict[str, Any]:
@@ -133,6 +147,11 @@ def _browser(chance: random.Random) -> dict[str, Any]:
         "$geo_source": "ip_lookup",
         "mp_lib": "web",
         "$lib_version": "2.48.1",
+        "$initial_referrer": "$direct",
+        "$initial_referring_domain": "$direct",
+        "utm_source": chance.choice(("newsletter", None)),
+        "$mp_sdk_version": "2.48.1",
+        "mp_sent_by_lib_version": "2.48.1",
     }
 
 

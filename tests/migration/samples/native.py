@@ -41,6 +41,13 @@ STRANGE: Final[tuple[tuple[bytes, Why | None], ...]] = (
     (b'{"event":"e","distinct_id":"u1","timestamp":"","properties":{"a":1}}', Why.NO_TIME),
     (b'{"event":"e","distinct_id":"u1","timestamp":"yesterday","properties":{"a":1}}', Why.NO_TIME),
     (b'{"event":"e","distinct_id":"u1","timestamp":"1969-12-31T23:59:59.999Z","properties":{"a":1}}', Why.NO_TIME),
+    (
+        b'{"event":"e","distinct_id":"u1","uuid":"0f8fad5b-d9cb-469f-a165-70867728950e","timestamp":"9999-12-31T23:59:59-05:00",'
+        b'"properties":{"a":1}}',
+        Why.NO_TIME,
+    ),
+    (b'{"event":"e","distinct_id":"u1","timestamp":1e400,"properties":{"a":1}}', Why.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","timestamp":{"a":1},"properties":{"a":1}}', Why.NO_TIME),
     (b'{"event":"e","distinct_id":"u1","offset":5,"properties":{"a":1}}', Why.NO_TIME),
     (b' {"event": "spaces" , "distinct_id" : "u1", "timestamp" : "2024-05-01T00:00:00Z" , "properties" : { "a" : 1.10 } } ', None),
     (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"bad":NaN,"big":12345678901234567890123}}', None),
@@ -81,7 +88,7 @@ def complete_events(count: int, seed: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def sample(count: int = 2000, seed: int = 1) -> tuple[list[bytes], list[Why]]:
+def sample(count: int = 2_400, seed: int = 1) -> tuple[list[bytes], list[Why]]:
     """Lines that hold at least `count` events, and why lines among them are refused, in their order."""
     dice = random.Random(seed)
     lines: list[bytes] = []

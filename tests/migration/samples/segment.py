@@ -63,6 +63,7 @@ def _site_visit(draw: random.Random, person: int) -> Iterator[Record]:
         "locale": "de-DE",
         "timezone": "Europe/Berlin",
         "campaign": {"name": "spring", "source": "newsletter"},
+        "userAgentData": {"brands": [{"brand": "Chromium", "version": "122"}], "mobile": False, "platform": "macOS"},
     }
     for _ in range(draw.randrange(1, 5)):
         path, title = draw.choice(PAGES)
@@ -91,7 +92,12 @@ def _site_visit(draw: random.Random, person: int) -> Iterator[Record]:
 
 def _app_visit(draw: random.Random, person: int) -> Iterator[Record]:
     context = {
-        "device": {"type": "ios"},
+        "app": {"name": "Shop", "version": "4.2.0", "build": "42", "namespace": "com.example.shop"},
+        "device": {"id": f"{person:08X}-0000", "manufacturer": "Apple", "model": "iPhone15,2", "name": "Zoë's", "type": "ios"},
+        "ip": "2001:db8::17",
+        "network": {"bluetooth": False, "carrier": "T", "cellular": True, "wifi": False},
+        "screen": {"density": 3, "height": 844, "width": 390},
+        "traits": {"plan": "pro"},
         "library": {"name": "analytics-swift", "version": "1.5.4"},
         "os": {"name": "iOS", "version": "17.3"},
     }
@@ -120,6 +126,7 @@ def _common(draw: random.Random, call: Record, time: datetime, anonymous: str) -
     return {
         "anonymousId": anonymous,
         "channel": "client",
+        "_metadata": {"bundled": ["Segment.io"], "unbundled": [], "nodeVersion": None},
         "integrations": {"All": True},
         "messageId": f"ajs-next-{draw.getrandbits(64):x}",
         "originalTimestamp": (time - timedelta(seconds=3)).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -139,7 +146,8 @@ def _odd_records() -> list[Change]:
 
     def changed(why: Why | None, *left_out: str, **change: Any) -> Change:
         def change_of(record: Record) -> tuple[bytes, Why | None]:
-            return json.dumps({name: each for name, each in {**record, **change}.items() if name not in left_out}).encode(), why
+            odd = {**record, "messageId": f"{record['messageId']}-odd", **change}
+            return json.dumps({name: each for name, each in odd.items() if name not in left_out}).encode(), why
 
         return change_of
 
@@ -152,6 +160,11 @@ def _odd_records() -> list[Change]:
         changed(None, type="identify", userId="plain", traits=None),
         changed(None, type="page", userId="from-server", context={}, properties={"url": "https://example.com/s", "title": "S"}, name="S"),
         changed(None, timestamp="2024-02-29T23:59:59.999999+05:30"),
+        lambda record: (_line(record), None),  # handed in twice
+        changed(None, messageId="undefined"),
+        changed(None, type="alias", userId="from-server", previousId=4711, context={}),
+        changed(None, type="group", userId=None, groupId="anonymous-member's", traits={}),
+        changed(None, type="track", event="Grüße \u2028 \U0001f680", properties={"": None, "deep": [[{"a": 2**80}]], "$ip": "::1"}),
         changed(Why.NO_ID, "userId", "anonymousId"),
         changed(Why.NO_TIME, "timestamp", "originalTimestamp"),
         changed(Why.NO_TIME, timestamp="yesterday"),

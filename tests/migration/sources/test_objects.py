@@ -8,10 +8,11 @@ from pathlib import Path
 
 import obstore
 import pytest
-from obstore.store import LocalStore, MemoryStore, ObjectStore
+from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.migration.sources import BrokenSource, ReadOptions, Source, open_source
+from forwarder.migration.sources.objects import connect
 from tests.support.packed import numbered, zipped
 
 obstore.list(MemoryStore()).collect()  # its runtime has files of its own, for the whole process: opened before a test is asked what it left
@@ -54,6 +55,9 @@ def opened(store: ObjectStore, *urls: str, options: ReadOptions | None = None) -
         ("export/2025/9.json", ["export/2025/9.json"]),
         ("other/", ["other/a b#1.json"]),
         ("export/20*/*.json", ["export/2025/9.json", "export/2025/10.json"]),
+        ("export/*", ["export/z.zip"]),
+        ("**/*.json", ["export/2025/9.json", "export/2025/10.json", "other/a b#1.json"]),
+        ("export/.*", ["export/.hidden"]),
         ("export/", ["export/2025/9.json", "export/2025/10.json", "export/z.zip"]),
     ],
 )
@@ -61,6 +65,12 @@ def test_a_url_is_an_object_a_prefix_or_a_pattern(store: ObjectStore, key: str, 
     """In the order of the names, numbers by value; hidden objects are left out."""
     with opened(store, f"s3://bucket/{key}") as source:
         assert [origin.name for origin in source.origins] == [f"s3://bucket/{name}" for name in names]
+
+
+def test_a_star_stays_in_its_folder(store: ObjectStore) -> None:
+    """As in a shell: what lies deeper isn't brought in by a pattern that doesn't say so."""
+    with pytest.raises(ConfigurationError, match="there is no such object"):
+        opened(store, "s3://bucket/export/*.json")
 
 
 def test_objects_are_read_and_sought_in(store: ObjectStore) -> None:
@@ -99,6 +109,15 @@ def test_what_names_no_object_is_an_error() -> None:
     """As with files."""
     with pytest.raises(ConfigurationError, match="there is no such object"):
         opened(filled(MemoryStore()), "s3://bucket/nothing")
+
+
+@pytest.mark.parametrize("name", ["allow_http", "AWS_ALLOW_HTTP"])
+def test_options_of_the_way_to_a_store_are_told_from_its_own(name: str) -> None:
+    """A store in the same network, without TLS: all of its options are said in one place."""
+    store = connect("s3://bucket", ReadOptions(store={"region": "eu", "endpoint": "http://127.0.0.1:9000", name: "true", "timeout": "5s"}))
+    assert isinstance(store, S3Store)
+    assert store.config == {"bucket": "bucket", "endpoint": "http://127.0.0.1:9000", "region": "eu"}
+    assert store.client_options == {"allow_http": "true", "timeout": "5s"}
 
 
 def test_a_store_is_made_from_the_url_of_its_bucket(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import lzma
 import os
 import sys
 import tarfile
 import threading
 import zipfile
-from hashlib import blake2b
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,8 @@ MANY: Final = b"".join(b'{"n":%d}\n' % n for n in range(5000))
 
 def digest_of(records: list[bytes]) -> str:
     """The running digest, written down again."""
-    return blake2b(b"".join(record + b"\n" for record in records), digest_size=20).hexdigest()
+    whole = b"".join(record + b"\n" for record in records)
+    return f"{zlib.crc32(whole):08x}{zlib.adler32(whole):08x}"
 
 
 def written(folder: Path, files: dict[str, bytes]) -> Path:
@@ -55,6 +57,7 @@ PACKED: Final = {
     "zip in zip": (zipped({"in.zip": zipped({"a": A, "b.zst": zstandard.compress(B)})}), {"x!in.zip!a": IN_A, "x!in.zip!b.zst": IN_B}),
     "tar.gz in zip, gzip inside": (zipped({"t": tarred({"a": gzip.compress(A)}, "w:gz")}), {"x!t!a": IN_A}),
     "zip in tar": (tarred({"z": zipped({"a": A}), "b": B}), {"x!z!a": IN_A, "x!b": IN_B}),
+    "pzstd's skippable frame first": (b"\x50\x2a\x4d\x18\x02\0\0\0xx" + zstandard.compress(A), {"x": IN_A}),
     "empty": (b"", {"x": []}),
     "empty zip": (zipped({}), {}),
 }
@@ -126,11 +129,35 @@ def test_folders_patterns_and_files_come_in_order_and_once(tmp_path: Path) -> No
         assert after == ["d/b_10.json", ".named"]
 
 
-@pytest.mark.parametrize("path", ["nothing", "nothing*"])
+@pytest.mark.parametrize("path", ["nothing", "nothing*", "hidden", "n" * 300])
 def test_what_names_nothing_is_an_error(tmp_path: Path, path: str) -> None:
-    """A typing mistake isn't an empty import."""
+    """A typing mistake isn't an empty import, nor is a folder that wasn't mounted."""
+    (tmp_path / "hidden" / "folder").mkdir(parents=True)
+    (tmp_path / "hidden" / ".file").touch()
     with pytest.raises(ConfigurationError):
         open_source([f"{tmp_path}/{path}"])
+
+
+def test_a_device_is_no_source() -> None:
+    """It may have no end."""
+    with pytest.raises(ConfigurationError, match="neither a file nor a pipe"):
+        open_source(["/dev/zero"])
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files aren't left out in silence, whichever part of the tree it is."""
+    (tmp_path / "a").touch()
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def closed(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(ConfigurationError, match="closed: can't be looked at: Permission denied"):
+        open_source([str(tmp_path)])
 
 
 def test_standard_input_is_kept_and_is_the_same_as_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +247,55 @@ def test_members_of_one_name_are_told_apart(tmp_path: Path) -> None:
             archive.addfile(info, io.BytesIO(content))
     (tmp_path / "x").write_bytes(made.getvalue())
     assert read_all([tmp_path]) == ({"x!a": IN_A, "x!a#2": IN_B}, [])
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (lzma.compress(A), "it is compressed by xz"),
+        (b"\x04\x22\x4d\x18xx", "it is compressed by lz4"),
+        (b"7z\xbc\xaf\x27\x1cxx", "it is a 7z archive"),
+        (b"Obj\x01xx", "it is an Avro file"),
+        (A.decode().encode("utf-16"), "it is UTF-16 text"),
+    ],
+)
+def test_what_cant_be_read_is_told_for_what_it_is(tmp_path: Path, content: bytes, why: str) -> None:
+    """One finding with what to do, instead of thousands of lines that are no JSON; also in an archive, whose other files are read."""
+    path = written(tmp_path, {"x.zip": zipped({"a": content, "b": A})}) / "x.zip"
+    with open_source([str(path)]) as source:
+        bad, good = source.files()
+        with pytest.raises(BrokenSource, match=why):
+            list(source.blocks(bad))
+        assert numbered(list(source.blocks(good))) == [(1, IN_A[0]), (2, IN_A[1])]
+
+
+def test_names_that_arent_utf8_can_be_written_down(tmp_path: Path) -> None:
+    """Old disks and archives have such names: checkpoints and dead letters have to hold them, and files have to be found again by them."""
+    name = os.fsdecode(b"caf\xe9.json")
+    written(tmp_path, {name: A, "x.tar": tarred({name: B})})
+    with open_source([str(tmp_path)]) as source:
+        files = list(source.files())
+        names = [file.file.name.removeprefix(f"{tmp_path}/").encode() for file in files]
+        assert names == [rb"caf\udce9.json", rb"x.tar!caf\udce9.json"]
+        assert [numbered(list(source.blocks(file)))[0][1] for file in files] == [IN_A[0], IN_B[0]]
+
+
+def test_a_zip_whose_names_arent_in_the_encoding_that_it_says_is_broken(tmp_path: Path) -> None:
+    """It ends this file, not the import."""
+    content = zipped({"\u00e9": A}).replace("\u00e9".encode(), b"\xff\xfe")
+    path = written(tmp_path, {"x.zip": content}) / "x.zip"
+    with open_source([str(path)]) as source:
+        (file,) = source.files()
+        with pytest.raises(BrokenSource, match="damaged"):
+            list(source.blocks(file))
+
+
+def test_names_with_digits_of_any_kind_and_number_have_an_order(tmp_path: Path) -> None:
+    """Digits of other scripts are letters here, and no number is too long."""
+    long = "9" * 5000
+    path = written(tmp_path, {"x.zip": zipped({long: A, "\u0663": A, "a": A, "10": A, "009": A, "9": A})}) / "x.zip"
+    with open_source([str(path)]) as source:
+        assert [file.member for file in source.files()] == ["009", "9", "10", long, "a", "\u0663"]
 
 
 def test_what_is_put_on_disk_is_bounded(tmp_path: Path) -> None:

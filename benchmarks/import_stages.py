@@ -1,0 +1,75 @@
+"""What an import does with each event, in one process and without a network: read, convert, filter, look for repeats, finish, cut into
+batches by days, and settle in the books. Beside it the floor of its format.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.bare_loops import bare_loop
+from benchmarks.exports import Export
+from forwarder.mapping import Mapping, MappingRules, TimestampRule
+from forwarder.migration.catalog import BY_NAME
+from forwarder.migration.checkpoint import Job
+from forwarder.migration.days import BatchLimits
+from forwarder.migration.format import Given, Rules
+from forwarder.migration.formats.csv import CsvOptions
+from forwarder.migration.making import Choice, maker_of
+from forwarder.migration.planned import Ready
+from forwarder.migration.planning import steps
+from forwarder.migration.policy import Filters, Finish
+from forwarder.migration.repeats import Repeats
+from forwarder.migration.sources.source import open_source
+from forwarder.runtime.importing.accounts import Accounts
+
+MAX_EVENT: Final = 1_000_000
+LIMITS: Final = BatchLimits(max_bytes=5_000_000, max_events=5_000)
+UNTIL: Final = 4_102_444_800_000_000
+"""The year 2100, in microseconds: there is always a limit, 48 h ago if nobody says otherwise."""
+_JOB: Final = "5a5a5a5a-0000-5000-8000-000000000000"
+
+_RULES: Final = MappingRules(
+    event=".what",
+    distinct_id=".who.id",
+    timestamp=TimestampRule(".when", "iso", "UTC"),
+    uuid=".id",
+    set={"plan": ".who.plan"},
+    properties={name: f".{name}" for name in ("page", "basket", "city", "owner")},
+)
+_OPTIONS: Final[dict[Export, Any]] = {
+    Export.CSV: CsvOptions(json=frozenset({"basket"}), numbers=frozenset({"amount"}), booleans=frozenset({"paid"})),
+}
+
+
+def import_once(export: Export, path: Path) -> int:
+    """Import a file into nothing; how many events arrived in the books."""
+    described = BY_NAME[export]
+    mapping = Rules(_RULES, lambda: Mapping.compile(_RULES, "benchmark", "mapping")) if described.takes_mapping else None
+    converter = described.make(_OPTIONS.get(export, described.options()), Given(mapping=mapping))
+    accounts = Accounts(Job(_JOB, export, str(path), {}), 0.0, [], None)
+    with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder, Repeats(Path(folder)) as repeats:
+        maker = maker_of(converter, Finish("set_once", geoip=False, job_id=_JOB), MAX_EVENT, Choice(Filters(until=UNTIL), repeats))
+        with open_source([str(path)]) as source:
+            for step in steps(source, maker, accounts.saved(), LIMITS):
+                if isinstance(step, Ready):
+                    _ = step.batch.data
+                    accounts.settle(step.batch.events)
+                else:
+                    accounts.take(step)
+    return accounts.delivered
+
+
+def bare_once(export: Export, path: Path) -> int:
+    """Run the bare loop of a format over a file; how many events it made."""
+    return bare_loop(export, path)[0]
+
+
+def rate(work: Callable[[Export, Path], int], export: Export, path: Path) -> tuple[float, float]:
+    """Events per CPU-second, on whatever core this process is pinned to, and the seconds that it took."""
+    cpu, began = time.process_time(), time.monotonic()
+    events = work(export, path)
+    return events / (time.process_time() - cpu), time.monotonic() - began

@@ -1,0 +1,153 @@
+"""Live events through a daemon, without an import beside them and with one (`--via`): how long each takes from its sender to the sink.
+
+The daemon has the first core to itself; sender, sink and the import share the second, where the import gives way to both (`nice`): what is
+measured is the daemon's doing, not which program of the benchmark the system lets run first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from benchmarks.arrivals import arrivals
+from benchmarks.exports import BEGINNING, Export, write
+from benchmarks.imports import importing
+from benchmarks.processes import BenchmarkError, Program, pinned, running
+from benchmarks.targets import Machine, Target
+from benchmarks.upstream import Upstream
+
+NAME: Final = "import-via"
+RATE: Final = 1000
+SECONDS: Final = 60.0
+RECORDS: Final = 250_000
+"""In each file of the import."""
+FILES: Final = 16
+"""At most so many, one after the other in one import, so that it goes on for as long as live events come."""
+ALLOWED: Final = 2.0
+"""How much longer the slowest percent of live events may take beside the import."""
+NICE: Final = 10
+START: Final = 120.0
+"""Seconds in which the import's first events have to arrive: it looks at its whole source first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How long live events took, in seconds."""
+
+    events: int
+    arrived: int
+    median: float
+    p99: float
+    imported: int = 0
+    """Events of the import that arrived meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViaResult:
+    """Without an import, and beside one."""
+
+    name: str
+    alone: Delivery
+    beside: Delivery
+    seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Of the slowest percent."""
+        return self.beside.p99 / self.alone.p99
+
+    @property
+    def good(self) -> bool:
+        """Whether every live event arrived, about as soon as without the import, which did go on."""
+        all_there = all(each.arrived == each.events for each in (self.alone, self.beside))
+        return all_there and self.ratio <= ALLOWED and self.beside.imported > 0
+
+
+def measure_via(target: Target, machine: Machine, seconds: float = SECONDS, files: int = FILES) -> ViaResult:
+    """Send live events for so long without an import, and again beside one. Takes some minutes. Raises `BenchmarkError`."""
+    with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder:
+        _write_days(Path(folder), files)
+        with _daemon(target, machine) as sink:
+            alone = _live(target, sink, machine, seconds)
+        with (
+            _daemon(target, machine) as sink,
+            importing(Path(folder), machine.load_core, ["--via", f"http://127.0.0.1:{target.port}"], nice=NICE) as program,
+        ):
+            _wait_for_import(sink, program)
+            before = sink.events()
+            beside = _live(target, sink, machine, seconds, before)
+            if program.has_ended:
+                raise BenchmarkError("the import came to its end before the live events did: it needs more files")
+    return ViaResult(NAME, alone, beside, seconds)
+
+
+def _write_days(folder: Path, days: int) -> None:
+    """A file a day: the events of the first day again, at other times."""
+    first = folder / "00.jsonl"
+    write(Export.NATIVE, first, RECORDS)
+    lines, today = first.read_bytes(), b'"timestamp":"%b' % BEGINNING.date().isoformat().encode()
+    for day in range(1, days):
+        date = (BEGINNING + timedelta(days=day)).date().isoformat()
+        (folder / f"{day:02}.jsonl").write_bytes(lines.replace(today, b'"timestamp":"%b' % date.encode()))
+
+
+def via_line(result: ViaResult) -> str:
+    """The measurement in a line."""
+    alone, beside = result.alone, result.beside
+    return (
+        f"{result.name}: {RATE:,} live events/s for {result.seconds:.0f} s: delivered after {alone.median:.2f} s (median), "
+        f"{alone.p99:.2f} s (99th percentile); beside an import of {beside.imported / result.seconds:,.0f} events/s after "
+        f"{beside.median:.2f} s, {beside.p99:.2f} s: {result.ratio:.2f} times as long, at most {ALLOWED:g} is wanted; "
+        f"{alone.events + beside.events - alone.arrived - beside.arrived} lost: {'good' if result.good else 'NOT GOOD'}"
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that this share of the values is at or below."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)]
+
+
+@contextlib.contextmanager
+def _daemon(target: Target, machine: Machine) -> Iterator[Upstream]:
+    command = [sys.executable, "-m", "benchmarks.arrivals", str(target.sink_port)]
+    with running(command, machine.load_core, target.sink_port) as program, target.running(machine.target_core):
+        yield Upstream(target.sink_port, program)
+
+
+def _live(target: Target, sink: Upstream, machine: Machine, seconds: float, imported: int = 0) -> Delivery:
+    events = round(seconds * RATE)
+    command = [sys.executable, "-m", "benchmarks.live", str(target.port), str(events), str(RATE)]
+    with pinned(machine.load_core):
+        done = subprocess.run(command, capture_output=True, check=False, timeout=seconds + 90)
+    if done.returncode:
+        raise BenchmarkError(f"the live events can't be sent: {done.stderr.decode()[-500:]}")
+    told = json.loads(done.stdout)
+    until = time.monotonic() + 30
+    while len(arrived := _arrived(sink)) < told["answered"] and time.monotonic() < until:
+        time.sleep(0.5)
+    took = [at - (told["began"] + number / RATE) for number, at in arrived.items()]
+    return Delivery(events, len(arrived), percentile(took, 0.5), percentile(took, 0.99), sink.events() - imported)
+
+
+def _arrived(sink: Upstream) -> dict[int, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{sink.port}/arrivals", timeout=30) as answer:
+        return arrivals(answer.read())
+
+
+def _wait_for_import(sink: Upstream, program: Program) -> None:
+    until = time.monotonic() + START
+    while not sink.events():
+        if program.has_ended or time.monotonic() > until:
+            raise BenchmarkError("the import sends nothing")
+        time.sleep(0.1)

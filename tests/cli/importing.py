@@ -1,0 +1,105 @@
+"""An import for the command's tests: it reads and sends nothing, and remembers what was asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from forwarder.cli.import_flow import Flow
+from forwarder.cli.import_options import Shared
+from forwarder.config.settings import Settings
+from forwarder.core.errors import ForwarderError
+from forwarder.migration.checkpoint import Checkpoint, Job
+from forwarder.migration.events import Why
+from forwarder.migration.formats.native import Native
+from forwarder.migration.manifest import Manifest
+from forwarder.migration.preflight_report import Report
+from forwarder.migration.sources.options import BrokenSource
+from forwarder.migration.tallies import Totals
+from forwarder.runtime.importing.request import ChosenFormat, ImportRequest, Progress, Told
+from forwarder.runtime.importing.target import UpstreamRefuses
+from tests.migration.preflights import event, refused, report, seen
+from tests.migration.samples.manifests import JOB, manifest
+
+URL: Final = "https://service.example.com"
+KEY: Final = "phc_0123456789hunter2good"
+GOOD: Final = [seen(event(number)) for number in range(5)]
+STOPPING: Final = [*GOOD, refused(Why.ILLEGAL_ID, "the id 'null' is one that many share")]
+"""A source with findings that stop an import."""
+ACCEPTED: Final = frozenset({"illegal-ids", "many-refused"})
+BROKEN: Final = BrokenSource("export/0.json.gz", 17, "it is cut off")
+PROGRESS: Final = Progress(read=10, delivered=7, refused=1, left_out=1, repeats=1, in_flight=3, events=7)
+
+
+@dataclass
+class FakeImport:
+    """An `Import`, with all that it answers."""
+
+    state: Path
+    found: Report = field(default_factory=lambda: report(GOOD))
+    saved: Checkpoint | None = None
+    is_complete: bool = False
+    refuses: ForwarderError | None = None
+    result: Manifest = field(default_factory=lambda: manifest(2))
+    broken: tuple[BrokenSource, ...] = ()
+    waits: Callable[[], Any] | None = None
+    """Called while it runs, which then goes on until it is stopped."""
+    job: Job = JOB
+    asked: list[str] = field(default_factory=list)
+    """What was called, in order."""
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def preflight(self, told: Callable[[int, int], None]) -> tuple[Report, tuple[BrokenSource, ...]]:
+        """See `Import`."""
+        self.asked.append("preflight")
+        told(5, 500)
+        return self.found, self.broken
+
+    async def check_key(self) -> None:
+        """See `Import`."""
+        self.asked.append("check_key")
+        if self.refuses is not None:
+            raise self.refuses
+
+    async def run(self, told: Told) -> Manifest:
+        """See `Import`."""
+        self.asked.append("run")
+        told(PROGRESS)
+        if self.waits is not None:
+            self.waits()
+            await self.stopped.wait()
+        return self.result
+
+    def stop(self) -> None:
+        """See `Import`."""
+        self.asked.append("stop")
+        self.stopped.set()
+
+    def close(self) -> None:
+        """See `Import`."""
+        self.asked.append("close")
+
+
+def refusal() -> UpstreamRefuses:
+    """What a service says that doesn't know the key."""
+    return UpstreamRefuses("it doesn't know the project key", hint="Check the key.")
+
+
+def checkpoint(*, complete: bool = False) -> Checkpoint:
+    """Of an earlier run."""
+    return Checkpoint(JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], Totals(), exhausted=complete)
+
+
+def request(**changes: Any) -> ImportRequest:
+    """A request for an import."""
+    chosen = ChosenFormat("native", {}, lambda: Native("set_once"), ("timestamp",))
+    settings = Settings.model_validate({"upstream": {"url": URL}})
+    return ImportRequest(**{"chosen": chosen, "paths": ("export",), "settings": settings, "api_key": KEY, **changes})
+
+
+def flow(opened: FakeImport, asked: ImportRequest | None = None, **typed: Any) -> int:
+    """Do what somebody typed with an import that is opened; the exit code."""
+    return Flow(opened, asked or request(), Shared(paths=["export"], **typed)).run()

@@ -1,0 +1,221 @@
+"""The way of an import at a terminal: what is asked in which order, what ends it, and with which exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from forwarder.cli.import_flow import DONE, INTERRUPTED, NO, code_of
+from forwarder.cli.import_options import Form
+from forwarder.config.settings import Settings
+from forwarder.migration.sources.options import BrokenSource
+from forwarder.runtime.importing.target import UpstreamRefuses
+from tests.cli.importing import ACCEPTED, BROKEN, KEY, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
+from tests.migration.preflights import report
+from tests.migration.samples.manifests import manifest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libuvs_own_pipe() -> None:
+    """Its first loop opens one for signals, which stays as long as the process."""
+    uvloop.run(asyncio.sleep(0))
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> FakeImport:
+    """An import that would do well."""
+    return FakeImport(tmp_path)
+
+
+def without_refusals(found: FakeImport) -> None:
+    """Let it bring everything."""
+    found.result.books.refused.clear()
+
+
+def test_a_first_run_looks_before_it_sends(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """The key first, then the source, then the events; at the end the report and where more of it is."""
+    without_refusals(opened)
+    assert flow(opened) == DONE
+    assert opened.asked == ["check_key", "preflight", "run", "close"]
+    shown = capsys.readouterr()
+    assert "Nothing stops this import." in shown.out
+    assert "events delivered in 3h" in shown.out
+    assert f"Sending to {URL}, project phc_…good, at most 2,000 events a second" in shown.err
+    for name in ("preflight.json", "report.html", "manifest.json"):
+        assert str(opened.state / name) in shown.err
+    assert KEY not in shown.out + shown.err
+    assert json.loads((opened.state / "preflight.json").read_bytes())["stopped_by"] == []
+
+
+def test_refused_records_are_exit_code_1(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """And it is said where they are."""
+    assert flow(opened) == NO
+    assert f"forwarder dead-letters ls --path {opened.state}" in capsys.readouterr().err
+
+
+def test_an_unknown_key_ends_it_before_anything_is_read(opened: FakeImport) -> None:
+    """The caller makes exit code 3 of it."""
+    opened.refuses = refusal()
+    with pytest.raises(UpstreamRefuses):
+        flow(opened)
+    assert opened.asked == ["check_key", "close"]
+
+
+def test_the_key_is_not_asked_about_where_nobody_wants_it(opened: FakeImport) -> None:
+    """`upstream.verify_keys: false` is for services that can't tell."""
+    settings = Settings.model_validate({"upstream": {"url": URL, "verify_keys": False}})
+    flow(opened, request(settings=settings))
+    assert "check_key" not in opened.asked
+
+
+@pytest.mark.parametrize("accepted", [frozenset(), ACCEPTED - {"illegal-ids"}])
+def test_findings_that_stop_it_stop_it(opened: FakeImport, capsys: pytest.CaptureFixture[str], accepted: frozenset[str]) -> None:
+    """Nothing is sent while one of them isn't accepted; what was found is kept, and how to go on is said."""
+    opened.found = report(STOPPING)
+    assert flow(opened, request(accepted=accepted)) == NO
+    assert opened.asked == ["check_key", "preflight", "close"]
+    assert "--accept illegal-ids" in capsys.readouterr().out
+    assert "illegal-ids" in json.loads((opened.state / "preflight.json").read_bytes())["stopped_by"]
+
+
+def test_findings_that_are_accepted_do_not(opened: FakeImport) -> None:
+    """All of them, by code."""
+    opened.found = report(STOPPING)
+    flow(opened, request(accepted=ACCEPTED))
+    assert "run" in opened.asked
+
+
+@pytest.mark.parametrize(("stops", "code"), [(False, DONE), (True, NO)])
+def test_a_dry_run_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixture[str], *, stops: bool, code: int) -> None:
+    """Its exit code says whether the import would start."""
+    if stops:
+        opened.found = report(STOPPING)
+    assert flow(opened, dry_run=True) == code
+    assert opened.asked == ["check_key", "preflight", "close"]
+    assert ("Nothing was sent" in capsys.readouterr().err) is not stops
+
+
+@pytest.mark.parametrize("lacks", [{"api_key": ""}, {"settings": Settings()}])
+def test_a_dry_run_needs_neither_key_nor_service(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str], lacks: dict[str, object]
+) -> None:
+    """That the key isn't verified is said."""
+    assert flow(opened, request(**lacks), dry_run=True) == DONE
+    assert opened.asked == ["preflight", "close"]
+    assert "isn't verified" in capsys.readouterr().err
+
+
+def test_a_look_as_json_is_one_document(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing else is on standard output."""
+    assert flow(opened, dry_run=True, output=Form.JSON) == DONE
+    assert json.loads(capsys.readouterr().out)["report"]["records"] == 5
+
+
+def test_an_import_as_json_is_one_document(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report; the look before it is in its file."""
+    flow(opened, output=Form.JSON)
+    assert json.loads(capsys.readouterr().out)["job"]["format"] == "mixpanel"
+
+
+def test_a_later_run_goes_on(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without another look, and without a question; it says from where."""
+    opened.saved = checkpoint()
+    flow(opened)
+    assert opened.asked == ["check_key", "run", "close"]
+    assert "goes on where it stood at 2025-06-15T15:16:40Z" in capsys.readouterr().err
+
+
+def test_a_complete_one_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says so, and shows what came of it once more; nobody needs to be asked about a key."""
+    opened.saved, opened.is_complete = checkpoint(complete=True), True
+    assert flow(opened) == DONE
+    assert opened.asked == ["close"]
+    shown = capsys.readouterr()
+    assert "This import is complete" in shown.err
+    assert "complete" in shown.out
+
+
+def test_dead_letters_that_are_marked_are_sent_by_the_same_command(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """The source is complete then, and the import isn't."""
+    opened.saved = checkpoint(complete=True)
+    flow(opened)
+    assert opened.asked == ["check_key", "run", "close"]
+    assert "what is marked of the dead letters" in capsys.readouterr().err
+
+
+def test_a_look_at_a_complete_one_is_a_look(opened: FakeImport) -> None:
+    """`--dry-run` asks about the source, whatever became of it."""
+    opened.saved, opened.is_complete = checkpoint(complete=True), True
+    assert flow(opened, dry_run=True) == DONE
+    assert opened.asked == ["check_key", "preflight", "close"]
+
+
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+    """Somebody sits there and types this."""
+    terminal = io.StringIO(typed)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+
+
+@pytest.mark.parametrize(("answer", "runs"), [("y\n", True), ("n\n", False), ("", False)])
+def test_who_sits_there_is_asked(
+    opened: FakeImport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str, *, runs: bool
+) -> None:
+    """Before the first event; how many, to where, and that it is for good."""
+    at_a_terminal(monkeypatch, answer)
+    assert flow(opened) == NO
+    assert ("run" in opened.asked) is runs
+    assert f"Send 5 events to {URL}, project phc_…good? They can't be taken back. [y/N] " in capsys.readouterr().err
+
+
+def test_who_said_yes_is_not_asked(opened: FakeImport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--yes`."""
+    at_a_terminal(monkeypatch, "")
+    flow(opened, yes=True)
+    assert "run" in opened.asked
+    assert "[y/N]" not in capsys.readouterr().err
+
+
+def test_broken_files_are_told_and_exit_code_1(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the look, and after all else was brought."""
+    without_refusals(opened)
+    opened.broken = (BROKEN,)
+    assert flow(opened, dry_run=True) == NO
+    assert flow(opened) == NO
+    assert capsys.readouterr().err.count("export/0.json.gz: can't be read after 17 bytes") == 3
+
+
+def test_names_of_files_do_not_move_the_cursor(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """They come from archives."""
+    opened.broken = (BrokenSource("a.zip!\x1b[2J", 0, "it is cut off"),)
+    flow(opened, dry_run=True)
+    assert "a.zip!\\u001b[2J: can't be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_it_end(opened: FakeImport, capsys: pytest.CaptureFixture[str], number: signal.Signals) -> None:
+    """What is on its way is settled, the report says that it isn't complete, and the exit code is that of an interruption."""
+    opened.result = manifest(2, ended=False)
+    opened.waits = lambda: os.kill(os.getpid(), number)
+    assert flow(opened) == INTERRUPTED
+    assert opened.asked == ["check_key", "preflight", "run", "stop", "close"]
+    shown = capsys.readouterr()
+    assert f"{number.name}: nothing more is read" in shown.err
+    assert "not complete: the same command goes on with it" in shown.out
+
+
+def test_exit_codes() -> None:
+    """Broken files and refused records are a no; records that were mended since aren't."""
+    done, part = manifest(2), manifest(2, ended=False)
+    assert (code_of(part, ()), code_of(part, (BROKEN,)), code_of(done, (BROKEN,))) == (INTERRUPTED, NO, NO)
+    assert code_of(done, ()) == NO
+    done.books.mended = sum(done.books.refused.values())
+    assert code_of(done, ()) == DONE

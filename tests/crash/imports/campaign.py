@@ -1,0 +1,277 @@
+"""The crash test of imports itself: one import into a sandbox, killed again and again and gone on with by the same command.
+
+Kills are told by what has arrived at the sandbox, not by time. After each the sandbox is asked what it has, and the checkpoint how much of
+that is settled: the difference was in flight, and no more than that may come twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from forwarder.migration import manifest as manifests
+from forwarder.migration.checkpoint import read_checkpoint
+from forwarder.migration.manifest import Manifest
+from tests.crash.imports.importer import Importer
+from tests.crash.imports.judge import Verdict, arrivals, judge
+from tests.crash.imports.plan import EventPlan, write
+from tests.crash.imports.schedule import Kill, schedule
+from tests.support.commands import forwarder, running
+from tests.support.waiting import eventually, in_thread, pause
+
+KEY: Final = "phc_crash_of_imports_000001"
+MEMORY: Final = 200_000_000
+"""Resident bytes that no life of the importer may have."""
+_STILL: Final = 0.05
+"""Seconds in which nothing more arrives, when nothing more will."""
+_BEFORE_KILL: Final = 600.0
+"""Seconds that a life may take to come to where it is killed."""
+
+
+class CrashFailure(AssertionError):
+    """Something was lost, doubled, changed or miscounted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to do. `reading`: seconds after a start in which kills come that don't wait for an event; `patience`: the same of the others,
+    after the share that they wait for."""
+
+    seed: int
+    events: int
+    kills: int
+    suffix: str = ".gz"
+    """How the source is packed."""
+    rate: str = "unlimited"
+    reading: float = 10.0
+    patience: float = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A life of the importer that was killed."""
+
+    kill: Kill
+    seconds: float
+    arrived: int
+    """Events that the sandbox had when it was gone, each once."""
+    settled: int
+    """How many of them its checkpoint knew of: the first ones of the source."""
+    requests: int
+    """Requests that had arrived until then, in all lives."""
+    repeats: int
+    """Events that had come more than once, in all lives until then."""
+    memory: int
+
+    @property
+    def in_flight(self) -> int:
+        """Events that had arrived and weren't settled: what the next life may send again."""
+        return self.arrived - self.settled
+
+
+@dataclass
+class Report:
+    """What was done."""
+
+    size: int = 0
+    packed: int = 0
+    """Bytes of the source, and of its file."""
+    lives: list[Life] = field(default_factory=list)
+    memory: int = 0
+    """The most of any life, the last one too."""
+    verdict: Verdict = field(default_factory=Verdict)
+    books: dict[str, Any] = field(default_factory=dict)
+    verified: str = ""
+
+    @property
+    def in_flight(self) -> int:
+        """Events that had arrived and weren't settled, of all kills together."""
+        return sum(life.in_flight for life in self.lives)
+
+
+class Campaign:
+    """One run in a directory of its own."""
+
+    def __init__(self, options: Options, root: Path, tell: Callable[[str], object] = lambda _: None) -> None:
+        self.report = Report()
+        self._options = options
+        self._root = root
+        self._tell = tell
+        self._plan = EventPlan(options.seed, options.events)
+        self._kills = schedule(options.seed, options.kills, reading=options.reading, patience=options.patience)
+        self._source = root / f"events.jsonl{options.suffix}"
+        self._database = root / "sandbox.db"
+        self._state = root / "state"
+        self._log = root / "output.log"
+
+    async def run(self) -> Report:
+        """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
+        self.report.size = await in_thread(lambda: write(self._plan, self._source))
+        self.report.packed = self._source.stat().st_size
+        sizes = f"{self.report.size / 1e6:.1f} MB, as {self._source.name} {self.report.packed / 1e6:.1f} MB"
+        self._tell(f"{self._options.events:,} events: {sizes}")
+        arguments = ("--listen", "127.0.0.1:0", "--database", str(self._database), "--strict", "--api-key", KEY)
+        async with running("sandbox", *arguments) as sandbox:
+            self._url = (await sandbox.line("listening on")).split()[-1]
+            with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as self._looking:
+                for kill in self._kills:
+                    if not await self._live(kill):
+                        break
+                else:
+                    await self._last_life()
+            await self._judge()
+        return self.report
+
+    async def _live(self, kill: Kill) -> bool:
+        """One life, up to its kill; False if it was through before."""
+        began = time.monotonic()
+        async with self._importer() as importer:
+            await self._reach(importer, kill, began)
+            code = await importer.killed()
+        if code not in (0, -9):
+            raise self._failure([f"it ended with {code} before it was killed {kill}"])
+        arrived, repeats = await self._arrived()
+        self._check_repeats(repeats)
+        self._check_memory(importer)
+        if code == 0:
+            self._tell(f"complete before it was killed {kill}")
+            return False
+        life = Life(kill, time.monotonic() - began, arrived, self._settled(), self._requests(), repeats, importer.memory)
+        self.report.lives.append(life)
+        self._tell(
+            f"killed {kill}: {life.arrived:,} had arrived, {life.settled:,} of them were settled; "
+            f"{life.memory // 1_000_000} MB, {life.seconds:.1f} s"
+        )
+        return True
+
+    async def _last_life(self) -> None:
+        began = time.monotonic()
+        async with self._importer() as importer:
+            await eventually(lambda: self._has_ended(importer), _BEFORE_KILL)
+            if code := await importer.code():
+                raise self._failure([f"the last run ended with {code}"])
+        self._check_memory(importer)
+        self._check_repeats((await self._arrived())[1])
+        self._tell(f"complete: {importer.memory // 1_000_000} MB, {time.monotonic() - began:.1f} s")
+
+    def _importer(self) -> AbstractAsyncContextManager[Importer]:
+        upstream = ("--upstream", self._url, "--api-key", KEY, "--state", str(self._state), "--rate", self._options.rate, "--yes")
+        return Importer.living(("import", "native", str(self._source), *upstream), self._log)
+
+    async def _reach(self, importer: Importer, kill: Kill, began: float) -> None:
+        """Return when the moment of the kill is there, or the importer isn't any more."""
+        if kill.share is not None:
+            goal = round(kill.share * self._options.events)
+            await eventually(lambda: self._has_ended(importer) or self._came() >= goal, _BEFORE_KILL, told=lambda: f"{self._came():,} came")
+            began = time.monotonic()
+        await eventually(lambda: self._has_ended(importer) or time.monotonic() - began >= kill.after, _BEFORE_KILL)
+
+    def _has_ended(self, importer: Importer) -> bool:
+        importer.look()
+        return importer.ended
+
+    def _came(self) -> int:
+        """Events that the sandbox has, each once, in no time."""
+        found = self._looking.execute("SELECT ifnull(sum(events), 0) FROM requests").fetchone()
+        return int(found[0])
+
+    def _requests(self) -> int:
+        return int(self._looking.execute("SELECT ifnull(max(id), 0) FROM requests").fetchone()[0])
+
+    async def _arrived(self) -> tuple[int, int]:
+        """Events that the sandbox has, each once, and repeats, when it has done all that it was sent."""
+        before: list[dict[str, Any]] | None = None
+        while before != (listed := (await self._ask("imports"))["results"]):
+            before = listed
+            await pause(_STILL)
+        return sum(each["events"] for each in listed), sum(each["duplicates"] for each in listed)
+
+    def _settled(self) -> int:
+        saved = read_checkpoint(self._state)
+        return 0 if saved is None else saved.books.delivered
+
+    async def _ask(self, path: str) -> Any:
+        async with aiohttp.ClientSession() as client, client.get(f"{self._url}/sandbox/{path}") as response:
+            return await response.json()
+
+    async def _judge(self) -> None:
+        report = self.report
+        settled = [(life.requests, life.settled) for life in report.lives]
+        report.verdict = await in_thread(lambda: judge(self._plan, arrivals(self._database), settled))
+        self._fail_for(report.verdict.problems)
+        manifest = manifests.read(self._state / manifests.FILE)
+        self._fail_for(list(self._wrong_in_books(manifest)))
+        await self._judge_counts(manifest)
+        await self._verify()
+
+    def _wrong_in_books(self, manifest: Manifest) -> list[str]:
+        books, count = manifest.books, self._options.events
+        self.report.books = {"read": books.read, "delivered": books.delivered, "repeats": books.repeats, "refused": books.refused}
+        wanted = {"read": count, "delivered": count, "repeats": 0, "refused": {}}
+        problems = [] if self.report.books == wanted else [f"the manifest's books say {self.report.books}"]
+        if not manifest.complete or manifest.events != count or books.difference:
+            problems.append(f"the manifest says {manifest.events:,} events, complete: {manifest.complete}")
+        return problems
+
+    async def _judge_counts(self, manifest: Manifest) -> None:
+        """What the sandbox itself says of the import."""
+        [found] = (await self._ask(f"imports?import={manifest.job.id}"))["results"]
+        verdict = self.report.verdict
+        told = (found["events"], found["duplicates"], found["conflicts"])
+        if told != (self._options.events, verdict.repeats, 0) or verdict.distinct != self._options.events:
+            self._fail_for([f"the sandbox says (events, duplicates, conflicts) {told}, of {self._options.events:,}"])
+
+    async def _verify(self) -> None:
+        """Ask as a user does."""
+        verify = await forwarder("import", "verify", "--state", str(self._state), "--sandbox", self._url, limit=300)
+        self.report.verified = verify.out.strip()
+        if verify.code:
+            self._fail_for([f"`forwarder import verify` ended with {verify.code}: {verify.out}{verify.err}"])
+
+    def _check_repeats(self, repeats: int) -> None:
+        """A life sends nothing again but what was in flight when the one before was killed."""
+        last = self.report.lives[-1] if self.report.lives else None
+        again, allowed = repeats - (last.repeats if last else 0), last.in_flight if last else 0
+        if again > allowed:
+            self._fail_for([f"a life sent {again:,} events again, and {allowed:,} had been in flight"])
+
+    def _check_memory(self, importer: Importer) -> None:
+        self.report.memory = max(self.report.memory, importer.memory)
+        if importer.memory > MEMORY:
+            self._fail_for([f"a life had {importer.memory // 1_000_000} MB of resident memory"])
+
+    def _fail_for(self, problems: list[str]) -> None:
+        if problems:
+            raise self._failure(problems)
+
+    def _failure(self, problems: list[str]) -> CrashFailure:
+        said = "\n    ".join(self._log.read_text(errors="replace").splitlines()[-12:])
+        where = f"seed {self._options.seed}, after {len(self.report.lives)} kills; all files are in {self._root}"
+        return CrashFailure("\n  ".join([where, *problems[:12], f"its last words:\n    {said}"]))
+
+
+def as_text(report: Report, seconds: float) -> str:
+    """What was done, in lines for a person."""
+    verdict, lives = report.verdict, report.lives
+    widest = max((life.in_flight for life in lives), default=0)
+    return "\n".join(
+        [
+            f"killed {len(lives)} times with -9 and gone on with, in {seconds:.0f} s",
+            f"{verdict.distinct:,} events of {verdict.days} days are at the sandbox, {verdict.derived:,} of them with a uuid that "
+            f"follows from the source; no conflict",
+            f"{verdict.repeats:,} came more than once, the same bytes; {report.in_flight:,} had been in flight at the kills, "
+            f"{widest:,} at most at one",
+            f"{report.memory / 1e6:.0f} MB of resident memory at most in any life",
+            f"the manifest's books: {json.dumps(report.books)}",
+            f"import verify: {report.verified}",
+        ]
+    )

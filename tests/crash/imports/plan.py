@@ -1,0 +1,120 @@
+"""What the crash test of imports has to bring: every record, and what must arrive of it, follows from a seed and the record's number.
+
+The records are some 30 days of visits, a few records of one person in a row, roughly in the order of time; and now and then a
+device that was offline hands in what it has of the day before. One record in nine has no uuid.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, Final
+from uuid import UUID
+
+import zstandard
+
+START: Final = datetime(2024, 5, 1, 6, tzinfo=UTC)
+DAYS: Final = 30
+VISIT: Final = 7
+"""Records of one person in a row."""
+UPLOADS: Final = 50
+"""How often a device hands in what is a day old; so many records each time, of a thousand: `UPLOAD`."""
+UPLOAD: Final = 1
+BARE: Final = 9
+"""One record of so many has no uuid."""
+_SPAN: Final = DAYS * 86_400_000
+_LATE: Final = 86_400_000
+_OUT_OF_ORDER: Final = 3
+"""So many neighbours one record in 16 may be ahead of."""
+_TEXT: Final = 1 << 22
+_NAMES: Final = ("$pageview", "signed up", "order placed", "Warenkorb geöffnet", "登録完了")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What must arrive of a record."""
+
+    event: str
+    distinct_id: str
+    timestamp: str
+    uuid: str | None
+    """None: one that follows from the source."""
+    properties: bytes
+    """The properties' members, which nobody may change."""
+
+
+class EventPlan:
+    """The records of an import, of some 600 bytes each."""
+
+    def __init__(self, seed: int, count: int) -> None:
+        self.seed, self.count = seed, count
+        self._chance = random.Random(seed)
+        self._persons = max(10, count // 50)
+        self._text = self._chance.randbytes(_TEXT // 2).hex()
+        step = max(1, count // UPLOADS)
+        self._uploads = {start: self._chance.randrange(step // 4) for start in range(step // 2, count, step)}
+        self._step, self._length = step, max(2, count * UPLOAD // 1000)
+        self._jitter = [self._chance.randrange(_SPAN * _OUT_OF_ORDER // count) if place % 16 == 0 else 0 for place in range(1009)]
+
+    def expected(self, number: int) -> Expected:
+        """What must arrive of a record."""
+        upload = self._upload(number)
+        person = number // VISIT if upload is None else upload
+        time = _SPAN * number // self.count + self._jitter[number % 1009] - (0 if upload is None else _LATE)
+        return Expected(
+            _NAMES[number % len(_NAMES)],
+            f"person-{(person * 2_654_435_761 ^ self.seed) % self._persons}",
+            (START + timedelta(milliseconds=time)).isoformat(timespec="milliseconds")[:-6] + "Z",
+            None if number % BARE == 4 else str(UUID(int=(self.seed << 64) + number, version=4)),
+            self._properties(number),
+        )
+
+    def record(self, number: int) -> bytes:
+        """A record, as it stands in the file."""
+        what = self.expected(number)
+        head = f'{{"event":"{what.event}","distinct_id":"{what.distinct_id}","timestamp":"{what.timestamp}"'
+        uuid = "" if what.uuid is None else f',"uuid":"{what.uuid}"'
+        return b'%b%b,"properties":{%b}}\n' % (head.encode(), uuid.encode(), what.properties)
+
+    def records(self) -> Iterator[bytes]:
+        """All of them, in order."""
+        return map(self.record, range(self.count))
+
+    def _upload(self, number: int) -> int | None:
+        """The start of the upload that a record is part of, if it is."""
+        start = number - (number + self._step - self._step // 2) % self._step
+        begin = start + self._uploads.get(start, self._step)
+        return begin if begin <= number < begin + self._length else None
+
+    def _properties(self, number: int) -> bytes:
+        at = number * 7919 % (_TEXT - 400)
+        return b'"n":%d, "price":%d.10 ,"tags":["a","\\u00e9"],"deep":{"level":{"n":null}},"text":"%b"' % (
+            number,
+            number % 90,
+            self._text[at : at + 320 + number % 80].encode(),
+        )
+
+
+def write(plan: EventPlan, path: Path) -> int:
+    """Write all records to a file, packed as its name says; how many bytes they are."""
+    size = 0
+    with OPENERS[path.suffix](path) as file:
+        for record in plan.records():
+            size += file.write(record)
+    return size
+
+
+def _gzip(path: Path) -> IO[bytes]:
+    return gzip.open(path, "wb", compresslevel=1)  # type: ignore[return-value]  # it has all that is used of one
+
+
+def _zstd(path: Path) -> IO[bytes]:
+    return zstandard.open(path, "wb", cctx=zstandard.ZstdCompressor(level=1))  # type: ignore[no-any-return]
+
+
+OPENERS: Final[dict[str, Callable[[Path], IO[bytes]]]] = {".gz": _gzip, ".zst": _zstd}
+"""How a file is packed, by its suffix."""

@@ -1,0 +1,169 @@
+"""Exports as vendors give them, of at least 2,000 records each, as files that somebody would import; and what must be refused of them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.migration.samples import amplitude, mapped, mixpanel, native, segment
+from tests.migration.samples import csv as tables
+
+RULES: Final = {
+    "event": '"order " + .state',
+    "where": '.kind == "order"',
+    "distinct_id": ".customer.id",
+    "timestamp": {"from": ".placed", "format": "iso", "zone": "Europe/Berlin"},
+    "uuid": ".number",
+    "set": {"tier": ".customer.tier"},
+    "properties": {"total": ".total", "items": ".items", "city": ".city"},
+    "drop": [".customer.email"],
+}
+"""Those of `samples.mapped`, as they are written."""
+FLAT_RULES: Final = {
+    "event": ".state",
+    "distinct_id": ".customer",
+    "timestamp": {"from": ".placed", "format": "iso", "zone": "Europe/Berlin"},
+    "uuid": ".number",
+    "set": {"tier": ".tier"},
+    "properties": {"total": ".total", "city": ".city"},
+}
+"""The same for rows of a table."""
+_FLAT: Final = ("state", "customer", "placed", "number", "tier", "total", "city")
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Files of an export, and how they are imported."""
+
+    form: str
+    paths: Sequence[Path]
+    options: Sequence[str] = ()
+    refused: dict[str, int] = field(default_factory=dict)
+    """By reason."""
+
+
+def native_lines(folder: Path) -> Export:
+    """Lines of events, of several, and bodies of batches."""
+    lines, refused = native.sample()
+    return Export("native", [_lines(folder / "events.jsonl", lines)], ("--time-offset", "0"), Counter(refused))
+
+
+def amplitude_download(folder: Path) -> Export:
+    """The ZIP that Amplitude gives, of one gzip file an hour."""
+    path = folder / "export.zip"
+    path.write_bytes(amplitude.archive())
+    return Export("amplitude", [path], refused=_reasons(amplitude.sample()))
+
+
+def mixpanel_events(folder: Path) -> Export:
+    """The raw export."""
+    return Export("mixpanel", [_lines(folder / "export.json", mixpanel.event_export())], refused=_reasons(mixpanel.STRANGE))
+
+
+def mixpanel_profiles(folder: Path) -> Export:
+    """An export of profiles; those that were never seen have no time."""
+    profiles = mixpanel.profile_export()
+    return Export(
+        "mixpanel-profiles",
+        [_lines(folder / "profiles.jsonl", profiles)],
+        ("--time-offset", "0"),
+        {"no_time": sum(b"$last_seen" not in profile for profile in profiles)},
+    )
+
+
+def segment_logs(folder: Path) -> Export:
+    """Files below a folder for each day, as they are in a bucket."""
+    calls = segment.sample()
+    third = len(calls) // 3
+    for number, start in enumerate(range(0, len(calls), third)):
+        path = folder / "segment-logs" / f"{1709164800000 + number * 86_400_000}" / "calls.1.gz"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(gzip.compress(b"".join(call + b"\n" for call, _ in calls[start : start + third]), mtime=0))
+    return Export("segment", [folder / "segment-logs"], refused=_reasons(calls))
+
+
+def csv_table(folder: Path) -> Export:
+    """A table of a warehouse, with columns of all kinds."""
+    path = folder / "events.csv"
+    path.write_text(tables.table(), newline="")
+    columns = ("--json-column", "cart", "--number-column", "amount", "--boolean-column", "paid")
+    return Export("csv", [path], (*columns, "--time-offset", "0"), _reasons(tables.sample()))
+
+
+def mapped_lines(folder: Path) -> Export:
+    """An application's own records, by rules of its own."""
+    records, _, refused = mapped.sample(2_400)
+    lines = _lines(folder / "orders.jsonl", records)
+    return Export("mapping", [lines], ("--mapping", _rules(folder, RULES)), Counter(refused))
+
+
+def mapped_csv(folder: Path) -> Export:
+    """The same as a table with semicolons."""
+    path = folder / "orders.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _FLAT, delimiter=";")
+        writer.writeheader()
+        writer.writerows(_rows())
+    return Export("mapping", [path], ("--mapping", _rules(folder, FLAT_RULES), "--delimiter", ";"), _ODD_ROWS)
+
+
+def mapped_parquet(folder: Path) -> Export:
+    """The same as a data frame's file."""
+    import pyarrow as pa  # noqa: PLC0415 - large, and needed here alone
+    from pyarrow import parquet  # noqa: PLC0415
+
+    path = folder / "orders.parquet"
+    rows = _rows()
+    table = pa.table({name: [row[name] for row in rows] for name in _FLAT})
+    parquet.write_table(table, path, row_group_size=500)
+    return Export("mapping", [path], ("--mapping", _rules(folder, FLAT_RULES)), _ODD_ROWS)
+
+
+EXPORTS: Final[Sequence[Callable[[Path], Export]]] = (
+    native_lines,
+    amplitude_download,
+    mixpanel_events,
+    mixpanel_profiles,
+    segment_logs,
+    csv_table,
+    mapped_lines,
+    mapped_csv,
+    mapped_parquet,
+)
+
+_ODD: Final = (({"customer": ""}, "no_id"), ({"customer": "undefined"}, "illegal_id"), ({"placed": "yesterday"}, "unmappable"))
+_ODD_ROWS: Final = {why: 1 for _, why in _ODD}
+
+
+def _rows(count: int = 2_400, seed: int = 1) -> list[dict[str, Any]]:
+    """Orders as flat rows, some of them odd."""
+    rows = []
+    for number, record in enumerate(mapped.ordinary_records(count, seed)):
+        customer = record["customer"]
+        row = {name: record.get(name) for name in _FLAT} | {"customer": str(customer["id"]), "tier": customer["tier"]}
+        if number % 800 == 799:
+            row |= _ODD[number // 800][0]
+        rows.append(row)
+    return rows
+
+
+def _lines(path: Path, records: Iterable[bytes]) -> Path:
+    path.write_bytes(b"".join(record + b"\n" for record in records))
+    return path
+
+
+def _rules(folder: Path, rules: dict[str, Any]) -> str:
+    path = folder / "rules.yaml"
+    path.write_text(yaml.safe_dump(rules))
+    return str(path)
+
+
+def _reasons(records: Iterable[tuple[bytes, Any]]) -> dict[str, int]:
+    return Counter(str(why) for _, why in records if why is not None)

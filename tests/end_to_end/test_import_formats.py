@@ -1,0 +1,44 @@
+"""Each vendor's export, by the command alone: all of it is there once, and what can't be is a dead letter with file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.exports import EXPORTS, Export
+from tests.end_to_end.importing import Service, forwarder_import, imported, manifest_of
+
+ACCEPTED = [each for code in ("many-refused", "illegal-ids", "january-1970", "mixed-epochs") for each in ("--accept", code)]
+
+
+@pytest.mark.parametrize("written", EXPORTS, ids=lambda each: each.__name__)
+def test_an_export_is_imported_once_however_often(written: Callable[[Path], Export], service: Service, tmp_path: Path) -> None:
+    """What the sandbox has is what the manifest says; the same command does nothing more; another job sends the same bytes."""
+    export, key = written(tmp_path), f"phc_{written.__name__}_000001"
+    command: tuple[str | Path, ...] = (export.form, *export.paths, *export.options, *ACCEPTED)
+    done = imported(service, tmp_path / "state", *command, key=key)
+    assert done.code == (1 if export.refused else 0), done.err
+    manifest = manifest_of(tmp_path / "state")
+    books = manifest.books
+    assert manifest.complete
+    assert not books.difference
+    assert books.read >= 2_000
+    assert books.refused == export.refused
+    assert manifest.events >= books.delivered > 1_500
+    assert service.counts(manifest.job.id) == (manifest.events, 0, 0)
+    requests = service.ask("requests?limit=1")["count"]
+
+    again = imported(service, tmp_path / "state", *command, key=key)
+    assert again.code == done.code
+    assert "This import is complete" in again.err
+    assert service.ask("requests?limit=1")["count"] == requests
+
+    other = imported(service, tmp_path / "other", *command, key=key)
+    assert other.code == done.code
+    assert manifest_of(tmp_path / "other").books == books
+    assert service.counts(manifest.job.id) == (manifest.events, manifest.events, 0)
+
+    verified = forwarder_import("verify", "--state", tmp_path / "state", "--sandbox", service.url)
+    assert verified.code == 0, verified.out

@@ -1,0 +1,24 @@
+"""`kill -9` of an import, again and again: the short form. The long one, of a million events, is `make test-crash-import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.imports.campaign import MEMORY, Campaign, Options
+
+SEED = 20240252
+
+
+@pytest.mark.parametrize(("suffix", "events", "kills"), [(".gz", 12_000, 3), (".zst", 4_000, 1)])
+async def test_all_is_there_once_however_often_the_importer_is_killed(suffix: str, events: int, kills: int, tmp_path: Path) -> None:
+    """Killed before it sends and while it does, the same command goes on: every event is there once, nothing came twice but what was in
+    flight, and the manifest and `import verify` say so."""
+    options = Options(SEED, events, kills, suffix, rate="8000", reading=0.8, patience=0.05)
+    report = await Campaign(options, tmp_path).run()
+    assert len(report.lives) > kills  # on a busy machine it may be through before the last one
+    assert report.verdict.distinct == report.books["delivered"] == events
+    assert report.verdict.repeats <= report.in_flight < events
+    assert 0 < report.memory < MEMORY
+    assert f"All {events:,} events" in report.verified
