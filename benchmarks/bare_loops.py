@@ -1,27 +1,27 @@
 """The floors of imports from other vendors: decode → map → encode, and nothing else, as anyone would write it in an afternoon.
 
-Each loop reads a file line by line, decodes a record, makes of it an event by the essential rules of its format (which fields are name, id,
-time and uuid, which properties get another name, which are dropped), and encodes that. It checks nothing, refuses nothing, looks for no
-repeats, keeps no batches and counts nothing.
+Each loop reads a file line by line, decodes a record, makes of it an event by the rules of its format (the choice of its id, its time read,
+its own uuid or the one that follows from its key, the properties that get another name, what is dropped), and encodes that. Of the records
+of `exports` that is the event that an import sends, member for member. It checks nothing, refuses nothing, looks for no repeats, brings no
+events of first times, keeps no batches and counts nothing.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from hashlib import sha1
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from benchmarks.exports import Export
+from forwarder.migration.events import derived_uuid
 
 Event = dict[str, Any]
 
-_NAMESPACE: Final = bytes(range(16))
-_JOB: Final = "5a5a5a5a-0000-5000-8000-000000000000"
+JOB: Final = "5a5a5a5a-0000-5000-8000-000000000000"
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -34,88 +34,112 @@ _AMPLITUDE: Final = {
     "region": "$geoip_subdivision_1_name",
     "country": "$geoip_country_name",
     "device_id": "$device_id",
-    "session_id": "amplitude_session_id",
-    "event_id": "amplitude_event_id",
     "$insert_id": "amplitude_insert_id",
-    "platform": "amplitude_platform",
-    "language": "amplitude_language",
+    "amplitude_id": "amplitude_id",
+    **{
+        name: f"amplitude_{name}"
+        for name in (
+            *("session_id", "event_id", "platform", "language", "version_name", "start_version", "library", "device_family"),
+            *("device_brand", "device_manufacturer", "device_model", "device_carrier", "dma", "location_lat", "location_lng"),
+            *("adid", "idfa", "paying", "user_creation_time"),
+        )
+    },
 }
 _AMPLITUDE_PAGE: Final = {
     "[Amplitude] Page URL": "$current_url",
     "[Amplitude] Page Domain": "$host",
     "[Amplitude] Page Path": "$pathname",
 }
-_AMPLITUDE_EVENTS: Final = {"[Amplitude] Page Viewed": "$pageview", "[Amplitude] Element Clicked": "$autocapture"}
+_AMPLITUDE_EVENTS: Final = {
+    "[Amplitude] Page Viewed": "$pageview",
+    "[Amplitude] Element Clicked": "$autocapture",
+    "[Amplitude] Element Changed": "$autocapture",
+}
 _MIXPANEL: Final = {"$city": "$geoip_city_name", "$region": "$geoip_subdivision_1_name", "mp_country_code": "$geoip_country_code"}
 _MIXPANEL_NOTES: Final = ("$mp_api_endpoint", "mp_processing_time_ms", "$geo_source", "$mp_api_timestamp_ms")
+_MIXPANEL_EVENTS: Final = {"$mp_web_page_view": "$pageview"}
+_SEGMENT_PAGE: Final = {"url": "$current_url", "path": "$pathname", "referrer": "$referrer", "title": "$title"}
 _SEGMENT_EVENTS: Final = {"page": "$pageview", "screen": "$screen", "identify": "$identify", "alias": "$create_alias"}
 
 
 def bare_loop(export: Export, path: Path) -> tuple[int, int]:
     """Run the loop over a file once: how many events, and how many bytes they have."""
     events = size = 0
-    for event in _events(export, path):
+    for event in bare_events(export, path):
         events += 1
         size += len(_encode(event))
     return events, size
 
 
-def _events(export: Export, path: Path) -> Iterator[Event]:
+def bare_events(export: Export, path: Path) -> Iterator[Event]:
+    """The events of a file; of an event's time msgspec writes what the service wants."""
     if export is Export.CSV:
         yield from _of_table(path)
         return
     make = _MAKERS[export]
     with path.open("rb") as file:
         for line in file:
-            yield make(_decode(line))
+            if (event := make(_decode(line))) is not None:
+                yield event
 
 
-def _amplitude(record: dict[str, Any]) -> Event:
-    properties = {ours: value for theirs, ours in _AMPLITUDE.items() if (value := record.get(theirs)) is not None}
-    for name, value in record["event_properties"].items():
-        properties[_AMPLITUDE_PAGE.get(name, name)] = value
+def _amplitude(record: dict[str, Any]) -> Event | None:
+    name = record["event_type"]
+    if name == "session_start":
+        return None
+    properties = _named(_AMPLITUDE, record)
+    for theirs, value in record["event_properties"].items():
+        properties[_AMPLITUDE_PAGE.get(theirs, theirs)] = value
     if said := record.get("user_properties"):
         properties["$set_once"] = said
-    name = record["event_type"]
-    time = record["event_time"].replace(" ", "T") + "Z"
-    return _event(_AMPLITUDE_EVENTS.get(name, name), record.get("user_id") or record["device_id"], record["uuid"], time, properties)
+    time = record.get("event_time") or record.get("client_event_time") or record["server_received_time"]
+    who = record.get("user_id") or record["device_id"]
+    return _event(_AMPLITUDE_EVENTS.get(name, name), who, record["uuid"], _time(time), properties)
 
 
 def _mixpanel(record: dict[str, Any]) -> Event:
     name, properties = record["event"], record["properties"]
-    time, who = properties.pop("time"), properties.pop("distinct_id")
-    uuid = _uuid(f"{name} {time} {who} {properties['$insert_id']}")
+    time, who = properties.pop("time"), properties.pop("distinct_id", None)
+    uuid = derived_uuid(_text("mixpanel", name, time * 1000 if time > 10_000_000_000 else time * 1_000_000, who, properties["$insert_id"]))
+    if who is None or who.startswith("$device:"):
+        who = properties.get("$distinct_id_before_identity") or who
     for note in _MIXPANEL_NOTES:
         properties.pop(note, None)
     for theirs, ours in _MIXPANEL.items():
         if theirs in properties:
             properties[ours] = properties.pop(theirs)
     seconds = time / 1000 if time > 10_000_000_000 else time
-    return _event(name, who, uuid, datetime.fromtimestamp(seconds, UTC).isoformat(), properties)
+    return _event(_MIXPANEL_EVENTS.get(name, name), who, uuid, datetime.fromtimestamp(seconds, UTC), properties)
 
 
 def _segment(record: dict[str, Any]) -> Event:
-    context = record["context"]
-    page, library = context.get("page", {}), context.get("library", {})
-    properties = {
+    context, kind = record["context"], record["type"]
+    library = context.get("library", {})
+    around = {
         "$ip": context.get("ip"),
         "$raw_user_agent": context.get("userAgent"),
         "$lib": library.get("name"),
         "$lib_version": library.get("version"),
-        "$current_url": page.get("url"),
-        "$pathname": page.get("path"),
-        "$title": page.get("title"),
-        **record["properties"],
     }
-    kind = record["type"]
+    properties = {name: value for name, value in around.items() if value is not None}
+    properties |= _named(_SEGMENT_PAGE, context.get("page", {}))
+    properties |= record.get("properties") or {}
+    time, user = record.get("timestamp") or record["originalTimestamp"], record.get("userId")
     name = record["event"] if kind == "track" else _SEGMENT_EVENTS[kind]
-    return _event(name, record.get("userId") or record["anonymousId"], _uuid(record["messageId"]), record["timestamp"], properties)
+    if kind == "identify":
+        properties["$set_once"] = record["traits"]
+        if user:
+            properties["$anon_distinct_id"] = record["anonymousId"]
+    elif kind == "alias":
+        properties["alias"] = record["previousId"]
+    uuid = derived_uuid(_text("segment", record["messageId"]))
+    return _event(name, user or record["anonymousId"], uuid, _time(time), properties)
 
 
 def _mapping(record: dict[str, Any]) -> Event:
     properties = {"page": record["page"], "basket": record["basket"], "city": record["city"], "owner": record["owner"]}
     who = record["who"]
-    return _event(record["what"], who["id"], record["id"], record["when"], {**properties, "$set_once": {"plan": who["plan"]}})
+    return _event(record["what"], who["id"], record["id"], _time(record["when"]), {**properties, "$set_once": {"plan": who["plan"]}})
 
 
 def _of_table(path: Path) -> Iterator[Event]:
@@ -123,26 +147,37 @@ def _of_table(path: Path) -> Iterator[Event]:
         rows = csv.reader(file)
         header = next(rows)
         for row in rows:
-            properties: dict[str, Any] = dict(zip(header, row, strict=True))
+            properties: dict[str, Any] = {name: cell for name, cell in zip(header, row, strict=True) if cell}
             name, who, time, uuid = (properties.pop(column) for column in ("event", "distinct_id", "timestamp", "uuid"))
             properties["amount"] = float(properties["amount"])
             properties["paid"] = properties["paid"] == "true"
             properties["basket"] = _decode(properties["basket"])
-            yield _event(name, who, uuid, time, properties)
+            yield _event(name, who, uuid, _time(time), properties)
 
 
-def _uuid(key: str) -> str:
-    text = sha1(_NAMESPACE + key.encode(), usedforsecurity=False).hexdigest()
-    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-8{text[17:20]}-{text[20:32]}"
+def _named(names: Mapping[str, str], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value, under other names."""
+    return {ours: value for theirs, ours in names.items() if (value := fields.get(theirs)) is not None}
 
 
-def _event(name: str, who: str, uuid: str, time: str, properties: dict[str, Any]) -> Event:
+def _time(text: str) -> datetime:
+    """ISO 8601; without a zone it is UTC."""
+    time = datetime.fromisoformat(text)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def _text(*parts: Any) -> str:
+    """A key that no other parts give."""
+    return _encode(parts).decode()
+
+
+def _event(name: str, who: str, uuid: str, time: datetime, properties: dict[str, Any]) -> Event:
     properties["$geoip_disable"] = True
-    properties["$import_job_id"] = _JOB
+    properties["$import_job_id"] = JOB
     return {"event": name, "distinct_id": who, "uuid": uuid, "timestamp": time, "properties": properties}
 
 
-_MAKERS: Final[dict[Export, Callable[[dict[str, Any]], Event]]] = {
+_MAKERS: Final[dict[Export, Callable[[dict[str, Any]], Event | None]]] = {
     Export.AMPLITUDE: _amplitude,
     Export.MIXPANEL: _mixpanel,
     Export.SEGMENT: _segment,

@@ -10,18 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.bare_loops import bare_loop
+from benchmarks.bare_loops import JOB, bare_loop
 from benchmarks.exports import Export
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.migration.catalog import BY_NAME
 from forwarder.migration.checkpoint import Job
 from forwarder.migration.days import BatchLimits
+from forwarder.migration.events import Converter
 from forwarder.migration.format import Given, Rules
 from forwarder.migration.formats.csv import CsvOptions
 from forwarder.migration.making import Choice, maker_of
 from forwarder.migration.planned import Ready
 from forwarder.migration.planning import steps
 from forwarder.migration.policy import Filters, Finish
+from forwarder.migration.raw_events import RawConverter
 from forwarder.migration.repeats import Repeats
 from forwarder.migration.sources.source import open_source
 from forwarder.runtime.importing.accounts import Accounts
@@ -30,7 +32,7 @@ MAX_EVENT: Final = 1_000_000
 LIMITS: Final = BatchLimits(max_bytes=5_000_000, max_events=5_000)
 UNTIL: Final = 4_102_444_800_000_000
 """The year 2100, in microseconds: there is always a limit, 48 h ago if nobody says otherwise."""
-_JOB: Final = "5a5a5a5a-0000-5000-8000-000000000000"
+FINISH: Final = Finish("set_once", geoip=False, job_id=JOB)
 
 _RULES: Final = MappingRules(
     event=".what",
@@ -47,12 +49,9 @@ _OPTIONS: Final[dict[Export, Any]] = {
 
 def import_once(export: Export, path: Path) -> int:
     """Import a file into nothing; how many events arrived in the books."""
-    described = BY_NAME[export]
-    mapping = Rules(_RULES, lambda: Mapping.compile(_RULES, "benchmark", "mapping")) if described.takes_mapping else None
-    converter = described.make(_OPTIONS.get(export, described.options()), Given(mapping=mapping))
-    accounts = Accounts(Job(_JOB, export, str(path), {}), 0.0, [], None)
+    accounts = Accounts(Job(JOB, export, str(path), {}), 0.0, [], None)
     with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder, Repeats(Path(folder)) as repeats:
-        maker = maker_of(converter, Finish("set_once", geoip=False, job_id=_JOB), MAX_EVENT, Choice(Filters(until=UNTIL), repeats))
+        maker = maker_of(converter_of(export), FINISH, MAX_EVENT, Choice(Filters(until=UNTIL), repeats))
         with open_source([str(path)]) as source:
             for step in steps(source, maker, accounts.saved(), LIMITS):
                 if isinstance(step, Ready):
@@ -61,6 +60,13 @@ def import_once(export: Export, path: Path) -> int:
                 else:
                     accounts.take(step)
     return accounts.delivered
+
+
+def converter_of(export: Export) -> Converter | RawConverter:
+    """A format as it is measured."""
+    described = BY_NAME[export]
+    mapping = Rules(_RULES, lambda: Mapping.compile(_RULES, "benchmark", "mapping")) if described.takes_mapping else None
+    return described.make(_OPTIONS.get(export, described.options()), Given(mapping=mapping))
 
 
 def bare_once(export: Export, path: Path) -> int:

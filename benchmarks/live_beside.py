@@ -29,6 +29,8 @@ from benchmarks.upstream import Upstream
 NAME: Final = "import-via"
 RATE: Final = 1000
 SECONDS: Final = 60.0
+IMPORT_RATE = "unlimited"
+"""As it is typed: the hard case."""
 RECORDS: Final = 250_000
 """In each file of the import."""
 FILES: Final = 16
@@ -79,10 +81,8 @@ def measure_via(target: Target, machine: Machine, seconds: float = SECONDS, file
         _write_days(Path(folder), files)
         with _daemon(target, machine) as sink:
             alone = _live(target, sink, machine, seconds)
-        with (
-            _daemon(target, machine) as sink,
-            importing(Path(folder), machine.load_core, ["--via", f"http://127.0.0.1:{target.port}"], nice=NICE) as program,
-        ):
+        where = ["--via", f"http://127.0.0.1:{target.port}", "--rate", IMPORT_RATE]
+        with _daemon(target, machine) as sink, importing(Path(folder), machine.load_core, where, nice=NICE) as program:
             _wait_for_import(sink, program)
             before = sink.events()
             beside = _live(target, sink, machine, seconds, before)

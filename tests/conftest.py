@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final
 
+import hypothesis
 import pytest
 import pytest_asyncio
 
@@ -18,6 +19,10 @@ from tests.support.leaks import leaked_files, leaked_tasks, leaked_threads, open
 ASYNC_LIMIT: Final = 45.0
 """Seconds for an asynchronous test, or for one example of a property. Less than pytest's own limit, which can only end the whole run:
 an exception that a signal raises inside a running loop ends whichever task it meets, not the test."""
+
+# No limit for one example: what a machine does in a given moment is no property of the code. Pytest's own limit ends what hangs.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 pytest_plugins = ["tests.support.kafka", "tests.support.secure_kafka"]
 

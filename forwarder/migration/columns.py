@@ -13,16 +13,19 @@ from operator import attrgetter
 from typing import Final, overload
 
 from forwarder.migration.finishing import Finished
+from forwarder.migration.joined_texts import JoinedTexts
 from forwarder.migration.raw_events import Bounds
 from forwarder.migration.tallies import Counted
 
+PACKED: Final = 16
+"""Bytes of a uuid that is packed."""
 _file_of: Final = attrgetter("file")
 
 
 class Columns(Sequence[Finished]):
     """Events of one file, in its order; none of them is of a sorted import."""
 
-    __slots__ = ("_bounds", "data", "distinct_ids", "file", "lines", "names", "numbers", "parts", "times", "uuids")
+    __slots__ = ("_bounds", "data", "distinct_ids", "file", "lines", "names", "numbers", "packed", "parts", "times", "uuids")
 
     def __init__(  # noqa: PLR0917 - one for each column
         self,
@@ -36,8 +39,9 @@ class Columns(Sequence[Finished]):
         numbers: Sequence[int],
         parts: Sequence[int] = (),
         bounds: Bounds | None = None,
+        packed: bytes = b"",
     ) -> None:
-        """See `Finished`; without `parts` each event is the first of its record. `bounds`, if they are known."""
+        """See `Finished`; without `parts` each event is the first of its record. `bounds`, and `packed` uuids, if they are known."""
         self.file = file
         self.times = times
         self.distinct_ids = distinct_ids
@@ -48,6 +52,7 @@ class Columns(Sequence[Finished]):
         self.numbers = numbers
         self.parts = parts
         self._bounds = bounds
+        self.packed = packed
 
     @classmethod
     def of(cls, events: Sequence[Finished]) -> Columns:
@@ -75,7 +80,9 @@ class Columns(Sequence[Finished]):
         """One event, or some neighbours."""
         if isinstance(index, slice):
             texts = self.distinct_ids[index], self.names[index], self.uuids[index], self.data[index]
-            return Columns(self.file, self.times[index], *texts, self.lines[index], self.numbers[index], self.parts[index])
+            columns = self.times[index], *texts, self.lines[index], self.numbers[index], self.parts[index]
+            start, stop, step = index.indices(len(self))
+            return Columns(self.file, *columns, packed=self.packed[start * PACKED : stop * PACKED] if step == 1 else b"")
         texts_of_one = self.distinct_ids[index], self.names[index], self.uuids[index], self.data[index] if self.data else b""
         part = self.parts[index] if self.parts else 0
         return Finished(self.times[index], *texts_of_one, self.file, self.lines[index], self.numbers[index], part)
@@ -93,7 +100,7 @@ class Columns(Sequence[Finished]):
     def without_data(self) -> Columns:
         """All but the bytes."""
         columns = self.times, self.distinct_ids, self.names, self.uuids, (), self.lines, self.numbers, self.parts
-        return Columns(self.file, *columns, self._bounds)
+        return Columns(self.file, *columns, self._bounds, self.packed)
 
 
 class Joined(Sequence[Finished]):
@@ -139,8 +146,13 @@ class Joined(Sequence[Finished]):
 def joined_data(events: Sequence[Finished]) -> bytes:
     """The events' JSON joined by commas."""
     if isinstance(events, Joined):
-        return b",".join([data for stretch in events.stretches for data in stretch.data])
+        return b",".join([each.data.text if isinstance(each.data, JoinedTexts) else b",".join(each.data) for each in events.stretches])
     return b",".join([event.data for event in events])
+
+
+def size_of(data: Sequence[bytes]) -> int:
+    """How many bytes some texts have."""
+    return data.size if isinstance(data, JoinedTexts) else sum(map(len, data))
 
 
 def without_data(events: Sequence[Finished]) -> Sequence[Finished]:
@@ -150,12 +162,11 @@ def without_data(events: Sequence[Finished]) -> Sequence[Finished]:
     return [event._replace(data=b"") for event in events]
 
 
-def counted_of(events: Sequence[Counted]) -> tuple[Sequence[str], Sequence[str], Bounds]:
-    """The uuids and names of events, at least one, and what they are within."""
+def counted_of(events: Sequence[Counted]) -> tuple[Sequence[str], bytes, Bounds]:
+    """The uuids of events, at least one, the same packed if they are, and what the events are within."""
     if isinstance(events, Columns):
-        return events.uuids, events.names, events.bounds
-    names = [event.event for event in events]
-    return [event.uuid for event in events], names, Bounds.of(names, [event.time for event in events])
+        return events.uuids, events.packed, events.bounds
+    return [event.uuid for event in events], b"", Bounds.of([event.event for event in events], [event.time for event in events])
 
 
 def _cut(stretches: Iterable[Columns], start: int, stop: int) -> Iterator[Columns]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from forwarder.migration.columns import Columns, Joined, joined_data
+from forwarder.migration.columns import Columns, Joined, joined_data, size_of
 from forwarder.migration.finishing import MERGES, Finished
 from forwarder.migration.moments import DAY
 
@@ -87,7 +87,7 @@ class _Open:
         if not MERGES.isdisjoint(events.bounds.names):
             self.second_ids.update(*[events[at].second_ids for at, name in enumerate(events.names) if name in MERGES])
         self.count += len(events)
-        self.size += sum(map(len, events.data)) + len(events)
+        self.size += size_of(events.data) + len(events)
 
     def all(self) -> Sequence[Finished]:
         """All of them: a list, if they came one by one."""
@@ -175,9 +175,9 @@ class DayBatches:
         """How many of these events the batch's limits let in."""
         count = min(self.limits.max_events - batch.count, len(events))
         room = self.limits.max_bytes - batch.size
-        sizes = [*map(len, events.data if count == len(events) else events.data[:count])]
-        if sum(sizes) + count > room:
-            return bisect_right(list(accumulate([size + 1 for size in sizes])), room)
+        data = events.data if count == len(events) else events.data[:count]
+        if size_of(data) + count > room:
+            return bisect_right(list(accumulate([len(each) + 1 for each in data])), room)
         return count
 
     def _opened(self, day: int, left: list[DayBatch]) -> _Open:

@@ -61,7 +61,10 @@ class Event(Struct, gc=False):
 
 
 class Converter(Protocol):
-    """A format at work on one source."""
+    """A format at work on one source.
+
+    All that it puts into events was decoded from JSON, or is text, and is UTF-8: whoever keeps bytes of a record as `Raw` checks them.
+    """
 
     def convert(self, block: Block, index: int) -> Sequence[Event]:
         """The events of one record; none if the vendor's record stands for no event (a session's start).
@@ -70,11 +73,13 @@ class Converter(Protocol):
         """
 
 
-_PREFIX: Final = NAMESPACE.bytes
+_OF_NAMESPACE: Final = sha1(NAMESPACE.bytes, usedforsecurity=False)
 _VARIANT: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def derived_uuid(natural_key: str) -> str:
-    """The uuid that follows from a natural key: `uuid5` (RFC 9562, section 5.5), made without an object: a third of the time."""
-    text = sha1(_PREFIX + natural_key.encode(), usedforsecurity=False).hexdigest()
+    """The uuid that follows from a natural key: `uuid5` (RFC 9562, section 5.5), made without an object: a quarter of the time."""
+    digest = _OF_NAMESPACE.copy()
+    digest.update(natural_key.encode())
+    text = digest.hexdigest()
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"

@@ -40,8 +40,8 @@ def all_pass(bounds: Bounds, filters: Filters) -> bool:
     return not (
         (filters.since is not None and bounds.first < filters.since)
         or (filters.until is not None and bounds.last >= filters.until)
-        or (filters.events and not bounds.names <= filters.events)
-        or not bounds.names.isdisjoint(filters.exclude_events)
+        or (filters.events and not bounds.names.keys() <= filters.events)
+        or not bounds.names.keys().isdisjoint(filters.exclude_events)
     )
 
 

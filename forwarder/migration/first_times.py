@@ -22,6 +22,7 @@ class FirstTimes:
         self._remembered = remembered
         self._recent: set[bytes] = set()
         self._older: set[bytes] = set()
+        self._last: bytes | None = None
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -29,6 +30,9 @@ class FirstTimes:
 
     def is_new(self, key: bytes) -> bool:
         """Whether a key wasn't seen before, or was forgotten; it is remembered from now on."""
+        if key == self._last:
+            return False  # neighbouring records share their keys; it is in `_recent`, so this changes nothing
+        self._last = key
         digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
         if digest in self._recent:
             return False

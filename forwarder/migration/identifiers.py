@@ -12,8 +12,8 @@ from typing import Final
 
 from forwarder.migration.events import Refused, Why
 
-_REMEMBERED: Final = 200
-"""Longer ids aren't remembered."""
+_REMEMBERED: Final = 40
+"""Longer ids aren't remembered: they are more often those of messages, which come once, than of persons."""
 
 _AROUND: Final = string.whitespace + "\"'`\\\x00\u00a0\u200b\ufeff"
 """What may stand around an id and changes nothing of what it means: an id that was quoted once too often still says nothing."""

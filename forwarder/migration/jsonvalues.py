@@ -60,9 +60,10 @@ def text_or_number(fields: Mapping[str, Raw], name: str) -> str | None:
 
 def text_or_number_of(raw: Raw, name: str) -> str | None:
     """The same of a value; the name is for the refusal."""
-    value = bytes(raw)
-    if value[:1] == b'"':
-        return _decode_text(value)
+    try:
+        return _decode_text(raw)  # most are
+    except msgspec.ValidationError:
+        value = bytes(raw)
     if value[:1] in b"-0123456789":
         return value.decode()
     _refuse_unless_null(raw, name, "a text or a number")

@@ -216,7 +216,7 @@ def count_events(totals: Totals, events: Sequence[Counted], *, delivered: bool) 
     if not delivered:
         day.source += len(events)
         return
-    uuids, names, bounds = counted_of(events)
-    day.arrived(uuids)
-    totals.named(names)
+    uuids, packed, bounds = counted_of(events)
+    day.arrived(uuids, packed)
+    totals.named(bounds.names)
     totals.spans(bounds.first, bounds.last)

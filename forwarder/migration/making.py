@@ -14,6 +14,7 @@ from forwarder.migration.columns import Columns, as_range
 from forwarder.migration.events import Converter, Event, Refused, Why
 from forwarder.migration.filters import LeftOut, all_pass, left_out
 from forwarder.migration.finishing import Finished, Finisher
+from forwarder.migration.joined_texts import JoinedTexts
 from forwarder.migration.ledger import Fate, Kind
 from forwarder.migration.planned import OF_EVENTS, Made, RefusedRecord
 from forwarder.migration.policy import Filters, Finish
@@ -21,6 +22,7 @@ from forwarder.migration.raw_events import RawConverter, RawEvents
 from forwarder.migration.raw_finishing import RawFinisher
 from forwarder.migration.records import Block
 from forwarder.migration.tallies import Example
+from forwarder.migration.times import AFTER_LAST
 
 NO_EVENT = Fate(Kind.LEFT_OUT, "no_event_of_it")
 """The vendor's record stands for no event."""
@@ -44,7 +46,7 @@ def maker_of(converter: Converter | RawConverter, finish: Finish, max_event: int
     """The way of a format's records."""
     if isinstance(converter, RawConverter):
         return RawMaker(converter, RawFinisher(finish, max_event), choice)
-    return RecordMaker(converter, Finisher(finish, max_event), choice)
+    return RecordMaker(converter, Finisher(finish, max_event, of_records=True), choice)
 
 
 class TellsRepeats(Protocol):
@@ -76,6 +78,10 @@ class Choice:
         self._filters = filters
         self._repeats = repeats
         self._taken = 0
+        self._since = 0 if filters.since is None else filters.since
+        self._until = AFTER_LAST if filters.until is None else filters.until
+        self._times_alone = not (filters.events or filters.exclude_events) and filters.limit is None
+        """Whether the filters ask for nothing else."""
 
     @property
     def is_full(self) -> bool:
@@ -84,10 +90,8 @@ class Choice:
 
     def against(self, event: Event) -> Fate | None:
         """Why an event isn't taken; None if it is, and then it counts."""
-        filters, time = self._filters, event.time
-        passes = (filters.since is None or time >= filters.since) and (filters.until is None or time < filters.until)
-        if not passes or filters.events or filters.exclude_events or filters.limit is not None:
-            why = left_out(event, filters) or (LeftOut.OVER_LIMIT if self.is_full else None)
+        if not (self._times_alone and self._since <= event.time < self._until):
+            why = left_out(event, self._filters) or (LeftOut.OVER_LIMIT if self.is_full else None)
             if why is not None:
                 return LEFT_OUT[why]
         if self._repeats.is_repeat(event):
@@ -140,19 +144,31 @@ class RecordMaker:
         """See `Maker`."""
         for index in range(skip):
             self._notice(block, index)
-        made = Made([0] * (len(block.records) - skip))
-        sent = _Sent()
+        counts = [0] * (len(block.records) - skip)
+        made, sent = Made(counts), _Sent()
+        convert, against, finish, add = self._convert, self._choice.against, self._finish, sent.add
         for index in range(skip, len(block.records)):
+            # No event is kept: that the memory of one is used again for the next makes half of the speed.
+            fate: int | Fate | None
             try:
-                fate = self._make(sent, block, index)
+                events = convert(block, index)
+                if len(events) != 1:
+                    fate = self._make_several(sent, events, index)
+                else:
+                    (event,) = events
+                    fate = against(event)
+                    if fate is None:
+                        add(event, finish(event), index)
+                        counts[index - skip] = 1
+                        continue
             except Refused as refused:
                 _refuse(made, block, file, index, refused, skip=skip)
+                continue
+            if isinstance(fate, int):
+                counts[index - skip] = fate
             else:
-                if isinstance(fate, int):
-                    made.counts[index - skip] = fate
-                else:
-                    made.fates[index - skip] = fate
-        made.events = sent.columns(file)
+                made.fates[index - skip] = fate
+        made.events = sent.columns(block, file)
         return made
 
     def _notice(self, block: Block, index: int) -> None:
@@ -163,54 +179,46 @@ class RecordMaker:
         for event in events:
             self._choice.against(event)
 
-    def _make(self, sent: _Sent, block: Block, index: int) -> int | Fate:
-        """How many events a record sends, or why it sends none. Raises `Refused`, and then it sends none.
-
-        No event is kept: that the memory of one is used again for the next makes half of the speed.
-        """
-        events = self._convert(block, index)
-        against, finish = self._choice.against, self._finish
-        if len(events) == 1:
-            (event,) = events
-            fate = against(event)
-            if fate is not None:
-                return fate
-            sent.add(event, finish(event), block.lines[index], block.first + index, 0)
-            return 1
-        fates = [against(event) for event in events]
+    def _make_several(self, sent: _Sent, events: Sequence[Event], index: int) -> int | Fate:
+        """How many of a record's events are sent, or why none is. Raises `Refused`, and then none is."""
+        fates = [self._choice.against(event) for event in events]
         taken = [event for event, fate in zip(events, fates, strict=True) if fate is None]
         if not taken:
             return (fates[-1] if fates else None) or NO_EVENT
-        for part, (event, data) in enumerate([(event, finish(event)) for event in taken]):
-            sent.add(event, data, block.lines[index], block.first + index, part)
+        for part, (event, data) in enumerate([(event, self._finish(event)) for event in taken]):
+            sent.add(event, data, index, part)
         return len(taken)
 
 
 class _Sent:
     """The events of a block that are sent, as columns in the making."""
 
-    __slots__ = ("_columns", "add")
+    __slots__ = ("_columns", "_parts", "add")
 
     def __init__(self) -> None:
-        self._columns: tuple[list[Any], ...] = tuple([] for _ in range(8))
-        times, distinct_ids, names, uuids, bodies, lines, numbers, parts = (column.append for column in self._columns)
+        self._columns: tuple[list[Any], ...] = tuple([] for _ in range(6))
+        self._parts: dict[int, int] = {}  # by where in the columns, of those that aren't the first of their record
+        times, distinct_ids, names, uuids, bodies, indexes = (column.append for column in self._columns)
+        parts, all_indexes = self._parts, self._columns[-1]
 
-        def add(event: Event, data: bytes, line: int, number: int, part: int) -> None:
+        def add(event: Event, data: bytes, index: int, part: int = 0) -> None:
+            if part:
+                parts[len(all_indexes)] = part
             times(event.time)
             distinct_ids(event.distinct_id)
             names(event.event)
             uuids(event.uuid)
             bodies(data)
-            lines(line)
-            numbers(number)
-            parts(part)
+            indexes(index)
 
         self.add = add
 
-    def columns(self, file: int) -> Columns:
-        """All of them."""
-        times, distinct_ids, names, uuids, bodies, lines, numbers, parts = self._columns
-        return Columns(file, times, distinct_ids, names, uuids, bodies, lines, as_range(numbers), parts)
+    def columns(self, block: Block, file: int) -> Columns:
+        """All of them; `index` is that of a record in the block."""
+        times, distinct_ids, names, uuids, bodies, indexes = self._columns
+        numbers, lines, get_part = as_range([block.first + index for index in indexes]), block.lines, self._parts.get
+        parts = [get_part(at, 0) for at in range(len(indexes))] if self._parts else ()
+        return Columns(file, times, distinct_ids, names, uuids, bodies, [lines[index] for index in indexes], numbers, parts)
 
 
 class RawMaker:
@@ -232,11 +240,13 @@ class RawMaker:
         untaken = self._choice.against_all(events)
         if not (untaken or skip or events.refused) and events.are_records(len(block.records)):
             finished = self._finish(events)
-            if {*map(type, finished)} == {bytes}:  # the usual case: every record is one event, and all are sent
+            # The usual case: every record is one event, and all are sent.
+            if isinstance(finished, JoinedTexts) or {*map(type, finished)} == {bytes}:
                 return Made([1] * len(events), events=_all_of(block, file, events, finished))
         return self._make(block, file, skip, events, untaken)
 
     def _make(self, block: Block, file: int, skip: int, events: RawEvents, untaken: dict[int, Fate]) -> Made:
+        events.apart()
         made = Made([0] * (len(block.records) - skip))
         self._tell_untaken(made, events, untaken, skip)
         if untaken or skip:
@@ -283,7 +293,7 @@ def _all_of(block: Block, file: int, events: RawEvents, finished: Sequence[Any])
     """The events of a block of which every record is one."""
     numbers = range(block.first, block.first + len(finished))
     texts = events.distinct_ids, events.names, events.uuids
-    return Columns(file, events.times, *texts, finished, block.lines, numbers, bounds=events.bounds)
+    return Columns(file, events.times, *texts, finished, block.lines, numbers, bounds=events.bounds, packed=events.packed)
 
 
 def _parts(records: Sequence[int]) -> list[int]:

@@ -29,7 +29,7 @@ class FileEntry(Struct, frozen=True, forbid_unknown_fields=True):
     identity: str
     books: Books
     digest: str = ""
-    """The running digest of what was read of it; of all of it, if it is complete."""
+    """The SHA-256 of what was read of it, in records that each end with a line feed; of all of it, if it is complete."""
     complete: bool = False
 
 

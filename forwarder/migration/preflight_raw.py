@@ -42,6 +42,7 @@ _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 def looked(block: Block, events: RawEvents, finished: Sequence[bytes | Refused]) -> Iterator[Looked]:
     """Each event of a block with its finished form, in the block's order; then what was refused of it."""
+    events.apart()
     for number, (index, text, body) in enumerate(zip(events.records, events.texts, finished, strict=True)):
         place, record = block.place(index), events.as_found.get(number, text)
         if isinstance(body, Refused):

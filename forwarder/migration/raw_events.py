@@ -6,12 +6,13 @@ of every event is asked in one pass over a column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from forwarder.migration.events import Refused
-from forwarder.migration.records import Block
+from forwarder.migration.records import Block, Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class RefusedPart:
 class Bounds(NamedTuple):
     """What some events are within: most questions about each of them are answered by it for all at once."""
 
-    names: frozenset[str]
+    names: Mapping[str, int]
+    """How many have each name."""
     first: int
     last: int
     """The earliest and the latest time."""
@@ -37,12 +39,24 @@ class Bounds(NamedTuple):
     @classmethod
     def of(cls, names: Sequence[str], times: Sequence[int]) -> Bounds:
         """The bounds of events with these names and times, at least one."""
-        return cls(frozenset(names), min(times), max(times))
+        return cls(Counter(names), min(times), max(times))
+
+
+class Whole(NamedTuple):
+    """Lines that are an event each, cut where members can be put into the properties. What is done with them is done with all at once."""
+
+    lines: Lines
+    heads: Sequence[bytes]
+    """Of each event what stands between its brace and that of its properties."""
+    rests: Sequence[bytes]
+    """What stands after that, to the end of the line."""
+    sizes: Sequence[int]
+    """Of each line, with its end."""
 
 
 @dataclass(slots=True)
 class RawEvents:
-    """The events of a block, in its order: columns of one length.
+    """The events of a block, in its order: columns of one length. Where they are `whole`, `texts` and `gaps` are empty (`apart`).
 
     What tells an event from its repeats is its uuid, name, time and id together, as it does for the service.
     """
@@ -62,7 +76,11 @@ class RawEvents:
     """Of events that were mended, by index: how they stood in their records."""
     refused: list[RefusedPart] = field(default_factory=list)
     """In the block's order."""
-    _bounds: Bounds | None = field(default=None, init=False, repr=False, compare=False)
+    packed: bytes = b""
+    """The sixteen bytes of each uuid, if they are known."""
+    whole: Whole | None = None
+    """The texts and gaps of all of them, if no event needs a look of its own."""
+    _bounds: Bounds | None = field(default=None, repr=False, compare=False)
 
     @property
     def bounds(self) -> Bounds:
@@ -73,7 +91,13 @@ class RawEvents:
 
     def __len__(self) -> int:
         """How many events there are."""
-        return len(self.texts)
+        return len(self.names)
+
+    def apart(self) -> None:
+        """Give each event its own text and gap."""
+        if self.whole is not None:
+            self.texts, self.gaps = [*self.whole.lines], [len(head) + 2 for head in self.whole.heads]
+            self.whole = None
 
     def are_records(self, count: int) -> bool:
         """Whether these are just the events of so many records, one each."""
@@ -81,6 +105,7 @@ class RawEvents:
 
     def only(self, indexes: Sequence[int]) -> RawEvents:
         """Some of the events, in that order: what filters, repeats and days leave. Refusals aren't among them."""
+        self.apart()
         columns = (self.records, self.texts, self.gaps, self.names, self.distinct_ids, self.times, self.uuids)
         some = RawEvents(*([column[index] for index in indexes] for column in columns))  # type: ignore[arg-type]  # of one length, of many types
         if self.as_found:

@@ -8,14 +8,16 @@ and nothing takes one away.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.migration.events import Refused, Why
+from forwarder.migration.joined_texts import JoinedTexts
 from forwarder.migration.policy import Finish
-from forwarder.migration.raw_events import RawEvents
+from forwarder.migration.raw_events import RawEvents, Whole
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.splice import Locator
 
@@ -56,12 +58,21 @@ class RawFinisher:
 
     def finish(self, events: RawEvents) -> Sequence[bytes | Refused]:
         """The JSON of each event; of one that has too many bytes, the refusal."""
-        inlay, pairs = self._inlay, zip(events.texts, events.gaps, strict=True)
+        inlay, limit = self._inlay, self._max_bytes
+        if events.whole is not None and (limit is None or max(events.whole.sizes) + len(inlay) <= limit):
+            return self._all(events.whole)
+        events.apart()
+        pairs = zip(events.texts, events.gaps, strict=True)
         finished = [text[:gap] + inlay + text[gap:] if gap else self._rebuilt(text) for text, gap in pairs]
-        limit = self._max_bytes
         if limit is None or not finished or max(map(len, finished)) <= limit:
             return finished
         return [text if len(text) <= limit else _too_large(len(text), limit) for text in finished]
+
+    def _all(self, whole: Whole) -> JoinedTexts:
+        """The same for all at once: their bytes are copied once, into one text."""
+        parts = zip(repeat(_OBJECT), whole.heads, repeat(_OBJECT + self._inlay), whole.rests)
+        joined = b"".join(chain.from_iterable(parts)).replace(b"\n", b",")  # in JSON that is written in lines, each line feed is an end
+        return JoinedTexts(joined, whole.sizes, len(self._inlay))
 
     def _rebuilt(self, text: bytes) -> bytes:
         """An event whose properties are put together anew; what is added takes the place of a property of that name."""

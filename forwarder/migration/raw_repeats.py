@@ -59,6 +59,7 @@ class RawRepeats:
         self._path.unlink(missing_ok=True)
         self._limit = in_memory
         self._kept: list[_Kept] = []
+        self._latest = -1  # the latest time of all that was ever kept
         self._held = 0  # events in memory that aren't searchable
         self._written = 0  # of `_kept`, so many have gone to the file: the oldest
         self._file: BinaryIO | None = None
@@ -75,9 +76,10 @@ class RawRepeats:
             return ()
         _, first, last = events.bounds
         hashes = array("q", map(hash, zip(events.times, events.names, events.distinct_ids, strict=True)))
-        data = packed(events.uuids) + hashes.tobytes()
-        for block in [block for block in self._kept if block.reaches(first, last)]:
-            self._make_searchable(block)
+        data = (events.packed or packed(events.uuids)) + hashes.tobytes()
+        if first <= self._latest:  # else it is after all that is kept, as in a source in the order of time
+            for block in [block for block in self._kept if block.reaches(first, last)]:
+                self._make_searchable(block)
         if (first > self._last or last < self._first) and len(set(events.uuids)) == len(events):
             self._keep(_Kept(first, last, len(hashes), data))
             return ()
@@ -125,6 +127,7 @@ class RawRepeats:
 
     def _keep(self, block: _Kept) -> None:
         self._kept.append(block)
+        self._latest = max(self._latest, block.last)
         self._held += block.size
         while self._held > self._limit and self._written < len(self._kept) - 1:
             oldest = self._kept[self._written]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 
 class Place(NamedTuple):
@@ -25,6 +25,39 @@ class File:
     """What tells this content from another, in hex, whatever the file is called: part of uuids of records that have no natural key."""
 
 
+class Lines(Sequence[bytes]):
+    """Records of a line each. Their text is kept whole as well, for what can be done with all of it at once.
+
+    Invariant: no line is empty, and each ends with a line feed, which isn't part of its record.
+    """
+
+    __slots__ = ("ended", "text")
+
+    def __init__(self, text: bytes, ended: Sequence[bytes]) -> None:
+        """`ended` are the lines of the text with their ends."""
+        self.text = text
+        self.ended = ended
+
+    def __len__(self) -> int:
+        return len(self.ended)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        """One record, or some of them."""
+        return [line[:-1] for line in self.ended[index]] if isinstance(index, slice) else self.ended[index][:-1]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (line[:-1] for line in self.ended)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Neighbouring records of one file, in its order."""
@@ -38,8 +71,6 @@ class Block:
     """The line of each record."""
     members: Sequence[int] | None = None
     """Of records that are single events of records that hold several: the index of each in its record. None: they are whole records."""
-    joined: bytes = b""
-    """The records joined by line feeds, if somebody had to join them; empty: nobody had to."""
 
     def place(self, index: int) -> Place:
         """Where the record with this index in the block stands."""

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 from forwarder.migration.records import Place
-from forwarder.migration.uuid_digest import digest_hex, uuid_hashes
+from forwarder.migration.uuid_digest import digest_hex, packed_hashes, uuid_hashes
 
 EXAMPLES: Final = 5
 """Places that are kept of each reason."""
@@ -80,11 +80,11 @@ class Day(Struct, forbid_unknown_fields=True):
     uuids: str = "0" * 32
     """Of those delivered, the digest of `uuid_digest`: the sum of their hashes modulo 2^128, in hex."""
 
-    def arrived(self, uuids: Sequence[str]) -> None:
-        """Count events that the source has, and that were delivered."""
+    def arrived(self, uuids: Sequence[str], packed: bytes = b"") -> None:
+        """Count events that the source has, and that were delivered. `packed`: the sixteen bytes of each uuid, if they are known."""
         self.source += len(uuids)
         self.delivered += len(uuids)
-        self.uuids = digest_hex(int(self.uuids, 16) + uuid_hashes(uuids))
+        self.uuids = digest_hex(int(self.uuids, 16) + (packed_hashes(packed) if packed else uuid_hashes(uuids)))
 
 
 class Counted(Protocol):
@@ -136,8 +136,8 @@ class Totals(Struct, forbid_unknown_fields=True):
         if len(known) < EXAMPLES:
             known.append(Example(example.file, example.line, _shortened(example.detail)))
 
-    def named(self, names: Iterable[str]) -> None:
-        """Count names of events that were delivered."""
+    def named(self, names: Iterable[str] | Mapping[str, int]) -> None:
+        """Count names of events that were delivered; a mapping says of each how often."""
         counts = self.names
         for whole, count in Counter(names).items():
             name = _shortened(whole)

@@ -6,7 +6,7 @@ cut off.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Context, Decimal, DecimalException
 from typing import Final
 
@@ -18,7 +18,6 @@ from forwarder.migration.jsonvalues import number_of
 MINUTE: Final = 60_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_WITHOUT_ZONE: Final = _EPOCH.replace(tzinfo=None)
-_MICROSECOND: Final = timedelta(microseconds=1)
 AFTER_LAST: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10,000."""
 _LAST_SECONDS: Final = 10_000_000_000
@@ -41,9 +40,11 @@ def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, offset_
     (above 1e10) or microseconds (above 1e13), as a number or as its digits; eight digits as a text are a date. A text without a zone
     is of a clock `offset_minutes` ahead of UTC. Epochs are taken as UTC: a format whose vendor shifts them takes the offset off itself.
     """
-    if isinstance(value, _JSON):
-        value = _json_value(value)
-    micros = _of_text(value, offset_minutes) if isinstance(value, str) else _of_number(value)
+    if isinstance(value, str):
+        micros = _of_text(value, offset_minutes)
+    else:
+        value = _json_value(value) if isinstance(value, _JSON) else value
+        micros = _of_text(value, offset_minutes) if isinstance(value, str) else _of_number(value)
     if not 0 <= micros < AFTER_LAST:
         raise _unreadable(value)
     return micros
@@ -52,6 +53,8 @@ def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, offset_
 def _json_value(raw: bytes | msgspec.Raw) -> int | Decimal | str:
     value = bytes(raw)
     try:
+        if value.isdigit():
+            return int(value)
         return _decode_text(value) if value[:1] == b'"' else number_of(value)
     except ValueError as error:  # null, an object, a number that is out of all bounds
         raise _unreadable(value) from error
@@ -71,8 +74,10 @@ def _of_text(text: str, offset_minutes: int) -> int:
 
 def _of_datetime(time: datetime, offset_minutes: int) -> int:
     if time.tzinfo is None:
-        return (time - _EPOCH_WITHOUT_ZONE) // _MICROSECOND - offset_minutes * MINUTE
-    return (time - _EPOCH) // _MICROSECOND
+        since, ahead = time - _EPOCH_WITHOUT_ZONE, offset_minutes * MINUTE
+    else:
+        since, ahead = time - _EPOCH, 0
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds - ahead  # as `// microsecond`, in half of its time
 
 
 def _of_uncommon_text(text: str, offset_minutes: int) -> int:

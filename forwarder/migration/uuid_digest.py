@@ -20,6 +20,8 @@ _B: Final = 0xD6E8FEB86659FD93C2B2AE3D27D4EB4F
 _MASK: Final = (1 << 128) - 1
 _SLOT: Final = 256
 _GAP: Final = "0" * 32
+_BYTES: Final = 16
+_SLOT_BYTES: Final = 32
 _TOGETHER: Final = 1024
 """Uuids in one number."""
 
@@ -32,6 +34,12 @@ def uuid_hash(uuid: str) -> int:
 def uuid_hashes(uuids: Sequence[str]) -> int:
     """The sum of the hashes of these. Raises ValueError if one is no uuid."""
     return sum(_hashes(uuids[start : start + _TOGETHER]) for start in range(0, len(uuids), _TOGETHER))
+
+
+def packed_hashes(packed: bytes) -> int:
+    """The same of uuids of sixteen bytes each: every second of them is hashed, and then the others."""
+    size = _TOGETHER * _BYTES
+    return sum(_packed_hashes(packed[start : start + size]) for start in range(0, len(packed), size))
 
 
 def digest_hex(total: int) -> str:
@@ -47,6 +55,12 @@ def _hashes(uuids: Sequence[str]) -> int:
         return sum(map(uuid_hash, uuids))
     slots = 1 << (count - 1).bit_length()
     return _folded(_mixed(int.from_bytes(raw), _masks(slots)), slots)
+
+
+def _packed_hashes(packed: bytes) -> int:
+    slots = 1 << ((len(packed) + _BYTES) // _SLOT_BYTES - 1).bit_length()
+    numbers, masks = int.from_bytes(packed), _masks(slots)
+    return _folded(_mixed(numbers & masks, masks), slots) + _folded(_mixed(numbers >> _SLOT // 2 & masks, masks), slots)
 
 
 def _mixed(numbers: int, mask: int) -> int:

@@ -203,7 +203,8 @@ class Verification(Struct, frozen=True):
         days = _number(len(self.days), "day")
         different = [each for each in self.days if not each.same]
         if different:
-            verdict = f"{len(different):,} of {days} differ: {expected:,} events were delivered, {found:,} are there"
+            differ = "differs" if len(different) == 1 else "differ"
+            verdict = f"{len(different):,} of {days} {differ}: {expected:,} events were delivered, {found:,} are there"
         else:
             verdict = f"All {expected:,} events of {days} are there, by count and by digest of their uuids"
         return [verdict, *(each.words() for each in different), *self._notes()]

@@ -87,7 +87,7 @@ async def test_what_is_missing_in_the_sandbox(kept: Path) -> None:
         await send(client, [sent(each) for each in delivered()[:-2]])
         done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
         empty = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url, "--api-key", OTHER_KEY, "--output", "json")
-    assert (done.code, done.out.splitlines()[0].split(":")[0]) == (1, "1 of 4 days differ")
+    assert (done.code, done.out.splitlines()[0].split(":")[0]) == (1, "1 of 4 days differs")
     assert "2024-01-04: 2 of " in done.out
     found = json.loads(empty.out)
     assert (empty.code, found["same"], sum(day["found"] for day in found["days"])) == (1, False, 0)

@@ -38,8 +38,8 @@ def test_without_parts_each_event_is_the_first_of_its_record() -> None:
 def test_bounds_are_of_all_events() -> None:
     """Names and times, also of some neighbours of them."""
     columns = Columns.of([finished(number) for number in (4, 0, 8)])
-    assert columns.bounds == Bounds(frozenset({"name-1", "name-0", "name-2"}), 10, 18)
-    assert columns[1:2].bounds == Bounds(frozenset({"name-0"}), 10, 10)
+    assert columns.bounds == Bounds({"name-0": 1, "name-1": 1, "name-2": 1}, 10, 18)
+    assert columns[1:2].bounds == Bounds({"name-0": 1}, 10, 10)
     assert columns.without_data().bounds == columns.bounds
 
 
@@ -76,8 +76,8 @@ def test_what_is_asked_of_either_form(of: Callable[[list[Finished]], Sequence[Fi
 @pytest.mark.parametrize("of", [Columns.of, list], ids=["columns", "list"])
 def test_what_is_counted_of_either_form(of: Callable[[list[Finished]], Sequence[Finished]]) -> None:
     """Uuids, names, and bounds."""
-    uuids, names, bounds = counted_of(of([finished(0), finished(3)]))
-    assert (list(uuids), list(names), bounds) == (["uuid-0", "uuid-3"], ["name-0", "name-0"], Bounds(frozenset({"name-0"}), 10, 13))
+    uuids, packed, bounds = counted_of(of([finished(0), finished(3)]))
+    assert (list(uuids), packed, bounds) == (["uuid-0", "uuid-3"], b"", Bounds({"name-0": 2}, 10, 13))
 
 
 @pytest.mark.parametrize(("numbers", "is_range"), [([3, 4, 5], True), ([3, 3, 5], False), ([3, 5], False), ([], False), ([7], True)])

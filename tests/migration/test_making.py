@@ -41,7 +41,7 @@ class Spelled:
     def _event(word: str) -> Event:
         name, _, key = word.partition(":")
         uuid = f"0190a0a0-1111-4222-8333-{int(key or 0):012}"
-        return Event(name, "ann", 1_000_000, uuid, {"n": float("nan") if name == "nan" else 1.0}, natural_key=key)
+        return Event(name, "ann", 1_000_000, uuid, {"n": "\ud800" if name == "nan" else 1.0}, natural_key=key)
 
 
 def native(number: int, name: str = "seen", size: int = 0) -> bytes:

@@ -69,7 +69,7 @@ def test_missing_events_are_told_by_day() -> None:
     [day] = [each for each in found.days if not each.same]
     assert (day.day, day.missing, day.extra) == ("2024-01-04", 2, 0)
     total = MANIFEST.days["2024-01-04"].delivered
-    assert found.words()[0] == f"1 of 4 days differ: {len(some)} events were delivered, {len(some) - 2} are there"
+    assert found.words()[0] == f"1 of 4 days differs: {len(some)} events were delivered, {len(some) - 2} are there"
     assert found.words()[1:] == [f"2024-01-04: 2 of {total} events are missing"]
 
 

@@ -30,9 +30,10 @@ BOOLEANS: Final = {
 }
 """How a yes or no is written, in any case."""
 
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+_is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
+_is_uuid: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
 
+_encode = msgspec.json.Encoder().encode
 _decode_row = msgspec.json.Decoder(dict[str, str | None]).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
@@ -88,8 +89,8 @@ class Csv:
         event = _needed(row, options.event, Why.NO_EVENT)
         distinct_id = check_id(_needed(row, options.distinct_id, Why.NO_ID))
         time = parse_time(_needed(row, options.timestamp, Why.NO_TIME), options.offset_minutes)
-        properties = self._properties(row)
         cell = (row.get(options.uuid) or "").strip()
+        properties = self._properties(row)
         if not cell:
             uuid = derived_uuid(_text_of(FORMAT, block.file.identity, block.first + index))
             return (Event(event, distinct_id, time, uuid, properties),)
@@ -98,12 +99,14 @@ class Csv:
         return (Event(event, distinct_id, time, own or derived_uuid(key), properties, key),)
 
     def _properties(self, row: dict[str, str | None]) -> dict[str, Any]:
-        roles = self._roles
-        properties: dict[str, Any] = {name: cell for name, cell in row.items() if cell and name not in roles}
+        """What is left of a row: it becomes them."""
+        inner = row.get(self._options.properties)
+        for name in self._roles:
+            row.pop(name, None)
+        properties: dict[str, Any] = row if all(row.values()) else {name: cell for name, cell in row.items() if cell}
         for name, read in self._readers:
             if name in properties:
                 _put(properties, name, read)
-        inner = row.get(self._options.properties)
         return {**_object(self._options.properties, inner), **properties} if inner else properties
 
 
@@ -128,11 +131,11 @@ def _needed(row: dict[str, str | None], name: str, why: Why) -> str:
 
 def _own_uuid(cell: str) -> str | None:
     own = cell.lower()
-    return own if _UUID.fullmatch(own) else None
+    return own if _is_uuid(own) else None
 
 
 def _text_of(*parts: str | int) -> str:
-    return msgspec.json.encode(parts).decode()
+    return _encode(parts).decode()
 
 
 def _put(properties: dict[str, Any], name: str, read: Callable[[str], Any]) -> None:
@@ -152,7 +155,7 @@ def _json(cell: str) -> Raw:
 
 
 def _number(cell: str) -> Raw:
-    if not _NUMBER.fullmatch(cell) or math.isinf(float(cell)):
+    if not _is_number(cell) or math.isinf(float(cell)):
         raise ValueError(cell)
     return Raw(cell.encode())
 

@@ -32,6 +32,7 @@ DROPPED: Final = ("$mp_api_endpoint", "mp_processing_time_ms", "$geo_source", "$
 """What Mixpanel notes of its own receipt."""
 _TOKEN: Final = "token"  # noqa: S105 - the property's name
 """Mixpanel's key of its project: in properties, the service may take it for a key of its own (wire facts: How the service decodes)."""
+_LEFT: Final = (*DROPPED, _TOKEN)
 _DEVICE: Final = "$device:"
 _BEFORE: Final = "$distinct_id_before_identity"
 
@@ -54,7 +55,7 @@ class _Record(Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Record).decode
-_encode = msgspec.json.encode
+_encode = msgspec.json.Encoder().encode
 
 
 class Mixpanel:
@@ -107,9 +108,8 @@ class Mixpanel:
 
 def renamed(fields: dict[str, Raw], names: Mapping[str, str] = RENAMED) -> dict[str, Raw]:
     """The same properties under the service's names, without Mixpanel's own notes; changes them in place."""
-    for name in DROPPED:
+    for name in _LEFT:
         fields.pop(name, None)
-    fields.pop(_TOKEN, None)
     for name, new in names.items():
         if name in fields and new not in fields:
             fields[new] = fields.pop(name)

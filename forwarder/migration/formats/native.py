@@ -1,7 +1,11 @@
 """Our own JSON lines: one event a line in any classic shape, or a batch body (`{"batch": […]}`), or an array of events.
 
 Most lines are complete events: they are decoded in one typed pass, and their bytes go on. What isn't complete is mended by
-`native_mending`, and then looked at again. Records are decoded one by one: several broken ones could be good together.
+`native_mending`, and then looked at again.
+
+There are two ways. Where all lines of a block are complete and written as most writers write them, what is done is done with all of them
+at once (`_all_at_once`). Else the block goes record by record (`_take`), to the same end. Broken records that would be good together are
+never taken: by the first way `_cut` keeps them out, by the second each is decoded by itself.
 """
 
 from __future__ import annotations
@@ -14,14 +18,15 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
+from forwarder.migration.columns import PACKED
 from forwarder.migration.events import Refused, derived_uuid
 from forwarder.migration.format import Format, NoOptions
 from forwarder.migration.formats.native_mending import Mended, mended, parts_of, readable_text
 from forwarder.migration.identifiers import none_illegal
 from forwarder.migration.jsonvalues import SHALLOW_BYTES, is_deep
 from forwarder.migration.policy import PersonProperties
-from forwarder.migration.raw_events import RawEvents, RefusedPart
-from forwarder.migration.records import Block
+from forwarder.migration.raw_events import Bounds, RawEvents, RefusedPart, Whole
+from forwarder.migration.records import Block, Lines
 from forwarder.migration.times import AFTER_LAST
 from forwarder.wire.identity import canonical_id
 from forwarder.wire.shapes import MALFORMED, is_utf8
@@ -30,10 +35,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _UNFIT: Final = (*MALFORMED, UnicodeDecodeError)
 """What decoding raises for a text that isn't of the form that is looked for."""
-_SHAPE: Final = bytes.maketrans(b"0123456789abcdefx", b"x" * 16 + b"?")
-_HYPHENATED: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+_SPELLED: Final = 36
+_HYPHENS: Final = (8, 13, 18, 23)
+"""How long a UUID is, and where its hyphens are."""
 _PROPERTIES: Final = (b',"properties":{"', b', "properties": {"')
 """How properties with members begin, as most writers write them."""
+_NAMED: Final = (b',"properties":', b', "properties": ')
+"""And what stands before their brace."""
+_BRACE: Final = b"{"
+_QUOTE: Final = ord('"')
+_END: Final = b"}\n"
 _KNOWN_IDS: Final = 20_000
 """Ids that were looked at are remembered until there are so many: neighbouring events share theirs."""
 
@@ -68,7 +79,8 @@ class _Complete(Struct, kw_only=True, gc=False):
     event: str
     distinct_id: str
     uuid: str
-    timestamp: datetime
+    timestamp: str
+    """A time that `_moments` reads."""
     properties: _Object
     batch: UnsetType = UNSET
     offset: UnsetType = UNSET
@@ -128,20 +140,50 @@ class Native:
 
     def __init__(self, person_properties: PersonProperties, time_offset: int = 0) -> None:
         self._plain = _PLAIN[person_properties]
-        self._decode = msgspec.json.Decoder(self._plain).decode
+        decoder = msgspec.json.Decoder(self._plain)
+        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._offset = time_offset
         self._known: set[str] = set()
 
     def convert_block(self, block: Block) -> RawEvents:
         """The events of a block's records, and what was refused."""
-        found = RawEvents()
-        self._take(found, block, _Texts(block.records, range(len(block.records)), block.members, block.joined))
+        lines = block.records
+        if isinstance(lines, Lines) and block.members is None and (whole := self._all_at_once(lines)) is not None:
+            return whole
+        found, records = RawEvents(), [*lines]
+        self._take(found, block, _Texts(records, range(len(records)), block.members, lines.text if isinstance(lines, Lines) else b""))
         return found
+
+    def _all_at_once(self, lines: Lines) -> RawEvents | None:
+        """The events of lines that are all complete, plain and good, and written as most writers write them; None if one isn't.
+
+        The lines are decoded as one text: see `_cut` for why no line can be mended by its neighbours.
+        """
+        try:
+            heads = self._decode_lines(lines.text)
+            moments = _moments(heads)
+        except _UNFIT:
+            return None
+        whole = _cut(lines)
+        if whole is None or len(heads) != len(lines):
+            return None
+        names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
+        times = self._times(moments)
+        packed = _plain_uuids(uuids)
+        if times is None or not packed or not (lines.text.isascii() or is_utf8(lines.text)):
+            return None
+        bounds = Bounds.of(names, times)
+        if not self._are_good(bounds, ids):
+            return None
+        if max(whole.sizes) > SHALLOW_BYTES and any(is_deep(line) for line in lines.ended if len(line) > SHALLOW_BYTES):
+            return None
+        return RawEvents([*range(len(lines))], [], [], names, ids, times, uuids, packed=packed, whole=whole, _bounds=bounds)
 
     def _take(self, found: RawEvents, block: Block, texts: _Texts) -> None:
         """Take events: neighbours that are complete together, all others one by one."""
         try:
             heads: list[_Complete] = [*map(self._decode, texts.texts)]
+            _moments(heads)
         except _UNFIT:
             self._take_runs(found, block, texts)
         else:
@@ -174,13 +216,14 @@ class Native:
 
     def _head_of(self, text: bytes) -> _Complete | None:
         """An event that needs no mending; None if it isn't one."""
-        try:
-            return self._decode(text)
-        except _UNFIT:
+        for decode in (self._decode, _decode_complete):
             try:
-                return _decode_complete(text)
+                head = decode(text)
+                _moments([head])
             except _UNFIT:
-                return None
+                continue
+            return head
+        return None
 
     def _take_complete(self, found: RawEvents, block: Block, texts: _Texts, heads: list[_Complete]) -> None:
         """Take events that have all they need, if their values are good; else by halves, down to the one that isn't."""
@@ -196,13 +239,10 @@ class Native:
     def _extend(self, found: RawEvents, texts: _Texts, heads: list[_Complete]) -> bool:
         """Add events if all of them are good; whether they are."""
         names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
-        times = self._times([head.timestamp for head in heads])
-        if (
-            times is None
-            or not (0 <= min(times) <= max(times) < AFTER_LAST)
-            or "" in names
-            or not (_are_plain_uuids(uuids) and self._are_ids(ids) and _are_texts(texts.texts, texts.joined))
-        ):
+        times = self._times(_moments(heads))
+        if times is None or not (_plain_uuids(uuids) and _are_texts(texts.texts, texts.joined)):
+            return False
+        if not self._are_good(Bounds.of(names, times), ids):
             return False
         found.records += texts.records
         found.texts += texts.texts
@@ -212,6 +252,10 @@ class Native:
         found.times += times
         found.uuids += uuids
         return True
+
+    def _are_good(self, bounds: Bounds, ids: list[str]) -> bool:
+        """Whether events within these bounds and with these ids are sent as they are."""
+        return 0 <= bounds.first <= bounds.last < AFTER_LAST and "" not in bounds.names and self._are_ids(ids)
 
     def _times(self, times: list[datetime]) -> list[int] | None:
         """Microseconds since 1970; None if there are times without a zone that aren't UTC, and so have to be written anew."""
@@ -243,18 +287,56 @@ class Native:
             found.refused.append(RefusedPart(record, text.texts[0], why, member))
 
 
+def _moments(heads: Sequence[_Complete]) -> list[datetime]:
+    """When the events happened, all at once. Raises `ValidationError` for what is no time, or ends in a small z: few services read it."""
+    texts = [head.timestamp for head in heads]
+    if "z" in "".join(texts):
+        raise msgspec.ValidationError("a time ends in a small z")
+    return msgspec.convert(texts, list[datetime])
+
+
+def _cut(lines: Lines) -> Whole | None:
+    """Cut lines at the beginnings of their properties; None if they aren't written as most writers write them.
+
+    Every line begins with a brace and ends with one. In JSON no closing brace is followed by an opening one without a comma, and no string
+    holds a line feed: so if the lines together are JSON values, no value goes over the end of a line; and if there are as many values as
+    lines, each line is one.
+    """
+    heads: list[bytes] = []
+    rests: list[bytes] = []
+    add_head, add_rest = heads.append, rests.append
+    for line in lines.ended:
+        parts = line.split(_BRACE, 2)
+        if len(parts) < 3:
+            return None
+        first, head, rest = parts
+        if first or rest[0] != _QUOTE or rest[-2:] != _END:
+            return None
+        add_head(head)
+        add_rest(rest)
+    if not any({head[-len(name) :] for head in heads} == {name} for name in _NAMED):
+        return None
+    return Whole(lines, heads, rests, [*map(len, lines.ended)])
+
+
 def _place_uuid(block: Block, record: int, member: int | None) -> str:
     """The uuid of an event that has none: of its file's content, its record's number, and its index among the record's events."""
     parts: list[str | int] = ["native", block.file.identity, block.first + record]
     return derived_uuid(msgspec.json.encode(parts if member is None else [*parts, member]).decode())
 
 
-def _are_plain_uuids(uuids: list[str]) -> bool:
-    """Whether all are UUIDs in the usual form and lower case; in one pass, because it is asked of every event."""
-    if [*map(len, uuids)].count(len(_HYPHENATED)) != len(uuids):
-        return False  # joined, a short one and a long one could make up for each other
-    joined = "".join(uuids)
-    return joined.isascii() and joined.encode().translate(_SHAPE) == _HYPHENATED * len(uuids)
+def _plain_uuids(uuids: list[str]) -> bytes:
+    """Sixteen bytes of each, if all are UUIDs in the usual form and lower case, else none; in one pass, because all events come here."""
+    joined, count = "".join(uuids), len(uuids)
+    if [*map(len, uuids)].count(_SPELLED) != count or joined != joined.lower():
+        return b""  # joined, a short one and a long one could make up for each other
+    if any(joined[place::_SPELLED] != "-" * count for place in _HYPHENS):
+        return b""
+    try:
+        packed = bytes.fromhex(joined.replace("-", ""))
+    except ValueError:
+        return b""
+    return packed if len(packed) == PACKED * count else b""  # less: spaces, or more hyphens
 
 
 def _are_texts(texts: Sequence[bytes], joined: bytes) -> bool:

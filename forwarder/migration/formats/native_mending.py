@@ -56,6 +56,8 @@ _decode_own_id = msgspec.json.Decoder(_OwnId).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_time = msgspec.json.Decoder(datetime).decode
+SMALL_ZONE: Final = b'z"'
+"""How a time ends that names UTC by a small letter, as few services read it."""
 
 
 def parts_of(text: bytes) -> list[bytes] | None:
@@ -172,12 +174,12 @@ def _mail_date(text: str) -> datetime | None:
 
 
 def _is_read_as(raw: Raw, time_offset: int) -> bool:
-    """Whether the service reads a time so as it stands: to it a time without a zone is UTC."""
+    """Whether the service reads a time so as it stands: to it a time without a zone is UTC, and a small z may be no zone, and so "now"."""
     try:
         time = _decode_time(raw)
     except MALFORMED:
         return False
-    return time.tzinfo is not None or not time_offset
+    return SMALL_ZONE not in bytes(raw) and (time.tzinfo is not None or not time_offset)
 
 
 def _uuid_of(raw: Raw) -> str | None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import astuple
 
 from forwarder.migration.events import Event, Refused, Why, derived_uuid
 from forwarder.migration.format import Format, option
@@ -25,6 +24,7 @@ FORMAT: Final = "segment"
 
 _ABSENT: Final = Raw(b"")
 _NULL: Final = b"null"
+_NULL_LENGTH: Final = 4
 
 _Custom = str | bool | float | list[Raw] | None
 """What stands where the vendor has an object. No event depends on a context: it is passed over."""
@@ -77,15 +77,13 @@ class Record(Struct, gc=False, rename="camel"):
 
 
 PAGE: Final = ("$current_url", "$pathname", "$referrer", "$title")
+"""What the fields of `Page` are called in events, in their order."""
 SURROUNDINGS: Final = ("$ip", "$raw_user_agent", "$lib", "$lib_version", *PAGE)
-"""What the fields of `Page`, and of all of `Context` with it and `Library`, are called in events, in their order."""
-
-_NO_LIBRARY: Final = Library()
-_NO_PAGE: Final = Page()
+"""What is read of a `Context`."""
 
 _decode = msgspec.json.Decoder(Record).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_encode = msgspec.json.encode
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +204,11 @@ def _text(raw: Raw, name: str) -> str:
     """A text, or a number as it is written; empty where there is none."""
     if not raw:
         return ""
-    value = bytes(raw)
-    if value.startswith(b'"'):
-        text = _decode_text(value)
+    try:
+        text = _decode_text(raw)  # most are
+    except msgspec.ValidationError:
+        value = bytes(raw)
+    else:
         return "" if text.isspace() else text
     if value == _NULL:
         return ""
@@ -243,16 +243,39 @@ def _text_of(*parts: str | int) -> str:
 
 
 def _surroundings(context: Context | _Custom) -> dict[str, Any]:
-    if not isinstance(context, Context):
-        return {}
-    library = context.library if isinstance(context.library, Library) else _NO_LIBRARY
-    page = context.page if isinstance(context.page, Page) else _NO_PAGE
-    values = (context.ip, context.user_agent, *astuple(library), *astuple(page))
-    return {name: raw for name, raw in zip(SURROUNDINGS, values, strict=True) if len(raw) > 4 or (raw and bytes(raw) != _NULL)}
+    """Value by value, most of them longer than `null`: a loop over them takes three times as long."""
+    found: dict[str, Any] = {}
+    if type(context) is not Context:
+        return found
+    library, page = context.library, context.page
+    if len(raw := context.ip) > _NULL_LENGTH or _is_there(raw):
+        found["$ip"] = raw
+    if len(raw := context.user_agent) > _NULL_LENGTH or _is_there(raw):
+        found["$raw_user_agent"] = raw
+    if type(library) is Library:
+        if len(raw := library.name) > _NULL_LENGTH or _is_there(raw):
+            found["$lib"] = raw
+        if len(raw := library.version) > _NULL_LENGTH or _is_there(raw):
+            found["$lib_version"] = raw
+    if type(page) is Page:
+        if len(raw := page.url) > _NULL_LENGTH or _is_there(raw):
+            found["$current_url"] = raw
+        if len(raw := page.path) > _NULL_LENGTH or _is_there(raw):
+            found["$pathname"] = raw
+        if len(raw := page.referrer) > _NULL_LENGTH or _is_there(raw):
+            found["$referrer"] = raw
+        if len(raw := page.title) > _NULL_LENGTH or _is_there(raw):
+            found["$title"] = raw
+    return found
+
+
+def _is_there(raw: Raw) -> bool:
+    """Whether there is a value, and it isn't null."""
+    return len(raw) > _NULL_LENGTH or (len(raw) > 0 and bytes(raw) != _NULL)
 
 
 def _add(properties: dict[str, Any], name: str, raw: Raw) -> None:
-    if raw and bytes(raw) != _NULL:
+    if _is_there(raw):
         properties[name] = raw
 
 

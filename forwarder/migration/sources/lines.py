@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Final
 
+from forwarder.migration.records import Lines
 from forwarder.migration.sources.guarded import Guarded
 
 Records = tuple[Sequence[bytes], Sequence[int]]
@@ -52,11 +53,12 @@ def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequ
     """The records of whole lines, their numbers, and how many lines there are."""
     if b"\r" in whole:
         whole = whole.replace(b"\r\n", b"\n")
-    records = [line[:-1] for line in BytesIO(whole)]  # searches for line feeds several times as fast as `split` does
-    numbers: Sequence[int] = range(number, number + len(records))
-    count = len(records)
-    if len(whole) > limit:
-        records = [record[:limit] for record in records]
+    ended = [*BytesIO(whole)]  # searches for line feeds several times as fast as `split` does
+    count = len(ended)
+    numbers: Sequence[int] = range(number, number + count)
+    if len(whole) <= limit and b"\n" not in ended:
+        return Lines(whole, ended), numbers, count
+    records = [line[:-1][:limit] for line in ended]
     if not all(records):
         numbers = [number + index for index, record in enumerate(records) if record]
         records = [record for record in records if record]

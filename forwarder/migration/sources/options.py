@@ -33,8 +33,9 @@ class ReadOptions:
     quote: str = '"'
     max_record: int = 8 << 20
     """Bytes. A longer record is cut to this and so refused; what follows it is read."""
-    block_bytes: int = 1 << 20
-    """About as much is read at once, and makes a block."""
+    block_bytes: int = 1 << 18
+    """About as much is read at once, and makes a block: so much that what is done for each block costs little, and no more than what
+    stays in a core's cache until the last step is done with it."""
     max_depth: int = 4
     """Of archives and compressions within each other."""
     max_spool: int = 64 << 30

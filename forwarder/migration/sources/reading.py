@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from forwarder.migration.records import Block, File
+from forwarder.migration.records import Block, File, Lines
 from forwarder.migration.sources.archives import PARQUET, Leaf
 from forwarder.migration.sources.lines import BOM, Records, lines, values
 from forwarder.migration.sources.options import BrokenSource, Framing, ReadOptions, SourceChanged
-from forwarder.migration.sources.running_sum import RunningSum
 from forwarder.migration.sources.tables import csv_rows, parquet_rows
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
 _SPACE: Final = b" \t\r\n"
@@ -19,14 +22,14 @@ _SPACE: Final = b" \t\r\n"
 class Reading(Iterator[Block]):
     """The blocks of one file, from a record on.
 
-    Invariant: the digest is of the file's records from its first one, each followed by a line feed, so it doesn't depend on how they were
-    cut into blocks. Records that are skipped are read for it too.
+    Invariant: the digest is the SHA-256 of the file's records from its first one, each followed by a line feed, so it doesn't depend on how
+    they were cut into blocks; of plain lines it is that of the decompressed file. Records that are skipped are read for it too.
     """
 
     def __init__(self, file: File, leaf: Leaf, options: ReadOptions, skip_records: int, close: Callable[[], None]) -> None:
         self._file, self._leaf, self._close = file, leaf, close
         self._skip = skip_records
-        self._before = self._after = RunningSum()
+        self._before = self._after = hashlib.sha256()
         self._first = 0
         self._block: Sequence[bytes] = ()
         self._blocks = self._read(framed(file.name, leaf, options))
@@ -73,10 +76,10 @@ class Reading(Iterator[Block]):
             for records, numbers in self._parts(parts):
                 self._before, self._first, self._block = self._after, self._first + len(self._block), records
                 self._after = self._before.copy()
-                joined = _update(self._after, records)
+                _update(self._after, records)
                 begin = min(max(0, self._skip - self._first), len(records))
                 if begin == 0:
-                    yield Block(self._file, self._first, records, numbers, joined=joined)
+                    yield Block(self._file, self._first, records, numbers)
                 elif begin < len(records):
                     yield Block(self._file, self._first + begin, records[begin:], numbers[begin:])
             self._finish()
@@ -103,13 +106,13 @@ class Reading(Iterator[Block]):
             )
 
 
-def _update(digest: RunningSum, records: Sequence[bytes]) -> bytes:
-    """Add records; these joined."""
-    joined = b"\n".join(records)
-    if records:
-        digest.update(joined)
+def _update(digest: _Hash, records: Sequence[bytes]) -> None:
+    """Add records, all at once: what else runs can go on meanwhile."""
+    if isinstance(records, Lines):
+        digest.update(records.text)
+    elif records:
+        digest.update(b"\n".join(records))
         digest.update(b"\n")
-    return joined
 
 
 def framed(name: str, leaf: Leaf, options: ReadOptions) -> Iterator[Records]:

@@ -161,11 +161,11 @@ class Engine:
         self._refusal: tuple[str, str] = "", ""
         """Why the last letters were buried; read when their events are settled, which follows at once."""
         self._witness = witness
-        self._first: dict[Key, bytes] = {}
-        """The first event of each batch that is on its way: the next witness."""
+        self._ends: dict[Key, bytes] = {}
+        """The first and the last event of each batch that is on its way: the next witness. One of them may be refused."""
         self._sink: Sink
         self._news = asyncio.Event()
-        """Set when records are settled that the last checkpoint doesn't count."""
+        """Set when records are settled that the last checkpoint doesn't count, or no more are to come."""
         self._failure: asyncio.Future[None]
         """Gets what goes wrong where nobody waits for it."""
 
@@ -277,6 +277,7 @@ class Engine:
                         return
                 if not steps:
                     self.accounts.exhausted = not self.broken
+                    self._news.set()
                     return
 
     async def _send_marked(self) -> None:
@@ -346,7 +347,7 @@ class Engine:
         if self._stopping.is_set():
             return
         self._buffer.max_bytes = max(self._buffer.max_bytes, chunk.cost)
-        self._first[_key(batch.events[0])] = batch.events[0].data
+        self._ends.update((_key(event), event.data) for event in (batch.events[0], batch.events[-1]))
         self._buffer.offer([chunk])
         self._delivery.wake()
 
@@ -364,9 +365,10 @@ class Engine:
             self._failure.set_exception(error)
 
     def _settle(self, events: Sequence[Finished], fate: str) -> None:
-        first = self._first.pop(_key(events[0]), b"")
-        if fate == Ending.DELIVERED and 0 < len(first) <= MAX_WITNESS:
-            self._witness = first.decode()
+        for event in (events[0], events[-1]):
+            seen = self._ends.pop(_key(event), b"")
+            if fate == Ending.DELIVERED and 0 < len(seen) <= MAX_WITNESS:
+                self._witness = seen.decode()
         if self._replays.owns(events[0]):
             self._batcher.settled(len(events))
             self._replays.settle(events, delivered=fate == Ending.DELIVERED)
@@ -401,12 +403,12 @@ class Engine:
 
         So what a kill brings back is what was in flight, and seldom more.
         """
-        saved = -1
+        saved = -1, False
         while True:
             await self._news.wait()
             self._news.clear()
             await self._letters.durable()
-            if (settled := self.accounts.settled + self._replays.replayed) != saved:
+            if (settled := (self.accounts.settled + self._replays.replayed, self.accounts.exhausted)) != saved:
                 began = self._clock.monotonic()
                 self._save()
                 saved = settled

@@ -134,7 +134,7 @@ class Import:
         terms = Terms(
             now=int(self._clock.now()) * SECOND,
             max_event=settings.upstream.max_event,
-            batch_events=settings.batch.max_events,
+            batch_events=self._batch_events(),
             batch_bytes=settings.batch.max_bytes,
             rate=request.rate or UNPACED,
             until=self._filters.until if self._until_said else None,
@@ -255,7 +255,12 @@ class Import:
 
     def _limits(self) -> BatchLimits:
         batch, upstream = self._request.settings.batch, self._request.settings.upstream
-        return BatchLimits(min(batch.max_bytes, upstream.max_body - ENVELOPE), batch.max_events)
+        return BatchLimits(min(batch.max_bytes, upstream.max_body - ENVELOPE), self._batch_events())
+
+    def _batch_events(self) -> int:
+        """How many events a batch has at most: a second's, for it is sent at once, whatever the rate."""
+        rate, most = self._request.rate, self._request.settings.batch.max_events
+        return most if rate is None else min(most, max(1, int(rate)))
 
     def _pace(self) -> Pace:
         request = self._request

@@ -131,6 +131,15 @@ def test_strange_records(record: bytes, why: Why | None) -> None:
     assert events.records == ([0, 1, 2] if why is None else [0, 2])
 
 
+def test_a_small_z_is_written_large_beside_complete_events() -> None:
+    """A service that doesn't know it would take "now": such an event is written anew, its neighbours keep their bytes."""
+    neighbour = as_json(EVENT | {"event": "quiz"})
+    events = convert(neighbour, EVENT | {"timestamp": "2024-05-01T10:00:00.123z"}, neighbour)
+    assert events.texts[::2] == [neighbour, neighbour]
+    assert json.loads(events.texts[1])["timestamp"] == EVENT["timestamp"]
+    assert events.times == [MICROS] * 3
+
+
 def test_times_without_a_zone_are_of_the_clock_that_was_named() -> None:
     """With an offset they are written anew in UTC; without one they are UTC, and keep their bytes; zones of their own win."""
     bare = without(timestamp="2024-05-01T10:00:00.123")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import lzma
 import os
@@ -11,7 +12,6 @@ import sys
 import tarfile
 import threading
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Final
 
@@ -31,8 +31,7 @@ MANY: Final = b"".join(b'{"n":%d}\n' % n for n in range(5000))
 
 def digest_of(records: list[bytes]) -> str:
     """The running digest, written down again."""
-    whole = b"".join(record + b"\n" for record in records)
-    return f"{zlib.crc32(whole):08x}{zlib.adler32(whole):08x}"
+    return hashlib.sha256(b"".join(record + b"\n" for record in records)).hexdigest()
 
 
 def written(folder: Path, files: dict[str, bytes]) -> Path:
@@ -373,3 +372,13 @@ def test_neither_blocks_nor_skipping_change_records(
 def test_broken_sources_have_a_code() -> None:
     """For machines."""
     assert BrokenSource("x", 5, "why").code == "broken_source"
+
+
+def test_the_digest_of_plain_lines_is_that_of_the_file(tmp_path: Path) -> None:
+    """As `zcat FILE | sha256sum` says it, whatever the compression."""
+    path = written(tmp_path, {"a.jsonl.gz": gzip.compress(MANY)}) / "a.jsonl.gz"
+    with open_source([str(path)], ReadOptions(block_bytes=999)) as source:
+        (file,) = source.files()
+        reading = source.blocks(file)
+        records = sum(len(block.records) for block in reading)
+        assert reading.digest_at(records) == hashlib.sha256(MANY).hexdigest()

@@ -163,6 +163,15 @@ async def test_a_refused_event_that_is_the_last_of_all_is_found_too(tmp_path: Pa
     assert setting.letters.lines == {f"{tmp_path}/a.jsonl:3": "refused"}
 
 
+async def test_a_batch_that_begins_with_a_refused_event_leaves_one_that_was_taken_too(tmp_path: Path) -> None:
+    """For a later run: a replay of the refused event may be all that it has to send."""
+    setting = Setting([write(tmp_path / "a.jsonl", [line(0), line(1), line(2)])], tmp_path / "state", service=Service(refusing(0)))
+    await setting.run(seconds=60)
+    assert setting.letters.lines == {f"{tmp_path}/a.jsonl:1": "refused"}
+    assert setting.saved is not None
+    assert msgspec.json.decode(setting.saved.witness)["uuid"] == uuid_of(2)
+
+
 async def test_a_refused_event_that_is_all_that_is_left_is_found_by_a_later_run(tmp_path: Path) -> None:
     """Which has nothing else to send: the checkpoint remembers an event that was taken."""
     lines = [line(n, person="ann") for n in range(6)]

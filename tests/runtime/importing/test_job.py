@@ -243,6 +243,19 @@ async def test_the_rate_and_quiet_hours_may_change(tmp_path: Path, upstream: Ups
     assert (await run(replace(wanted, rate=1e6))).complete
 
 
+async def test_a_slow_import_sends_no_more_than_a_second_of_its_rate_at_once(tmp_path: Path, upstream: Upstream) -> None:
+    """A whole batch would be minutes of it; the look counts the requests that this makes."""
+    wanted = request(upstream, tmp_path / "state", write(tmp_path / "a.jsonl", [line(n) for n in range(5)]), rate=3.0)
+    it = opened(wanted)
+    try:
+        report, _ = it.preflight(lambda _records, _bytes: None)
+    finally:
+        it.close()
+    assert report.volume.requests == 2
+    await run(wanted, lambda it, _progress: it.stop() if upstream.requests else None)
+    assert [len(each.events) for each in upstream.requests] == [3]
+
+
 async def test_until_is_that_of_the_first_run(tmp_path: Path, upstream: Upstream) -> None:
     """It follows the clock only once; else a later run would be another import."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
