@@ -137,9 +137,9 @@ def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
 @TWO_CORES
 def test_live_events_are_measured_beside_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every live event is found again, with the import and without it."""
-    monkeypatch.setattr(live_beside, "RECORDS", 20_000)
-    monkeypatch.setattr(live_beside, "IMPORT_RATE", "1500")  # so that it lasts longer than the live events, whatever the machine does
+    monkeypatch.setattr(live_beside, "RECORDS", 50_000)
+    monkeypatch.setattr(live_beside, "IMPORT_RATE", "10000")  # so that it lasts longer than the live events, whatever the machine does
     cores = sorted(os.sched_getaffinity(0))
-    result = measure_via(Target(free_port(), free_port()), Machine(cores[0], cores[1]), seconds=1.0, files=2)
-    assert (result.alone.arrived, result.beside.arrived) == (1000, 1000)
+    result = measure_via(Target(free_port(), free_port()), Machine(cores[0], cores[1]), seconds=2.0, files=2)
+    assert (result.alone.arrived, result.beside.arrived) == (2000, 2000)
     assert result.beside.imported > 0

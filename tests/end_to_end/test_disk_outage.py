@@ -139,6 +139,9 @@ async def test_ten_hours_without_the_upstream(ordering: str) -> None:
         if ordering == "none":
             place = next(at for at, (_, raw) in enumerate(seen) if fresh[-1] in raw)
             assert place < len(seen) // 2
-            assert sum(historical for historical, _ in seen[: len(seen) // 3]) < len(seen) // 9
+            historical = [each for each, _ in seen]
+            first = historical[: len(seen) // 3]
+            assert sum(historical) > 0.44 * len(seen)  # so many there would be among the first ones if live events didn't go first
+            assert sum(first) < 0.4 * len(first)  # usually a quarter: live events are read from the disk, and now and then none is at hand
         else:
             in_order(seen, outage.live)
