@@ -1,8 +1,7 @@
-"""Which events are taken, and how many were left out, by reason. What is left out isn't refused: somebody asked for it."""
+"""Which events are left out, and why. What is left out isn't refused: somebody asked for it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import StrEnum
 
 from forwarder.migration.events import Event
@@ -43,28 +42,3 @@ def all_pass(bounds: Bounds, filters: Filters) -> bool:
         or (filters.events and not bounds.names.keys() <= filters.events)
         or not bounds.names.keys().isdisjoint(filters.exclude_events)
     )
-
-
-class Selection:
-    """Takes events by filters in the order in which they come. What it knows follows from them: a replay from the start brings it back."""
-
-    def __init__(self, filters: Filters) -> None:
-        self.filters = filters
-        self.taken = 0
-        self.left_out: Counter[LeftOut] = Counter()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the limit is reached: nothing that comes will be taken, so nothing more needs to be read."""
-        return self.filters.limit is not None and self.taken >= self.filters.limit
-
-    def takes(self, event: Event) -> bool:
-        """Whether this event is taken; counted either way."""
-        why = left_out(event, self.filters)
-        if why is None and self.is_full:
-            why = LeftOut.OVER_LIMIT
-        if why is None:
-            self.taken += 1
-            return True
-        self.left_out[why] += 1
-        return False

@@ -5,7 +5,7 @@ Invariant: an import whose findings stop it starts only if each of their codes w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -256,11 +256,6 @@ def _are(count: int, what: str) -> str:
 
 def _have(count: int, what: str) -> str:
     return f"{plural(count, what)} {'has' if count == 1 else 'have'}"
-
-
-def by_severity(findings: Sequence[Finding], severity: Severity) -> tuple[Finding, ...]:
-    """The findings of one severity, in their order."""
-    return tuple(each for each in findings if each.severity is severity)
 
 
 def _roughly(scale: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forwarder.migration.events import Event
-from forwarder.migration.filters import LeftOut, Selection, left_out
+from forwarder.migration.filters import LeftOut, left_out
+from forwarder.migration.making import Choice, NoRepeats
 from forwarder.migration.policy import Filters
 
 
@@ -36,23 +37,28 @@ def test_an_event_is_left_out_for_the_first_reason(filters: Filters, name: str, 
     assert left_out(event(name, time), filters) is why
 
 
+def fates(choice: Choice, names: str) -> list[str | None]:
+    """Why each of these events isn't taken; None of those that are."""
+    found = [choice.against(event(name)) for name in names]
+    return [None if fate is None else fate.reason for fate in found]
+
+
 def test_the_limit_counts_what_is_taken() -> None:
-    """Events that are left out for another reason don't use the limit up, and are counted by reason."""
-    selection = Selection(Filters(exclude_events={"b"}, limit=2))
-    assert [selection.takes(event(name)) for name in "abaab"] == [True, False, True, False, False]
-    assert (selection.taken, selection.is_full) == (2, True)
-    assert selection.left_out == {LeftOut.EXCLUDED_EVENT: 2, LeftOut.OVER_LIMIT: 1}
+    """Events that are left out for another reason don't use the limit up, and are told by reason."""
+    choice = Choice(Filters(exclude_events={"b"}, limit=2), NoRepeats())
+    assert fates(choice, "abaab") == [None, LeftOut.EXCLUDED_EVENT, None, LeftOut.OVER_LIMIT, LeftOut.EXCLUDED_EVENT]
+    assert choice.is_full
 
 
 def test_without_a_limit_it_is_never_full() -> None:
     """Without a limit, everything is taken."""
-    selection = Selection(Filters())
-    assert all(selection.takes(event()) for _ in range(10))
-    assert not selection.is_full
+    choice = Choice(Filters(), NoRepeats())
+    assert fates(choice, "a" * 10) == [None] * 10
+    assert not choice.is_full
 
 
 def test_a_limit_of_none_takes_none() -> None:
     """A limit of 0 is full from the start."""
-    selection = Selection(Filters(limit=0))
-    assert selection.is_full
-    assert not selection.takes(event())
+    choice = Choice(Filters(limit=0), NoRepeats())
+    assert choice.is_full
+    assert fates(choice, "a") == [LeftOut.OVER_LIMIT]

@@ -16,27 +16,17 @@ from forwarder.migration.ledger import Fate, Position
 from forwarder.migration.planned import Begun, Ended, Read, Step
 from forwarder.migration.planning import Saved
 from forwarder.migration.records import File
-from forwarder.migration.tallies import Books, Totals
+from forwarder.migration.tallies import Books
+from forwarder.runtime.importing.counts import Counts
 
 
-class Accounts:
+class Accounts(Counts):
     """See the module. Files are known by their number once they have begun; those of earlier runs that haven't, by their name."""
 
     def __init__(self, job: Job, started_at: float, contents: Sequence[Content], saved: Checkpoint | None) -> None:
-        self._job = job
-        self._started_at = started_at if saved is None else saved.started_at
-        self._contents = list(contents)
-        self._totals = Totals() if saved is None else saved.totals
-        self._earlier: dict[str, FileState] = {} if saved is None else {state.name: state for state in saved.files}
+        super().__init__(job, started_at, contents, saved)
         self._files: list[FileState] = []  # of all that have begun, by number; it is up to date of those that are done
         self._open: dict[int, tuple[File, Position]] = {}  # those that aren't
-        self._books = Books() if saved is None else saved.books  # of all records that are settled
-        self.exhausted = False
-        """Whether the source has no more records."""
-        self.in_flight = 0
-        """Events that are to be sent and aren't settled."""
-        self.delivered = 0
-        """Events that have arrived in this run."""
         self.doing = ""
         """What is done before anything can be sent: nothing."""
         self.pending = 0
@@ -105,21 +95,6 @@ class Accounts:
         """The books that count a file's records: its own, and those of all files. It may be one that this run doesn't read."""
         state = self._earlier.get(name)
         return (self._files[file] if state is None else state).books, self._books
-
-    @property
-    def totals(self) -> Totals:
-        """What is counted of all files together."""
-        return self._totals
-
-    @property
-    def books(self) -> Books:
-        """Of all records that are settled."""
-        return self._books
-
-    @property
-    def settled(self) -> int:
-        """Records that are settled, in all runs."""
-        return self._books.read
 
     def checkpoint(self, now: float) -> Checkpoint:
         """All of it that outlives the process, to be written at once: what it holds goes on being counted in."""

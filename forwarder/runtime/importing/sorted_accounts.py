@@ -18,28 +18,18 @@ from forwarder.migration.sorted_ledger import FileBooks, SortedPosition
 from forwarder.migration.sources.options import SourceChanged
 from forwarder.migration.spool import Spooled, SpooledFile
 from forwarder.migration.tallies import Books, Totals
+from forwarder.runtime.importing.counts import Counts
 
 
-class SortedAccounts:
+class SortedAccounts(Counts):
     """See the module. Files are known by their number once they have begun; those of earlier runs that haven't, by their name."""
 
     def __init__(self, job: Job, started_at: float, contents: Sequence[Content], saved: Checkpoint | None) -> None:
-        self._job = job
-        self._started_at = started_at if saved is None else saved.started_at
-        self._contents = list(contents)
-        self._totals = Totals() if saved is None else saved.totals
-        self._earlier: dict[str, FileState] = {} if saved is None else {state.name: state for state in saved.files}
+        super().__init__(job, started_at, contents, saved)
         self.spool = None if saved is None else saved.spool
         """How far an earlier run has settled what it had sorted."""
         self._files: list[File] = []
         self._sorted: _Sorted | None = None
-        self._books = Books() if saved is None else saved.books  # of all records that are settled
-        self.exhausted = False
-        """Whether the source has no more records."""
-        self.in_flight = 0
-        """Events that are to be sent and aren't settled."""
-        self.delivered = 0
-        """Events that have arrived in this run."""
         self.doing = ""
         """What is done before the first event can be sent; empty from then on."""
         self._read = 0
@@ -90,24 +80,9 @@ class SortedAccounts:
         return (self._entries.books[file] if state is None else state.books), self._books
 
     @property
-    def totals(self) -> Totals:
-        """What is counted of all files together."""
-        return self._totals
-
-    @property
     def pending(self) -> int:
         """What memory holds of events from the first unsettled one on: those, and of them the settled ones."""
         return 0 if self._sorted is None else self._sorted.position.pending
-
-    @property
-    def books(self) -> Books:
-        """Of all records that are settled."""
-        return self._books
-
-    @property
-    def settled(self) -> int:
-        """Records that are settled, in all runs."""
-        return self._books.read
 
     def checkpoint(self, now: float) -> Checkpoint:
         """All of it that outlives the process, to be written at once: what it holds goes on being counted in."""
