@@ -5,6 +5,11 @@ from __future__ import annotations
 import sys
 
 
+def can_ask() -> bool:
+    """Whether standard input and standard error are a terminal, so that a question can be answered."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def may(question: str, *, yes: bool) -> bool:
     """Whether the person who is asked agrees; where nobody can be asked, nobody does."""
     if yes:

@@ -1,13 +1,13 @@
 """An import from its opening to its report, as somebody at a terminal has it: a look first, a question, then the events.
 
-Invariants: nothing is sent before the key is known, the source was looked at, and each finding that stops was accepted by its code. The
-results go to standard output, one document if it is JSON; how it is going to standard error.
+Invariants: nothing is sent before the key is known, the source was looked at, and each finding that stops was accepted by its code.
+Without a terminal to confirm at, nothing is sent unless `--yes` was given, and the source isn't read either. The results go to standard
+output, one document if it is JSON; how it is going to standard error.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,12 +16,13 @@ from typing import Final, Protocol
 
 import uvloop
 
-from forwarder.cli.asking import may
+from forwarder.cli.asking import can_ask, may
 from forwarder.cli.import_look import Looked, kept_to_send
 from forwarder.cli.import_options import Form, Shared
 from forwarder.cli.import_progress import LookProgress, SendProgress
 from forwarder.cli.import_signals import stopped_by_signals
-from forwarder.cli.import_words import beginning, goes_on, print_look, print_report, question, say
+from forwarder.cli.import_words import CONFIRM, UNCONFIRMED, beginning, goes_on, print_look, print_report, question, say
+from forwarder.core.errors import ConfigurationError
 from forwarder.migration.checkpoint import Checkpoint, Job
 from forwarder.migration.manifest import Manifest
 from forwarder.migration.preflight_report import Report
@@ -78,6 +79,7 @@ class Flow:
         with closing(self.opened):
             if self.opened.is_complete and not self.typed.dry_run:
                 return self._already()
+            self._require_consent()
             self._verify()
             if self.opened.saved is not None and not self.typed.dry_run:
                 say(goes_on(self.opened.saved, self.opened.state))
@@ -88,7 +90,7 @@ class Flow:
             if self.typed.dry_run:
                 say("Nothing was sent: that was only a look (--dry-run).")
                 return NO if looked.broken else DONE
-            if not self._agreed(looked):
+            if not may(question(self.request, looked.to_send), yes=self.typed.yes):
                 return NO
             return self._send(looked.to_send)
 
@@ -99,6 +101,11 @@ class Flow:
             raise RuntimeError("an import without a checkpoint can't be complete")
         say("This import is complete: nothing is left to be sent.")
         return self._end(complete_reports(saved, self.opened.state))
+
+    def _require_consent(self) -> None:
+        """Reject a run that would send although nobody can be asked and `--yes` is missing. Raises `ConfigurationError`."""
+        if not (self.typed.yes or self.typed.dry_run or can_ask()):
+            raise ConfigurationError(UNCONFIRMED, hint=CONFIRM)
 
     def _verify(self) -> None:
         """Ask whether the service knows the key. Raises `UpstreamRefuses`."""
@@ -118,11 +125,6 @@ class Flow:
         if self.typed.output is Form.TEXT or ends:
             print_look(looked, self.typed.output, self.opened.state)
         return looked
-
-    def _agreed(self, looked: Looked) -> bool:
-        """Whether whoever sits at the terminal agrees; where nobody does, it was agreed to by typing it."""
-        nobody = not (sys.stdin.isatty() and sys.stderr.isatty())
-        return may(question(self.request, looked.to_send), yes=self.typed.yes or nobody)
 
     def _send(self, total: int | None) -> int:
         saved = self.opened.saved

@@ -79,7 +79,7 @@ class Shared:
         list[str] | None,
         typer.Option("--accept", metavar="CODE", help="Start in spite of this finding; may be given again.", autocompletion=_codes),
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask before the first event is sent.")] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Send without asking; required without a terminal, also to resume.")] = False
     output: Annotated[Form, typer.Option("--output", help="Text for a person, or JSON.")] = Form.TEXT
     since: Annotated[
         str | None, _option("--since", metavar="TIME", words="Events from then on: 2024-01-31, or an ISO 8601 time. UTC.", panel=_WHAT)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import typer
 
@@ -24,6 +25,9 @@ from forwarder.migration.preflight_page import page
 from forwarder.migration.report import as_json, as_text, sentence
 from forwarder.migration.sources.options import BrokenSource
 from forwarder.runtime.importing.request import ImportRequest
+
+UNCONFIRMED: Final = "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked"
+CONFIRM: Final = "Check the source with --dry-run, then add --yes to the command."
 
 
 def say(text: str) -> None:

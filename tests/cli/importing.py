@@ -100,6 +100,6 @@ def request(**changes: Any) -> ImportRequest:
     return ImportRequest(**{"chosen": chosen, "paths": ("export",), "settings": settings, "api_key": KEY, **changes})
 
 
-def flow(opened: FakeImport, asked: ImportRequest | None = None, **typed: Any) -> int:
-    """Do what somebody typed with an import that is opened; the exit code."""
-    return Flow(opened, asked or request(), Shared(paths=["export"], **typed)).run()
+def flow(opened: FakeImport, asked: ImportRequest | None = None, *, yes: bool = True, **typed: Any) -> int:
+    """Run an import that is opened with what was typed; the exit code."""
+    return Flow(opened, asked or request(), Shared(paths=["export"], yes=yes, **typed)).run()

@@ -15,6 +15,8 @@ import uvloop
 from forwarder.cli.import_flow import DONE, INTERRUPTED, NO, code_of
 from forwarder.cli.import_options import Form
 from forwarder.config.settings import Settings
+from forwarder.core.errors import ConfigurationError
+from forwarder.migration.checkpoint import Checkpoint
 from forwarder.migration.sources.options import BrokenSource
 from forwarder.runtime.importing.target import UpstreamRefuses
 from tests.cli.importing import ACCEPTED, BROKEN, KEY, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
@@ -171,9 +173,33 @@ def test_who_sits_there_is_asked(
 ) -> None:
     """Before the first event; how many, to where, and that it is for good."""
     at_a_terminal(monkeypatch, answer)
-    assert flow(opened) == NO
+    assert flow(opened, yes=False) == NO
     assert ("run" in opened.asked) is runs
     assert f"Send 5 events to {URL}, project phc_…good? They can't be taken back. [y/N] " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminals", [set(), {"stdin"}, {"stderr"}])
+@pytest.mark.parametrize("earlier", [None, checkpoint(), checkpoint(complete=True)])
+def test_without_a_terminal_it_sends_only_with_yes(
+    opened: FakeImport, monkeypatch: pytest.MonkeyPatch, earlier: Checkpoint | None, terminals: set[str]
+) -> None:
+    """A first run and one that resumes alike; the source isn't read, and the error says what to do."""
+    for name in ("stdin", "stderr"):
+        monkeypatch.setattr(f"sys.{name}.isatty", lambda name=name: name in terminals)
+    opened.saved = earlier
+    with pytest.raises(ConfigurationError, match="isn't confirmed") as raised:
+        flow(opened, yes=False)
+    assert "--yes" in raised.value.hint
+    assert opened.asked == ["close"]
+    flow(opened)
+    assert "run" in opened.asked
+
+
+def test_without_a_terminal_a_look_needs_no_yes(opened: FakeImport) -> None:
+    """Nor does a command that finds nothing left to send."""
+    assert flow(opened, yes=False, dry_run=True) == DONE
+    opened.saved, opened.is_complete = checkpoint(complete=True), True
+    assert flow(opened, yes=False) == DONE
 
 
 def test_who_said_yes_is_not_asked(opened: FakeImport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ async def service() -> AsyncIterator[Client]:
 
 async def imported(service: Client, *words: object, key: str = KEY, env: Mapping[str, str] | None = None) -> Finished:
     """Run the command to its end."""
-    target = ("--upstream", service.sandbox.url, "--api-key", key)
+    target = ("--upstream", service.sandbox.url, "--api-key", key, "--yes")
     done = await forwarder("import", *map(str, words), *target, env=env)
     assert KEY not in done.out + done.err
     assert "Traceback" not in done.err
@@ -102,7 +102,7 @@ async def test_a_key_that_is_unknown(service: Client, tmp_path: Path) -> None:
 
 async def test_no_service(tmp_path: Path) -> None:
     """Exit code 3, with what to look at."""
-    target = ("--upstream", "http://127.0.0.1:1", "--api-key", KEY)
+    target = ("--upstream", "http://127.0.0.1:1", "--api-key", KEY, "--yes")
     done = await forwarder("import", "native", str(written(tmp_path, *events(1))), "--state", str(tmp_path / "state"), *target)
     assert done.code == 3
     assert "can't be reached" in done.err
@@ -123,6 +123,16 @@ async def test_a_dry_run_without_anything(tmp_path: Path) -> None:
     assert "Nothing was sent" in done.err
 
 
+async def test_a_script_has_to_confirm(service: Client, tmp_path: Path) -> None:
+    """Exit code 2 without `--yes`, with what to do; nothing is sent."""
+    words = ("native", str(written(tmp_path, *events(2))), "--state", str(tmp_path / "state"))
+    done = await forwarder("import", *words, "--upstream", service.sandbox.url, "--api-key", KEY)
+    assert (done.code, done.out) == (2, "")
+    assert "the import isn't confirmed" in done.err
+    assert "add --yes" in done.err
+    assert not await held(service)
+
+
 async def test_the_same_folder_for_another_import(service: Client, tmp_path: Path) -> None:
     """Exit code 2, with what is another; nothing is sent."""
     words = ("native", written(tmp_path, *events(2)), "--state", tmp_path / "state")
@@ -137,7 +147,7 @@ async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Pa
     file = written(tmp_path, *events(600))
     words = ("import", "native", str(file), "--state", str(tmp_path / "state"), "--upstream", service.sandbox.url, "--api-key", KEY)
     small = {"FORWARDER_BATCH__MAX_EVENTS": "20"}
-    async with running(*words, "--rate", "100", env=small) as command:
+    async with running(*words, "--rate", "100", "--yes", env=small) as command:
         async with asyncio.timeout(LIMIT):
             while not await held(service):
                 await pause(0.05)
@@ -161,7 +171,7 @@ async def test_rules_and_variables(service: Client, tmp_path: Path) -> None:
         "FORWARDER_IMPORT__API_KEY": KEY,
         "FORWARDER_IMPORT__STATE": str(tmp_path / "imports"),
     }
-    done = await forwarder("import", "mapping", str(records), "--mapping", str(rules), env=env)
+    done = await forwarder("import", "mapping", str(records), "--mapping", str(rules), "--yes", env=env)
     assert (done.code, await held(service)) == (0, [0, 1, 2]), done.err
     (folder,) = [each for each in (tmp_path / "imports").iterdir() if each.is_dir()]
     assert folder.name.startswith("mapping-")
