@@ -1,5 +1,5 @@
 # Build stage: pinned requirements into a virtual environment, then forwarder without touching them.
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
 COPY requirements/run.txt requirements/build.txt requirements/
@@ -11,7 +11,7 @@ COPY forwarder/ forwarder/
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir wheels . \
     && /opt/forwarder/bin/pip install --no-deps --no-index wheels/*.whl
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 LABEL org.opencontainers.image.title="forwarder" \
       org.opencontainers.image.description="Takes product-analytics events and brings them to an analytics service." \
       org.opencontainers.image.version="0.1.0" \

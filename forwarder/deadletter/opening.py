@@ -22,6 +22,7 @@ from forwarder.deadletter.file import LetterFile
 from forwarder.deadletter.salvage import Salvaged, salvage
 from forwarder.deadletter.schema import Garbled, check, open_readable, open_writable
 from forwarder.storage.layout import ASIDE, DEAD_LETTERS
+from forwarder.storage.private import make_directory
 
 BESIDE: Final = ("", "-wal", "-shm")
 """What SQLite keeps beside a file, too."""
@@ -92,7 +93,7 @@ def _begin_anew(path: Path, why: str, now: float) -> Opened:
 def _move_aside(path: Path, now: float) -> Path:
     """Move the file with all that belongs to it; where it is now. Raises `OSError`."""
     directory = path.parent / ASIDE
-    directory.mkdir(mode=0o700, exist_ok=True)
+    make_directory(directory)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     number = 0
     while True:

@@ -26,6 +26,8 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from forwarder.storage.private import open_file
+
 VERSION: Final = 2
 _OLDEST: Final = 1
 """The oldest version that is read."""
@@ -140,7 +142,7 @@ def as_garbled(error: BaseException) -> BaseException:
 
 def _look_at_header(path: Path) -> None:
     """Make the file if it isn't there. Raises `Garbled` before SQLite, which would change it, opens one that isn't ours."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # SQLite would let everybody read it
+    descriptor = open_file(path, os.O_RDWR)  # SQLite would let everybody read it
     try:
         header = os.pread(descriptor, _HEADER_SIZE, 0)
     finally:

@@ -136,13 +136,13 @@ class _Envelope(Struct, forbid_unknown_fields=True):
 class StateFolder:
     """The folder of one job, for one process at a time."""
 
-    def __init__(self, path: Path, key: str = "--state") -> None:
-        """Make it if it isn't there, and lock it. `key` is what names it, for messages.
+    def __init__(self, path: Path, key: str = "--state", own: int = 0) -> None:
+        """Make it if it isn't there, and lock it. `key` is what names it, for messages; `own` is as for `LockedDirectory.acquire`.
 
         Raises `Locked` if another process has it, `ConfigurationError` if it can't be used.
         """
         self.path = path
-        self._lock = LockedDirectory.acquire(path, key)
+        self._lock = LockedDirectory.acquire(path, key, own)
         for part in path.glob(f".{FILE}.*.part"):
             part.unlink()  # of a process that was killed; another may have its number now
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from forwarder.migration.quiet_hours import QuietHours
+from forwarder.storage.private import open_file
 
 SLICE: Final = 0.1
 """Seconds of the rate that a process books at once, or asking would cost more than it paces."""
@@ -65,7 +66,7 @@ class SharedLine:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = open_file(self._path, os.O_RDWR)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file

@@ -11,6 +11,7 @@ only if they have one uuid and, by a chance of one in 10^19, one hash. Memory ho
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
@@ -19,6 +20,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from forwarder.migration.raw_events import RawEvents
 from forwarder.migration.repeats_file import SeenFile, unusable
+from forwarder.storage.private import open_file
 
 FILE: Final = "repeats.blocks"
 INDEX: Final = "repeats-blocks.sqlite"
@@ -137,7 +139,7 @@ class RawRepeats:
 
     def _write(self, data: bytes) -> int:
         try:
-            file = self._file = self._file or self._path.open("w+b")
+            file = self._file = self._file or os.fdopen(open_file(self._path, os.O_RDWR | os.O_TRUNC), "w+b")
             begin = file.seek(0, 2)
             file.write(data)
         except OSError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.storage.private import make_file
 
 _FILTER: Final = 1 << 26
 """Bits, eight MiB: with a million digests in the file one search in seventy is in vain, with ten million one in seven."""
@@ -44,7 +45,7 @@ class SeenFile:
             return False
         try:
             return self._opened().execute("SELECT 1 FROM seen WHERE day = ? AND digest = ?", (day, digest)).fetchone() is not None
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise unusable(self._path, error) from error
 
     def add(self, day: int, digests: Collection[bytes]) -> None:
@@ -54,7 +55,7 @@ class SeenFile:
             file.execute("BEGIN")
             file.executemany("INSERT INTO seen VALUES (?, ?)", ((day, digest) for digest in sorted(digests)))
             file.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise unusable(self._path, error) from error
         bits = self._bits = self._bits or bytearray(_FILTER >> 3)
         for digest in digests:
@@ -71,6 +72,7 @@ class SeenFile:
 
     def _opened(self) -> sqlite3.Connection:
         if self._file is None:
+            make_file(self._path)
             self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             for setting in _SETTINGS:
                 self._file.execute(f"PRAGMA {setting}").close()

@@ -8,6 +8,7 @@ ends, none of its files is left; a process that dies leaves them in the folder, 
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Final, Self
 from forwarder.core.errors import ConfigurationError
 from forwarder.migration.entries import Blocks, Damaged, Entry, Shared, read_blocks
 from forwarder.migration.finishing import Finished
+from forwarder.storage.private import open_file
 from forwarder.telemetry.readable import size
 
 FILES: Final = "sort-*.run"
@@ -113,8 +115,7 @@ class Sorter:
         path = self._folder / f"sort-{self._begun:06}.run"
         self._begun += 1
         try:
-            path.touch(mode=0o600, exist_ok=False)  # it holds records of people
-            with path.open("wb") as file:
+            with os.fdopen(open_file(path, os.O_WRONLY | os.O_EXCL), "wb") as file:  # it holds records of people
                 yield from Blocks(file).write(entries)
         except OSError as error:
             raise cannot_sort(self._folder, error) from error

@@ -77,7 +77,7 @@ def _directories(root: Path) -> dict[int, Path]:
 
 def _remove(directory: Path) -> bool:
     try:
-        lock = LockedDirectory.acquire(directory, "buffer.path")
+        lock = LockedDirectory.acquire(directory, "buffer.path", own=1)
     except ConfigurationError:
         return False
     try:

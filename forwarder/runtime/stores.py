@@ -75,7 +75,7 @@ def _open(settings: Settings, role: Role, clock: Clock, books: Books, policy: Op
     committer = Committer(clock)
     on_disk = settings.buffer.kind == "disk"
     if on_disk:
-        locks.append(LockedDirectory.acquire(worker_directory(settings.buffer.path, role.number), BUFFER_KEY))
+        locks.append(LockedDirectory.acquire(worker_directory(settings.buffer.path, role.number), BUFFER_KEY, own=1))
     directory = _letters_directory(settings, role, locks)
     letters: DeadLetterStore | MemoryDeadLetters = (
         MemoryDeadLetters(settings.dead_letter_share)
@@ -105,11 +105,11 @@ def _letters_directory(settings: Settings, role: Role, locks: list[LockedDirecto
     if root is not None:
         directory = worker_directory(root, role.number)
         if all(lock.path != directory for lock in locks):
-            locks.append(LockedDirectory.acquire(directory, LETTERS_KEY))
+            locks.append(LockedDirectory.acquire(directory, LETTERS_KEY, own=1))
         return directory
     for candidate in state_directories(os.environ, is_root=os.geteuid() == 0):
         try:
-            locks.append(LockedDirectory.acquire(worker_directory(candidate, role.number), LETTERS_KEY))
+            locks.append(LockedDirectory.acquire(worker_directory(candidate, role.number), LETTERS_KEY, own=1))
         except ConfigurationError as error:
             _log.debug("no place for dead letters", why=error.message)
             continue

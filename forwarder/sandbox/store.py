@@ -24,6 +24,7 @@ from forwarder.sandbox.records import Arrival, Conflict, Kind, StoredEvent, Stor
 from forwarder.sandbox.schema import prepare
 from forwarder.sandbox.selection import EventFilter, GroupFilter, Page, PersonFilter, RequestFilter
 from forwarder.sandbox.usage import FlagUse, SurveyUse, counting, flag_calls, surveys
+from forwarder.storage.private import make_file
 
 _EVENT: Final = """
 SELECT events.id, events.request, events.position, events.kind, events.first, events.api_key, events.historical, requests.received_at,
@@ -238,9 +239,12 @@ class Store:
 
 def _connect(path: Path | None) -> sqlite3.Connection:
     try:
+        if path is not None:
+            make_file(path.resolve())  # it holds people's events; what SQLite makes beside it has the same permissions
         return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512)
-    except sqlite3.Error as error:
-        raise ConfigurationError(f"{path} can't be opened: {error}", hint="Name a file in a directory that can be written to.") from None
+    except (sqlite3.Error, OSError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ConfigurationError(f"{path} can't be opened: {why}", hint="Name a file in a directory that can be written to.") from None
 
 
 def _event(row: Sequence[Any]) -> StoredEvent:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.storage.private import NotPrivate, make_directories, open_file
 
 LOCK: Final = "lock"
-OWNER_ONLY: Final = 0o700
 
 
 class Locked(ConfigurationError):
@@ -34,13 +34,14 @@ class LockedDirectory:
         self._descriptor = descriptor
 
     @classmethod
-    def acquire(cls, path: Path, key: str) -> LockedDirectory:
-        """Make the directory if it isn't there, and take its lock. `key` is the setting that names it.
+    def acquire(cls, path: Path, key: str, own: int = 0) -> LockedDirectory:
+        """Make the directory if it isn't there, and lock it. `key` is the setting that names it.
 
-        Raises `Locked` if another process has it, `ConfigurationError` if it can't be made or used.
+        The last `own` parts of the path are not of the setting: they are checked (`forwarder.storage.private`). Raises `Locked` if another
+        process has the lock, `ConfigurationError` if the directory can't be made or used.
         """
         try:
-            path.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
+            make_directories(path, own)
             descriptor, read_only = _open(path / LOCK)
         except OSError as error:
             raise _unusable(path, key, error) from error
@@ -68,7 +69,7 @@ class LockedDirectory:
 def _open(lock: Path) -> tuple[int, bool]:
     """The lock file, and whether it could only be opened for reading."""
     try:
-        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), False
+        return open_file(lock, os.O_RDWR), False
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES) or not lock.exists():
             raise
@@ -91,7 +92,8 @@ def is_locked(path: Path) -> bool:
 
 
 def _unusable(path: Path, key: str, error: OSError) -> ConfigurationError:
+    where = error.filename if isinstance(error, NotPrivate) else path
     return ConfigurationError(
-        f"{key}: {path} can't be used: {error.strerror or error}",
+        f"{key}: {where} can't be used: {error.strerror or error}",
         hint=f"Set `{key}` to a directory that this user may write in.",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.storage.private import open_file
 
 
 @contextlib.contextmanager
@@ -21,7 +22,7 @@ def whole_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
         raise _there_already(target)
     part = target.parent / f".{target.name}.{os.getpid()}.part"
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = open_file(part, os.O_WRONLY | os.O_EXCL)
     except OSError as error:
         raise _unwritable(target, error) from error
     try:

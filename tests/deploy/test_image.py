@@ -10,7 +10,7 @@ import pytest
 
 from forwarder import __version__
 from forwarder.storage.layout import state_directories
-from tests.support.deployment import STATE, USER, port, settings
+from tests.support.deployment import DIGEST, STATE, USER, port, settings
 from tests.support.dockerfile import FORWARDER as IMAGE
 from tests.support.dockerfile import Dockerfile
 from tests.support.repository import ROOT, files, name
@@ -72,11 +72,11 @@ def test_it_installs_pinned_requirements_alone(image: Dockerfile) -> None:
 
 
 @pytest.mark.parametrize("image", [IMAGE, SAMPLE], ids=["forwarder", "sample application"])
-def test_its_base_is_named_by_version(image: Dockerfile) -> None:
-    """Python's version and the distribution's are said, and are the same in every stage."""
+def test_its_base_is_pinned(image: Dockerfile) -> None:
+    """The base's Python version, distribution and digest are given, and are the same in every stage."""
     bases = {each[1].split()[0] for each in image.instructions if each[0] == "FROM"}
     assert len(bases) == 1
-    assert re.fullmatch(r"python:3\.\d+-slim-[a-z]+", bases.pop())
+    assert re.fullmatch(rf"python:3\.\d+-slim-[a-z]+{DIGEST}", bases.pop())
 
 
 COPIES = [line.split() for line in IMAGE.copied]

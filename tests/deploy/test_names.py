@@ -11,7 +11,7 @@ import yaml
 from forwarder import __version__
 from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
-from tests.support.deployment import CHART, DEPLOY, IMAGE, port, texts
+from tests.support.deployment import CHART, DEPLOY, DIGEST, IMAGE, port, texts
 from tests.support.go_tools import PROMTOOL
 from tests.support.repository import ROOT, name
 from tests.support.typed import command, commands, options
@@ -53,13 +53,14 @@ def test_versions_are_the_projects() -> None:
     assert named == {IMAGE, IMAGE.replace("forwarder", "forwarder-sample-app")}
 
 
-def test_other_images_have_whole_versions() -> None:
-    """Nobody's image is named without a version; Prometheus' is that whose tool the rules are tested with."""
+def test_other_images_are_pinned() -> None:
+    """Images of others are named by version and digest; Prometheus' version is that of the tool that the rules are tested with."""
     files = [yaml.safe_load((DEPLOY / "compose" / name).read_text()) for name in ("compose.yaml", "kafka.yaml")]
-    images = {service: each["image"] for file in files for service, each in file["services"].items()}
-    assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images.values()), images
+    images = {service: each["image"] for file in files for service, each in file["services"].items() if "build" not in each}
+    assert {"prometheus", "grafana", "kafka"} == images.keys()
+    assert [image for image in images.values() if not re.fullmatch(rf"[a-z/]+:v?\d+\.\d+\.\d+{DIGEST}", image)] == []
     tool = re.sub(r"^v0\.(\d)(\d\d)\.", lambda found: f"v{found[1]}.{int(found[2])}.", PROMTOOL.version)
-    assert images["prometheus"].endswith(":" + tool)
+    assert images["prometheus"].startswith(f"prom/prometheus:{tool}@")
 
 
 def test_ports_are_the_defaults() -> None:

@@ -7,8 +7,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from forwarder.core.errors import ConfigurationError
+from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.support.upstream import Upstream, plain
 from tests.support.waiting import eventually
 from tests.support.whole import Whole
@@ -23,14 +26,37 @@ def a_generous_umask() -> Iterator[None]:
 
 
 async def test_nobody_else_may_read_what_waits(tmp_path: Path, a_generous_umask: None) -> None:
-    """Whatever the umask: each file of buffer and dead letters is readable by its owner alone, and so is each directory of a worker."""
+    """Whatever the umask: each file of buffer and dead letters, and each directory that is made for them, is its owner's alone."""
     path = tmp_path / "state"
     async with Upstream(lambda _: plain(503)) as upstream, Whole(upstream.url, buffer={"kind": "disk", "path": path}) as whole:
         await whole.take([b'{"event":"seen","distinct_id":"ann"}', b'{"distinct_id":"nameless"}'])
         await eventually(lambda: whole.snapshot.lanes and whole.snapshot.lanes[0].total_dead == 1)
-        found = modes(path / "worker-0")
-    assert set(found) >= {"worker-0", "log", "lock", "dead-letters.db"}
+        found = modes(path)
+    assert set(found) >= {"state", "worker-0", "log", "lock", "dead-letters.db"}
     assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
+
+
+async def test_a_prepared_link_stops_the_start(tmp_path: Path) -> None:
+    """A `worker-0` that leads elsewhere is rejected before anything is written there."""
+    path, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    path.mkdir()
+    elsewhere.mkdir()
+    (path / "worker-0").symlink_to(elsewhere)
+    with pytest.raises(ConfigurationError, match="worker-0 can't be used: it is a symbolic link"):
+        Whole("http://127.0.0.1:9", buffer={"kind": "disk", "path": path})
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_the_sandboxes_database_is_its_owners(tmp_path: Path, a_generous_umask: None) -> None:
+    """The file of `sandbox --database`, and what SQLite keeps beside it, are readable by their owner alone."""
+    async with Sandbox(SandboxOptions(database=tmp_path / "sandbox.db")) as sandbox, aiohttp.ClientSession() as session:
+        event = {"api_key": "phc_key", "event": "seen", "distinct_id": "ann"}
+        async with session.post(f"{sandbox.url}/capture/", json=event) as answer:
+            assert answer.status == 200
+        found = modes(tmp_path)
+    del found[tmp_path.name]
+    assert "sandbox.db" in found
+    assert {name: oct(mode) for name, mode in found.items() if mode != 0o600} == {}
 
 
 def modes(directory: Path) -> dict[str, int]:

@@ -21,6 +21,8 @@ CHART: Final = DEPLOY / "helm" / "forwarder"
 ALERTS: Final = CHART / "files" / "alerts.yaml"
 DASHBOARD: Final = CHART / "files" / "dashboard.json"
 IMAGE: Final = f"forwarder:{__version__}"
+DIGEST: Final = r"@sha256:[0-9a-f]{64}"
+"""How an image is pinned, whatever its tag comes to mean."""
 STATE: Final = "/var/lib/forwarder"
 CONFIGURATION: Final = "/etc/forwarder/forwarder.yaml"
 USER: Final = 10001

@@ -14,6 +14,7 @@ import structlog
 
 from forwarder.buffer.disk.reading import Damage
 from forwarder.buffer.disk.segment import open_segment, read_at, sync_directory
+from forwarder.storage.private import make_directory, open_file
 
 _HINT = "nothing of it was deleted; `forwarder buffer verify` tells more, docs/buffer.md what can be done"
 
@@ -62,7 +63,7 @@ class Aside:
         """Move a whole file; whether that could be done."""
         target = self.directory / f"{self._stamp()}-{file.name}"
         try:
-            self.directory.mkdir(mode=0o700, exist_ok=True)
+            make_directory(self.directory)
             while target.exists():
                 target = target.with_name(f"{target.name}.more")
             file.rename(target)
@@ -85,8 +86,8 @@ class Aside:
         return datetime.fromtimestamp(self._now(), UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
     def _write(self, name: str, data: bytes, what: str) -> None:
-        self.directory.mkdir(mode=0o700, exist_ok=True)
-        with (self.directory / name).open("xb") as file:
+        make_directory(self.directory)
+        with os.fdopen(open_file(self.directory / name, os.O_WRONLY | os.O_EXCL), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -94,5 +95,5 @@ class Aside:
 
     def _note(self, name: str, what: str) -> None:
         self.found += 1
-        with (self.directory / "README").open("a", encoding="utf-8") as file:
+        with os.fdopen(open_file(self.directory / "README", os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
             file.write(f"{name}: {what}\n")

@@ -28,6 +28,7 @@ from forwarder.core.ports import Fate, Ordering
 from forwarder.core.segments import largest_event, segment_size
 from forwarder.storage import failpoints, layout
 from forwarder.storage.committer import Committer
+from forwarder.storage.private import make_directory
 from forwarder.telemetry.labels import lane_label
 
 FEWEST_SEGMENTS: Final = 4
@@ -69,7 +70,7 @@ def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: Ope
     """
     log_directory = directory / layout.LOG
     try:
-        log_directory.mkdir(mode=0o700, exist_ok=True)
+        make_directory(log_directory)
         found = recover(log_directory, letters.places())
     except OSError as error:
         raise ConfigurationError(

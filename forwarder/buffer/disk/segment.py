@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE, SUFFIX, UNFINISHED, UNUSED, VERSION, SegmentHeader, encode_segment_header
+from forwarder.storage.private import open_file
 
 NO_FILE: Final = -1
 _ZEROS: Final = bytes(1 << 20)
@@ -112,7 +113,7 @@ class Segment:
         if self.fd != NO_FILE:
             return
         unfinished = self.path.with_suffix(UNFINISHED)
-        fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = open_file(unfinished, os.O_RDWR | os.O_TRUNC)
         try:
             for at in range(0, self.size, len(_ZEROS)):
                 _write_all(fd, _ZEROS[: self.size - at], at)

@@ -53,7 +53,7 @@ from forwarder.runtime.importing.reports import write_reports
 from forwarder.runtime.importing.request import ImportRequest, Told
 from forwarder.runtime.importing.sorted_accounts import SortedAccounts
 from forwarder.runtime.importing.target import PacedSink, check_key, open_target
-from forwarder.storage.directory import OWNER_ONLY
+from forwarder.storage.private import make_directories
 
 ENVELOPE: Final = 1024
 """Bytes of a request beside its events, at most."""
@@ -100,7 +100,8 @@ class Import:
     def _open(cls, request: ImportRequest, source: Source, clock: Clock) -> Import:
         path = request.state or request.state_root / folder_name(request, source)
         _check_apart(path, request.paths)
-        folder = StateFolder(path)
+        # of `<state directory>/imports/<job>` the last two parts are ours; what `--state` or `import.state` names is the user's
+        folder = StateFolder(path, own=0 if request.state else 1 if request.settings.import_.state else 2)
         try:
             saved = read_checkpoint(path)
             until = _until(request.filters, saved, clock)
@@ -309,7 +310,7 @@ def _common_folder(*candidates: Path) -> Path:
     """Where all processes with a rate in common meet: the first of these that can be written in; the state folder can."""
     for folder in candidates[:-1]:
         with suppress(OSError):
-            folder.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
+            make_directories(folder)
         if os.access(folder, os.W_OK):
             return folder
     return candidates[-1]

@@ -53,7 +53,7 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
     """A file where the log's folder belongs: which one, and what to do."""
     (tmp_path / "worker-0").mkdir()
     (tmp_path / "worker-0" / "log").write_text("mine")
-    with pytest.raises(ConfigurationError, match=r"buffer.path: .*/worker-0/log can't be read: File exists") as caught:
+    with pytest.raises(ConfigurationError, match=r"buffer.path: .*/worker-0/log can't be read: Not a directory") as caught:
         DiskRig(tmp_path / "worker-0")
     assert caught.value.hint == "Set `buffer.path` to a directory that this user may read and write."
     assert (tmp_path / "worker-0" / "log").read_text() == "mine"

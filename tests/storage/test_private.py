@@ -1,0 +1,137 @@
+"""Directories and files for their owner alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.storage.directory import LockedDirectory
+from forwarder.storage.private import NotPrivate, make_directories, make_directory, make_file, open_file
+
+UMASKS = ("0o000", "0o022", "0o077", "0o277", "0o777")
+MAKE = """
+import os, sys
+from pathlib import Path
+from forwarder.storage.directory import LockedDirectory
+from forwarder.storage.private import make_file
+from forwarder.storage.whole_file import whole_file
+os.umask(int(sys.argv[2], 8))
+state = Path(sys.argv[1])
+LockedDirectory.acquire(state / "deep" / "state" / "worker-0", "buffer.path", own=1).release()
+make_file(state / "deep" / "state" / "worker-0" / "database")
+with whole_file(state / "deep" / "state" / "worker-0" / "whole", replace=False) as file:
+    file.write(b"text")
+"""
+
+
+def mode(path: Path) -> int:
+    """The permissions of what is there, whether or not it is a link."""
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@pytest.mark.parametrize("umask", UMASKS)
+def test_the_umask_changes_nothing(tmp_path: Path, umask: str) -> None:
+    """Each directory that is made is 0700 and each file 0600: the missing ones above as well, and with any umask."""
+    subprocess.run([sys.executable, "-c", MAKE, str(tmp_path), umask], check=True, timeout=60)  # a umask is a process's
+    found = {str(path.relative_to(tmp_path)): oct(mode(path)) for path in tmp_path.rglob("*")}
+    directories = dict.fromkeys(("deep", "deep/state", "deep/state/worker-0"), "0o700")
+    assert found == directories | {f"deep/state/worker-0/{name}": "0o600" for name in ("lock", "database", "whole")}
+
+
+def test_a_prepared_link_is_rejected(tmp_path: Path) -> None:
+    """Nothing is made where a symbolic link in a state directory leads; the error names the link."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = tmp_path / "worker-0"
+    link.symlink_to(elsewhere)
+    with pytest.raises(ConfigurationError, match=rf"buffer\.path: {link} can't be used: it is a symbolic link"):
+        LockedDirectory.acquire(link, "buffer.path", own=1)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_link_to_nothing_is_rejected(tmp_path: Path) -> None:
+    """A symbolic link whose target is missing isn't followed either."""
+    (tmp_path / "worker-0").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(NotPrivate, match="symbolic link"):
+        make_directory(tmp_path / "worker-0")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_link_further_up_is_rejected(tmp_path: Path) -> None:
+    """Each part that is ours is checked, not only the last one."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "imports").symlink_to("elsewhere")
+    with pytest.raises(NotPrivate, match="symbolic link"):
+        make_directories(tmp_path / "imports" / "job", own=2)
+    make_directories(tmp_path / "imports" / "job", own=1)
+
+
+def test_the_users_own_link_is_followed(tmp_path: Path) -> None:
+    """A state directory that is a symbolic link is the user's choice."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "state").symlink_to("disk")
+    LockedDirectory.acquire(tmp_path / "state" / "worker-0", "buffer.path", own=1).release()
+    assert (tmp_path / "disk" / "worker-0" / "lock").is_file()
+
+
+@pytest.mark.parametrize(("permissions", "ok"), [(0o700, True), (0o755, True), (0o777, False), (0o1777, True)])
+def test_a_directory_that_others_may_write_in_is_rejected(tmp_path: Path, permissions: int, *, ok: bool) -> None:
+    """Other users could have put anything there, unless it is sticky."""
+    directory = tmp_path / "worker-0"
+    directory.mkdir()
+    directory.chmod(permissions)
+    if ok:
+        make_directory(directory)
+    else:
+        with pytest.raises(NotPrivate, match="other users may write in it"):
+            make_directory(directory)
+
+
+def test_a_volumes_group_may_write(tmp_path: Path) -> None:
+    """An orchestrator that lets a group of this process write in all of a volume doesn't stop the next start."""
+    directory = tmp_path / "worker-0"
+    directory.mkdir()
+    os.chown(directory, -1, os.getegid())
+    directory.chmod(0o2770)
+    make_directory(directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+def test_another_users_directory_is_rejected(tmp_path: Path) -> None:
+    """A directory that another user made is not used; one whose owner has the state directory as well is."""
+    directory = tmp_path / "worker-0"
+    directory.mkdir()
+    os.chown(directory, 12345, -1)
+    with pytest.raises(NotPrivate, match=r"another user \(uid 12345\)"):
+        make_directory(directory)
+    os.chown(tmp_path, 12345, -1)
+    make_directory(directory)
+
+
+def test_a_file_in_the_way_is_an_error(tmp_path: Path) -> None:
+    """A file is no directory."""
+    (tmp_path / "worker-0").touch()
+    with pytest.raises(NotADirectoryError):
+        make_directory(tmp_path / "worker-0")
+
+
+def test_a_linked_file_is_not_opened(tmp_path: Path) -> None:
+    """A file that is a symbolic link isn't written through."""
+    (tmp_path / "target").write_text("untouched")
+    (tmp_path / "pace").symlink_to("target")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_file(tmp_path / "pace", os.O_RDWR | os.O_TRUNC)
+    assert (tmp_path / "target").read_text() == "untouched"
+
+
+def test_a_file_that_is_there_keeps_its_content(tmp_path: Path) -> None:
+    """Making a file that is there does nothing."""
+    (tmp_path / "file").write_text("text")
+    make_file(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "text"
