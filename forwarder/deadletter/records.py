@@ -120,8 +120,9 @@ def how_many_fit_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
 
 
 def _log_buried(letters: Sequence[DeadLetter]) -> None:
-    """One line for each lane and reason."""
-    counted = Counter((letter.lane, letter.reason, letter.why) for letter in letters)
-    for (lane, reason, why), count in counted.items():
+    """One line for each lane and reason; `why` is the first one's."""
+    counted = Counter((letter.lane, letter.reason) for letter in letters)
+    first = {(letter.lane, letter.reason): letter.why for letter in reversed(letters)}
+    for (lane, reason), count in counted.items():
         label = lane_label(lane) if lane else UNDECODABLE
-        _log.warning("events became dead letters", lane=label, reason=reason.value, events=count, why=why)
+        _log.warning("events became dead letters", lane=label, reason=reason.value, events=count, why=first[lane, reason])

@@ -1,7 +1,7 @@
 """The daemon's log: structlog, with the standard library's loggers (aiohttp, asyncio, warnings) led through the same lines.
 
 Invariant: the last step masks every line as a whole (messages, values, tracebacks), so that nothing written through here holds a key
-or an address's credentials.
+or an address's credentials. Lines of one kind that come again and again are counted, not written (`log_limiter.py`), except at level debug.
 """
 
 from __future__ import annotations
@@ -9,22 +9,101 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import Any, Literal, TypeAlias
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, TypeAlias
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from forwarder.core.clock import Timer
 from forwarder.core.secrets import mask_secrets
+from forwarder.telemetry.log_limiter import LogLimiter
 
 LogFormat: TypeAlias = Literal["json", "console"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
+class LogClock(Protocol):
+    """Time for the log, which doesn't depend on an event loop: lines come from any thread, before a loop runs and after."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, from an arbitrary beginning."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback` after `delay` seconds, unless cancelled."""
+
+
+class ThreadClock:
+    """The real clock. A call in the future has a thread of its own, which keeps no process alive."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """See `LogClock.call_later`."""
+        timer = threading.Timer(delay, callback)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+
 class StandardErrorHandler(logging.Handler):
-    """Writes to what standard error is at that moment."""
+    """Writes to what standard error is at that moment; with a limiter, only the lines that it admits, and its reports of others."""
+
+    def __init__(self, limiter: LogLimiter | None = None, clock: LogClock | None = None) -> None:
+        super().__init__()
+        self._limiter = limiter
+        self._clock = clock or ThreadClock()
+        self._timer: Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line, or a line and its traceback."""
+        """Write one line, or a line and its traceback. Called with the handler's lock held."""
+        limiter = self._limiter
+        if limiter is None:
+            self._write(record)
+            return
+        now = self._clock.monotonic()
+        self._write_all(limiter.reports(now))
+        if limiter.admit(record, now):
+            self._write(record)
+        elif self._timer is None and (due := limiter.due()) is not None:
+            self._timer = self._clock.call_later(due - now, self._report)
+
+    def close(self) -> None:
+        """Write what stands for the lines suppressed so far. Called at the end of the process too."""
+        self.acquire()
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._limiter is not None:
+                self._write_all(self._limiter.drain())
+        finally:
+            self.release()
+        super().close()
+
+    def _report(self) -> None:
+        """The interval of a suppressed line is over."""
+        limiter = self._limiter
+        if limiter is None:
+            return
+        self.acquire()
+        try:
+            if self._timer is None:
+                return  # closed meanwhile
+            now = self._clock.monotonic()
+            self._write_all(limiter.reports(now))
+            due = limiter.due()
+            self._timer = None if due is None else self._clock.call_later(due - now, self._report)
+        finally:
+            self.release()
+
+    def _write_all(self, records: list[logging.LogRecord]) -> None:
+        for record in records:
+            self._write(record)
+
+    def _write(self, record: logging.LogRecord) -> None:
         try:
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()
@@ -40,14 +119,18 @@ class StandardErrorHandler(logging.Handler):
 def configure_logging(format: LogFormat | None = None, level: LogLevel = "info") -> None:  # noqa: A002 - named as the setting is
     """Send all logging to standard error as JSON lines or for a console (None: console on a terminal, else JSON).
 
-    Times are ISO 8601 in UTC. Can be called again, to change either. Handlers of others are left alone.
+    Times are ISO 8601 in UTC. At level debug every line is written, however often it comes. Can be called again, to change either. Handlers
+    of others are left alone.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     terminal = sys.stderr.isatty()
-    handler = StandardErrorHandler()
+    handler = StandardErrorHandler(LogLimiter() if number > logging.DEBUG else None)
     handler.setFormatter(_formatter(format or ("console" if terminal else "json"), colors=terminal))
     root = logging.getLogger()
-    root.handlers[:] = [*[other for other in root.handlers if not isinstance(other, StandardErrorHandler)], handler]
+    former = [other for other in root.handlers if isinstance(other, StandardErrorHandler)]
+    root.handlers[:] = [*[other for other in root.handlers if other not in former], handler]
+    for other in former:
+        other.close()
     root.setLevel(number)
     logging.captureWarnings(capture=True)
     logging.getLogger("aiohttp.access").setLevel(max(number, logging.WARNING) if number > logging.DEBUG else number)
@@ -75,7 +158,7 @@ def _shared() -> list[Processor]:
 
 def _formatter(format: LogFormat, *, colors: bool) -> logging.Formatter:  # noqa: A002 - as above
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_shared(),
+        foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder(allow=["suppressed"])],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(format, colors=colors), mask_line],
     )
 
