@@ -10,7 +10,6 @@ from __future__ import annotations
 import binascii
 import re
 from typing import Final, cast
-from urllib.parse import unquote_to_bytes
 
 from isal import igzip_lib, isal_zlib
 
@@ -18,6 +17,7 @@ from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.ports import Incoming
 from forwarder.wire import lz64
 from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
+from forwarder.wire.percent import unquote
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 _FORM: Final = b"application/x-www-form-urlencoded"
@@ -31,7 +31,8 @@ _MAX_LAYERS: Final = 4
 """A form with base64 of gzip, wrapped in base64 once more, is the deepest that senders are known to go."""
 _MAX_GZIP_MEMBERS: Final = 16
 """Each member costs a copy of what is left of the body."""
-_UNQUOTED_AT_ONCE: Final = 64 * 1024
+_FIRST_ESCAPE: Final = 3
+"""Bytes that tell the first one of a form's value."""
 _GZIP_ERROR: Final = cast("type[Exception]", igzip_lib.IsalError)  # its stub calls the class an instance
 
 
@@ -86,23 +87,9 @@ def _fields(text: bytes) -> dict[bytes, bytes]:
 
 def _form_value(value: bytes) -> bytes:
     """A form's value. A `+` is a space in text, but in base64 a space was a `+` (wire facts, trap 14)."""
-    decoded = _unquote(value)
-    if decoded[:1] in (b"{", b"["):
-        return _unquote(value.replace(b"+", b" "))
-    return decoded.replace(b" ", b"+")
-
-
-def _unquote(value: bytes) -> bytes:
-    """Percent-decoding, piece by piece: all at once, each escape of a large body would take a hundred bytes while it lasts."""
-    decoded = bytearray()
-    at = 0
-    while at < len(value):
-        end = at + _UNQUOTED_AT_ONCE
-        cut = value.rfind(b"%", end - 2, end)  # an escape that the piece would cut in two
-        end = end if cut < 0 else cut
-        decoded += unquote_to_bytes(value[at:end])
-        at = end
-    return bytes(decoded)
+    if unquote(value[:_FIRST_ESCAPE]).startswith(_JSON):
+        return unquote(value.replace(b"+", b" "))
+    return unquote(value).replace(b" ", b"+")
 
 
 def _unwrap(payload: bytes, hint: bytes, limit: int) -> bytes | None:

@@ -66,6 +66,7 @@ _decode_any = msgspec.json.Decoder().decode
 _ARRAY: Final = b"["
 _ARRAY_END: Final = b"]"
 _OBJECT: Final = b"{"
+_STRING: Final = b'"'
 _DECODED_AT_ONCE: Final = 16 * 1024
 _LONGEST_CHARACTER: Final = 4
 _TWO_BITS: Final = 0b1100_0000
@@ -201,8 +202,7 @@ def _read_foreign(text: bytes) -> Request:
 
 
 def _sent_at(raw: Raw) -> float | None:
-    value = _decode_any(raw)
-    parsed = parse_timestamp(value) if isinstance(value, str) else None
+    parsed = parse_timestamp(_decode_any(raw)) if first_byte(raw) == _STRING else None
     return parsed.timestamp() if parsed else None
 
 
@@ -216,14 +216,14 @@ def _token_of(bearer: _Envelope | _TokenBearer, *, foreign: bool) -> str | None:
             return _token_text(text)
     if not foreign and bearer.properties is not ABSENT and first_byte(bearer.properties) == _OBJECT:
         raw = _decode_token_property(bearer.properties).token
-        if first_byte(raw) == b'"':
+        if first_byte(raw) == _STRING:
             return _token_text(bytes(raw))
     return None
 
 
 @lru_cache(maxsize=4096)
 def _token_text(raw: bytes) -> str:
-    token = _decode_any(raw)
+    token = None if raw[:1] in (_ARRAY, _OBJECT) else _decode_any(raw)  # as objects, they could take a hundred times their size
     if not isinstance(token, str):
         raise InvalidToken("malformed project key: it must be a string")
     return check_token(token)

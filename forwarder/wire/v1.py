@@ -9,7 +9,6 @@ Unlike the service, which refuses a whole request for one event without a uuid, 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -22,7 +21,7 @@ from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.event import split_events
 from forwarder.core.ports import Reason, V1Head
 from forwarder.wire.identity import ABSENT, first_byte
-from forwarder.wire.repair import mask_lone_surrogates, null_places
+from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, with_spare_frames
 from forwarder.wire.splice import Locator
 from forwarder.wire.v1_event import Rewriter, Rewritten
@@ -59,8 +58,10 @@ class _Text:
 
     readable: bytes
     received: bytes
-    nulls: Sequence[int] = ()
-    """Where in it a number was NaN or infinite."""
+    marked: bytes = b""
+    """`received`, with each null that was NaN or infinite in capital letters; empty if there is none."""
+    nulled: int = 0
+    """How many there are."""
 
 
 def read_v1(text: bytes, head: V1Head, max_events: int) -> V1Request:
@@ -87,17 +88,18 @@ def read_v1(text: bytes, head: V1Head, max_events: int) -> V1Request:
 
 
 def _repaired(text: bytes, error: Exception) -> tuple[_Envelope, _Text]:
-    received, nulls = null_places(text)
+    received, nulled = null_non_finite_numbers(text)
+    marked = null_non_finite_numbers(text, b"NULL")[0] if nulled else b""
     readable = mask_lone_surrogates(received)
     try:
-        return with_spare_frames(_decode_envelope, readable), _Text(readable, received, nulls)
+        return with_spare_frames(_decode_envelope, readable), _Text(readable, received, marked, nulled)
     except MALFORMED:
         raise InvalidRequest(f"the body isn't JSON: {error}") from None
 
 
 def _read_events(batch: Raw, text: _Text, rewriter: Rewriter) -> V1Request:
-    locator = None if text.readable is text.received and not text.nulls else Locator(text.readable)
-    reading = _Reading(text, len(text.nulls))
+    locator = None if text.readable is text.received and not text.marked else Locator(text.readable)
+    reading = _Reading(text.nulled)
     events = split_events(batch)
     if len(events) > MAX_EVENTS:
         raise RequestTooLarge(f"a request may have at most {MAX_EVENTS} events")
@@ -108,20 +110,15 @@ def _read_events(batch: Raw, text: _Text, rewriter: Rewriter) -> V1Request:
         else:
             start, end = locator.span(raw)
             original = text.received[start:end]
-            reading.add(rewriter.rewrite(event, original), garbled=original != event, nulled=_any_within(text.nulls, start, end))
+            nulled = text.nulled > 0 and text.marked[start:end] != original
+            reading.add(rewriter.rewrite(event, original), garbled=original != event, nulled=nulled)
     return reading.request()
-
-
-def _any_within(places: Sequence[int], start: int, end: int) -> bool:
-    at = bisect_left(places, start)
-    return at < len(places) and places[at] < end
 
 
 class _Reading:
     """Gathers the events of a request one by one."""
 
-    def __init__(self, text: _Text, nulled: int) -> None:
-        self._text = text
+    def __init__(self, nulled: int) -> None:
         self._nulled = nulled
         self._events = BytesIO()
         self._events.write(b"[")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -265,3 +266,17 @@ def test_utf8_in_pieces(odd: bytes, shift: int, filler: str) -> None:
             assert not is_utf8(text)
         else:
             assert is_utf8(text)
+
+
+@pytest.mark.parametrize("member", ["sent_at", "token", "api_key"])
+def test_what_is_no_text_is_not_decoded(member: str) -> None:
+    """A clock or a key that is an array of very many arrays would take fifty times its size as objects."""
+    text = b'{"%b":[%b[]],"batch":[]}' % (member.encode(), b"[]," * 200_000)
+    tracemalloc.start()
+    try:
+        read_request(text)
+    except InvalidToken:
+        assert member != "sent_at"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * len(text)
