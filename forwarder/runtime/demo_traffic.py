@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Protocol
 from uuid import uuid4
 
-from forwarder.core.errors import ConfigurationError
+from forwarder.core.errors import ConfigurationError, install_extra
 
 PROJECT_KEY = "phc_demoShopOfTheForwarder2026"
 
@@ -52,7 +52,7 @@ def connect(host: str, project_key: str = PROJECT_KEY) -> Sdk:
     except ImportError as error:
         raise ConfigurationError(
             "the demo sends its events with the official Python SDK, which isn't installed",
-            hint="Install it with `pip install 'analytics-forwarder[demo]'`.",
+            hint=install_extra("demo"),
         ) from error
     client: Sdk = Posthog(project_key, host=host, flush_interval=FLUSH_SECONDS)
     return client

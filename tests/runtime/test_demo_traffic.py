@@ -72,7 +72,7 @@ def test_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "posthog", None)
     with pytest.raises(ConfigurationError) as raised:
         connect("http://127.0.0.1:1")
-    assert "pip install 'analytics-forwarder[demo]'" in raised.value.hint
+    assert "pipx install --force '.[demo]'" in raised.value.hint
 
 
 def test_calls_are_those_of_the_real_sdk() -> None:

@@ -15,7 +15,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from forwarder.core.errors import ConfigurationError
+from forwarder.core.errors import ConfigurationError, install_extra
 from forwarder.migration.sources.guarded import reason
 from forwarder.migration.sources.options import ReadOptions, Unreadable
 from forwarder.migration.sources.origins import Fingerprint, Origin, is_wanted, natural
@@ -67,7 +67,7 @@ def _arguments(said: Mapping[str, str]) -> dict[str, Any]:
 
 def needs_extra(what: str, package: str) -> ConfigurationError:
     """The error for an optional dependency that isn't there."""
-    return ConfigurationError(f"{what} can't be read without {package}", hint="Install it: pip install 'analytics-forwarder[import]'")
+    return ConfigurationError(f"{what} can't be read without {package}", hint=install_extra("import"))
 
 
 def remote(url: str, options: ReadOptions, connect: Connect = connect) -> Iterator[Origin]:

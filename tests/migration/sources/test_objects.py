@@ -127,4 +127,4 @@ def test_a_store_is_made_from_the_url_of_its_bucket(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ConfigurationError, match="without obstore") as caught:
         open_source(["gs://bucket/x"])
-    assert "analytics-forwarder[import]" in caught.value.hint
+    assert "pipx install --force '.[import]'" in caught.value.hint

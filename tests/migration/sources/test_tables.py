@@ -162,4 +162,4 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigurationError, match="without pyarrow") as caught:
         list(parquet_rows(io.BytesIO(), Guarded(b"", io.BytesIO())))
-    assert "analytics-forwarder[import]" in caught.value.hint
+    assert "pipx install --force '.[import]'" in caught.value.hint
