@@ -12,6 +12,8 @@ from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.host_port import split_host_port
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8321"
+MISDIRECTED: Final = 421
+"""The status code for a host that the server doesn't know: the body says what to do."""
 TIMEOUT: Final = 5.0
 """Seconds for connecting and for each part of the answer."""
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlencode, urlsplit
 
+from forwarder.cli.admin_client import MISDIRECTED
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.secrets import mask_secrets
 from forwarder.migration.verifying import Arrived, Holding, arrived, listed
@@ -77,6 +78,8 @@ class SandboxAnswers:
             if status == 200:
                 return read(body)
             why = f"it answers {status}"
+            if status == MISDIRECTED:
+                raise ConfigurationError(f"{self._url} {why}: {body.decode(errors='replace').strip()}", hint="Or name its address.")
         except ValueError as error:  # msgspec's errors are, too
             why = f"its answer can't be read: {error}"
         raise ConfigurationError(f"{self._url} is no sandbox of this version: {why}", hint=_HINT)

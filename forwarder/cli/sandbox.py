@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import uvloop
 
+from forwarder.config.addresses import check_host
 from forwarder.core.errors import ForwarderError
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.answers import Refusal
@@ -24,6 +26,7 @@ EXAMPLE = "Example: forwarder sandbox --listen 127.0.0.1:8322 --database events.
 def sandbox(
     *,
     listen: Annotated[str, typer.Option(help="Address to listen on, host:port.")] = "127.0.0.1:8322",
+    host: Annotated[list[str] | None, typer.Option(help="A further name of this host (repeatable), for its page and its lists.")] = None,
     database: Annotated[Path | None, typer.Option(help="SQLite file that keeps everything; without it, memory.")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="A project key that exists (repeatable); none: every well-formed one.")] = None,
     seed: Annotated[Path | None, typer.Option(help="YAML or JSON file of what there is from the start.")] = None,
@@ -35,8 +38,9 @@ def sandbox(
     split_address(listen)
     for key in keys:
         _check(key)
-    options = SandboxOptions(listen=listen, database=database, api_keys=keys, seed=seed, strict=strict, resolver=_resolver(dns))
-    uvloop.run(_serve(options))
+    hosts = frozenset(map(_host, host or ()))
+    kept = SandboxOptions(listen=listen, hosts=hosts, database=database, api_keys=keys, seed=seed)
+    uvloop.run(_serve(replace(kept, strict=strict, resolver=_resolver(dns))))
 
 
 def register(app: typer.Typer) -> None:
@@ -50,6 +54,13 @@ def _resolver(dns: Path | None) -> Resolver | None:
     resolver = FileResolver(dns)
     resolver.check()
     return resolver
+
+
+def _host(name: str) -> str:
+    try:
+        return check_host(name)
+    except ValueError as error:
+        raise ForwarderError(f"--host: {error}", hint="An address or localhost needs no option.") from None
 
 
 def _check(key: str) -> None:

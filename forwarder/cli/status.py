@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder.cli.admin_client import NoDaemon, get, resolve
+from forwarder.cli.admin_client import MISDIRECTED, NoDaemon, get, resolve
 from forwarder.cli.formats import Output
 
 Admin = Annotated[str | None, typer.Option("--admin", metavar="ADDRESS", help="The daemon's admin address: host:port or unix:/path.")]
@@ -63,6 +63,7 @@ def ask(address: str) -> bytes:
         report(error)
         raise typer.Exit(UNREACHABLE) from error
     if code != 200:
-        sys.stderr.write(f"Error: {address} answered {code} to /status\n  Is this the address of forwarder's admin server?\n")
+        hint = body.decode(errors="replace").strip() if code == MISDIRECTED else "Is this the address of forwarder's admin server?"
+        sys.stderr.write(f"Error: {address} answered {code} to /status\n  {hint}\n")
         raise typer.Exit(UNREACHABLE)
     return body

@@ -61,6 +61,13 @@ def check_listen(text: str) -> str:
     return text
 
 
+def check_host(text: str) -> str:
+    """`text`, if it is a host's name without a port. Raises `ValueError` if not."""
+    if not re.fullmatch(r"[\w-]+(\.[\w-]+)*\.?", text, re.ASCII):
+        raise ValueError(f"{text!r} is not a host name: write forwarder.example.com (no scheme, no port)")
+    return text
+
+
 def check_broker(text: str) -> str:
     """`text`, if it is a broker's `host:port`. Raises `ValueError` if not, not repeating one that may hold credentials."""
     if "@" in text:

@@ -21,6 +21,7 @@ from forwarder.config.values import (
     Concurrency,
     Count,
     Duration,
+    HostName,
     Listed,
     Listen,
     Origin,
@@ -196,6 +197,8 @@ class AdminSettings(Section):
 
     listen: Listen = "127.0.0.1:8321"
     """Where to listen: host:port, '[::1]:port' or unix:/path."""
+    hosts: Annotated[tuple[HostName, ...], Listed()] = ()
+    """Further host names that it is reached by. Addresses, localhost and this machine's own name always work; others are answered 421."""
 
 
 class LogSettings(Section):

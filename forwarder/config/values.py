@@ -27,6 +27,7 @@ from pydantic_core import CoreSchema, core_schema
 from forwarder.config.addresses import (
     Network,
     check_broker,
+    check_host,
     check_listen,
     check_management,
     check_origin,
@@ -293,6 +294,7 @@ def _read_network(value: object) -> Network:
 
 
 Listen = Annotated[str, AfterValidator(check_listen)]
+HostName = Annotated[str, AfterValidator(check_host)]
 UpstreamUrl = Annotated[str, AfterValidator(lambda text: check_upstream(text) if text else text)]
 ManagementUrl = Annotated[str, AfterValidator(lambda text: check_management(text) if text else text)]
 ProxyUrl = Annotated[str, AfterValidator(check_proxy)]

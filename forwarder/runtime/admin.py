@@ -1,7 +1,8 @@
 """The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`. It only reads: snapshots, and where one event is.
 
 Invariants: `/livez` answers as long as the loop turns, whatever else is broken; `/readyz` fails only when nothing can be taken (a
-failing upstream must not make an orchestrator take the buffers away); no answer holds a secret.
+failing upstream must not make an orchestrator take the buffers away); no answer holds a secret; all but `/livez` is answered to known host
+names only (`forwarder.pages.hosts`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from aiohttp import web
 from forwarder.core.errors import cannot_listen
 from forwarder.core.host_port import join_host_port, split_host_port
 from forwarder.pages.files import HEADERS
+from forwarder.pages.hosts import KnownHosts
 from forwarder.runtime.page import page
 from forwarder.runtime.page import routes as page_routes
 from forwarder.runtime.status import encode
@@ -28,6 +30,11 @@ from forwarder.telemetry.snapshot import Snapshot
 
 KEY: Final = "admin.listen"
 """The setting that holds its address."""
+
+HOSTS_KEY: Final = "admin.hosts"
+"""The setting that holds further names of it."""
+
+_LIVEZ: Final = "/livez"
 
 _PAGE_HEADERS = {**HEADERS, "Cache-Control": "no-store"}
 
@@ -47,9 +54,12 @@ class AdminServer:
         self.address = ""
         """Where it listens, once it does: `host:port` or `unix:/path`."""
 
-    async def start(self, listen: str) -> None:
-        """Listen on `host:port` or `unix:/path`. Raises `ConfigurationError` when that can't be. Cancelled, it listens nowhere."""
-        runner = web.AppRunner(self._application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    async def start(self, listen: str, hosts: Sequence[str] = ()) -> None:
+        """Listen on `host:port` or `unix:/path`; `hosts` are further names that it answers to.
+
+        Raises `ConfigurationError` when it can't listen. Cancelled, it listens nowhere.
+        """
+        runner = web.AppRunner(self._application(_known(listen, hosts)), access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         try:
             self.address = await self._listen(runner, listen)
@@ -85,12 +95,12 @@ class AdminServer:
         taken = self._take()
         return await taken if inspect.isawaitable(taken) else taken
 
-    def _application(self) -> web.Application:
-        application = web.Application()
+    def _application(self, known: KnownHosts | None = None) -> web.Application:
+        application = web.Application(middlewares=() if known is None else [known.middleware(_is_livez)])
         application.add_routes(
             [
                 web.get("/metrics", self._metrics),
-                web.get("/livez", self._livez),
+                web.get(_LIVEZ, self._livez),
                 web.get("/readyz", self._readyz),
                 web.get("/status", self._status),
                 web.get("/explain", self._where),
@@ -135,3 +145,13 @@ class AdminServer:
 
     async def _root(self, _: web.Request) -> web.Response:
         raise web.HTTPFound("/status")
+
+
+def _known(listen: str, hosts: Sequence[str]) -> KnownHosts | None:
+    """The hosts that it answers to; None: to any, for no browser reaches a Unix socket."""
+    return None if listen.startswith(UNIX_PREFIX) else KnownHosts([split_host_port(listen)[0], *hosts], f"`{HOSTS_KEY}`")
+
+
+def _is_livez(request: web.Request) -> bool:
+    """Whether the answer is the same whatever happens: an orchestrator that asks by a name is not to end the daemon for that."""
+    return request.path == _LIVEZ

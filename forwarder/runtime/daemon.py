@@ -228,7 +228,7 @@ class Daemon:
 
     async def _open(self) -> None:
         """Be seen, from before the pipeline's start on."""
-        await self._admin.start(self._settings.admin.listen)
+        await self._admin.start(self._settings.admin.listen, self._settings.admin.hosts)
 
     async def _close(self) -> None:
         """Be seen no more."""

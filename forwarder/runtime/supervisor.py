@@ -84,7 +84,7 @@ class Supervisor:
         for number, handler in zip(SIGNALS, (self.on_stop_signal, self.on_stop_signal, self.on_hangup), strict=True):
             loop.add_signal_handler(number, handler, number)
         try:
-            await self._admin.start(self._settings.admin.listen)
+            await self._admin.start(self._settings.admin.listen, self._settings.admin.hosts)
             self._address = hold(self._settings.sources.http.listen)
             return await self._supervise(self._address)
         finally:

@@ -1,7 +1,8 @@
 """Keeps other sites' pages from changing what the sandbox holds, by way of a browser in which somebody has them open.
 
 A browser says where a request comes from: by `Sec-Fetch-Site` (Fetch Metadata Request Headers, section 2), and by `Origin` with every
-method but GET and HEAD (Fetch standard, "append a request `Origin` header"). What says neither is no browser.
+method but GET and HEAD (Fetch standard, "append a request `Origin` header"). What says neither is no browser. A site that gives itself this
+server's address is of the same origin to a browser: `forwarder.pages.hosts` rejects its requests before.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from aiohttp import web
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError, cannot_listen
 from forwarder.core.host_port import join_host_port, split_host_port
+from forwarder.pages.hosts import KnownHosts
 from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.groups import StoredGroup
 from forwarder.sandbox.imports import StoredImport, imports
@@ -85,6 +86,8 @@ class SandboxOptions:
 
     listen: str = "127.0.0.1:0"
     """`host:port`; port 0 is any free one."""
+    hosts: frozenset[str] = frozenset()
+    """Further host names by which all of it is reached; the service's own endpoints are reached by any name (`forwarder.pages.hosts`)."""
     database: Path | None = None
     """A file that keeps everything; None: in memory."""
     api_keys: frozenset[str] = frozenset()
@@ -199,15 +202,18 @@ class Sandbox:
 
     def _application(self, api_keys: frozenset[str], of_a_project: Callable[[str], bool | None]) -> web.Application:
         rules = Rules(Keys(api_keys, of_a_project), self.options.strict, self.options.max_body)
-        application = web.Application()
-        application.add_routes(Ingestion(self._arrivals, rules, self.options.now).routes())
+        known = KnownHosts([split_address(self.options.listen)[0], *self.options.hosts], "`forwarder sandbox --host`")
+        application = web.Application(middlewares=[known.middleware(lambda request: request.match_info.route.resource in open_to_all)])
+        service = application.add_routes(Ingestion(self._arrivals, rules, self.options.now).routes())
+        alive = application.add_routes([web.get("/livez", _alive)])
+        open_to_all = {route.resource for route in (*service, *alive)}
         application.add_routes(self._management().routes(served_methods(strict=self.options.strict)))
         application.add_routes(Queries(self._arrivals, self.options.now).routes())
         live = Live(self._arrivals, self.options.now)
         application.on_shutdown.append(live.close)
         application.add_routes(live.routes())
         application.add_routes(page_routes(_INDEX))
-        application.add_routes([web.get("/livez", _alive), *openapi_routes(strict=self.options.strict)])
+        application.add_routes(openapi_routes(strict=self.options.strict))
         return application
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -186,3 +187,64 @@ async def test_what_is_shown_may_take_asking_others() -> None:
         assert (await get(client, "/readyz"))[0] == 200
         assert "forwarder_worker_up{" in (await get(client, "/metrics"))[2]
     await server.close()
+
+
+ADMIN_PATHS = ("/", "/status", "/metrics", "/readyz", "/explain?uuid=x", "/page/style.css", "/nowhere")
+
+
+async def ask(address: str, path: str, host: str) -> tuple[int, str, str]:
+    """Status code, content type and body for a request to a server under another name."""
+    async with (
+        aiohttp.ClientSession(f"http://{address}") as client,
+        client.get(path, headers={"Host": host}, allow_redirects=False) as response,
+    ):
+        return response.status, response.content_type, await response.text()
+
+
+async def test_an_unknown_host_is_misdirected() -> None:
+    """A page that gives its name this server's address (DNS rebinding) reads nothing; the answer names the setting."""
+    server = AdminServer(Shown())
+    await server.start("127.0.0.1:0", ["forwarder.internal"])
+    try:
+        for path in ADMIN_PATHS:
+            status, content_type, body = await ask(server.address, path, "evil.example:8321")
+            assert (status, content_type) == (421, "text/plain"), path
+            assert "'evil.example:8321' is not a known name of this server" in body
+            assert "`admin.hosts`" in body
+        assert (await ask(server.address, "/livez", "evil.example"))[0] == 200
+        for host in ("forwarder.internal:8321", "localhost", "127.0.0.1", "10.0.0.9:1"):
+            assert (await ask(server.address, "/status", host))[0] == 200, host
+        assert (await ask(server.address, "/status", "<script>\"&.example"))[1] == "text/plain"
+    finally:
+        await server.close()
+
+
+async def test_no_host_of_several_may_be_unknown() -> None:
+    """A second `Host` header doesn't hide the first, and without any, as in HTTP/1.0, no browser asks."""
+    server = AdminServer(Shown())
+    await server.start("127.0.0.1:0")
+    try:
+        for head, expected in (
+            ("GET /status HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n", (b"400", b"421")),
+            ("GET /status HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n", (b"400", b"421")),
+            ("GET /status HTTP/1.0\r\n", (b"200",)),
+        ):
+            reader, writer = await asyncio.open_connection(*server.address.split(":"))
+            writer.write(f"{head}Connection: close\r\n\r\n".encode())
+            assert (await reader.readline()).split()[1] in expected, head
+            writer.close()
+            await writer.wait_closed()
+    finally:
+        await server.close()
+
+
+async def test_a_unix_socket_has_no_names(tmp_path: Path) -> None:
+    """On a Unix socket any host is answered: no browser gets there."""
+    server = AdminServer(Shown())
+    await server.start(f"unix:{tmp_path}/admin.sock")
+    try:
+        connector = aiohttp.UnixConnector(f"{tmp_path}/admin.sock")
+        async with aiohttp.ClientSession("http://forwarder.internal", connector=connector) as client, client.get("/metrics") as response:
+            assert response.status == 200
+    finally:
+        await server.close()

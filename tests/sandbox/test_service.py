@@ -112,5 +112,38 @@ def test_it_shares_no_decoder_with_the_forwarder() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             imported.update([node.module] if isinstance(node, ast.ImportFrom) and node.module else names)
     own = {name for name in imported if name.startswith("forwarder") and not name.startswith("forwarder.sandbox")}
-    assert {name.split(".")[1] for name in own} == {"contract", "core", "pages"}
+    assert {name.split(".")[1] for name in own} == {"contract", "core", "pages", "storage"}
     assert not {"msgspec", "isal"} & imported
+
+
+GUARDED = ("/", "/openapi.json", "/sandbox/events", "/sandbox/live", "/sandbox/summary", "/page/main.js", "/api/organizations/", "/nowhere")
+
+
+async def test_an_unknown_host_reads_and_clears_nothing() -> None:
+    """A page that gives its name this server's address (DNS rebinding) sees nothing and changes nothing but what it may send anyway."""
+    async with Sandbox(SandboxOptions()) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
+        named = {"Host": "evil.example:8322", "Origin": "http://evil.example:8322", "Sec-Fetch-Site": "same-origin"}
+        event = {"api_key": "phc_key", "event": "seen", "distinct_id": "ann"}
+        async with session.post("/capture/", json=event, headers={"Host": "sandbox:8322"}) as answer:
+            assert answer.status == 200
+        for path in GUARDED:
+            async with session.get(path, headers=named) as answer:
+                assert (answer.status, answer.content_type) == (421, "text/plain"), path
+                assert "`forwarder sandbox --host`" in await answer.text()
+        async with session.delete("/sandbox/events", headers=named) as answer:
+            assert answer.status == 421
+        assert (await sandbox.summary()).events == 1
+
+
+async def test_the_services_endpoints_answer_to_any_name() -> None:
+    """A forwarder that reaches the sandbox by a service's name needs no option; a name that is given reaches all of it."""
+    options = SandboxOptions(hosts=frozenset({"sandbox"}))
+    async with Sandbox(options) as sandbox, aiohttp.ClientSession(sandbox.url) as session:
+        asked = {"api_key": "phc_key", "distinct_id": "ann"}
+        for path in ("/decide/?v=3", "/flags/?v=2"):
+            async with session.post(path, json=asked, headers={"Host": "analytics.example:8322"}) as answer:
+                assert answer.status == 200, path
+        async with session.get("/livez", headers={"Host": "analytics.example"}) as answer:
+            assert answer.status == 200
+        async with session.get("/sandbox/events", headers={"Host": "sandbox:8322"}) as answer:
+            assert answer.status == 200

@@ -1,0 +1,71 @@
+"""The host names that a server without a password answers to.
+
+A page of any site can send a visitor's browser to this server under the site's own name, once that name resolves to this machine's
+address (DNS rebinding): for the browser, the answer is then the site's own. Such a request has the site's name as its host. An address
+can't be made to lead elsewhere, so every address is known; a name is known if it is a loopback name, this machine's or a configured one.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, TypeAlias
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+_HOST: Final = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::\d*)?", re.ASCII)
+_SHOWN: Final = 100
+
+Exempt: TypeAlias = Callable[[web.Request], bool]
+
+
+class KnownHosts:
+    """The names that are known, beside those of the loopback, and all addresses."""
+
+    def __init__(self, configured: Iterable[str], setting: str) -> None:
+        """`setting` is the key or option that names further hosts, for the answer to requests for others."""
+        self._names = {_plain(name) for name in (socket.gethostname(), *configured)} - {""}
+        self._setting = setting
+
+    def knows(self, host: str) -> bool:
+        """Whether a `Host` header names this server."""
+        match = _HOST.fullmatch(host)
+        if match is None:
+            return False
+        if match["v6"] is not None:
+            return _is_address(IPv6Address, match["v6"])
+        name = _plain(match["name"])
+        return name in self._names or name == "localhost" or name.endswith(".localhost") or _is_address(IPv4Address, name)
+
+    def middleware(self, exempt: Exempt) -> Middleware:
+        """What answers 421 to requests for unknown hosts, except those that are `exempt`."""
+
+        @web.middleware
+        async def check_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+            # HTTP/1.0 has no host; every browser sends one
+            for host in request.headers.getall("Host", ()):
+                if not self.knows(host) and not exempt(request):
+                    return self._misdirected(host)
+            return await handler(request)
+
+        return check_host
+
+    def _misdirected(self, host: str) -> web.Response:
+        shown = host.encode("ascii", "backslashreplace").decode()
+        text = f"{shown[:_SHOWN]!r} is not a known name of this server. If it is one, add it to {self._setting}; an address always works.\n"
+        return web.Response(status=421, text=text, headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"})
+
+
+def _plain(name: str) -> str:
+    return name.lower().removesuffix(".")
+
+
+def _is_address(kind: type[IPv4Address | IPv6Address], text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
