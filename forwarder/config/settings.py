@@ -90,7 +90,7 @@ class HttpSettings(Section):
     max_body: Annotated[int, Size("1kB", "1GiB")] = 20 * MB
     """Largest request body taken, on the wire and decompressed."""
     max_connections: Annotated[int, Count(1, 1_000_000)] = 1024
-    """Connections open at once; further ones are turned away."""
+    """Connections open at once; further ones are rejected. One address may hold 7/8 of them."""
     trusted_proxies: Annotated[tuple[AddressRange, ...], Listed()] = ()
     """Addresses or networks whose X-Forwarded-For is believed."""
     stamp_ip: Literal["auto", "never"] = "auto"

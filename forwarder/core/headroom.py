@@ -5,13 +5,16 @@ So the bound on what is in hand shrinks as the buffer fills; both together stay 
 
 Invariant: at least `least` bytes may be in hand, however full the buffer is, so that usual requests reach the buffer and get its answer.
 A buffer that is small beside the largest request never shrinks the bound below that: a request that could never fit is told so (413).
+What is being received is counted by sender: each has its share of the bound (`shares.py`), so that one sender can't take it from others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final, Protocol
 
 from forwarder.core.errors import BufferFull
+from forwarder.core.shares import Shares
 
 LEAST: Final = 4_000_000
 """Bytes that may be in hand beside a full buffer."""
@@ -26,13 +29,26 @@ class Holds(Protocol):
 
 
 class Headroom:
-    """One for a listener and the intake behind it. `receiving` is the listener's account of bytes of bodies that aren't complete."""
+    """One for a listener and the intake behind it."""
 
     def __init__(self, most: int, buffer: Holds | None = None) -> None:
         """`most`: bytes that may be in hand at any time. Without a buffer they always may."""
         self._most = most
         self._buffer = buffer
-        self.receiving = 0
+        self._receiving = Shares()
+
+    @property
+    def receiving(self) -> int:
+        """The listener's account of bytes of bodies that aren't complete, of all senders."""
+        return self._receiving.held
+
+    def add(self, sender: Hashable, size: int) -> None:
+        """So many bytes of the sender's bodies arrived; with a negative `size`, so many are gone."""
+        self._receiving.add(sender, size)
+
+    def exceeded(self, sender: Hashable) -> bool:
+        """Whether too much is being received, from all senders or from this one."""
+        return self._receiving.exceeded(sender, self.bound())
 
     def bound(self) -> int:
         """Bytes that may be in hand now."""

@@ -94,6 +94,7 @@ class Observer:
             in_flight=delivery.in_flight,
             http_requests=listener.requests,
             passthrough_requests=passed.requests,
+            http_rejected_connections=listener.rejected_connections,
             addresses=tuple(parts.listener.addresses),
             connections=listener.connections,
             warnings=(

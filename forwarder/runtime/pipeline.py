@@ -25,6 +25,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import LEAST, Headroom
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Ordering, Reason, letters_of
 from forwarder.core.records import RecordIntake
+from forwarder.core.shares import size_for
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.store import DeadLetterStore
@@ -173,7 +174,7 @@ def _http_policy(settings: Settings) -> HttpPolicy:
         max_body=http.max_body,
         max_connections=http.max_connections,
         answer_timeout=settings.buffer.ack_timeout + 1.0,  # a delivery that isn't acknowledged in time ends itself, a little sooner
-        max_receiving=http.max_body + LEAST,
+        max_receiving=size_for(http.max_body) + LEAST,
         stamp_ip=http.stamp_ip == "auto",
         trusted_proxies=http.trusted_proxies,
         cors_origins=http.cors_origins,

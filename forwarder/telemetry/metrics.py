@@ -135,6 +135,12 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
         [((path, str(code)), count) for (path, code), count in snapshot.http_requests.items()],
     )
     yield counter(
+        "forwarder_http_connections_rejected",
+        "Connections of senders that were closed because there were too many, of all senders or of one.",
+        (),
+        [((), snapshot.http_rejected_connections)],
+    )
+    yield counter(
         "forwarder_passthrough_requests",
         "Requests that bring no events and are passed through, by route and answer.",
         ("path", "code"),

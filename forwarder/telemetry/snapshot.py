@@ -209,6 +209,8 @@ class Snapshot:
     """By route and status code."""
     passthrough_requests: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """Requests that were passed through, by route and status code."""
+    http_rejected_connections: int = 0
+    """Connections that found no place: there were too many, of all senders or of one."""
     addresses: tuple[str, ...] = ()
     """Where senders are listened to: `host:port` or `unix:/path`."""
     connections: int = 0

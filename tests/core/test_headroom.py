@@ -46,7 +46,7 @@ def test_what_is_being_received_counts() -> None:
     """A request is worked on if there is room for it twice beside the bodies that come in; it may be sent again otherwise."""
     headroom = Headroom(MOST, Held(64_000_000, 20_000_000))
     headroom.check(MOST)
-    headroom.receiving = 4_000_000
+    headroom.add("sender", 4_000_000)
     headroom.check(22_000_000)
     with pytest.raises(BufferFull):
         headroom.check(22_000_001)
@@ -55,3 +55,21 @@ def test_what_is_being_received_counts() -> None:
 def test_beside_a_full_buffer() -> None:
     """Usual requests are worked on, and get the buffer's own answer."""
     Headroom(MOST, Held(64_000_000, 64_000_000)).check(LEAST // 2)
+
+
+def test_one_sender_leaves_room_for_others() -> None:
+    """It may hold seven eighths of the bound, and less when the bound shrinks; a newcomer brings its bytes beside it."""
+    buffer = Held(64_000_000)
+    headroom = Headroom(MOST, buffer)
+    headroom.add("greedy", 21_000_000)
+    assert not headroom.exceeded("greedy")
+    headroom.add("greedy", 1)
+    headroom.add("honest", 1_000_000)
+    assert headroom.exceeded("greedy")
+    assert not headroom.exceeded("honest")
+    headroom.add("greedy", -17_500_001)
+    buffer.used = 64_000_000
+    assert headroom.exceeded("honest")
+    headroom.add("greedy", -1_000_000)
+    assert not headroom.exceeded("honest")
+    assert headroom.receiving == 3_500_000

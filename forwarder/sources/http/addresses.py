@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -28,11 +28,14 @@ _PAIR: Final = re.compile(r"""[ \t]*([\w!#$%&'*+.^`|~-]+)=(?:"((?:[^"\\]|\\.)*)"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a connection. `stamp` is the address to stamp where no proxy says otherwise."""
+    """Who is at the other end of a connection."""
 
     address: Address | None
     trusted: bool
     stamp: str | None
+    """The address to stamp where no proxy says otherwise."""
+    sender: str = ""
+    """Who shares with others what the listener has (`core/shares.py`), where no proxy says otherwise."""
 
 
 NOBODY: Final = Peer(None, trusted=False, stamp=None)
@@ -48,12 +51,19 @@ class ClientAddresses:
 
     def peer(self, peername: object) -> Peer:
         """Of a socket's peer name: a tuple that starts with the address, or anything else for a Unix socket, which is trusted."""
+        address = parse_address(str(peername[0])) if isinstance(peername, tuple) else None
+        sender = sender_of(address)
         if not self._stamp:
-            return NOBODY
+            return Peer(None, trusted=False, stamp=None, sender=sender)
         if not isinstance(peername, tuple):
-            return Peer(None, trusted=True, stamp=None)
-        address = parse_address(str(peername[0]))
-        return Peer(address, trusted=address is not None and self._trusts(address), stamp=stampable(address))
+            return Peer(None, trusted=True, stamp=None, sender=sender)
+        return Peer(address, trusted=address is not None and self._trusts(address), stamp=stampable(address), sender=sender)
+
+    def sender(self, peer: Peer, forwarded_for: bytes, forwarded: bytes) -> str:
+        """Who shares, for a request of `peer` with these header values, which are those of a trusted one, or empty."""
+        if not (forwarded_for or forwarded):
+            return peer.sender
+        return sender_of(self._walk(peer.address, _hops(forwarded_for, forwarded)))
 
     def client(self, peer: Peer, forwarded_for: bytes, forwarded: bytes) -> str | None:
         """The address to stamp, for a request of a trusted `peer` with these header values (several lines joined by commas)."""
@@ -79,6 +89,13 @@ class ClientAddresses:
 
     def _trusts(self, address: Address) -> bool:
         return any(address in network for network in self._trusted)
+
+
+def sender_of(address: Address | None) -> str:
+    """Who shares: an address; of IPv6 a network of 64 bits, all of which is one customer's; all of a Unix socket together."""
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((address, 64), strict=False))
+    return "unix" if address is None else str(address)
 
 
 def stampable(address: Address | None) -> str | None:

@@ -1,7 +1,7 @@
 """A connection as far as it is not about HTTP: how it waits, how it is slowed down, and how it ends.
 
 Invariants: a connection is among `Shared.connections` from `connection_made` to `connection_lost`, and what it adds to
-`Headroom.receiving` it takes away again. No connection has a timer: one sweep looks at all of them, and a connection says that its
+`Headroom` it takes away again. No connection has a timer: one sweep looks at all of them, and a connection says that its
 wait began anew by `_since = NEW`, which costs nothing on the way of a request. Nothing more is read from a sender that doesn't
 read its answers. A connection that ends with something unread lingers: the answer would be lost in a reset otherwise.
 """
@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from forwarder.core.headroom import Headroom
 from forwarder.core.ports import Intake
+from forwarder.core.shares import Pool
 from forwarder.sources.http import answers
 from forwarder.sources.http.addresses import NOBODY, ClientAddresses, Peer
 from forwarder.sources.http.answers import Answer
@@ -60,6 +61,10 @@ class Shared:
         self.heads: tuple[Heads, Heads] = ({}, {})
         """What was decided on heads, of untrusted peers and of trusted ones."""
         self.connections: set[Connection] = set()
+        self.places = Pool(policy.max_connections)
+        """Of the connections that aren't rejected; by the peer's address: a proxy's connections are its own."""
+        self.rejected = 0
+        """Connections that found no place, since the start."""
         self.turned_away = 0
         """Connections over the limit that are still reading so."""
         self.draining = False
@@ -92,6 +97,7 @@ class Connection(asyncio.Protocol):
         "_pace",
         "_peer",
         "_phase",
+        "_sender",
         "_shared",
         "_since",
         "_transport",
@@ -112,6 +118,8 @@ class Connection(asyncio.Protocol):
         self._last = shared.draining
         """Whether the next answer is the last."""
         self._peer: Peer = NOBODY
+        self._sender = ""
+        """To whose account in the headroom `_counted` was added."""
         self._waiting: deque[Pending] = deque()
         """The answers that are not given yet, in the order of the requests."""
         self._full = False
@@ -126,17 +134,15 @@ class Connection(asyncio.Protocol):
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Join the others, unless there are too many."""
+        """Join the others, unless there are too many, of all senders or of this one."""
         shared = self._shared
         self._transport = cast("asyncio.Transport", transport)
         self._write = self._transport.write
-        admitted = len(shared.connections) - shared.turned_away
         shared.connections.add(self)
         shared.empty.clear()
-        if admitted >= shared.policy.max_connections:
+        self._peer = shared.addresses.peer(transport.get_extra_info("peername"))
+        if not shared.places.acquire(self._peer.sender):
             self._turn_away()
-        else:
-            self._peer = shared.addresses.peer(transport.get_extra_info("peername"))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 — how it was lost makes no difference
         """Leave nothing behind."""
@@ -145,7 +151,10 @@ class Connection(asyncio.Protocol):
         self._release()
         self._forget_waiting()
         shared.connections.discard(self)
-        shared.turned_away -= self._turned_away
+        if self._turned_away:
+            shared.turned_away -= 1
+        else:
+            shared.places.release(self._peer.sender)
         if not shared.connections:
             shared.empty.set()
 
@@ -256,6 +265,7 @@ class Connection(asyncio.Protocol):
 
     def _turn_away(self) -> None:
         self._turned_away = True
+        self._shared.rejected += 1
         self._shared.turned_away += 1
         if self._shared.turned_away > REFUSED_CONNECTIONS:
             self._phase = CLOSING
@@ -264,8 +274,9 @@ class Connection(asyncio.Protocol):
             self._refuse(TOO_MANY_CONNECTIONS)
 
     def _release(self) -> None:
-        self._shared.headroom.receiving -= self._counted
-        self._counted = 0
+        if self._counted:
+            self._shared.headroom.add(self._sender, -self._counted)
+            self._counted = 0
 
     # What the protocol above knows
 

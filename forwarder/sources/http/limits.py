@@ -15,7 +15,13 @@ BODY_RATE: Final = 16 * 1024
 """Bytes a second that a body has to bring to be waited for past `body_timeout`."""
 
 BODY_WINDOW: Final = 10.0
-"""Seconds over which that rate is measured."""
+"""Seconds over which rates are measured."""
+
+BODY_GRACE: Final = 20.0
+"""Seconds from the end of a request's header for which a body may come as slowly as it likes."""
+
+LEAST_BODY_RATE: Final = 1024
+"""Bytes a second that a body has to bring after `BODY_GRACE`, the grace included, or its request is answered 408."""
 
 SMALL_BODY: Final = 16 * 1024
 """A body that holds no more than this goes on however much others are bringing, so that uploads can't lock out small requests."""
@@ -47,7 +53,10 @@ class HttpPolicy:
     header_timeout: float = 10.0
     """From the first byte of a request to the end of its header; then 408."""
     body_timeout: float = 60.0
-    """From the end of the header to the end of the body, longer while at least `BODY_RATE` comes in; then 408."""
+    """From the end of the header to the end of the body, longer while at least `BODY_RATE` comes in; then 408.
+
+    Sooner if less than `LEAST_BODY_RATE` comes in.
+    """
     answer_timeout: float = 30.0
     """For the intake to acknowledge a complete request; then 503. Longer than its own limits: it is for a disk that hangs."""
     linger_timeout: float = 5.0
@@ -63,20 +72,27 @@ class HttpPolicy:
 
 
 class BodyPace:
-    """Whether a body comes in fast enough: complete by `timeout`, or past that no slower than `BODY_RATE` over each window."""
+    """Whether a body comes in fast enough.
 
-    __slots__ = ("_deadline", "_window_bytes", "_window_start")
+    Over the grace, and over each window after it, it has to come at `LEAST_BODY_RATE`; from `timeout` on at `BODY_RATE`.
+    """
+
+    __slots__ = ("_deadline", "_window", "_window_bytes", "_window_start")
 
     def __init__(self, started: float, timeout: float, received: int) -> None:
         self._deadline = started + timeout
+        self._window = BODY_GRACE
         self._window_start = started
         self._window_bytes = received
 
     def late(self, now: float, received: int) -> bool:
         """Whether to stop waiting, when `received` bytes of the body are there at `now`."""
         elapsed = now - self._window_start
-        if elapsed >= BODY_WINDOW:
-            if received - self._window_bytes >= BODY_RATE * elapsed:
+        if elapsed >= self._window:
+            came = received - self._window_bytes
+            if came < LEAST_BODY_RATE * elapsed:
+                return True
+            if came >= BODY_RATE * elapsed:
                 self._deadline = max(self._deadline, now + BODY_WINDOW + 1.0)
-            self._window_start, self._window_bytes = now, received
+            self._window, self._window_start, self._window_bytes = BODY_WINDOW, now, received
         return now >= self._deadline

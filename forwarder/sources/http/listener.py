@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
 from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.errors import cannot_listen
 from forwarder.core.headroom import Headroom
@@ -23,6 +25,8 @@ from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol import HttpProtocol
 from forwarder.sources.http.sockets import KEY, bind_unix, describe, parse_listen, remove_unix
+
+log = structlog.get_logger(__name__)
 
 _BACKLOG: Final = 1024
 
@@ -37,6 +41,8 @@ class HttpStatistics:
     requests: Mapping[tuple[str, int], int]
     """Answered requests by route and status."""
     connections: int
+    rejected_connections: int
+    """Connections that found no place."""
     receiving_bytes: int
     """Bytes held of bodies that are not complete."""
 
@@ -61,6 +67,8 @@ class HttpListener:
         self._servers: list[asyncio.Server] = []
         self._unix: list[tuple[Path, int]] = []
         self._timer: Timer | None = None
+        self._reported = 0
+        """Of the connections that were rejected, those that the log knows."""
         self.addresses: list[str] = []
         """Where it listens, as it would be written in the configuration; with the real port where 0 was asked for."""
 
@@ -149,11 +157,27 @@ class HttpListener:
     def statistics(self) -> HttpStatistics:
         """What has been counted, and what there is now."""
         shared = self._shared
-        return HttpStatistics(shared.routes.requests(), len(shared.connections), shared.headroom.receiving)
+        return HttpStatistics(shared.routes.requests(), len(shared.connections), shared.rejected, shared.headroom.receiving)
 
     def _connection(self) -> HttpProtocol:
         return HttpProtocol(self._shared)
 
     def _sweep(self) -> None:
         self._shared.sweep(self._clock.monotonic())
+        self._report_rejected()
         self._timer = self._clock.call_later(self._shared.policy.sweep_interval, self._sweep)
+
+    def _report_rejected(self) -> None:
+        shared = self._shared
+        rejected, self._reported = shared.rejected - self._reported, shared.rejected
+        if rejected:
+            most, held = shared.places.largest() if shared.places.held else ("", 0)
+            log.warning(
+                "connections are rejected: there are too many",
+                rejected=rejected,
+                open=shared.places.held,
+                max_connections=shared.places.size,
+                most_from=most,
+                held=held,
+                hint="One address may hold 7/8 of sources.http.max_connections: raise it if these senders are yours.",
+            )

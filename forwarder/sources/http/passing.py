@@ -73,6 +73,10 @@ class Passing(Answering):
         self._passed = None if service is None else service.allowed.find(url)
         return self._passed
 
+    def _sender_of_request(self, head: Head) -> str:
+        """Who shares, with the request whose head has come in."""
+        return self._shared.addresses.sender(self._peer, head.forwarded_for, head.forwarded)
+
     def _pass_on(self, passed: PassedRoute, head: Head, method: bytes, *, modern: bool) -> Answer | None:
         """Pass on the request whose head has come in; or its answer, if that is clear already."""
         service = self._shared.passthrough
@@ -85,6 +89,7 @@ class Passing(Answering):
             modern=modern,
             origin=head.origin,
             peer=None if self._peer.address is None else str(self._peer.address),
+            sender=self._sender_of_request(head),
         )
         begun = answers.NOT_FOUND if service is None else service.begin(request, self, self._shared.headroom)
         if isinstance(begun, Answer):

@@ -236,9 +236,11 @@ class HttpProtocol(Passing):
         if self._early is not None or self._passage is not None:
             return
         headroom = self._shared.headroom
-        headroom.receiving += received - self._counted
+        if not self._counted:
+            self._sender = self._sender_of_request(self._head)
+        headroom.add(self._sender, received - self._counted)
         self._counted = received
-        if received > SMALL_BODY and headroom.receiving > headroom.bound():
+        if received > SMALL_BODY and headroom.exceeded(self._sender):
             self._refuse(_TOO_MUCH)
 
     def _release(self) -> None:
@@ -329,7 +331,7 @@ class HttpProtocol(Passing):
             return
         if self._early is not None:
             raise _Refused(self._early)
-        if self._shared.headroom.receiving > self._shared.headroom.bound():
+        if self._shared.headroom.exceeded(self._sender_of_request(self._head)):
             raise _Refused(_TOO_MUCH)
         self._send_interim(answers.CONTINUE)
 

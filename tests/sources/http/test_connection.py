@@ -13,8 +13,10 @@ import pytest
 
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.headroom import Headroom
+from forwarder.core.shares import size_for
 from forwarder.sources.http import HttpPolicy, answers
 from forwarder.sources.http import connection as phases
+from forwarder.sources.http.limits import BODY_GRACE, BODY_WINDOW
 from tests.support.listening import Client, Listening, chunked, listening, post, turns
 
 HEAD = b"POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
@@ -69,12 +71,12 @@ async def test_slow_head(begun: bytes) -> None:
 
 
 async def test_stalled_body() -> None:
-    """A body that stops coming is 408 after its time-out, and what was held of it is let go."""
+    """A body that stops coming is 408 once a window brought less than the least rate, and what was held of it is let go."""
     async with listening(HttpPolicy(body_timeout=60)) as to:
         client = await to.connect()
         await client.send(HEAD % 100_000, b"x" * 50_000)
         await to.until(lambda: to.listener.statistics().receiving_bytes == 50_000)
-        await to.pass_time(59)
+        await to.pass_time(BODY_GRACE + BODY_WINDOW)
         assert to.listener.statistics().receiving_bytes == 50_000
         await to.pass_time(3)
         assert to.listener.statistics().receiving_bytes == 0
@@ -207,8 +209,8 @@ async def test_endless_extensions_and_trailers() -> None:
 
 
 async def test_bytes_being_received_are_bounded() -> None:
-    """Past the bound over all connections those that bring more get 503, while small requests go on and the others are completed."""
-    policy = HttpPolicy(max_receiving=1_000_000)
+    """Past its share of the bound a sender that brings more gets 503, while small requests go on and the others are completed."""
+    policy = HttpPolicy(max_receiving=size_for(1_000_000))
     async with listening(policy) as to:
         clients = [await to.connect() for _ in range(20)]
         for client in clients[:9]:

@@ -1,8 +1,8 @@
 """A request's body on its way from the sender to the upstream, a window of it at a time.
 
 Invariants: what it holds is never more than the window and one read; past the window no more is read from the sender until what it holds is
-taken; what it holds is in the listener's account of bytes being received, and while that is over its bound the window is shut: others
-have the memory. Once nobody takes the body any more the rest of it is thrown away as it comes.
+taken; what it holds is in the listener's account of bytes being received, and while that is over its bound, or over the sender's share of
+it, the window is shut: others have the memory. Once nobody takes the body any more the rest of it is thrown away as it comes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ class Tap(Protocol):
 class RequestBody:
     """The body of one request. Has what the protocol asks of a `Body`."""
 
-    __slots__ = ("_arrived", "_ended", "_headroom", "_holding", "_patience", "_tap", "_thrown_away", "_window", "length")
+    __slots__ = ("_arrived", "_ended", "_headroom", "_holding", "_patience", "_sender", "_tap", "_thrown_away", "_window", "length")
 
-    def __init__(self, tap: Tap, headroom: Headroom, patience: Patience) -> None:
+    def __init__(self, tap: Tap, headroom: Headroom, sender: str, patience: Patience) -> None:
         self._tap = tap
         self._headroom = headroom
+        self._sender = sender
         self._patience = patience
         self._window = bytearray()
         self._arrived = asyncio.Event()
@@ -53,10 +54,9 @@ class RequestBody:
         if self._thrown_away:
             return
         self._window += piece
-        self._headroom.receiving += len(piece)
+        self._headroom.add(self._sender, len(piece))
         self._arrived.set()
-        crowded = self._headroom.receiving > self._headroom.bound()
-        if not self._holding and (len(self._window) > WINDOW or crowded):
+        if not self._holding and (len(self._window) > WINDOW or self._headroom.exceeded(self._sender)):
             self._holding = True
             self._tap.hold()
 
@@ -89,7 +89,7 @@ class RequestBody:
             self._patience.sending(expected=False)
 
     def _empty(self) -> None:
-        self._headroom.receiving -= len(self._window)
+        self._headroom.add(self._sender, -len(self._window))
         self._window.clear()
         if self._holding:
             self._holding = False

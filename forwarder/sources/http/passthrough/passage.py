@@ -37,6 +37,8 @@ class PassedRequest:
     origin: bytes = b""
     peer: str | None = None
     """The sender's address, if it is to be told."""
+    sender: str = ""
+    """Who shares the permits and the headroom with others."""
 
 
 class NotRead(Exception):
@@ -74,7 +76,7 @@ class Passage:
     def __init__(self, request: PassedRequest, sender: Sender, headroom: Headroom, clock: Clock, patience: Patience) -> None:
         self.request = request
         self.patience = patience
-        self.body = RequestBody(sender, headroom, patience)
+        self.body = RequestBody(sender, headroom, request.sender, patience)
         self.refusal: Answer | None = None
         """What is answered in place of the upstream's answer."""
         self.begun = False

@@ -6,8 +6,11 @@ import ssl
 from dataclasses import dataclass
 from typing import Final
 
-MAX_PASSAGES: Final = 128
-"""Requests under way at once; further ones get 503."""
+FLAG_PERMITS: Final = 128
+"""Requests for flags and definitions that are in flight at once; further ones get 503, and so do those of a sender that has its share."""
+
+OTHER_PERMITS: Final = 128
+"""The same for recordings, assets and everything else: however slow they are, they keep no permit from flags."""
 
 WINDOW: Final = 64 * 1024
 """Bytes of one request's body that may wait for the upstream to take them; past it no more is read from its sender."""

@@ -1,7 +1,8 @@
 """Passes requests through: begins passages, carries each, and ends them all.
 
-Invariants: at most `MAX_PASSAGES` are under way; each has a task of its own, which ends with its connection, and with `close` at the
-latest; events never come here, and nothing that comes here is buffered.
+Invariants: a passage holds a permit of one of two pools, flags or the others, which senders share (`core/shares.py`), until its task has
+ended; each has a task of its own, which ends with its connection, and with `close` at the latest; events never come here, and nothing
+that comes here is buffered.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from multidict import CIMultiDict
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.headroom import Headroom
+from forwarder.core.shares import Pool
 from forwarder.sources.http import answers
 from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.passthrough.allowed import Allowed
@@ -28,7 +30,7 @@ from forwarder.sources.http.passthrough.framing import framed, has_body, status_
 from forwarder.sources.http.passthrough.headers import Line, for_sender, for_upstream, goes_in_circles, value_of
 from forwarder.sources.http.passthrough.passage import NotRead, Passage, PassedRequest, Sender
 from forwarder.sources.http.passthrough.patience import Patience
-from forwarder.sources.http.passthrough.policy import MAX_PASSAGES, RETRY_AFTER, PassThroughPolicy
+from forwarder.sources.http.passthrough.policy import FLAG_PERMITS, OTHER_PERMITS, RETRY_AFTER, PassThroughPolicy
 from forwarder.sources.http.passthrough.upstream import Upstream
 
 log = structlog.get_logger(__name__)
@@ -74,14 +76,14 @@ class PassThrough:
         self._main = Upstream(policy.url, policy, describe, clock)
         self._assets = self._main if policy.assets_url == policy.url else Upstream(policy.assets_url, policy, describe, clock)
         self._definitions = Definitions(self._main, clock, timeout=policy.flags_timeout, max_age=policy.definitions_max_age)
+        self._flags = Pool(FLAG_PERMITS)
+        self._others = Pool(OTHER_PERMITS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
     def begin(self, request: PassedRequest, sender: Sender, headroom: Headroom) -> Passage | Answer:
         """Pass a request through, of which the head is there; or the answer to one that isn't."""
-        if len(self._tasks) >= MAX_PASSAGES:
-            return _TOO_MANY
         if goes_in_circles(request.lines):
             return _CIRCLE
         kept = self._definitions.serves(request)
@@ -90,15 +92,20 @@ class PassThrough:
             headers = for_upstream(request.lines, request.peer)
         except UnicodeDecodeError:
             return _NOT_TEXT
+        pool = self._flags if request.passed.swift else self._others
+        if not pool.acquire(request.sender):
+            return _TOO_MANY
         attempt = None if kept else upstream.begin()
         if isinstance(attempt, Answer):
+            pool.release(request.sender)
             return attempt
         passage = Passage(request, sender, headroom, self._clock, self._patience(request))
         if attempt is None:
-            self._run(passage, lambda: self._serve(passage, upstream, headers))
+            task = self._run(passage, lambda: self._serve(passage, upstream, headers))
         else:
             task = self._run(passage, lambda: self._carry(passage, upstream, attempt, headers))
             task.add_done_callback(lambda _: upstream.circuit.abandoned(attempt))  # one that is cancelled before it starts runs nothing
+        task.add_done_callback(lambda _: pool.release(request.sender))
         return passage
 
     async def until_idle(self, seconds: float) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.passthrough.circuit import FAILURES, PROBE_SECONDS
-from forwarder.sources.http.passthrough.policy import MAX_PASSAGES
+from forwarder.sources.http.passthrough.policy import OTHER_PERMITS
 from tests.support.answered import answered, asked, get
 from tests.support.listening import Client, Listening, listening, post, turns
 from tests.support.origin import OK, Asked, Origin, always, hang, ok, origin, through, whole
@@ -324,20 +324,21 @@ async def test_the_sender_closes_its_side_while_the_answer_comes() -> None:
 
 
 async def test_too_many() -> None:
-    """So many are under way at once, and no more: others get 503 with Retry-After, and events are taken."""
+    """A sender has seven eighths of the permits, and no more: what it asks then is 503 with Retry-After, and events are taken."""
+    share = OTHER_PERMITS * 7 // 8
     async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
         clients = [await to.connect() for _ in range(4)]
         for busy in clients:
-            await busy.send(get("/s/") * (MAX_PASSAGES // 4))
-        await to.until(lambda: len(upstream.asked) == MAX_PASSAGES)
+            await busy.send(get("/s/") * (share // 4))
+        await to.until(lambda: len(upstream.asked) == share)
         client = await to.connect()
-        got = await asked(client, post("/flags", b"x"))
+        got = await asked(client, post("/s/", b"x"))
         assert (got.status, got.one("retry-after")) == (503, "2")
         assert (await asked(client, post())).status == 200
         await clients[0].close()
-        await to.until(lambda: under_way(to) == MAX_PASSAGES * 3 // 4)
+        await to.until(lambda: under_way(to) == share * 3 // 4)
         upstream.handler = ok
-        assert (await asked(client, post("/flags", b"x"))).status == 200
+        assert (await asked(client, post("/s/", b"x"))).status == 200
 
 
 async def test_draining() -> None:

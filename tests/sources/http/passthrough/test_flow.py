@@ -11,6 +11,7 @@ import pytest
 
 from forwarder.core.headroom import Headroom
 from forwarder.sources.http import HttpPolicy, load_tls
+from forwarder.sources.http.limits import BODY_GRACE
 from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.passthrough.policy import STALLED, WINDOW
 from tests.support.answered import answered, asked, get
@@ -95,10 +96,10 @@ async def test_a_trickle_while_much_is_received() -> None:
     async with origin() as upstream, listening(headroom=Headroom(0), passthrough=through(upstream)) as to:
         client = await to.connect()
         await client.send(post("/s/", b"x" * 1000)[:-900])
-        for _ in range(64):
+        for _ in range(int(BODY_GRACE) + 3):
             await to.until(lambda: held(to) == 0 and bool(upstream.asked))
+            client.writer.write(b"x")
             await to.clock.advance(1)
-            await client.send(b"x")
         assert (await answered(client)).status == 408
 
 
