@@ -67,7 +67,7 @@ class HaltReason(StrEnum):
     FORBIDDEN = "forbidden"
     """403."""
     REFUSES_ALL = "refuses_all"
-    """400 to everything so far: more likely a proxy than the events."""
+    """400 or 413 to everything so far, even to single events: more likely a proxy than the events."""
     WRONG_ADDRESS = "wrong_address"
     """404, 405, 3xx: something answers that is not the service."""
     REJECTED = "rejected"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from typing import Final
 
 import structlog
@@ -24,6 +25,8 @@ from forwarder.core.outcome import Reply
 from forwarder.core.ports import Books, Buffer, DeadLetters, Ordering, Sink
 from forwarder.delivery.groups import Attempt
 from forwarder.delivery.halting import Halts
+from forwarder.delivery.inspecting import inspect
+from forwarder.delivery.isolating import NO_SUSPECTS, Suspects
 from forwarder.delivery.key_ledger import KeyStatus
 from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.limiter import Limiter, verdict_of
@@ -87,6 +90,7 @@ class Delivery:
         self._dispatcher: asyncio.Task[None] | None = None
         self._awake = asyncio.Event()
         self._idle = asyncio.Event()
+        self._inspecting = asyncio.Lock()
         self._gathering: Timer | None = None
         self._gather_seconds = GATHER_SECONDS
         self._timer: Timer | None = None
@@ -227,14 +231,19 @@ class Delivery:
         except Exception as error:
             _log.exception("sending failed in an unforeseen way", lane=lane_label(attempt.lane))
             reply = Reply(None, error=f"unforeseen: {type(error).__name__}")
-        self._landed(attempt, reply, self._clock.monotonic() - began)
+        seconds = self._clock.monotonic() - began
+        suspects = NO_SUSPECTS
+        if reply.status == HTTPStatus.BAD_REQUEST and not attempt.part.inspected:
+            async with self._inspecting:
+                suspects = await inspect(attempt.batch)
+        self._landed(attempt, reply, seconds, suspects)
 
-    def _landed(self, attempt: Attempt, reply: Reply, seconds: float) -> None:
+    def _landed(self, attempt: Attempt, reply: Reply, seconds: float, suspects: Suspects) -> None:
         del self._tasks[attempt]
         self._requests[str(reply.status or "error")] += 1
         self._durations.observe(seconds)
         scheduler, in_flight = self._scheduler, self._scheduler.in_flight
-        outcome = scheduler.finished(attempt, reply, self._clock.monotonic(), self._clock.now())
+        outcome = scheduler.finished(attempt, reply, self._clock.monotonic(), self._clock.now(), suspects)
         self._limiter.observe(
             verdict_of(outcome),
             number=attempt.number,

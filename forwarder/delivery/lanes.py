@@ -13,8 +13,10 @@ from forwarder.core.batch import Batch
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering
 from forwarder.delivery.groups import Group, Part
+from forwarder.delivery.moment import Moment
 from forwarder.delivery.ordering import Blocked
 from forwarder.delivery.pausing import Pause
+from forwarder.delivery.precedents import Precedents
 
 LESSON_SECONDS: Final = 300.0
 """How long a lane keeps to the smaller body that a 413 taught it."""
@@ -33,6 +35,7 @@ class LaneState:
     __slots__ = (
         "_lesson",
         "_lesson_ends",
+        "_lesson_of",
         "began",
         "blocked",
         "fresh_probed",
@@ -42,6 +45,7 @@ class LaneState:
         "lane",
         "ordering",
         "pause",
+        "precedents",
         "proven",
         "refused_at",
     )
@@ -58,13 +62,15 @@ class LaneState:
         self.html = False
         """Whether the last answer was a web page."""
         self.refused_at: int | None = None
-        """The highest attempt number when the first of the unresolved refusals (400) came."""
+        """The highest attempt number when the first of the unresolved refusals (400, 413) came."""
         self.proven = False
         """Whether an attempt that began after that refusal got 200, so that what is refused alone is at fault itself."""
         self.fresh_probed = 0
         """The number of the last attempt that probed with a fresh event."""
+        self.precedents = Precedents()
         self._lesson = 0
         self._lesson_ends = 0.0
+        self._lesson_of = 0
 
     def open(self, batch: Batch) -> Group:
         """Begin a fresh batch."""
@@ -100,22 +106,29 @@ class LaneState:
             self.refused_at, self.proven = None, False
 
     def refused(self, group: Group, latest: int) -> None:
-        """Something of the group was answered 400, when `latest` was the highest attempt number."""
+        """Something of the group was answered 400 or 413, when `latest` was the highest attempt number."""
         group.refusing = True
         if self.refused_at is None:
             self.refused_at = latest
 
-    def accepted(self, attempt: int) -> None:
-        """Attempt number `attempt` got 200."""
+    def accepted(self, attempt: int, size: int) -> None:
+        """Attempt number `attempt`, with a body of `size` bytes, got 200."""
         if self.refused_at is not None and attempt > self.refused_at:
             self.proven = True
+        if attempt > self._lesson_of:
+            self._lesson = max(self._lesson, size)
 
-    def teach(self, refused_size: int, now: float) -> None:
-        """A body of `refused_size` bytes was too large: keep to half of it for a while."""
+    def shrink_max_body(self, refused_size: int, at: Moment) -> None:
+        """A body of `refused_size` bytes was too large: keep to half of it for a while, or to what is accepted after that."""
         half = refused_size // 2
-        known = self.max_body(now)
+        known = self.max_body(at.now)
         self._lesson = half if known is None else min(half, known)
-        self._lesson_ends = now + LESSON_SECONDS
+        self._lesson_ends = at.now + LESSON_SECONDS
+        self._lesson_of = at.latest
+
+    def forget_max_body(self) -> None:
+        """Something refuses bodies of any size: that teaches nothing."""
+        self._lesson_ends = 0.0
 
     def max_body(self, now: float) -> int | None:
         """The largest body the lane should send, if it was taught one lately."""
@@ -123,7 +136,7 @@ class LaneState:
 
     def idle(self, now: float) -> bool:
         """Whether there is nothing to remember of this lane."""
-        return not self.groups and not self.pause.failing and not self.html and self.max_body(now) is None
+        return not (self.groups or self.pause.failing or self.html or self.max_body(now) is not None or self.precedents.valid(now))
 
     def unsettled(self) -> int:
         """Events taken from the batcher and not yet settled."""

@@ -1,8 +1,8 @@
 """What a halted lane is probed with.
 
-Usually with the work that is pending, as it is. A lane to which everything was answered 400 (`refuses_all`) is asked about single events in
-turn, for the one that is tried may be the bad one: the first events of the parts that remain (halves, quarters, … of a batch, so bad
-neighbours are soon left behind), then one from the fresh queue. No probe overtakes an earlier event that shares an ordering key with it.
+Usually with the work that is pending, as it is. A lane to which everything was answered 400 or 413 (`refuses_all`) is asked about single
+events in turn, for the one that is tried may be the bad one: the first events of the parts that remain (halves, quarters, … of a batch, so
+bad neighbours are soon left behind), then one of the fresh queue. No probe overtakes an earlier event that shares an ordering key with it.
 """
 
 from __future__ import annotations

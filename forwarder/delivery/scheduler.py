@@ -21,6 +21,7 @@ from forwarder.core.ports import Ordering
 from forwarder.delivery.classify import classify, is_web_page
 from forwarder.delivery.groups import Attempt, Group, Part
 from forwarder.delivery.halting import Halted, Halts
+from forwarder.delivery.isolating import NO_SUSPECTS, Suspects
 from forwarder.delivery.key_ledger import KeyStatus
 from forwarder.delivery.lanes import LaneState
 from forwarder.delivery.moment import Moment
@@ -99,15 +100,15 @@ class Scheduler:
                 return attempt
         return None
 
-    def finished(self, attempt: Attempt, reply: Reply, now: float, wall: float) -> Outcome:
-        """The attempt got `reply`: settle, cut, pause or halt as it says."""
+    def finished(self, attempt: Attempt, reply: Reply, now: float, wall: float, suspects: Suspects = NO_SUSPECTS) -> Outcome:
+        """The attempt got `reply`: settle, cut, pause or halt as it says. `suspects`: what the local parser suspects, if it is asked."""
         state = self._lanes[attempt.lane]
         outcome = classify(reply, html_before=state.html, secret=attempt.lane.api_key)
         state.html = is_web_page(reply)
         self._landed(state, attempt)
         self._note_upstream(attempt, outcome, now)
         streak = state.pause.streak
-        self._rulings.apply(state, attempt, outcome, Moment(now, wall, self.latest))
+        self._rulings.apply(state, attempt, outcome, Moment(now, wall, self.latest), suspects)
         self._note_lane(state, streak)
         if state.in_flight == 0 and state.idle(now):
             del self._lanes[attempt.lane]
@@ -277,6 +278,7 @@ class Scheduler:
         self.latest += 1
         attempt = Attempt(self.latest, state.lane, group, part or group.parts[0], probe)
         group.in_flight = attempt.part
+        attempt.part.joinable = False
         state.in_flight += 1
         state.began = at.now
         self.in_flight += 1

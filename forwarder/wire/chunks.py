@@ -29,8 +29,19 @@ def cut_by_size(chunk: Chunk, max_bytes: int, max_events: int) -> list[Chunk]:
 
 def cut_at(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
     """The chunk's first `count` events, and the others; there must be some on either side."""
+    begin, rest = cut_into(chunk, (count, chunk.count - count))
+    return begin, rest
+
+
+def cut_into(chunk: Chunk, counts: Sequence[int]) -> list[Chunk]:
+    """The chunk in pieces of so many events each."""
     spans = _spans(chunk)
-    return _slice(chunk, spans[:count], 0), _slice(chunk, spans[count:], count)
+    pieces: list[Chunk] = []
+    at = 0
+    for count in counts:
+        pieces.append(_slice(chunk, spans[at : at + count], at))
+        at += count
+    return pieces
 
 
 def _spans(chunk: Chunk) -> list[Span]:

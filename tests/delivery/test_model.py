@@ -29,6 +29,7 @@ from forwarder.delivery.settling import Settler
 from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of
+from forwarder.wire.strict import Oddity, Suspicion
 from tests.delivery.rig import chunk_of, event
 from tests.support.waiters import Told
 
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.slow
 LANES = [Lane("phc_aaaaaaaaaaaa"), Lane("phc_aaaaaaaaaaaa", historical=True), Lane("phc_bbbbbbbbbbbb")]
 PEOPLE = st.sampled_from(["ann", "bob", "cat", "dan", "eve", "fay", "guy", "hal"])
 OK = Reply(200)
+BAD_REQUEST = Reply(400)
 REPLIES = st.one_of(
     st.just(OK),
     st.sampled_from([OK, Reply(413), Reply(400)]),
@@ -44,6 +46,13 @@ REPLIES = st.one_of(
     st.sampled_from([Reply(None, error="reset"), Reply(503, retry_after=20.0)]),
     st.sampled_from([Reply(200, "text/html", body=b"<html>"), Reply(200, body=b"?")]),
 )
+
+
+def suspicion_of(raw: bytes) -> Suspicion | None:
+    """What is suspected of an event: half of them are of three kinds, more or less so."""
+    number = int(msgspec.json.decode(raw)["event"])
+    oddities = {1: (Oddity.NUL,), 3: (Oddity.LONG_INTEGER,), 5: (Oddity.NUL, Oddity.NESTED_60)}.get(number % 6)
+    return None if oddities is None else Suspicion(oddities, tuple(number % 4 for _ in oddities))
 
 
 class DeliveryMachine(RuleBasedStateMachine):
@@ -151,7 +160,10 @@ class DeliveryMachine(RuleBasedStateMachine):
         attempt = self.flying.pop(index)
         in_flight = self.scheduler.in_flight
         raw = [one for chunk in attempt.batch.chunks for one in chunk.events()]
-        outcome = self.scheduler.finished(attempt, reply, self.now, self.now)
+        assert not attempt.part.suspects or all(suspicion_of(one) is not None for one in raw)
+        inspects = reply.status == BAD_REQUEST.status and not attempt.part.inspected
+        suspects = {index: found for index, one in enumerate(raw) if inspects and (found := suspicion_of(one)) is not None}
+        outcome = self.scheduler.finished(attempt, reply, self.now, self.now, suspects)
         if isinstance(outcome, Delivered):
             self.accepted[attempt.lane] += raw
         self.limiter.observe(
@@ -162,6 +174,17 @@ class DeliveryMachine(RuleBasedStateMachine):
             size=attempt.batch.size,
             seconds=0.01,
         )
+
+    @precondition(lambda self: self.flying)
+    @rule(rounds=st.integers(1, 12))
+    def answer_strictly(self, rounds: int) -> None:
+        """For a while the upstream refuses what has one kind of suspects in it, and accepts all else."""
+        for _ in range(rounds):
+            if not self.flying:
+                break
+            raw = [one for chunk in self.flying[0].batch.chunks for one in chunk.events()]
+            self.land(0, BAD_REQUEST if any(int(msgspec.json.decode(one)["event"]) % 6 == 1 for one in raw) else OK)
+            self.send()
 
     @invariant()
     def in_flight_is_bounded(self) -> None:
@@ -205,9 +228,9 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_refused_without_proof(self) -> None:
-        """An event is buried as refused only in a lane of which something was delivered."""
+        """An event is a dead letter as refused or too large only in a lane of which something was delivered."""
         for letter in self.letters.letters:
-            if letter.reason is Reason.REFUSED:
+            if letter.reason in {Reason.REFUSED, Reason.TOO_LARGE}:
                 assert letter.lane is not None
                 assert self.accepted[letter.lane]
 
