@@ -1,25 +1,47 @@
-"""What a buffer holds of each lane, and what every buffer does with that."""
+"""What a buffer holds of each lane, and what every buffer does with that.
+
+Invariant: a pool's figures are the sums over the holdings that are in it. Each lane is in one pool or in none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
+from forwarder.core.lane_pool import LanePool
 from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import DropReason, Fate
 
+PoolOf = Callable[[Lane], LanePool | None]
+
 
 class LaneHolding:
-    """What the buffer holds of one lane: `bytes` and `events` waiting or in flight, and the queue of what waits."""
+    """What the buffer holds of one lane: `bytes` and `events` waiting or in flight, and the queue of what waits.
 
-    __slots__ = ("bytes", "events", "queue")
+    Whatever changes `bytes` changes the pool's, too.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("bytes", "events", "pool", "queue")
+
+    def __init__(self, pool: LanePool | None = None) -> None:
         self.bytes = 0
         self.events = 0
         self.queue = LaneQueue()
+        self.pool = pool
+        if pool is not None:
+            pool.lanes += 1
+
+    def move(self, pool: LanePool | None) -> None:
+        """Leave the pool for another one, or for none."""
+        if pool is self.pool:
+            return
+        for each, sign in ((self.pool, -1), (pool, 1)):
+            if each is not None:
+                each.bytes += sign * self.bytes
+                each.lanes += sign
+        self.pool = pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +51,17 @@ class BufferStatistics:
     bytes: int
     limit_bytes: int
     events: int
+
+
+def no_pool(lane: Lane) -> LanePool | None:  # noqa: ARG001 - a `PoolOf`
+    """The pool of a lane where there are no pools."""
+    return None
+
+
+def assign_pools(holdings: Mapping[Lane, LaneHolding], pool_of: PoolOf) -> None:
+    """Put each lane into its pool anew."""
+    for lane, holding in holdings.items():
+        holding.move(pool_of(lane))
 
 
 def withdraw(holdings: Mapping[Lane, LaneHolding], acks: Collection[Ack], lane: Lane | None) -> list[Chunk]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from forwarder.buffer.holdings import BufferStatistics, LaneHolding, drop_oldest, tell_acks, withdraw
+from forwarder.buffer.holdings import BufferStatistics, LaneHolding, PoolOf, drop_oldest, no_pool, tell_acks, withdraw
 from forwarder.core.ack import Ack, Held
-from forwarder.core.errors import BufferFull
+from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import DropReason, Fate
@@ -23,6 +23,8 @@ class MemoryBuffer:
         self.max_bytes = max_bytes
         self.used = 0
         self.holdings: dict[Lane, LaneHolding] = {}
+        self.pool_of: PoolOf = no_pool
+        """The pool of a lane that the buffer begins to hold."""
 
     def offer(self, chunks: Sequence[Chunk], held: Held | None = None) -> bool:  # noqa: ARG002 - there is nothing to wait for
         """Take all of `chunks`, and answer True, or none. Raises `BufferFull`, taking none."""
@@ -30,7 +32,7 @@ class MemoryBuffer:
         for chunk in chunks:
             cost += chunk.cost
         if self.used + cost > self.max_bytes:
-            raise BufferFull("the buffer is full", hint="the upstream is slower than the senders, or down; see `forwarder status`")
+            raise BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
         for chunk in chunks:
             self._hold(chunk).queue.append(chunk)
         return True
@@ -42,9 +44,11 @@ class MemoryBuffer:
     def _hold(self, chunk: Chunk) -> LaneHolding:
         holding = self.holdings.get(chunk.lane)
         if holding is None:
-            holding = self.holdings[chunk.lane] = LaneHolding()
+            holding = self.holdings[chunk.lane] = LaneHolding(self.pool_of(chunk.lane))
         cost = chunk.cost
         holding.bytes += cost
+        if holding.pool is not None:
+            holding.pool.bytes += cost
         holding.events += chunk.count
         self.used += cost
         return holding
@@ -87,8 +91,11 @@ class MemoryBuffer:
         holding = self.holdings[lane]
         self.used -= cost
         holding.bytes -= cost
+        if holding.pool is not None:
+            holding.pool.bytes -= cost
         holding.events -= sum([chunk.count for chunk in chunks])
         if not holding.events:
+            holding.move(None)
             del self.holdings[lane]
 
     def count(self, lane: Lane) -> int:

@@ -53,9 +53,13 @@ def check(
 
     Example: forwarder config check --config forwarder.yaml --online
     """
+    from forwarder.config.checks import advice
+
     loaded = _load(config, require_upstream=True)
     _compile_mappings(loaded)
     typer.echo(f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment")
+    for each in advice(loaded.settings):
+        typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
     if online:
         _ask(loaded)
 

@@ -21,13 +21,24 @@ def conflicts(settings: Settings) -> list[Conflict]:
     return [conflict for check in checks for conflict in check(settings)]
 
 
+def advice(settings: Settings) -> list[Conflict]:
+    """What can be used as it is, and holds a risk that a person should know of."""
+    if settings.sources.http.api_keys:
+        return []
+    if settings.upstream.verify_keys:
+        message = "is empty: in an outage at the first start, before a key was verified, made-up keys can fill the buffer"
+    else:
+        message = "is empty and upstream.verify_keys is off: made-up keys can fill the buffer in an outage"
+    return [Conflict("sources.http.api_keys", message, "list the project keys that senders use")]
+
+
 def _sizes(settings: Settings) -> Iterator[Conflict]:
     upstream, batch = settings.upstream, settings.batch
     if batch.max_bytes >= upstream.max_body:
         limit = "must be smaller than upstream.max_body"
         yield too_large("batch.max_bytes", batch.max_bytes, limit, upstream.max_body, "upstream.max_body")
     if batch.max_bytes > settings.buffer_share // 2:
-        limit = f"may be at most half of {_share(settings)}buffer.max_bytes, all that one lane may hold"
+        limit = f"may be at most half of {_share(settings)}buffer.max_bytes, all that historical events of a key may hold"
         yield too_large("batch.max_bytes", batch.max_bytes, limit, settings.buffer_share, "buffer.max_bytes")
     if upstream.max_event > batch.max_bytes:
         yield too_large("upstream.max_event", upstream.max_event, "must fit into batch.max_bytes", batch.max_bytes, "batch.max_bytes")

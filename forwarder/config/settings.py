@@ -102,7 +102,7 @@ class HttpSettings(Section):
     api_keys_file: Path | None = None
     """File of further project keys, one a line; lines that begin with # are comments."""
     max_lanes: Annotated[int, Count(1, 1_000_000)] = 100
-    """Project keys held at once (live and historical of one key are two); half of it for keys neither in api_keys nor verified."""
+    """Project keys held at once (live and historical of one key are two); half of it for unknown keys, neither in api_keys nor verified."""
 
 
 class SourcesSettings(Section):

@@ -27,6 +27,9 @@ class Backpressure(ForwarderError):
         self.retry_after = retry_after
 
 
+BUFFER_FULL_HINT = "the upstream is slower than the senders, or down; see `forwarder status`"
+
+
 class BufferFull(Backpressure):
     """The buffer has no room."""
 

@@ -182,7 +182,7 @@ class Admission:
 
     def _drop_oldest(self, chunks: Sequence[Chunk], full: Backpressure) -> None:
         """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing waits there."""
-        for lane in self.quotas.full_lanes(chunks) if isinstance(full, LaneFull) else (None,):
+        for lane in self.quotas.lanes_to_shorten(chunks) if isinstance(full, LaneFull) else (None,):
             dropped = self.buffer.drop_oldest(lane)
             if dropped:
                 self._drop(dropped, DropReason.DROP_OLDEST)

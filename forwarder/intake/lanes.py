@@ -1,7 +1,7 @@
 """How many lanes there may be, and which keys may open one.
 
-A lane exists while the buffer holds events of it; idle lanes are forgotten. Keys that nobody has vouched for may hold at most half of
-`max_lanes`, so that made-up keys can't lock out a good one: it is checked with the upstream, and let in when it comes again.
+A lane exists while the buffer holds events of it; idle lanes are forgotten. Unknown keys may have half of `max_lanes`, so that
+made-up ones can't lock out a good one: it is checked with the upstream, and accepted when it comes again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 from forwarder.core.errors import InvalidToken, RequestTooLarge, TooManyLanes
 from forwarder.core.event import Chunk, Lane
+from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.quotas import Holding
 from forwarder.wire.token import check_token
 
@@ -25,16 +26,14 @@ class LaneRegistry:
         self,
         max_lanes: int,
         held: Mapping[Lane, Holding],
+        known: KnownKeys,
         *,
         api_keys: Collection[str] = (),
-        source_keys: Collection[str] = (),
-        vouched: Callable[[str], bool] = lambda _key: True,
         ask: Callable[[str], object] = lambda _key: None,
     ) -> None:
-        """`api_keys`: the only ones that HTTP senders may use, if there are any; `source_keys`: those that sources are configured with."""
+        """`api_keys`: the only ones that HTTP senders may use, if there are any; `ask`: called with an unknown key that found no place."""
         self._held = held
-        self._source_keys = frozenset(source_keys)
-        self._is_vouched = vouched
+        self._known = known
         self._ask = ask
         self.configure(max_lanes, api_keys)
 
@@ -44,10 +43,6 @@ class LaneRegistry:
         self._api_keys = frozenset(api_keys)
         self._live: dict[str, Lane] = {}
         self._recorded: dict[str, Lane] = {}
-
-    def _vouched(self, api_key: str) -> bool:
-        """Whether somebody said that the key is good: the configuration, or the upstream."""
-        return api_key in self._api_keys or api_key in self._source_keys or self._is_vouched(api_key)
 
     def check_key(self, api_key: str) -> None:
         """Raises `InvalidToken` for a key that isn't in the configured list, if there is one."""
@@ -91,11 +86,9 @@ class LaneRegistry:
     def _admit_new(self, new: Sequence[Lane]) -> None:
         if len(self._held) + len(new) > self.max_lanes:
             raise TooManyLanes(f"events of {self.max_lanes} project keys are waiting already", retry_after=5.0)
-        unvouched = [lane for lane in new if not self._vouched(lane.api_key)]
-        if unvouched and self._unvouched_held() + len(unvouched) > max(self.max_lanes // 2, 1):
-            for lane in unvouched:
+        unknown = [lane for lane in new if lane.api_key not in self._known]
+        most = self.max_lanes // 2 if self._known.verifiable or self._known.protects else self.max_lanes
+        if unknown and self._known.unknown.lanes + len(unknown) > max(most, 1):
+            for lane in unknown:
                 self._ask(lane.api_key)
             raise TooManyLanes("too many unknown project keys are waiting; this one is being checked", retry_after=5.0)
-
-    def _unvouched_held(self) -> int:
-        return sum(1 for lane in self._held if not self._vouched(lane.api_key))

@@ -1,6 +1,15 @@
-"""How much of the buffer one lane, the halted lanes together, and the historical lanes together may hold.
+"""How much of the buffer a lane may hold: one rule over the bytes that are free, so that one lane's trouble isn't everybody's.
 
-Past its share only that lane's senders are told to wait, so that one lane's trouble isn't everybody's (architecture: Quotas).
+With `free` the bytes that no lane holds, those that are offered counted as held already, a lane may hold at most
+
+    7 x free      a live lane: alone it may fill seven eighths of the buffer
+    free          a historical lane: half of it
+    free / 3      a halted lane: a quarter of it
+    free / 7      the lanes of all unknown project keys together: an eighth of it
+
+and the least of what applies. The fuller the buffer is the less a lane may hold that fills it, so a lane that comes late finds room. While
+no key is known (`KnownKeys.protects`) unknown ones may hold 7 x free together: all but the reserve of the one that is verified first.
+Nothing that is held is evicted for it. Past its share only that lane's senders are told to wait.
 """
 
 from __future__ import annotations
@@ -8,16 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
-from forwarder.core.errors import LaneFull, RequestTooLarge
+from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, LaneFull, RequestTooLarge
 from forwarder.core.event import EVENT_OVERHEAD, Chunk, Lane
+from forwarder.core.lane_pool import LanePool
+from forwarder.intake.known_keys import KnownKeys
 
-LANE_SHARE: Final = 2
-HALTED_SHARE: Final = 4
-HISTORICAL_SHARE: Final = 2
-"""One lane may hold a half, halted lanes together a quarter, historical lanes together a half."""
+LIVE: Final = 7
+HISTORICAL: Final = 1
+HALTED_DIVISOR: Final = 3
+UNKNOWN_DIVISOR: Final = 7
 
-
-_SHARE_IS_FULL: Final = "this project key's share of the buffer is full"
+_UNKNOWN_SHARE_IS_FULL: Final = "the buffer's share for unknown project keys is full; this one is being checked with the upstream"
 
 
 class Holding(Protocol):
@@ -25,78 +35,145 @@ class Holding(Protocol):
 
     bytes: int
 
+    @property
+    def pool(self) -> LanePool | None:
+        """The pool that the lane is in."""
+
+
+class SharedBuffer(Protocol):
+    """What is asked of the buffer."""
+
+    used: int
+    max_bytes: int
+
+    @property
+    def holdings(self) -> Mapping[Lane, Holding]:
+        """What it holds of each lane."""
+
+    def cost(self, chunk: Chunk) -> int:
+        """What a chunk counts for against the limit, in bytes."""
+
 
 class Quotas:
-    """Says no before the buffer is asked. Holds no state of its own: `held` is the buffer's, `halted` is delivery's."""
+    """Says no before the buffer is asked. Holds no state of its own: what is held is the buffer's, `halted` is delivery's."""
 
-    def __init__(self, max_bytes: int, held: Mapping[Lane, Holding], halted: Collection[Lane], cost: Callable[[Chunk], int]) -> None:
-        """`cost`: what a chunk counts for against the buffer's limit, in bytes."""
-        self._cost = cost
-        self._limit = max_bytes
-        self._lane_limit = max_bytes // LANE_SHARE
-        self._halted_limit = max_bytes // HALTED_SHARE
-        self._historical_limit = max_bytes // HISTORICAL_SHARE
-        self._held = held
+    def __init__(
+        self, buffer: SharedBuffer, halted: Collection[Lane], known: KnownKeys, ask: Callable[[str], object] = lambda _key: None
+    ) -> None:
+        """`ask`: called with an unknown key that found no room, so that it may become known."""
+        self._buffer = buffer
+        self._held = buffer.holdings
+        self._cost = buffer.cost
         self._halted = halted
+        self._known = known
+        self._unknown = known.unknown
+        self._ask = ask
 
     def check(self, chunks: Sequence[Chunk]) -> None:
-        """Raises `LaneFull` if a lane's share has no room for its chunk now, `RequestTooLarge` if an empty lane or buffer had none."""
-        if len(chunks) > 1:
-            self._check_together(chunks)
-        for chunk in chunks:
-            lane, cost = chunk.lane, self._cost(chunk)
-            if cost > self._lane_limit:
-                raise RequestTooLarge(f"with these events one lane would take over half of the buffer ({self._lane_limit} bytes)")
-            holding = self._held.get(lane)
-            if holding is not None and holding.bytes + cost > self._lane_limit:
-                raise LaneFull(_SHARE_IS_FULL)
-            if self._halted and lane in self._halted and self._sum_of_halted() + cost > self._halted_limit:
-                raise LaneFull("deliveries for this project key are halted, and the buffer's share for such is full")
-            if lane.historical and self._sum_of_historical() + cost > self._historical_limit:
-                raise LaneFull("the buffer's share for historical events is full")
+        """Raises `LaneFull` if a lane's share has no room for its chunk now, `RequestTooLarge` if in an empty buffer it had none.
+
+        `BufferFull`, as the buffer does, where all of it is used up; but not for a lane that may hold little: `when_full` drops nothing of
+        others for that.
+        """
+        if len(chunks) == 1:
+            chunk = chunks[0]
+            cost = self._cost(chunk)
+            why = self._why_not(chunk.lane, cost, cost)
+            if why:
+                raise self._rejection({chunk.lane: cost}, chunk.lane, why)
+        else:
+            self._check_together({chunk.lane: self._cost(chunk) for chunk in chunks})
 
     def check_room(self, lane: Lane, size: int) -> None:
-        """Raises `LaneFull` if the lane has no room now for `size` bytes of events: known before any work is done on them."""
-        holding = self._held.get(lane)
-        if holding is not None and size <= self._lane_limit < holding.bytes + size:
-            raise LaneFull(_SHARE_IS_FULL)
+        """Raises `LaneFull` or `BufferFull` if the lane has no room now for `size` bytes of events: known before any work is done on them.
 
-    def _check_together(self, chunks: Sequence[Chunk]) -> None:
+        What fits no empty buffer is left to `check`, which knows what the events count for.
+        """
+        why = self._why_not(lane, size, size)
+        if why:
+            error = self._rejection({lane: size}, lane, why)
+            if not isinstance(error, RequestTooLarge):
+                raise error
+
+    def _check_together(self, costs: Mapping[Lane, int]) -> None:
         """What several lanes of one request share."""
-        if sum(self._cost(chunk) for chunk in chunks) > self._limit:
-            raise RequestTooLarge(f"these events would take more than the whole buffer ({self._limit} bytes)")
-        halted = sum(self._cost(chunk) for chunk in chunks if chunk.lane in self._halted)
-        if halted and self._sum_of_halted() + halted > self._halted_limit:
-            raise LaneFull("deliveries for these project keys are halted, and the buffer's share for such is full")
-        historical = sum(self._cost(chunk) for chunk in chunks if chunk.lane.historical)
-        if historical > self._historical_limit:
-            raise RequestTooLarge(f"these historical events would take over half of the buffer ({self._historical_limit} bytes)")
-        if historical and self._sum_of_historical() + historical > self._historical_limit:
-            raise LaneFull("the buffer's share for historical events is full")
+        total = sum(costs.values())
+        for lane, cost in costs.items():
+            why = self._why_not(lane, cost, total)
+            if why:
+                raise self._rejection(costs, lane, why)
+        unknown = {lane: cost for lane, cost in costs.items() if self._is_unknown(lane)}
+        if len(unknown) > 1 and self._unknown.bytes + sum(unknown.values()) > self._unknown_limit(self._free(total)):
+            raise self._rejection(costs, next(iter(unknown)), _UNKNOWN_SHARE_IS_FULL)
 
-    def full_lanes(self, chunks: Sequence[Chunk]) -> Sequence[Lane]:
-        """The lanes whose shares have no room for these chunks, when `check` said so."""
-        return [chunk.lane for chunk in chunks if not self._fits(chunk)] or [chunk.lane for chunk in chunks]
+    def _why_not(self, lane: Lane, cost: int, total: int) -> str:
+        """Why a lane's chunk has no room now, if it has none. `total`: of all that are offered with it."""
+        buffer = self._buffer
+        free = buffer.max_bytes - buffer.used - total
+        holding = self._held.get(lane)
+        held = cost if holding is None else holding.bytes + cost
+        if held > free * LIVE:
+            return "this project key's share of the buffer is full"
+        if lane.historical and held > free * HISTORICAL:
+            return "the buffer's share for historical events is full"
+        if self._halted and held > free // HALTED_DIVISOR and lane in self._halted:
+            return "deliveries for this project key are halted, and its share of the buffer is full"
+        unknown = self._unknown.bytes + cost
+        if unknown > free // UNKNOWN_DIVISOR and self._is_unknown(lane) and unknown > self._unknown_limit(free):
+            return _UNKNOWN_SHARE_IS_FULL
+        return ""
+
+    def _rejection(self, costs: Mapping[Lane, int], lane: Lane, why: str) -> LaneFull | BufferFull | RequestTooLarge:
+        """What to raise for chunks that have no room, for want of it in `lane`. Unknown keys among them are asked about."""
+        empty, size = self._buffer.max_bytes - sum(costs.values()), self._buffer.max_bytes
+        unknown = {each: cost for each, cost in costs.items() if self._is_unknown(each)}
+        for each, cost in costs.items():
+            # a halted lane may resume, and an unknown key may be verified: their shares are no reason to say that it is never enough
+            if cost > empty * (HISTORICAL if each.historical else LIVE):
+                share = "half" if each.historical else "seven eighths"
+                return RequestTooLarge(f"with these events one lane would take over {share} of the buffer ({size} bytes)")
+        if not self._known.verifiable and sum(unknown.values()) > self._unknown_limit(empty):
+            return RequestTooLarge(f"these events would take over an eighth of the buffer ({size} bytes), and their keys are unknown")
+        for each in unknown:
+            self._ask(each.api_key)
+        if self._free(sum(costs.values())) < 0 and not (lane.historical or lane in self._halted or lane in unknown):
+            return BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
+        return LaneFull(why)
+
+    def _free(self, total: int) -> int:
+        return self._buffer.max_bytes - self._buffer.used - total
+
+    def _unknown_limit(self, free: int) -> int:
+        return free // UNKNOWN_DIVISOR if self._known.protects else free * LIVE
+
+    def _is_unknown(self, lane: Lane) -> bool:
+        holding = self._held.get(lane)
+        return (lane.api_key not in self._known) if holding is None else holding.pool is not None
+
+    def lanes_to_shorten(self, chunks: Sequence[Chunk]) -> Sequence[Lane | None]:
+        """Where the oldest chunk may be dropped to make room for these, after `check` said that there is none; None: anywhere.
+
+        First the lanes of the chunks without room. An unknown key shortens unknown ones only, and no lane that may hold little another.
+        """
+        lanes: list[Lane | None] = [chunk.lane for chunk in chunks if not self._fits(chunk)] or [chunk.lane for chunk in chunks]
+        for lane in list(lanes):
+            if lane is not None and self._is_unknown(lane):
+                return [*lanes, *(each for each, holding in self._held.items() if holding.pool is not None)]
+        return lanes if any(lane and (lane.historical or lane in self._halted) for lane in lanes) else [*lanes, None]
 
     def _fits(self, chunk: Chunk) -> bool:
         try:
             self.check((chunk,))
-        except LaneFull:
+        except (BufferFull, LaneFull):
             return False
         return True
 
     @property
     def max_lane_bytes(self) -> int:
-        """What an empty lane could hold at most."""
-        return self._lane_limit
+        """What an empty lane in an empty buffer could hold at most."""
+        return self._buffer.max_bytes * LIVE // (LIVE + 1)
 
     @property
     def max_events(self) -> int:
         """No empty lane could hold more events than these, however small."""
-        return self._lane_limit // EVENT_OVERHEAD
-
-    def _sum_of_halted(self) -> int:
-        return sum(holding.bytes for lane, holding in self._held.items() if lane in self._halted)
-
-    def _sum_of_historical(self) -> int:
-        return sum(holding.bytes for lane, holding in self._held.items() if lane.historical)
+        return self.max_lane_bytes // EVENT_OVERHEAD

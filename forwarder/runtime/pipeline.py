@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -17,6 +19,7 @@ from forwarder.batching.turns import Turns
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.disk.opening import OpenPolicy
 from forwarder.buffer.disk.stored import WINDOW
+from forwarder.buffer.holdings import assign_pools
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.config.settings import Settings, UpstreamSettings
 from forwarder.core.clock import Clock
@@ -37,10 +40,12 @@ from forwarder.delivery.network_errors import describe
 from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import Intake, IntakePolicy
+from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.intake.records import RecordsIntake
 from forwarder.runtime.at_hand import at_hand
+from forwarder.runtime.key_memory import KeyMemory
 from forwarder.runtime.observation import Observer, Parts
 from forwarder.runtime.reloading import changed_keys
 from forwarder.runtime.roles import ALONE, Role
@@ -99,13 +104,14 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
         halts=halts,
         keys=keys,
     )
+    known, key_memory = _open_known_keys(settings, stores, keys, clock)
+    ask = keys.ask if keys else lambda _key: None
     lanes = LaneRegistry(
         settings.sources.http.max_lanes,
         buffer.holdings,
+        known,
         api_keys=settings.sources.http.api_keys,
-        source_keys=[cluster.api_key for cluster in settings.sources.kafka if cluster.api_key],
-        vouched=(lambda key: keys.status(key) is KeyStatus.VERIFIED) if keys else (lambda _key: True),
-        ask=keys.ask if keys else (lambda _key: None),
+        ask=ask,
     )
     policy = _http_policy(settings)
     headroom = Headroom(policy.max_receiving, buffer.memory if isinstance(buffer, DiskBuffer) else buffer)
@@ -114,7 +120,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
         dead_letters,
         books,
         lanes,
-        Quotas(settings.buffer_share, buffer.holdings, halts, buffer.cost),
+        Quotas(buffer, halts, known, ask),
         policy=_intake_policy(settings),
         ordering_of=ordering.of,
         clock=clock,
@@ -128,7 +134,24 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
     listener = HttpListener(policy, intake, clock, headroom, passthrough)
     kafka = _open_kafka(settings, role, RecordsIntake(intake, delivery, halts), clock)
     parts = Parts(books, dead_letters, buffer, delivery, intake, listener, passthrough, kafka)
-    return Pipeline(settings, clock, parts, role, stores=stores, replayer=replayer, batcher=batcher, lanes=lanes, sink=sink)
+    keyring = _Keyring(lanes, known, key_memory)
+    return Pipeline(settings, clock, parts, role, stores=stores, replayer=replayer, batcher=batcher, keyring=keyring, sink=sink)
+
+
+def _open_known_keys(settings: Settings, stores: Stores, keys: KeyCheck | None, clock: Clock) -> tuple[KnownKeys, KeyMemory | None]:
+    """Which keys are known, in the buffer too; and what keeps the verified ones, if there is a state directory for them."""
+    sources = settings.sources
+    source_keys = [cluster.api_key for cluster in sources.kafka if cluster.api_key]
+    known = KnownKeys(sources.http.api_keys, source_keys, verifiable=keys is not None)
+    memory = KeyMemory(known, stores.state, clock) if keys is not None and stores.state is not None else None
+    buffer = stores.buffer
+    buffer.pool_of = known.pool_of
+    assign = partial(assign_pools, buffer.holdings, known.pool_of)
+    assign()
+    known.on_change = assign
+    if keys is not None:
+        keys.on_answer(lambda key, status: known.verify(key) if status is KeyStatus.VERIFIED else None)
+    return known, memory
 
 
 def batch_policy(settings: Settings) -> BatchPolicy:
@@ -210,6 +233,15 @@ class _Orderings:
         return self._historical if lane.historical else self._live
 
 
+@dataclass(frozen=True, slots=True)
+class _Keyring:
+    """What knows project keys; `memory` is None where none is remembered."""
+
+    lanes: LaneRegistry
+    known: KnownKeys
+    memory: KeyMemory | None
+
+
 class Pipeline:
     """A pipeline's life: start, take and deliver, stop taking, drain, close."""
 
@@ -223,7 +255,7 @@ class Pipeline:
         stores: Stores,
         replayer: Replayer | None,
         batcher: Batcher,
-        lanes: LaneRegistry,
+        keyring: _Keyring,
         sink: HttpSink,
     ) -> None:
         self._settings = settings
@@ -234,7 +266,7 @@ class Pipeline:
         self._stores = stores
         self._replayer = replayer
         self._batcher = batcher
-        self._lanes = lanes
+        self._keyring = keyring
         self._sink = sink
         self._observer = Observer(parts, settings.upstream.url, clock, settings.buffer.when_full)
         self._tls: ssl.SSLContext | None = None
@@ -251,6 +283,8 @@ class Pipeline:
         if http.tls.cert_file and http.tls.key_file:
             self._tls = load_tls(http.tls.cert_file, http.tls.key_file)
         self._stores.committer.start()
+        if self._keyring.memory is not None:
+            self._keyring.memory.start()
         self._parts.delivery.start()
         if self._replayer is not None:
             self._replayer.start()
@@ -299,6 +333,8 @@ class Pipeline:
         if self._parts.kafka is not None:
             await self._parts.kafka.close()
         await self._sink.close()
+        if self._keyring.memory is not None:
+            await self._keyring.memory.close()
         left = self._end_of_the_rest()
         await self._stores.close()
         return left
@@ -346,7 +382,8 @@ class Pipeline:
         if self._tls and settings.sources.http.tls == self._settings.sources.http.tls and settings.sources.http.tls.cert_file:
             self._reload_tls(settings)
         self._batcher.policy = batch_policy(settings.model_copy(update={"upstream": self._settings.upstream}))
-        self._lanes.configure(settings.sources.http.max_lanes, settings.sources.http.api_keys)
+        self._keyring.lanes.configure(settings.sources.http.max_lanes, settings.sources.http.api_keys)
+        self._keyring.known.configure(settings.sources.http.api_keys)
         return [key for key in changed_keys(self._settings, settings) if key not in RELOADABLE]
 
     def _reload_tls(self, settings: Settings) -> None:

@@ -46,6 +46,11 @@ class Stores:
     dead_letters: DeadLetterStore | MemoryDeadLetters
     locks: list[LockedDirectory] = field(default_factory=list)
 
+    @property
+    def state(self) -> Path | None:
+        """The state directory that all workers share: of the disk buffer, or of the dead letters; None if there is none."""
+        return self.locks[0].path.parent if self.locks else None
+
     async def close(self) -> None:
         """Write what is to be written, close all files, let go of the locks."""
         if isinstance(self.buffer, DiskBuffer):

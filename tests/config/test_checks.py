@@ -57,7 +57,7 @@ def test_the_defaults_fit() -> None:
         (
             {"buffer": {"max_bytes": "8MB"}},
             "batch.max_bytes",
-            "5MB may be at most half of buffer.max_bytes, all that one lane may hold (8MB)",
+            "5MB may be at most half of buffer.max_bytes, all that historical events of a key may hold (8MB)",
         ),
         (
             {"upstream": {"max_event": "6MB"}},
@@ -68,7 +68,7 @@ def test_the_defaults_fit() -> None:
         (
             {"workers": 8},
             "batch.max_bytes",
-            "5MB may be at most half of one worker's share of buffer.max_bytes, all that one lane may hold (8MiB)"
+            "5MB may be at most half of one worker's share of buffer.max_bytes, all that historical events of a key may hold (8MiB)"
             ": lower batch.max_bytes, or raise buffer.max_bytes",
         ),
         (

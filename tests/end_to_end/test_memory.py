@@ -11,6 +11,7 @@ from tests.support.waiting import eventually
 from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, events
 
 SMALL: dict[str, Any] = {"buffer": {"max_bytes": "2MB"}, "batch": {"max_bytes": "500kB", "max_age": "100ms"}}
+KEYS = (KEY, "phc_anotheranother12", "phc_yetanotherone123")
 
 
 async def fill(whole: Whole, key: str, prefix: str, *, size: int = 50) -> list[bytes]:
@@ -28,16 +29,16 @@ async def fill(whole: Whole, key: str, prefix: str, *, size: int = 50) -> list[b
 
 
 async def test_full_is_503_and_what_was_taken_arrives() -> None:
-    """While the upstream is down, each lane fills its half, then the buffer is full; when it is back, all that was answered 200 arrives."""
+    """While the upstream is down each lane fills its share of what is left until nothing is; later all that was answered 200 arrives."""
     async with Upstream() as upstream:
         await upstream.stop()
-        async with Whole(upstream.url, **SMALL) as whole:
+        async with Whole(upstream.url, **SMALL, http={"api_keys": KEYS}) as whole:
             first = await fill(whole, KEY, "a")
             held = whole.snapshot.buffer_bytes
-            assert 0.4 * 2_000_000 < held <= 1_000_000
+            assert 0.95 * 1_750_000 < held <= 1_750_000
             assert whole.snapshot.ready
-            second = await fill(whole, "phc_anotheranother12", "b")
-            third = await fill(whole, "phc_yetanotherone123", "c", size=1)
+            second = await fill(whole, KEYS[1], "b", size=10)
+            third = await fill(whole, KEYS[2], "c", size=1)
             assert whole.snapshot.buffer_bytes <= 2_000_000
             assert not whole.snapshot.ready
             assert "full" in whole.snapshot.not_ready[0]
@@ -55,7 +56,7 @@ async def test_senders_that_push_on_lose_nothing() -> None:
     async with Upstream() as upstream, Whole(upstream.url, **SMALL) as whole:
         upstream.answer = lambda _: OK if refused >= 4 else plain(503)
         with always_balanced(whole.pipeline):
-            for number in range(60):
+            for number in range(80):
                 raw = events(50, f"r{number}-", padding=200)
                 while (reply := await whole.send(post("/batch/", batch(raw)))).status != 200:
                     assert reply.status == 503
@@ -70,7 +71,7 @@ async def test_senders_that_push_on_lose_nothing() -> None:
 async def test_a_request_that_could_never_fit_is_413() -> None:
     """More than one lane may ever hold: coming back would be in vain, and the sender is told so."""
     async with Upstream() as upstream, Whole(upstream.url, **SMALL) as whole:
-        reply = await whole.send(post("/batch/", batch(events(20, padding=60_000))))
+        reply = await whole.send(post("/batch/", batch(events(30, padding=60_000))))
         assert reply.status == 413
         assert whole.snapshot.lanes == ()
         assert upstream.requests == []

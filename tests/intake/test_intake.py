@@ -233,8 +233,8 @@ def refused_rig(why: str) -> IntakeRig:
     """An intake that has no room for what comes next, for one reason."""
     rig = IntakeRig(max_bytes=100_000, max_lanes=2 if why == "lanes" else 10)
     for size, key in {
-        "lane": [(35_000, "phc_full")],
-        "buffer": [(20_000, "phc_full"), (40_000, "phc_b"), (35_000, "phc_c")],
+        "lane": [(70_000, "phc_full")],
+        "buffer": [(60_000, "phc_full"), (25_000, "phc_b")],
         "lanes": [(10, "phc_a"), (10, "phc_b")],
         "halted": [(5_000, "phc_full")],
     }.get(why, []):
@@ -266,10 +266,10 @@ def test_all_or_none(why: str, error: type[ForwarderError], first: bool) -> None
 def test_what_can_never_fit_is_too_large() -> None:
     """413, not 503: coming again would not help; and nothing was taken."""
     rig = IntakeRig(max_bytes=100_000)
-    single = {**stamped_event(), "api_key": KEY, "x": "y" * 60_000}
+    single = {**stamped_event(), "api_key": KEY, "x": "y" * 90_000}
     for body in (
         single,
-        batch(*[BIG] * 3),
+        batch(*[BIG] * 5),
         batch(*[{}] * 1000),
         [keyed("a", x="y" * 45_000), keyed("b", x="y" * 45_000), keyed("c", x="y" * 45_000)],
     ):

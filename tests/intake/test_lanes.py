@@ -8,7 +8,10 @@ import pytest
 
 from forwarder.core.errors import InvalidToken, TooManyLanes
 from forwarder.core.event import Chunk, Lane
+from forwarder.core.lane_pool import LanePool
+from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.lanes import LaneRegistry
+from tests.support.intakes import AllKnown
 
 
 @dataclass
@@ -16,6 +19,14 @@ class Held:
     """What a lane holds."""
 
     bytes: int = 1
+    pool: LanePool | None = None
+
+
+def hold(known: KnownKeys, *lanes: Lane) -> dict[Lane, Held]:
+    """Lanes that the buffer holds, in their pools."""
+    held = {lane: Held(pool=known.pool_of(lane)) for lane in lanes}
+    known.unknown.lanes = sum(1 for each in held.values() if each.pool is known.unknown)
+    return held
 
 
 def chunks(*lanes: Lane) -> list[Chunk]:
@@ -31,7 +42,7 @@ def lane(number: int) -> Lane:
 def test_lanes_up_to_the_limit() -> None:
     """One more than there may be has to wait, however many are new in one request; lanes that are there go on."""
     held = {lane(number): Held() for number in range(3)}
-    registry = LaneRegistry(4, held)
+    registry = LaneRegistry(4, held, AllKnown())
     registry.admit(chunks(lane(3)))
     registry.admit(chunks(lane(0), lane(1), lane(2)))
     with pytest.raises(TooManyLanes) as caught:
@@ -44,14 +55,14 @@ def test_lanes_up_to_the_limit() -> None:
 def test_live_and_historical_events_are_two_lanes() -> None:
     """Of one key."""
     with pytest.raises(TooManyLanes):
-        LaneRegistry(1, {}).admit(chunks(lane(0), Lane(lane(0).api_key, historical=True)))
+        LaneRegistry(1, {}, AllKnown()).admit(chunks(lane(0), Lane(lane(0).api_key, historical=True)))
 
 
 def test_made_up_keys_leave_half_of_the_places() -> None:
-    """Keys that nobody vouched for fill half of the lanes; the next is asked about, and a good one is still let in."""
-    held = {lane(number): Held() for number in range(5)}
+    """Unknown keys fill half of the lanes; the next is asked about, and a known one is still accepted."""
+    known = KnownKeys(["phc_good"])
     asked: list[str] = []
-    registry = LaneRegistry(10, held, vouched=lambda key: key == "phc_good", ask=asked.append)
+    registry = LaneRegistry(10, hold(known, *map(lane, range(5))), known, ask=asked.append)
     with pytest.raises(TooManyLanes):
         registry.admit(chunks(lane(5)))
     assert asked == ["phc_5"]
@@ -59,34 +70,41 @@ def test_made_up_keys_leave_half_of_the_places() -> None:
     registry.admit(chunks(lane(2)))
 
 
-def test_a_key_that_was_vouched_for_comes_in_again() -> None:
+def test_a_verified_key_opens_a_lane_among_too_many_unknown_ones() -> None:
     """Once the answer is there, its lanes don't count among the unknown ones."""
-    held = {lane(number): Held() for number in range(5)}
-    good: set[str] = set()
-    registry = LaneRegistry(10, held, vouched=good.__contains__)
+    known = KnownKeys(["phc_good"])
+    registry = LaneRegistry(10, hold(known, *map(lane, range(5))), known)
     with pytest.raises(TooManyLanes):
         registry.admit(chunks(lane(5)))
-    good.add("phc_5")
+    known.verify("phc_5")
     registry.admit(chunks(lane(5)))
-    good.add("phc_0")
+    known.unknown.lanes = 4
     registry.admit(chunks(lane(6)))
+
+
+def test_where_no_key_can_become_known_they_have_all_places() -> None:
+    """Without the key check and a list of keys none is better than another; with a list they are."""
+    known = KnownKeys(verifiable=False)
+    registry = LaneRegistry(10, hold(known, *map(lane, range(9))), known)
+    registry.admit(chunks(lane(9)))
+    known.configure(["phc_good"])
+    with pytest.raises(TooManyLanes):
+        registry.admit(chunks(lane(9)))
 
 
 @pytest.mark.parametrize("max_lanes", [1, 2, 3])
 def test_a_single_unknown_key_always_finds_a_place(max_lanes: int) -> None:
-    """However few lanes there may be, or nobody could ever begin; a second one waits."""
-    held: dict[Lane, Held] = {}
-    registry = LaneRegistry(max_lanes, held, vouched=lambda _: False)
-    registry.admit(chunks(lane(0)))
-    held[lane(0)] = Held()
+    """However few lanes there may be, or none could ever begin; a second one waits."""
+    known = KnownKeys(["phc_good"])
+    LaneRegistry(max_lanes, {}, known).admit(chunks(lane(0)))
     with pytest.raises(TooManyLanes):
-        registry.admit(chunks(lane(1)))
+        LaneRegistry(max_lanes, hold(known, lane(0)), known).admit(chunks(lane(1)))
 
 
 def test_configured_keys() -> None:
     """Where keys are configured, no other is taken, they need nobody's word, and a reload changes them."""
-    held = {lane(number): Held() for number in range(5)}
-    registry = LaneRegistry(10, held, api_keys=["phc_7"], vouched=lambda _: False)
+    known = KnownKeys(["phc_7"])
+    registry = LaneRegistry(10, hold(known, *map(lane, range(5))), known, api_keys=["phc_7"])
     registry.admit(chunks(lane(7)))
     assert registry.live("phc_7") == lane(7)
     for check in (registry.check_key, registry.live):
@@ -102,7 +120,7 @@ def test_configured_keys() -> None:
 
 def test_any_well_formed_key_where_none_is_configured() -> None:
     """And none that can't be one."""
-    registry = LaneRegistry(10, {})
+    registry = LaneRegistry(10, {}, KnownKeys())
     registry.check_key("anything")
     for key in ("", "phx_secret", "é", "a" * 65):
         with pytest.raises(InvalidToken):
@@ -111,7 +129,7 @@ def test_any_well_formed_key_where_none_is_configured() -> None:
 
 def test_made_up_keys_are_not_remembered_for_ever() -> None:
     """Ten thousand keys leave no trace of ten thousand keys."""
-    registry = LaneRegistry(10, {})
+    registry = LaneRegistry(10, {}, KnownKeys())
     for number in range(10_000):
         registry.live(f"phc_{number}")
     assert len(registry._live) <= 4096

@@ -312,7 +312,7 @@ def test_a_body_that_unpacks_to_too_much_is_a_dead_letter() -> None:
 
 def test_records_that_never_fit_together_have_to_come_in_parts() -> None:
     """One that alone is too large becomes a dead letter."""
-    rig = RecordsRig(max_bytes=40_000)
+    rig = RecordsRig(max_bytes=23_500)
     large = stamped_event(properties={"p": "x" * 9_000})
     with pytest.raises(TogetherTooLarge):
         take(rig, unit(*[large] * 3))
@@ -347,7 +347,7 @@ def test_more_keys_than_can_be_held_come_in_parts() -> None:
 def test_a_full_buffer_makes_its_source_wait() -> None:
     """Whatever `when_full` says: nothing is dropped, nothing counted, nobody told."""
     for when_full in WhenFull:
-        rig = RecordsRig(max_bytes=40_000, when_full=when_full)
+        rig = RecordsRig(max_bytes=34_000, when_full=when_full)
         large = unit(stamped_event(properties={"p": "x" * 15_000}))
         take(rig, large)
         with pytest.raises(LaneFull):
@@ -377,14 +377,14 @@ def test_what_is_refused_uses_the_whole_room_and_then_waits() -> None:
 
 def test_room_for_letters_is_free_again_when_the_buffer_has_none() -> None:
     """Nothing of the unit was taken."""
-    rig = RecordsRig(max_bytes=3_000)
+    rig = RecordsRig(max_bytes=2_000)
     take(rig, unit(stamped_event()))
     with pytest.raises(LaneFull):
         take(rig, unit(stamped_event(), b"rubbish"))
     assert (rig.dead_letters.statistics().bytes, rig.figures(None)[0]) == (0, 0)
     full = RecordsRig(max_bytes=40_000)
     for key in ("phc_one", "phc_two"):
-        take(full, unit(stamped_event(api_key=key, p="x" * 18_000)))
+        full.buffer.offer([Chunk(Lane(key), b"x" * 18_000, 1, frozenset(), 0.0)])
     with pytest.raises(BufferFull):
         take(full, unit(stamped_event(p="x" * 5_000), b"rubbish"))
     assert (full.dead_letters.statistics().bytes, full.figures(None)[0]) == (0, 0)
@@ -461,7 +461,7 @@ def test_a_unit_of_several_lanes_is_settled_with_the_last() -> None:
 
 def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
     """They are counted as dropped, and their unit is settled as to those: the same rule as for requests' events."""
-    rig = RecordsRig(max_bytes=40_000, when_full=WhenFull.DROP_OLDEST)
+    rig = RecordsRig(max_bytes=24_000, when_full=WhenFull.DROP_OLDEST)
     large = stamped_event(properties={"p": "x" * 15_000})
     told = take(rig, unit(large))
     rig.intake.take(Incoming(json.dumps(batch(large)).encode()), Told())
@@ -536,7 +536,7 @@ def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
 
 def test_records_of_very_many_bad_events_have_to_come_in_parts() -> None:
     """What is kept of each counts, not its few bytes alone."""
-    rig = RecordsRig(max_bytes=1_000_000)
+    rig = RecordsRig(max_bytes=600_000)
     bad = b"[%b]" % b",".join([b"{}"] * 2000)
     with pytest.raises(TogetherTooLarge):
         rig.records.take(unit(bad, bad), Told(), AckLevel.DELIVERED)

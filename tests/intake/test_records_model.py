@@ -32,7 +32,7 @@ from forwarder.storage.directory import LockedDirectory
 from forwarder.telemetry.books import Books
 from forwarder.wire.chunks import cut_at
 from tests.support.disk import DiskRig, StillClock
-from tests.support.intakes import stamped_event
+from tests.support.intakes import AllKnown, stamped_event
 from tests.support.records import Unit, unit
 from tests.support.waiters import Told
 
@@ -124,8 +124,8 @@ class UnitsMachine(RuleBasedStateMachine):
             here.buffer,
             here.letters,
             here.books,
-            LaneRegistry(10, here.buffer.holdings),
-            Quotas(MAX_BYTES, here.buffer.holdings, (), here.buffer.cost),
+            LaneRegistry(10, here.buffer.holdings, AllKnown()),
+            Quotas(here.buffer, (), AllKnown()),
             policy=IntakePolicy(100_000, 20_000, 1.0, when_full=WhenFull.DROP_OLDEST),
             ordering_of=lambda _: Ordering.NONE,
             clock=here.clock,

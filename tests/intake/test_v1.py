@@ -328,7 +328,7 @@ class TestDelivered:
 
     def test_room_for_others(self, durable: bool) -> None:
         """Events that make room for newer ones have to come again, with all that isn't delivered."""
-        rig = IntakeRig(ack=AckLevel.DELIVERED, durable=durable, when_full=WhenFull.DROP_OLDEST, max_bytes=12_000)
+        rig = IntakeRig(ack=AckLevel.DELIVERED, durable=durable, when_full=WhenFull.DROP_OLDEST, max_bytes=7_500)
         sender = Sender(rig, event(), event(OTHER))
         rig.slow.hold()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))

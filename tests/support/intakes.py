@@ -13,6 +13,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import LEAST, Headroom
 from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, WhenFull
 from forwarder.intake.intake import Intake, IntakePolicy
+from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.books import Books
@@ -23,6 +24,13 @@ KEY = "phc_good"
 UUID = "0190a0a0-1111-7222-8333-444455556666"
 NOW = "2026-01-01T00:00:00.000Z"
 """What a fake clock that was not turned says, as a stamp."""
+
+
+class AllKnown(KnownKeys):
+    """A key check that has verified every key there can be."""
+
+    def __contains__(self, api_key: str) -> bool:
+        return True
 
 
 @dataclass
@@ -42,10 +50,12 @@ class IntakeRig:
     when_full: WhenFull = WhenFull.REJECT
     durable: bool = False
     """Whether the buffer is like one on disk: `slow` says when it holds what it was offered."""
+    known: KnownKeys = field(default_factory=AllKnown)
 
     def __post_init__(self) -> None:
         self.slow = SlowBuffer(self.max_bytes)
         self.buffer: MemoryBuffer = self.slow if self.durable else MemoryBuffer(self.max_bytes)
+        self.buffer.pool_of = self.known.pool_of
         self.dead_letters = SlowDeadLetters(self.dead_letter_bytes)
         self.books = Books()
         self.woken = 0
@@ -53,8 +63,8 @@ class IntakeRig:
             self.buffer,
             self.dead_letters,
             self.books,
-            LaneRegistry(self.max_lanes, self.buffer.holdings, api_keys=self.api_keys),
-            Quotas(self.max_bytes, self.buffer.holdings, self.halted, self.buffer.cost),
+            LaneRegistry(self.max_lanes, self.buffer.holdings, self.known, api_keys=self.api_keys),
+            Quotas(self.buffer, self.halted, self.known),
             policy=IntakePolicy(
                 self.max_body, self.max_event, 1.0, ack=self.ack, ack_timeout=5.0, when_full=self.when_full, durable=self.durable
             ),

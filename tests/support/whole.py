@@ -126,6 +126,9 @@ class Whole:
             await parts.passthrough.close()
         await pipeline._sink.close()
         await stores.committer.close()
+        if (memory := pipeline._keyring.memory) is not None:
+            memory._dirty = False
+            await memory.close()
         if isinstance(parts.buffer, DiskBuffer):
             parts.buffer.commits.closing = True  # nothing more is read, moved or deleted
             await parts.buffer.loader.close()

@@ -26,10 +26,10 @@ from forwarder.buffer.disk.reading import Damage
 from forwarder.buffer.disk.runs import EVENT_COST, Run, cost
 from forwarder.buffer.disk.segment import Segment, Stored
 from forwarder.buffer.disk.stored import DiskHolding, StoredChunk, Window
-from forwarder.buffer.holdings import BufferStatistics, drop_oldest, tell_acks, withdraw
+from forwarder.buffer.holdings import BufferStatistics, PoolOf, drop_oldest, no_pool, tell_acks, withdraw
 from forwarder.core.ack import Ack, Held
 from forwarder.core.clock import Clock
-from forwarder.core.errors import BufferFull, RequestTooLarge
+from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import DropReason, Fate, Ordering
@@ -76,6 +76,8 @@ class DiskBuffer:
         self.memory = Window(window)
         """What the events at hand, and those that wait for their fsync, take of the memory."""
         self.holdings: dict[Lane, DiskHolding] = {}
+        self.pool_of: PoolOf = no_pool
+        """The pool of a lane that the buffer begins to hold."""
         self.segments: dict[int, Segment] = {}
         """Those in use, by generation."""
         self.commits = Commits(log, committer, clock, self)
@@ -97,7 +99,7 @@ class DiskBuffer:
         """What is held of a lane, opened if there is nothing yet."""
         found = self.holdings.get(lane)
         if found is None:
-            found = self.holdings[lane] = DiskHolding(ordered=self._ordering_of(lane) is not Ordering.NONE)
+            found = self.holdings[lane] = DiskHolding(self.pool_of(lane), ordered=self._ordering_of(lane) is not Ordering.NONE)
         return found
 
     # The port
@@ -115,13 +117,16 @@ class DiskBuffer:
 
     def _offer(self, chunks: Sequence[Chunk], held: Held | None, total: int) -> None:
         if self.used + total > self.max_bytes:
-            raise BufferFull("the buffer is full", hint="the upstream is slower than the senders, or down; see `forwarder status`")
+            raise BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
         self.commits.offer((chunks, held, total))
         for chunk in chunks:
             holding = self.holdings.get(chunk.lane)
             if holding is None:
                 holding = self.holding(chunk.lane)
-            holding.bytes += len(chunk.data) + 1 + EVENT_COST * chunk.count
+            size = len(chunk.data) + 1 + EVENT_COST * chunk.count
+            holding.bytes += size
+            if holding.pool is not None:
+                holding.pool.bytes += size
             if held is None:
                 holding.events += chunk.count
         self.used += total
@@ -168,7 +173,7 @@ class DiskBuffer:
         holding = self.holdings[chunk.lane]
         more = sum([self.cost(part) for part in parts]) - self.cost(chunk)
         self.used += more
-        holding.bytes += more
+        _count(holding, more)
         self._take_memory(holding, sum([part.cost for part in parts]) - chunk.cost)
         if failpoints.ARMED:
             failpoints.hit("bisect.cut")
@@ -189,7 +194,7 @@ class DiskBuffer:
                 self._compaction.settled(record.length)
             size = cost(len(chunk.data), count)
             self.used -= size
-            holding.bytes -= size
+            _count(holding, -size)
             holding.events -= count
             self._take_memory(holding, -chunk.cost)
         self._forget_if_empty(lane)
@@ -292,7 +297,7 @@ class DiskBuffer:
         self.used -= counts_for
         self.memory.used -= counts_for
         for chunk in chunks:
-            self.holdings[chunk.lane].bytes -= self.cost(chunk)
+            _count(self.holdings[chunk.lane], -self.cost(chunk))
             self._forget_if_empty(chunk.lane)
 
     def group_ended(self) -> None:
@@ -345,7 +350,7 @@ class DiskBuffer:
     def close_run(self, lane: Lane, holding: DiskHolding, run: Run) -> None:
         """All of a run was read. What is left of its figures is what couldn't be, or was an estimate."""
         self.used -= run.bytes
-        holding.bytes -= run.bytes
+        _count(holding, -run.bytes)
         if run.events:
             _log.error("events on disk can't be read any more; they count as dropped", lane=lane_label(lane), events=run.events)
             holding.events -= run.events
@@ -389,7 +394,14 @@ class DiskBuffer:
     def _forget_if_empty(self, lane: Lane) -> None:
         holding = self.holdings.get(lane)
         if holding is not None and not holding.events and not holding.bytes:
+            holding.move(None)
             del self.holdings[lane]
+
+
+def _count(holding: DiskHolding, size: int) -> None:
+    holding.bytes += size
+    if holding.pool is not None:
+        holding.pool.bytes += size
 
 
 def _remove(segments: Sequence[Segment]) -> None:

@@ -10,6 +10,7 @@ from forwarder.buffer.disk.segment import Stored
 from forwarder.buffer.holdings import LaneHolding
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
+from forwarder.core.lane_pool import LanePool
 
 WINDOW: Final = 64 << 20
 """Bytes of memory that events at hand may take together: waiting to be sent, or in flight. The others wait on disk alone."""
@@ -58,8 +59,8 @@ class DiskHolding(LaneHolding):
 
     __slots__ = ("at_hand", "loading", "ordered", "runs", "spilling")
 
-    def __init__(self, *, ordered: bool) -> None:
-        super().__init__()
+    def __init__(self, pool: LanePool | None = None, *, ordered: bool) -> None:
+        super().__init__(pool)
         self.ordered = ordered
         self.at_hand = 0
         self.loading = False

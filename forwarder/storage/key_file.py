@@ -1,0 +1,118 @@
+"""The file of verified project keys, `known-keys.json` in a state directory: what makes a key known after a restart in an outage.
+
+It holds no key: a random salt, and a keyed hash of each key under it, the one verified longest ago first. All workers of a daemon share it.
+Each change is read, merged and replaced as a whole, under a lock of the directory, so that none of them loses another's keys, and a crash
+leaves the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+KNOWN_KEYS: Final = "known-keys.json"
+MAX_KEYS: Final = 10_000
+"""Keys that are remembered at most."""
+
+_VERSION: Final = 1
+_SALT_BYTES: Final = 32
+_HASH_BYTES: Final = 16
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class KeyHashes:
+    """A salt, and the hashes of keys under it."""
+
+    salt: bytes
+    hashes: Sequence[bytes]
+    _set: frozenset[bytes] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_set", frozenset(self.hashes))
+
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return len(self._set)
+
+    def __contains__(self, api_key: str) -> bool:
+        return bool(self._set) and _hash(self.salt, api_key) in self._set
+
+    def with_keys(self, api_keys: Iterable[str]) -> KeyHashes:
+        """These and the hashes of other keys; of too many the first ones go."""
+        merged = dict.fromkeys(self.hashes)
+        for api_key in api_keys:
+            merged.setdefault(_hash(self.salt, api_key))
+        return KeyHashes(self.salt, list(merged)[-MAX_KEYS:])
+
+
+class _Content(msgspec.Struct):
+    version: int
+    salt: str
+    keys: list[str]
+
+
+def read_keys(path: Path) -> KeyHashes | None:
+    """What the file holds; None if it isn't there, or is damaged. Raises `OSError`."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        content = msgspec.json.decode(text, type=_Content)
+        if content.version == _VERSION:
+            return KeyHashes(bytes.fromhex(content.salt), [bytes.fromhex(each) for each in content.keys[-MAX_KEYS:]])
+        why = f"it is of version {content.version}"
+    except ValueError as error:
+        why = str(error)
+    _log.warning("the file of known project keys can't be used, and is begun anew; keys are verified again", path=str(path), why=why)
+    return None
+
+
+def merge_keys(path: Path, api_keys: Iterable[str]) -> KeyHashes:
+    """Add keys to the file; what it holds then. Blocks, for a thread. Raises `OSError`, and then the file is as it was."""
+    with _locked(path.parent):
+        before = read_keys(path)
+        merged = (before or KeyHashes(secrets.token_bytes(_SALT_BYTES), ())).with_keys(api_keys)
+        if before is None or merged.hashes != before.hashes:
+            _replace(path, merged)
+    return merged
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, hashes: KeyHashes) -> None:
+    content = _Content(_VERSION, hashes.salt.hex(), [each.hex() for each in hashes.hashes])
+    new = path.with_name(f".{path.name}.new")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(content))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _hash(salt: bytes, api_key: str) -> bytes:
+    return blake2b(api_key.encode("utf-8", "surrogatepass"), key=salt, digest_size=_HASH_BYTES).digest()
