@@ -20,6 +20,8 @@ from typing import Final
 import msgspec
 import structlog
 
+from forwarder.storage.private import open_file
+
 KNOWN_KEYS: Final = "known-keys.json"
 MAX_KEYS: Final = 10_000
 """Keys that are remembered at most."""
@@ -105,7 +107,7 @@ def _replace(path: Path, hashes: KeyHashes) -> None:
     content = _Content(_VERSION, hashes.salt.hex(), [each.hex() for each in hashes.hashes])
     new = path.with_name(f".{path.name}.new")
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
+        with os.fdopen(open_file(new, os.O_WRONLY | os.O_TRUNC), "wb") as file:
             file.write(msgspec.json.encode(content))
             file.flush()
             os.fsync(file.fileno())

@@ -94,6 +94,15 @@ def test_check_says_ok(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, f"OK: {file}, and 1 key from the environment\n")
 
 
+def test_check_hints_at_keys_that_are_not_listed(tmp_path: Path) -> None:
+    """A first start in an outage can't tell made-up keys from good ones; that is no error, and with a list there is nothing to say."""
+    file = tmp_path / "forwarder.yaml"
+    file.write_text("upstream: {url: https://h.example.com}\n")
+    assert "hint: sources.http.api_keys is empty: in an outage at the first start" in run("check", "--config", str(file)).stderr
+    assert "verify_keys is off" in run("check", "--config", str(file), UPSTREAM__VERIFY_KEYS="false").stderr
+    assert run("check", "--config", str(file), SOURCES__HTTP__API_KEYS="phc_a").stderr == ""
+
+
 def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
     """File, line, key, what and how to mend; exit code 2."""
     file = tmp_path / "forwarder.yaml"
