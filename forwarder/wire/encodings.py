@@ -20,6 +20,7 @@ from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
 from forwarder.wire.percent import unquote
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
+_MAGIC: Final = (GZIP_MAGIC, ZSTD_MAGIC)
 _FORM: Final = b"application/x-www-form-urlencoded"
 _JSON: Final = (b"{", b"[")
 _WITHOUT_MAGIC: Final = {b"br": unbrotli, b"deflate": inflate}
@@ -29,6 +30,10 @@ _BASE64_SAMPLE: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]+")
 _LZ64_HINTS: Final = frozenset({b"lz64", b"lz-string"})
 _MAX_LAYERS: Final = 4
 """A form with base64 of gzip, wrapped in base64 once more, is the deepest that senders are known to go."""
+_MOST_AGAIN: Final = 2
+_SMALL: Final = 64 * 1024
+"""What is compressed hardly gets smaller when it is compressed again: a body that shrinks to less than half, beyond these bytes, is made
+to take long."""
 _MAX_GZIP_MEMBERS: Final = 16
 """Each member costs a copy of what is left of the body."""
 _FIRST_ESCAPE: Final = 3
@@ -40,15 +45,21 @@ def decode_body(incoming: Incoming, limit: int) -> bytes:
     """The request's JSON text. Raises `InvalidRequest` where it can't be decoded or is empty, `RequestTooLarge` over `limit` bytes."""
     body = incoming.body
     encoding = incoming.content_encoding
+    packed = 0
     if encoding and encoding.lower() in _WITHOUT_MAGIC:
+        packed = len(body)
         body = incoming.body = _by_header(body, encoding.lower(), limit)
     if body.startswith(_JSON) and (not incoming.query or b"data=" not in incoming.query):
         return body
     payload, hint = _payload(incoming)
     for _ in range(_MAX_LAYERS):
+        compressed = payload.startswith(_MAGIC)
+        if compressed and packed and len(payload) > _MOST_AGAIN * packed + _SMALL:
+            raise InvalidRequest("the body is compressed twice, and was much smaller than what is compressed in it")
         decoded = _unwrap(payload, hint, limit)
         if decoded is None:
             break
+        packed = len(payload) if compressed else packed
         payload = decoded
     payload = payload.removeprefix(_BOM)
     if not payload.strip():

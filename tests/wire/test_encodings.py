@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import gzip
+import random
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -200,6 +202,19 @@ def test_many_members_share_one_limit() -> None:
     assert peak_of(bomb(1) * 50, 3 * LIMIT) < 12 * LIMIT
     with pytest.raises(InvalidRequest, match="members"):
         decode(gzip.compress(b"") * (encodings._MAX_GZIP_MEMBERS + 1) + gzip.compress(b"[]"))
+
+
+@pytest.mark.parametrize("wrap", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("between", [bytes, base64.b64encode], ids=["directly", "as base64"])
+def test_what_is_compressed_twice_is_not_small(wrap: Callable[[bytes], bytes], between: Callable[[bytes], bytes]) -> None:
+    """Empty blocks by the million take long to decompress, and would be a few bytes in a second layer; real bodies hardly shrink again."""
+    block = zlib.compressobj(9, wbits=31)
+    slow = block.flush(zlib.Z_SYNC_FLUSH) + b"\0\0\0\xff\xff" * 30_000 + block.flush()
+    assert decode(wrap(between(gzip.compress(random.Random(1).randbytes(200_000))))) == random.Random(1).randbytes(200_000)
+    with pytest.raises(InvalidRequest, match="twice"):
+        decode(wrap(between(slow)))
+    with pytest.raises(InvalidRequest, match="twice"):
+        decode(brotli.compress(slow), content_encoding=b"br")
 
 
 def test_bombs_in_bombs_are_not_unwrapped_for_ever() -> None:

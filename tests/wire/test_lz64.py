@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 
 import pytest
@@ -63,6 +65,58 @@ def test_rubbish_ends(text: bytes, limit: int) -> None:
         assert len(decompress(text, limit)) <= limit
     except (CorruptError, TooLargeError):
         return
+
+
+def one_by_one(text: bytes) -> str | None:
+    """What the codes stand for, read bit by bit as the format's description says; None if it is no stream."""
+    digits = text.replace(b"\n", b"").rstrip(b"=")
+    try:
+        data = binascii.a2b_base64(digits + b"A" * (-len(digits) % 4))
+    except binascii.Error:
+        return None
+    bits = "".join(f"{byte:08b}" for byte in data)
+    at, width, room = 0, 2, 2
+    dictionary, written = ["", "", ""], [""]
+    while at + width <= len(bits):
+        code, at = int(bits[at : at + width][::-1], 2), at + width
+        if code == 2:
+            return "".join(written)
+        if code < 2:
+            unit = bits[at : at + 8 + 8 * code]
+            if len(unit) < 8 + 8 * code:
+                return None
+            at += len(unit)
+            dictionary.append(chr(int(unit[::-1], 2)))
+            code, room = len(dictionary) - 1, room - 1
+            width, room = (width + 1, 1 << width) if room == 0 else (width, room)
+        if code > len(dictionary) - (written == [""]):
+            return None
+        entry = dictionary[code] if code < len(dictionary) else written[-1] + written[-1][0]
+        if written != [""]:
+            dictionary.append(written[-1] + entry[0])
+        written.append(entry)
+        room -= 1
+        width, room = (width + 1, 1 << width) if room == 0 else (width, room)
+    return None
+
+
+@given(
+    st.binary(max_size=60).map(base64.b64encode) | st.text(max_size=60).map(compress),
+    st.lists(st.sampled_from(b"ABZaz09+/=\n"), max_size=2),
+)
+def test_streams_are_read_as_bit_by_bit(text: bytes, changed: list[int]) -> None:
+    """Whatever is in a stream, it stands for what its codes name, or is corrupt."""
+    for at, digit in enumerate(changed, start=2):
+        text = text[: at * 3] + bytes([digit]) + text[at * 3 + 1 :]
+    expected = one_by_one(text)
+    try:
+        found = decompress(text, LIMIT)
+    except CorruptError:
+        assert expected is None
+    else:
+        assert expected is not None
+        units = expected.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        assert found == units.encode("utf-8", "backslashreplace")
 
 
 def test_the_limit_is_exact() -> None:
