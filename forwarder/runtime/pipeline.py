@@ -45,6 +45,7 @@ from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.intake.records import RecordsIntake
 from forwarder.runtime.at_hand import at_hand
+from forwarder.runtime.descriptors import files_beside_connections, reserve_descriptors
 from forwarder.runtime.key_memory import KeyMemory
 from forwarder.runtime.observation import Observer, Parts
 from forwarder.runtime.reloading import changed_keys
@@ -113,7 +114,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
         api_keys=settings.sources.http.api_keys,
         ask=ask,
     )
-    policy = _http_policy(settings)
+    policy = _http_policy(settings, role)
     headroom = Headroom(policy.max_receiving, buffer.memory if isinstance(buffer, DiskBuffer) else buffer)
     intake = Intake(
         buffer,
@@ -191,11 +192,14 @@ def _intake_policy(settings: Settings) -> IntakePolicy:
     )
 
 
-def _http_policy(settings: Settings) -> HttpPolicy:
+def _http_policy(settings: Settings, role: Role) -> HttpPolicy:
     http = settings.sources.http
+    connections = http.max_connections
+    if role.listens:
+        connections = reserve_descriptors(connections, files_beside_connections(settings))
     return HttpPolicy(
         max_body=http.max_body,
-        max_connections=http.max_connections,
+        max_connections=connections,
         answer_timeout=settings.buffer.ack_timeout + 1.0,  # a delivery that isn't acknowledged in time ends itself, a little sooner
         max_receiving=size_for(http.max_body) + LEAST,
         stamp_ip=http.stamp_ip == "auto",
