@@ -15,6 +15,7 @@ import structlog
 from forwarder.config.settings import Settings
 from forwarder.core.segments import segment_size
 from forwarder.delivery.limiter import MAXIMUM
+from forwarder.sources.http.handshakes import HANDSHAKES
 from forwarder.sources.http.limits import REFUSED_CONNECTIONS
 from forwarder.sources.http.passthrough.policy import FLAG_PERMITS, OTHER_PERMITS
 
@@ -33,6 +34,8 @@ def files_beside_connections(settings: Settings) -> int:
     needed = _ALWAYS + REFUSED_CONNECTIONS + (concurrency if isinstance(concurrency, int) else MAXIMUM)
     if settings.passthrough.enabled:
         needed += FLAG_PERMITS + OTHER_PERMITS
+    if settings.sources.http.tls.cert_file is not None:
+        needed += HANDSHAKES
     if settings.buffer.kind == "disk":
         needed += settings.buffer_share // segment_size(settings.buffer_share) + 2
     return needed + _CLUSTER * len(settings.sources.kafka)

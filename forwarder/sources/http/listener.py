@@ -11,6 +11,7 @@ import ssl
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from forwarder.core.errors import cannot_listen
 from forwarder.core.headroom import Headroom
 from forwarder.core.ports import Intake
 from forwarder.sources.http.connection import Shared
+from forwarder.sources.http.handshakes import Handshakes, TlsGate
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol import HttpProtocol
@@ -63,6 +65,7 @@ class HttpListener:
         `passthrough`: what takes requests that bring no events; it is the caller's to close, after this.
         """
         self._shared = Shared(policy, intake, headroom, passthrough)
+        self._handshakes = Handshakes(self._shared)
         self._clock = clock
         self._servers: list[asyncio.Server] = []
         self._unix: list[tuple[Path, int]] = []
@@ -92,18 +95,16 @@ class HttpListener:
         """
         address = parse_listen(listen)
         loop = asyncio.get_running_loop()
-        handshake = self._shared.policy.header_timeout if tls else None
+        connection = self._connection if tls is None else partial(TlsGate, self._handshakes, tls)
         if inherited is not None:
             server = await loop.create_unix_server(
-                self._connection, sock=inherited, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake, **_OTHERS_SOCKET
+                connection, sock=inherited, backlog=_BACKLOG, **_OTHERS_SOCKET
             )
         elif isinstance(address, Path):
             bound = bind_unix(address)
             self._unix.append((address, address.lstat().st_ino))
             try:
-                server = await loop.create_unix_server(
-                    self._connection, sock=bound, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=handshake
-                )
+                server = await loop.create_unix_server(connection, sock=bound, backlog=_BACKLOG)
             except BaseException:
                 bound.close()
                 remove_unix(*self._unix.pop())
@@ -111,12 +112,10 @@ class HttpListener:
         else:
             try:
                 server = await loop.create_server(
-                    self._connection,
+                    connection,
                     address.host,
                     address.port,
                     backlog=_BACKLOG,
-                    ssl=tls,
-                    ssl_handshake_timeout=handshake,
                     reuse_port=reuse_port or None,
                 )
             except OSError as error:
@@ -142,6 +141,7 @@ class HttpListener:
         """
         self._shared.drain(draining=True)
         await self.stop_listening()
+        await self._handshakes.close()
         try:
             for connection in list(self._shared.connections):
                 connection.close_if_idle()

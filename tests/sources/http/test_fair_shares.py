@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import ssl
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.sources.http import HttpPolicy
+from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.addresses import ClientAddresses
+from forwarder.sources.http.handshakes import HANDSHAKES
 from forwarder.sources.http.limits import BODY_GRACE
 from forwarder.sources.http.passthrough.policy import FLAG_PERMITS, OTHER_PERMITS
 from tests.support.answered import answered, asked
-from tests.support.listening import Client, Listening, listening, post
+from tests.support.certificates import make_certificate
+from tests.support.listening import Client, Listening, listening, post, turns
 from tests.support.origin import OK, Asked, origin, through
 
 GREEDY = ("127.0.0.2", 0)
@@ -159,6 +163,35 @@ async def test_all_of_a_unix_socket_are_one_sender(tmp_path: Path) -> None:
         for client in clients[:7]:
             assert (await client.ask(post())).status == 200
         assert (await clients[7].reply()).status == 503
+
+
+async def test_one_address_cannot_hold_all_tls_handshakes(tmp_path: Path) -> None:
+    """300 connections that say nothing over TLS hold its share of handshakes; another's succeed, and theirs end with their time."""
+    pair = make_certificate(tmp_path)
+    context = load_tls(pair.cert_file, pair.key_file)
+    client_side = ssl.create_default_context(cafile=str(pair.cert_file))
+    async with listening(HttpPolicy(header_timeout=2.0), tls=context) as to:
+        silent = [await to.connect(local_addr=GREEDY) for _ in range(HANDSHAKES + 44)]
+        share = HANDSHAKES * 7 // 8
+        await to.until(lambda: to.listener.statistics().rejected_connections == len(silent) - share)
+        client = await to.connect(ssl=client_side, server_hostname="localhost")
+        assert (await client.ask(post())).status == 200
+        for each in silent:
+            with contextlib.suppress(ConnectionError):
+                assert await each.ended() == b""
+        again = await to.connect(local_addr=GREEDY, ssl=client_side, server_hostname="localhost")
+        assert (await again.ask(post())).status == 200
+
+
+async def test_a_handshake_ends_with_its_listener(tmp_path: Path) -> None:
+    """One that is in progress isn't waited for."""
+    pair = make_certificate(tmp_path)
+    async with listening(tls=load_tls(pair.cert_file, pair.key_file)) as to:
+        client = await to.connect()
+        await turns()
+        await to.listener.close(0)
+        with contextlib.suppress(ConnectionError):
+            assert await client.ended() == b""
 
 
 @pytest.mark.parametrize(
