@@ -57,6 +57,7 @@ def check(
 
     loaded = _load(config, require_upstream=True)
     _compile_mappings(loaded)
+    _look_for_a_loop(loaded)
     typer.echo(f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment")
     for each in advice(loaded.settings):
         typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
@@ -78,6 +79,18 @@ def _compile_mappings(loaded: Loaded) -> None:
         except ConfigurationError as error:
             key, _, what = error.message.partition(": ")
             problems.append(Problem(loaded.where(key), key, what, error.hint))
+    if problems:
+        report(InvalidConfiguration(problems))
+        raise typer.Exit(WRONG_CONFIGURATION)
+
+
+def _look_for_a_loop(loaded: Loaded) -> None:
+    """Report an upstream that is this forwarder itself."""
+    from forwarder.cli.output import report
+    from forwarder.config import InvalidConfiguration, Problem
+    from forwarder.runtime.own_address import HINT, own_addresses
+
+    problems = [Problem(loaded.where(own.key), own.key, own.message, HINT) for own in own_addresses(loaded.settings)]
     if problems:
         report(InvalidConfiguration(problems))
         raise typer.Exit(WRONG_CONFIGURATION)

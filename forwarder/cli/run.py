@@ -27,6 +27,7 @@ def run(config: Config = None) -> None:
     """
     from forwarder.runtime.assignment import assignment
     from forwarder.runtime.daemon import run_daemon
+    from forwarder.runtime.own_address import reject_own_address
     from forwarder.runtime.supervisor import needs_supervisor, run_supervisor
     from forwarder.runtime.worker import run_worker
     from forwarder.storage.failpoints import arm_from_environment
@@ -44,6 +45,7 @@ def run(config: Config = None) -> None:
     assigned = assignment(os.environ)
     if assigned is not None:
         raise typer.Exit(run_worker(settings, load, assigned))
+    reject_own_address(settings)
     if needs_supervisor(settings):
         raise typer.Exit(run_supervisor(settings, load, ["run", *(["--config", str(config)] if config else [])]))
     raise typer.Exit(run_daemon(settings, load))

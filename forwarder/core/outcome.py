@@ -18,6 +18,8 @@ class Reply:
     body: bytes = b""
     """The beginning of the body, enough to quote."""
     error: str = ""
+    loop: bool = False
+    """Whether a forwarder on the way reports that the request leads back to it."""
 
 
 class Scope(StrEnum):
@@ -74,6 +76,8 @@ class HaltReason(StrEnum):
     """415 and any other 4xx."""
     CAPTIVE_PROXY = "captive_proxy"
     """200 with an HTML page, twice."""
+    LOOP = "loop"
+    """The request leads back to a forwarder that it has passed, or has passed too many (508 from a forwarder)."""
     DEAD_LETTERS_FULL = "dead_letters_full"
     """A refused event has no place to go."""
 

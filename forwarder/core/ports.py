@@ -12,6 +12,7 @@ from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.outcome import Reply
+from forwarder.core.path import RequestPath
 
 
 class Ordering(StrEnum):
@@ -160,6 +161,8 @@ class Incoming:
     """Set if this is a dead letter on its way back: it isn't received anew, and if it is refused at receipt again, `take` raises."""
     v1: V1Head | None = None
     """Set if the body is one of the protocol with a result for each event (docs/v1.md)."""
+    path: RequestPath | None = None
+    """The forwarders that it has passed; None: it comes from its sender."""
 
 
 class Intake(Protocol):

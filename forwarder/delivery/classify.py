@@ -36,6 +36,8 @@ def classify(reply: Reply, *, html_before: bool = False, secret: str = "") -> Ou
     if status is None:
         return Retry(_cut(reply.error, secret), Scope.UPSTREAM, reply.retry_after or 0.0)
     why = words(reply, secret)
+    if reply.loop:
+        return Halt(HaltReason.LOOP, why)
     if status == 200:
         return _ok(reply, html_before, why)
     if 200 < status < 300:

@@ -25,6 +25,7 @@ HINTS: Final = {
     HaltReason.WRONG_ADDRESS: "check upstream.url: something answers there, but not the ingestion service",
     HaltReason.REJECTED: "read the upstream's words, quoted beside this; a proxy may be changing requests",
     HaltReason.CAPTIVE_PROXY: "a web page answers in place of the service: see upstream.url, upstream.proxy and the network's log-in page",
+    HaltReason.LOOP: "check upstream.url of this forwarder and of those behind it, and where proxies send them: one leads back here",
     HaltReason.DEAD_LETTERS_FULL: "raise dead_letters.max_bytes, and see why events are refused",
 }
 

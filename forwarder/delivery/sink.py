@@ -22,6 +22,7 @@ from forwarder import __version__
 from forwarder.core.batch import Batch
 from forwarder.core.clock import Clock
 from forwarder.core.outcome import Reply
+from forwarder.core.path import ERROR_HEADER, HEADER, LOOP, ForwarderPath
 from forwarder.core.retry_after import retry_after
 from forwarder.delivery.network_errors import describe
 from forwarder.wire.envelope import PIECE_BYTES, body_pieces
@@ -54,10 +55,14 @@ class UpstreamPolicy:
 class HttpSink:
     """Sends batches to `{url}/batch/` and asks `{url}/decide`. The session opens with the first request; `close` ends it."""
 
-    def __init__(self, policy: UpstreamPolicy, clock: Clock) -> None:
-        """Raises `OSError` or `ssl.SSLError` if `ca_file` can't be used."""
+    def __init__(self, policy: UpstreamPolicy, clock: Clock, path: ForwarderPath | None = None) -> None:
+        """`path`: what requests say of the forwarders that they have passed.
+
+        Raises `OSError` or `ssl.SSLError` if `ca_file` can't be used.
+        """
         self._policy = policy
         self._clock = clock
+        self._path = path or ForwarderPath(clock)
         base = policy.url.rstrip("/")
         self._batch_url = f"{base}/batch/"
         self._decide_url = f"{base}/decide?v=3"
@@ -67,7 +72,7 @@ class HttpSink:
 
     async def send(self, batch: Batch) -> Reply:
         """See `Sink.send`."""
-        headers = dict(self._policy.headers)
+        headers = {HEADER: self._path.header(batch.lane), **dict(self._policy.headers)}
         if not self._policy.compression:
             return await self._post(self._batch_url, Pieces(body_pieces(batch), batch.size), headers, self._policy.timeout)
         compressed = await _compress(body_pieces(batch))
@@ -78,7 +83,8 @@ class HttpSink:
         """Ask the upstream whether it knows a project key, by evaluating flags for nobody in particular. Cancelling drops the
         connection."""
         data = msgspec.json.encode({"api_key": api_key, "distinct_id": "forwarder-key-check"})
-        return await self._post(self._decide_url, Pieces([data], len(data)), {}, min(self._policy.timeout, DECIDE_SECONDS))
+        headers = {HEADER: self._path.header()}
+        return await self._post(self._decide_url, Pieces([data], len(data)), headers, min(self._policy.timeout, DECIDE_SECONDS))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -102,7 +108,8 @@ class HttpSink:
                 answer = await _read(response)
             except (aiohttp.ClientError, OSError) as error:
                 return Reply(None, retry_after=wait, error=f"HTTP {response.status}, but {describe(error)}")
-            return Reply(response.status, response.headers.get("Content-Type", ""), wait, answer)
+            loop = response.status == 508 and response.headers.get(ERROR_HEADER) == LOOP
+            return Reply(response.status, response.headers.get("Content-Type", ""), wait, answer, loop=loop)
 
     def _open(self) -> aiohttp.ClientSession:
         """A session. Its connections aren't limited here: the limiter and the key check do that."""

@@ -18,6 +18,7 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import Draining, InvalidRequest
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import Headroom
+from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Books, Buffer, Incoming, Ordering, Reason, Revived, V1Head, WhenFull
 from forwarder.intake.admission import WHY, Admission, ReceiptDeadLetters
 from forwarder.intake.entry import Entry
@@ -80,8 +81,9 @@ class Intake:
         clock: Clock,
         on_taken: Callable[[], None],
         headroom: Headroom | None = None,
+        path: ForwarderPath | None = None,
     ) -> None:
-        """`headroom`: how much may be worked on; None: anything that `policy` allows."""
+        """`headroom`: how much may be worked on; None: anything that `policy` allows. `path`: where it is noted how events came here."""
         self.admission = Admission(
             buffer,
             dead_letters,
@@ -106,6 +108,7 @@ class Intake:
         self._durable = policy.durable
         self._rejects = policy.when_full is WhenFull.REJECT
         self._headroom = headroom
+        self._path = path or ForwarderPath(clock)
         # the fast way needs it before it knows the lane; all live lanes are alike in it
         self._live_is_ordered = ordering_of(Lane("")) is Ordering.PER_DISTINCT_ID
         self.draining = False
@@ -123,7 +126,10 @@ class Intake:
             single = read_single(text, ordered=self._live_is_ordered)
             if single is not None:
                 api_key, ids = single
-                return self.admission.put_one(Chunk(self._lanes.live(api_key), text, 1, ids, now, incoming.source), level, waiter)
+                lane = self._lanes.live(api_key)
+                if incoming.path is not None or self._path.active:
+                    self._path.note(lane, incoming.path)
+                return self.admission.put_one(Chunk(lane, text, 1, ids, now, incoming.source), level, waiter)
         self._clear_way(incoming, len(text))
         return self.admission.put(self._entry(read_request(text, self._quotas.max_events), incoming, now, waiter), level)
 
@@ -159,6 +165,9 @@ class Intake:
         parts, rejected = self._parts(request)
         self._lanes.check({lane for lane, _ in (*parts, *rejected)})
         chunks: list[Chunk] = []
+        if incoming.path is not None or self._path.active:
+            for lane, _ in parts:
+                self._path.note(lane, incoming.path)
         received = now if incoming.revived is None or incoming.revived.at is None else incoming.revived.at
         for lane, events in parts:
             if self._rejects:

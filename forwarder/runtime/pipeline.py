@@ -26,6 +26,7 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import LEAST, Headroom
+from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Ordering, Reason, letters_of
 from forwarder.core.records import RecordIntake
 from forwarder.core.shares import size_for
@@ -84,7 +85,8 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
     """
     books = Books()
     ordering = _Orderings(settings.delivery.ordering, settings.workers)
-    sink = open_sink(settings.upstream, clock)
+    path = ForwarderPath(clock, role.instance)
+    sink = open_sink(settings.upstream, clock, path)
     stores = open_stores(settings, role, clock, books, OpenPolicy(settings.buffer_share, ordering.of, window))
     buffer, dead_letters = stores.buffer, stores.dead_letters
     keys = KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None
@@ -127,12 +129,13 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
         clock=clock,
         on_taken=delivery.wake,
         headroom=headroom,
+        path=path,
     )
     if isinstance(buffer, DiskBuffer):
         buffer.on_arrival = delivery.wake
     replayer = Replayer(dead_letters, intake, clock) if isinstance(dead_letters, DeadLetterStore) else None
     passthrough = PassThrough(_pass_policy(settings, sink), clock, describe) if settings.passthrough.enabled else None
-    listener = HttpListener(policy, intake, clock, headroom, passthrough)
+    listener = HttpListener(policy, intake, clock, headroom, passthrough, path=path)
     kafka = _open_kafka(settings, role, RecordsIntake(intake, delivery, halts), clock)
     parts = Parts(books, dead_letters, buffer, delivery, intake, listener, passthrough, kafka)
     keyring = _Keyring(lanes, known, key_memory)
@@ -161,11 +164,12 @@ def batch_policy(settings: Settings) -> BatchPolicy:
     return BatchPolicy(min(batch.max_bytes, settings.upstream.max_body), batch.max_events, batch.max_age)
 
 
-def open_sink(upstream: UpstreamSettings, clock: Clock) -> HttpSink:
-    """The way to the upstream. Raises `ConfigurationError` for a `ca_file` that can't be used."""
+def open_sink(upstream: UpstreamSettings, clock: Clock, path: ForwarderPath | None = None) -> HttpSink:
+    """The way to the upstream; `path` is the daemon's. Raises `ConfigurationError` for a `ca_file` that can't be used."""
     ca_file = str(upstream.ca_file) if upstream.ca_file else None
     try:
-        return HttpSink(UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy), clock)
+        policy = UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy)
+        return HttpSink(policy, clock, path)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"upstream.ca_file {ca_file} can't be used: {error}", hint="Give a readable PEM file.") from error
 

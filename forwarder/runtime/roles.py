@@ -20,6 +20,8 @@ class Role:
     """Whether it shares its address with the others by SO_REUSEPORT."""
     descriptor: int | None = None
     """A bound socket that it has inherited, to listen on in place of the configured address; the listener closes it."""
+    instance: str = ""
+    """The id that its daemon has in the paths of requests; empty: one of its own."""
 
 
 ALONE: Final = Role()

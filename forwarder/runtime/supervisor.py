@@ -21,6 +21,7 @@ from forwarder import __version__
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock, wait_for_event
 from forwarder.core.errors import ForwarderError
+from forwarder.core.path import new_instance
 from forwarder.runtime.admin import AdminServer
 from forwarder.runtime.adoption import leftovers, letters_changed_at, remove_if_empty
 from forwarder.runtime.announcing import announce_addresses, announce_buffer, held
@@ -68,6 +69,7 @@ class Supervisor:
         self._how = how
         self._clock = clock or SystemClock()
         self._exit_now = exit_now
+        self._instance = new_instance()
         self._admin = AdminServer(self.snapshot, self.find)
         self._started_at = self._clock.now()
         self._labels = Labels()
@@ -166,7 +168,14 @@ class Supervisor:
 
         def assign(channel: int) -> Assignment:
             inherited = address.descriptor if listens else None
-            role = Role(number, self._settings.workers, listens, reuse_port=inherited is None, descriptor=inherited)
+            role = Role(
+                number,
+                self._settings.workers,
+                listens,
+                reuse_port=inherited is None,
+                descriptor=inherited,
+                instance=self._instance,
+            )
             return Assignment.of(self._settings, role, channel, address.listen)
 
         worker = WorkerProcess(f"worker-{number}", self._how, assign, self._clock, listens=listens)

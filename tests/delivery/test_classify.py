@@ -40,6 +40,8 @@ ROWS: list[tuple[Reply, Outcome]] = [
     (Reply(500), Retry("HTTP 500", Scope.LANE)),
     (Reply(502), Retry("HTTP 502", Scope.LANE)),
     (Reply(503, retry_after=9.0), Retry("HTTP 503", Scope.UPSTREAM, 9.0)),
+    (Reply(508), Retry("HTTP 508", Scope.LANE)),
+    (Reply(508, body=b"seen", loop=True), Halt(HaltReason.LOOP, "HTTP 508: seen")),
     (Reply(599), Retry("HTTP 599", Scope.LANE)),
     (Reply(None, error="the connection was reset"), Retry("the connection was reset", Scope.UPSTREAM)),
     (Reply(None, retry_after=5.0, error="cut off"), Retry("cut off", Scope.UPSTREAM, 5.0)),

@@ -17,6 +17,7 @@ from forwarder import __version__
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import Reply
+from forwarder.core.path import ForwarderPath, parse_path
 from forwarder.delivery.sink import MAX_ANSWER, MAX_RETRY_AFTER, HttpSink, UpstreamPolicy
 from forwarder.wire.envelope import body_pieces, envelope_size
 from tests.delivery.rig import LANE, Rig, chunk_of, events
@@ -260,3 +261,32 @@ async def test_an_hour_is_the_longest_wait(value: str) -> None:
     """A Retry-After of decades, in either form, counts for an hour: a slip in a proxy's settings doesn't stop delivery for good."""
     async with Upstream(lambda _: plain(503, retry_after=value)) as upstream:
         assert (await send(UpstreamPolicy(upstream.url))).retry_after == MAX_RETRY_AFTER
+
+
+async def test_it_says_which_forwarders_a_batch_has_passed() -> None:
+    """The daemon's id on every request, and on a lane's batches what its events came by."""
+    path = ForwarderPath(FakeClock(), "a" * 12)
+    path.note(LANE, parse_path(b"1; " + b"b" * 12))
+    async with Upstream() as upstream:
+        sink = HttpSink(UpstreamPolicy(upstream.url), FakeClock(), path)
+        await sink.send(batch_of())
+        await sink.send(batch_of(lane=LANE._replace(historical=True)))
+        await sink.decide("phc_key")
+        await sink.close()
+        said = [request.headers["forwarder-path"] for request in (*upstream.requests, *upstream.decides)]
+    assert said == [f"2; {'a' * 12}, {'b' * 12}", f"1; {'a' * 12}", f"1; {'a' * 12}"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "loop"),
+    [
+        (Answer(508, b"in a loop", {"Forwarder-Error": "loop"}), True),
+        (Answer(508, b"of something else", {}), False),
+        (Answer(508, b"of something else", {"Forwarder-Error": "another"}), False),
+        (Answer(500, b"no loop", {"Forwarder-Error": "loop"}), False),
+    ],
+)
+async def test_only_a_forwarder_reports_a_loop(answer: Answer, loop: bool) -> None:
+    """By a header beside its 508: that of anything else on the way is a passing failure."""
+    async with Upstream(lambda _: answer) as upstream:
+        assert (await send(UpstreamPolicy(upstream.url))).loop is loop

@@ -11,6 +11,7 @@ from typing import Any
 from forwarder.core.ack import Waiter
 from forwarder.core.errors import Backpressure
 from forwarder.core.headroom import Headroom
+from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpListener, HttpPolicy
 from forwarder.sources.http.passthrough import PassThrough, PassThroughPolicy
@@ -166,16 +167,18 @@ async def listening(
     bugs: int = 0,
     headroom: Headroom | None = None,
     passthrough: PassThroughPolicy | None = None,
+    path: ForwarderPath | None = None,
     **options: Any,
 ) -> AsyncIterator[Listening]:
     """A started listener. At the end nothing may be left of its connections, and the loop may have had nothing to complain about.
 
+    `path`: what recognizes a loop.
     `bugs` is how many requests may have been answered 500. With `passthrough`, calls that bring no events are passed through by it.
     """
     clock = FakeClock()
     intake = FakeIntake()
     passed = None if passthrough is None else PassThrough(passthrough, clock)
-    under_test = Listening(HttpListener(policy or HttpPolicy(), intake, clock, headroom, passed), intake, clock, passed)
+    under_test = Listening(HttpListener(policy or HttpPolicy(), intake, clock, headroom, passed, path=path), intake, clock, passed)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: under_test.failures.append(context))
     await under_test.listener.start(listen, **options)
     try:

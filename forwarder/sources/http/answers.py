@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from forwarder.core.errors import Backpressure, ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge, UnsupportedMedia
+from forwarder.core.path import ERROR_HEADER, LOOP, MAX_HOPS
 from forwarder.core.ports import EventResults
 
 _TEXT: Final = b"text/plain; charset=utf-8"
@@ -120,6 +121,12 @@ BODY_TOO_LARGE: Final = problem(413, "The body is larger than this listener take
 URL_TOO_LONG: Final = problem(414, "The URL is too long.")
 EXPECTATION_FAILED: Final = problem(417, "Only 100-continue can be expected.")
 HEADER_TOO_LARGE: Final = problem(431, "The request's header is too large.")
+LOOP_DETECTED: Final = problem(
+    508,
+    f"This request is in a loop: it has passed this forwarder before, or {MAX_HOPS} others. Check upstream.url of the forwarder that "
+    "sent it, and where a proxy or load balancer on the way sends it.",
+    headers=f"{ERROR_HEADER}: {LOOP}\r\n".encode(),
+)
 INTERNAL_ERROR: Final = problem(500, "Something went wrong here; it was logged.")
 VERSION_NOT_SUPPORTED: Final = problem(505, "HTTP/1.1 and HTTP/1.0 are spoken here.")
 

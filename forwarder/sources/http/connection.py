@@ -13,6 +13,7 @@ from collections import deque
 from typing import Final, cast
 
 from forwarder.core.headroom import Headroom
+from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Intake
 from forwarder.core.shares import Pool
 from forwarder.sources.http import answers
@@ -48,9 +49,17 @@ class Shared:
     """What all connections of a listener have in common."""
 
     def __init__(
-        self, policy: HttpPolicy, intake: Intake, headroom: Headroom | None = None, passthrough: PassThrough | None = None
+        self,
+        policy: HttpPolicy,
+        intake: Intake,
+        headroom: Headroom | None = None,
+        passthrough: PassThrough | None = None,
+        *,
+        path: ForwarderPath | None = None,
     ) -> None:
         self.policy = policy
+        self.path = path
+        """What recognizes a loop, and is added to what is passed through; None: nothing is checked or added."""
         self.passthrough = passthrough
         """What takes requests that bring no events; None: they are refused."""
         self.headroom = headroom or Headroom(policy.max_receiving)

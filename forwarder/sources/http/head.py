@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import InvalidRequest
+from forwarder.core.path import HEADER, RequestPath, parse_path
 from forwarder.sources.http import answers
 from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.limits import HttpPolicy
@@ -85,6 +86,12 @@ class Head:
         """Whether a body follows."""
         return self.content_length > 0 or b"transfer-encoding" in self.rare
 
+    @property
+    def path(self) -> RequestPath | None:
+        """The forwarders that it has passed, if it says so."""
+        value = self.rare.get(PATH) if self.rare else None
+        return None if value is None else parse_path(value)
+
     def exceeds(self, policy: HttpPolicy) -> bool:
         """Whether there are too many headers, or too large ones."""
         return len(self.lines) > policy.max_headers or self.size > policy.max_header_bytes
@@ -145,11 +152,14 @@ def _joined(before: bytes, value: bytes) -> bytes:
     return before + b", " + value if before else value
 
 
+PATH: Final = HEADER.lower().encode()
+
 _RARE: Final = (
     b"access-control-request-headers",
     b"access-control-request-method",
     b"connection",
     b"expect",
+    PATH,
     b"transfer-encoding",
     b"upgrade",
 )

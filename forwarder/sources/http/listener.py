@@ -20,6 +20,7 @@ import structlog
 from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.errors import cannot_listen
 from forwarder.core.headroom import Headroom
+from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Intake
 from forwarder.sources.http.connection import Shared
 from forwarder.sources.http.handshakes import Handshakes, TlsGate
@@ -59,12 +60,14 @@ class HttpListener:
         clock: Clock,
         headroom: Headroom | None = None,
         passthrough: PassThrough | None = None,
+        *,
+        path: ForwarderPath | None = None,
     ) -> None:
         """`headroom`: how much may be received, and the account of it; by itself `policy.max_receiving` at any time.
 
-        `passthrough`: what takes requests that bring no events; it is the caller's to close, after this.
+        `passthrough`: what takes requests that bring no events; it is the caller's to close, after this. `path`: what recognizes a loop.
         """
-        self._shared = Shared(policy, intake, headroom, passthrough)
+        self._shared = Shared(policy, intake, headroom, passthrough, path=path)
         self._handshakes = Handshakes(self._shared)
         self._clock = clock
         self._servers: list[asyncio.Server] = []

@@ -88,6 +88,7 @@ class Passing(Answering):
             content_length=None if b"transfer-encoding" in head.rare else max(0, head.content_length),
             modern=modern,
             origin=head.origin,
+            path="" if self._shared.path is None else self._shared.path.after(head.path),
             peer=None if self._peer.address is None else str(self._peer.address),
             sender=self._sender_of_request(head),
         )

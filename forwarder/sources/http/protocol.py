@@ -307,6 +307,8 @@ class HttpProtocol(Passing):
         if passed is not None:
             self._route = passed.route
         early = other_than_take(method, head.url, known=known) if passed is None else other_than_pass(method)
+        if early is None and self._is_loop(head):
+            early = answers.LOOP_DETECTED
         self._early = _DRAINING if self._shared.draining else early
         if method == b"CONNECT" or (self._early is _DRAINING and head.has_body):
             raise _Refused(self._early or answers.METHOD_NOT_ALLOWED)
@@ -322,6 +324,10 @@ class HttpProtocol(Passing):
             self._gathered = Body(keep=self._early is None)
         if b"expect" in head.rare and version == "1.1":
             self._meet_expectation(head.rare[b"expect"])
+
+    def _is_loop(self, head: Head) -> bool:
+        path, own = head.path, self._shared.path
+        return path is not None and own is not None and own.is_loop(path)
 
     def _meet_expectation(self, expected: bytes) -> None:
         """Tell a sender that waits for it to send the body, unless the answer is clear already."""
@@ -372,7 +378,7 @@ class HttpProtocol(Passing):
             self._wait_for_intake(self._route, answer, headers, results=None if self._v1 is None else self._v1.results)
         if answer is TAKEN and not self._last and self._may_be_remembered(head):
             ack = None if head.ack is None else asked_level(head.ack)
-            incoming = Incoming(b"", self._query, head.content_type, head.content_encoding, ack=ack)
+            incoming = Incoming(b"", self._query, head.content_type, head.content_encoding, ack=ack, path=head.path)
             self._memorable = KnownHead(
                 self._route,
                 incoming,
@@ -403,7 +409,7 @@ class HttpProtocol(Passing):
         if head.forwarded_for or head.forwarded:
             client = self._shared.addresses.client(self._peer, head.forwarded_for, head.forwarded)
         ack = None if head.ack is None else asked_level(head.ack)
-        return Incoming(body, self._query, head.content_type, head.content_encoding, client, ack=ack, v1=self._v1)
+        return Incoming(body, self._query, head.content_type, head.content_encoding, client, ack=ack, v1=self._v1, path=head.path)
 
     def _offer(self, head: Head) -> tuple[Answer, bool]:
         """The request's answer, and whether it can be given; else the intake tells `_spare` when."""

@@ -148,7 +148,7 @@ class Definitions:
             lines.append((b"If-None-Match", entry.answer.etag))
         try:
             async with Patience(self._clock, self._timeout, whole=True):
-                response = await self._upstream.ask(attempt, b"GET", request.target, for_upstream(lines, request.peer))
+                response = await self._upstream.ask(attempt, b"GET", request.target, for_upstream(lines, request.peer, request.path))
                 try:
                     fetched = await _read(response)
                 finally:

@@ -11,6 +11,8 @@ from typing import Final, TypeAlias
 
 from multidict import CIMultiDict
 
+from forwarder.core.path import HEADER
+
 Line: TypeAlias = tuple[bytes, bytes]
 """A header's name and value, as on the wire."""
 
@@ -29,7 +31,7 @@ _HOP_BY_HOP: Final = frozenset(
         b"upgrade",
     }
 )
-_OURS: Final = _HOP_BY_HOP | {b"host", b"content-length", b"forwarder-ack", b"x-forwarded-for", b"via"}
+_OURS: Final = _HOP_BY_HOP | {b"host", b"content-length", b"forwarder-ack", HEADER.lower().encode(), b"x-forwarded-for", b"via"}
 """Of a request: ended here, or written anew."""
 
 _THEIRS: Final = _HOP_BY_HOP | {b"content-length", b"alt-svc", b"strict-transport-security"}
@@ -38,25 +40,20 @@ _THEIRS: Final = _HOP_BY_HOP | {b"content-length", b"alt-svc", b"strict-transpor
 _CORS: Final = b"access-control-"
 
 VIA: Final = "1.1 forwarder"
-MAX_HOPS: Final = 5
-"""Forwarders that one request may go through: more is a circle."""
 
 
-def goes_in_circles(lines: Iterable[Line]) -> bool:
-    """Whether so many forwarders have passed it on that it must be going around."""
-    return sum(value.count(b"1.1 forwarder") for name, value in lines if name.lower() == b"via") >= MAX_HOPS
-
-
-def for_upstream(lines: Sequence[Line], peer: str | None) -> CIMultiDict[str]:
+def for_upstream(lines: Sequence[Line], peer: str | None, path: str = "") -> CIMultiDict[str]:
     """The headers to send on. `peer`: the sender's address, to be added to those that it says it speaks for; None for none.
 
-    Raises `UnicodeDecodeError` for a value that isn't UTF-8.
+    `path`: the forwarders that the request has passed; empty for no header. Raises `UnicodeDecodeError` for a value that isn't UTF-8.
     """
     dropped = _OURS | named(lines)
     headers = CIMultiDict([(name.decode(), value.decode()) for name, value in lines if name.lower() not in dropped])
     if hops := [*_values(lines, b"x-forwarded-for"), *([peer] if peer else [])]:
         headers.add("X-Forwarded-For", ", ".join(hops))
     headers.add("Via", ", ".join([*_values(lines, b"via"), VIA]))
+    if path:
+        headers.add(HEADER, path)
     return headers
 
 

@@ -39,6 +39,8 @@ class PassedRequest:
     """The sender's address, if it is to be told."""
     sender: str = ""
     """Who shares the permits and the headroom with others."""
+    path: str = ""
+    """The forwarders that it has passed, this one too, as the header says it; empty for no header."""
 
 
 class NotRead(Exception):

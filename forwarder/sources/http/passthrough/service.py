@@ -27,7 +27,7 @@ from forwarder.sources.http.passthrough.cache import Whole
 from forwarder.sources.http.passthrough.circuit import Attempt
 from forwarder.sources.http.passthrough.definitions import Definitions
 from forwarder.sources.http.passthrough.framing import framed, has_body, status_line
-from forwarder.sources.http.passthrough.headers import Line, for_sender, for_upstream, goes_in_circles, value_of
+from forwarder.sources.http.passthrough.headers import Line, for_sender, for_upstream, value_of
 from forwarder.sources.http.passthrough.passage import NotRead, Passage, PassedRequest, Sender
 from forwarder.sources.http.passthrough.patience import Patience
 from forwarder.sources.http.passthrough.policy import FLAG_PERMITS, OTHER_PERMITS, RETRY_AFTER, PassThroughPolicy
@@ -36,7 +36,6 @@ from forwarder.sources.http.passthrough.upstream import Upstream
 log = structlog.get_logger(__name__)
 
 _TOO_MANY: Final = answers.unavailable("Too many requests are being passed through.", RETRY_AFTER)
-_CIRCLE: Final = answers.problem(508, "This request goes in circles: upstream.url leads back to this forwarder.")
 _NOT_TEXT: Final = answers.bad_request("A header can't be passed on: it is not UTF-8.")
 
 
@@ -84,12 +83,10 @@ class PassThrough:
 
     def begin(self, request: PassedRequest, sender: Sender, headroom: Headroom) -> Passage | Answer:
         """Pass a request through, of which the head is there; or the answer to one that isn't."""
-        if goes_in_circles(request.lines):
-            return _CIRCLE
         kept = self._definitions.serves(request)
         upstream = self._assets if request.passed.assets else self._main
         try:
-            headers = for_upstream(request.lines, request.peer)
+            headers = for_upstream(request.lines, request.peer, request.path)
         except UnicodeDecodeError:
             return _NOT_TEXT
         pool = self._flags if request.passed.swift else self._others

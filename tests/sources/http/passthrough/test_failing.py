@@ -376,11 +376,9 @@ async def test_closing() -> None:
         await asyncio.wait_for(upstream.asked[0].gone.wait(), 5)
 
 
-async def test_circles() -> None:
-    """A request that has gone through too many forwarders is going around: 508, and nobody is asked."""
+async def test_via() -> None:
+    """The forwarder adds itself; loops are recognized by another header."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         assert (await asked(client, get("/flags", "Via: 1.1 forwarder", "Via: 1.1 forwarder, 1.0 x"))).status == 200
         assert upstream.asked[0].headers["via"] == "1.1 forwarder, 1.1 forwarder, 1.0 x, 1.1 forwarder"
-        assert (await asked(client, get("/flags", "Via: " + ", ".join(["1.1 forwarder"] * 5)))).status == 508
-        assert len(upstream.asked) == 1
