@@ -10,6 +10,9 @@ from tests.support.switch import Switch
 from tests.support.upstream import Upstream, plain
 from tests.support.whole import Whole, accepted, events
 
+PATIENT = {"connect_timeout": "30s", "flags_timeout": "5m"}
+"""Limits for flag calls that hold on a busy machine, too, whose clock is fast."""
+
 
 def is_halted(whole: Whole) -> bool:
     """Whether its only lane is halted by a loop."""
@@ -30,9 +33,9 @@ async def test_a_chain_of_three() -> None:
     """Events and flag calls reach the service, each once, and each request says which forwarders it has passed."""
     async with (
         Upstream() as service,
-        Whole(service.url) as last,
-        Whole(f"http://{last.address}") as middle,
-        Whole(f"http://{middle.address}") as first,
+        Whole(service.url, passthrough=PATIENT) as last,
+        Whole(f"http://{last.address}", passthrough=PATIENT) as middle,
+        Whole(f"http://{middle.address}", passthrough=PATIENT) as first,
     ):
         for each in (first, middle, first):
             await each.take(events(20, prefix=f"{each.address}-{in_the_books(first)}-"))
@@ -46,7 +49,7 @@ async def test_a_chain_of_three() -> None:
 
 async def test_a_loop_through_a_proxy_halts_and_resumes() -> None:
     """Nothing circles: the events stay, the reason is said, and once the proxy leads elsewhere they are delivered, each once."""
-    async with Upstream() as service, Switch() as proxy, Whole(proxy.url) as whole:
+    async with Upstream() as service, Switch() as proxy, Whole(proxy.url, passthrough=PATIENT) as whole:
         proxy.lead_to(whole.address)
         await whole.take(events(50))
         await whole.until(lambda: is_halted(whole))
@@ -68,8 +71,8 @@ async def test_a_loop_of_two_halts_and_resumes(kind: str) -> None:
     async with (
         Upstream() as service,
         Switch() as proxy,
-        Whole(proxy.url, buffer={"kind": kind}) as second,
-        Whole(f"http://{second.address}", buffer={"kind": kind}) as first,
+        Whole(proxy.url, buffer={"kind": kind}, passthrough=PATIENT) as second,
+        Whole(f"http://{second.address}", buffer={"kind": kind}, passthrough=PATIENT) as first,
     ):
         proxy.lead_to(first.address)
         await first.take(events(30))
