@@ -14,6 +14,7 @@ import jq
 import msgspec
 
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.mapping.restrictions import Restricted, bounds, check_restrictions
 
 _any = msgspec.json.Decoder(msgspec.Raw).decode
 _members = msgspec.json.Decoder(dict[str, Any]).decode
@@ -33,10 +34,13 @@ class Edit:
     """A compiled expression."""
 
     def __init__(self, expression: str) -> None:
-        """Raises `ConfigurationError` if it can't be compiled."""
+        """Raises `ConfigurationError` if it can't be compiled, or may not be used."""
         try:
+            check_restrictions(expression)
             jq.compile(expression)
-            self._program: Any = jq.compile(f"[(\n{expression}\n) | {{object: (type == \"object\"), text: tojson}}]")
+            self._program: Any = jq.compile(f"{bounds(expression)}[(\n{expression}\n) | {{object: (type == \"object\"), text: tojson}}]")
+        except Restricted as error:
+            raise ConfigurationError(f"--edit: {error}", hint=error.hint) from error
         except ValueError as error:
             raise ConfigurationError(
                 f"--edit: jq can't compile the expression: {str(error).strip()}", hint="""For example: --edit '.properties.plan = "free"'"""

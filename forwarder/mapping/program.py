@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.mapping.problems import Unmappable, glimpse, misconfigured
+from forwarder.mapping.restrictions import Restricted, bounds, check_restrictions
 
 _PRELUDE: Final = 'def now: error("now would differ each time that the record is read");'
 _BOUNDED: Final = "(try [limit(2; (\n{}\n\n))] catch {{error: (tostring | .[:200])}})"
@@ -30,10 +31,13 @@ _decode = msgspec.json.Decoder(list[list[Raw] | _Failed]).decode
 
 
 def check(key: str, expression: str) -> None:
-    """Raises `ConfigurationError` if jq can't compile the expression; `key` is its setting."""
+    """Raises `ConfigurationError` if jq can't compile the expression, or it may not be used; `key` is its setting."""
     try:
+        check_restrictions(expression)
         jq.compile(expression)
-        jq.compile(f"{_PRELUDE} {_BOUNDED.format(expression)}")
+        jq.compile(f"{_PRELUDE}{bounds(expression)} {_BOUNDED.format(expression)}")
+    except Restricted as error:
+        raise misconfigured(key, f"{glimpse(expression)}: {error}", error.hint) from error
     except ValueError as error:
         said = str(error).removeprefix("jq: error: ").partition(" at <top-level>")[0].partition("\n")[0]
         raise misconfigured(key, f"jq can't compile {glimpse(expression)}: {said}", _hint(expression)) from error
@@ -60,12 +64,13 @@ class Program:
         if condition is not None:
             is_false = 'type == "array" and length == 1 and (.[0] | not)'
             results = f"{_BOUNDED.format(condition)} as $where | if $where | {is_false} then [$where] else [$where] + {results} end"
-        self._program: Any = jq.compile(f"{_PRELUDE} {results} | tojson")
+        everything = "\n".join([condition or "", *(expression for _, expression in expressions)])
+        self._program: Any = jq.compile(f"{_PRELUDE}{bounds(everything)} {results} | tojson")
 
     def run(self, record: bytes) -> list[bytes] | None:
         """The value of each expression as JSON text; None if the condition is false or null.
 
-        Raises `Unmappable` if one raises, or doesn't give one result. Never returns while an expression loops.
+        Raises `Unmappable` if one raises, or doesn't give one result.
         """
         try:
             texts = self._program.input_text(record.decode()).all()

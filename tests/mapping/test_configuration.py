@@ -27,7 +27,7 @@ KEY = "sources.kafka[0].mapping"
         ({"event": ".a ."}, "event", "jq can't compile", "mapping try"),
         ({"event": "1) | (2"}, "event", "jq can't compile", "mapping try"),
         ({"event": "def f: 1;"}, "event", "Top-level program not given", "mapping try"),
-        ({"event": 'include "x"; .a'}, "event", "module not found: x", "mapping try"),
+        ({"event": 'include "x"; .a'}, "event", "include can't be used", "a field"),
         ({"event": "# nothing"}, "event", "jq can't compile", "mapping try"),
         ({"event": ".user.$id"}, "event", "jq can't compile", "mapping try"),
         ({"where": "level == 1"}, "where", "level/0 is not defined", "mapping try"),
