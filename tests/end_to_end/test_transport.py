@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forwarder.core.clock import SystemClock
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, chunked, post
 from tests.support.upstream import Upstream
@@ -14,11 +15,11 @@ from tests.support.whole import Whole, accepted, batch, events
 
 
 async def test_a_body_in_a_thousand_pieces() -> None:
-    """However the network cuts a request, its events arrive whole."""
+    """However the network cuts a request, its events arrive whole. On the real clock: on a fast one its sender would be too slow."""
     sent = events(100, padding=50)
     request = post("/batch/", batch(sent))
     size = len(request) // 1000 + 1
-    async with Upstream() as upstream, Whole(upstream.url) as whole:
+    async with Upstream() as upstream, Whole(upstream.url, SystemClock()) as whole:
         client = await whole.connect()
         await client.send(*[request[start : start + size] for start in range(0, len(request), size)])
         assert (await client.reply()).status == 200

@@ -6,6 +6,8 @@ Order of stopping: `draining = True` (answers say `Connection: close`, new reque
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 import sys
@@ -75,6 +77,7 @@ class HttpListener:
         self._timer: Timer | None = None
         self._reported = 0
         """Of the connections that were rejected, those that the log knows."""
+        self._out_of_files = False
         self.addresses: list[str] = []
         """Where it listens, as it would be written in the configuration; with the real port where 0 was asked for."""
 
@@ -168,6 +171,7 @@ class HttpListener:
     def _sweep(self) -> None:
         self._shared.sweep(self._clock.monotonic())
         self._report_rejected()
+        self._report_files()
         self._timer = self._clock.call_later(self._shared.policy.sweep_interval, self._sweep)
 
     def _report_rejected(self) -> None:
@@ -184,3 +188,25 @@ class HttpListener:
                 held=held,
                 hint="One address may hold 7/8 of sources.http.max_connections: raise it if these senders are yours.",
             )
+
+    def _report_files(self) -> None:
+        """Say when no more files can be opened, and when they can again: the loop drops what connects meanwhile without a word."""
+        why = _why_no_file_opens()
+        if why and not self._out_of_files:
+            log.error(
+                "no more files can be opened: new connections are dropped",
+                why=why,
+                hint="Raise the limit on open files (of the system, if it has too many), or lower sources.http.max_connections.",
+            )
+        elif self._out_of_files and not why:
+            log.info("files can be opened again")
+        self._out_of_files = bool(why)
+
+
+def _why_no_file_opens() -> str:
+    """Why the process can open no more files; empty if it can."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+    return ""

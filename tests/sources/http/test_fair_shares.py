@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import ssl
 from ipaddress import ip_network
 from pathlib import Path
@@ -192,6 +193,24 @@ async def test_a_handshake_ends_with_its_listener(tmp_path: Path) -> None:
         await to.listener.close(0)
         with contextlib.suppress(ConnectionError):
             assert await client.ended() == b""
+
+
+async def test_without_files_to_open() -> None:
+    """The log says so once, and when it is over; connections that are open go on."""
+    async with listening() as to:
+        client = await to.connect()
+        assert (await client.ask(post())).status == 200
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with capture_logs() as logs:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+            try:
+                await to.clock.advance(5)
+                assert (await client.ask(post())).status == 200
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            await to.clock.advance(5)
+        assert [line["log_level"] for line in logs] == ["error", "info"]
+        assert (await to.ask(post())).status == 200
 
 
 @pytest.mark.parametrize(
