@@ -1,8 +1,8 @@
 """Events as they are sent: JSON bytes with what every imported event has.
 
 Invariants: the same event and the same policy give the same bytes. Values that are `Raw` keep their bytes. What would be written otherwise
-than it was meant (half a surrogate pair, NaN) or isn't UTF-8 is refused, for nothing looked into raw values before. With any policy but
-`set`, nothing overwrites a property of a person, and nothing takes one away.
+than it was meant (half a surrogate pair, NaN) or isn't UTF-8 is refused, for nothing looked into raw values before; so are numbers that
+overflow a double. With any policy but `set`, nothing overwrites a property of a person, and nothing takes one away.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from forwarder.migration.jsonvalues import SHALLOW_BYTES, is_deep
 from forwarder.migration.moments import DAY, EPOCH
 from forwarder.migration.policy import Finish
 from forwarder.wire.identity import ids_of
+from forwarder.wire.strict import overflow_of
 
 _SAFE: Final = frozenset({Raw, str, int, bool, type(None)})
 """Types of values that hold no float."""
@@ -108,6 +109,8 @@ class Finisher:
             raise Refused(Why.NOT_JSON, _why_not(error)) from None
         if len(data) > SHALLOW_BYTES and is_deep(data):
             raise Refused(Why.NOT_JSON, _TOO_DEEP)
+        if (overflow := overflow_of(data)) is not None:
+            raise Refused(Why.NOT_JSON, f"it has {overflow}")
         if self._max_bytes is not None and len(data) > self._max_bytes:
             raise Refused(Why.TOO_LARGE, f"the event has {len(data):,} bytes, {self._max_bytes:,} are allowed")
         return data

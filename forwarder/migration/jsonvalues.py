@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, DecimalException
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -17,10 +18,10 @@ from forwarder.migration.events import Refused, Why
 
 _KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no", b"n": "null"}
 
-SHALLOW_BYTES: Final = 1000
+MAX_DEPTH: Final = 120
+"""Levels that a record or an event may have: common parsers accept 128, two of which are the request's own."""
+SHALLOW_BYTES: Final = 2 * MAX_DEPTH
 """A text that has no more can't be nested too deep."""
-_MAX_OPENINGS: Final = 500
-"""A text with no more openings than this isn't nested too deep for any decoder."""
 
 _BRACKET_OR_STRING: Final = re.compile(rb'([][{}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
@@ -103,8 +104,14 @@ def items(fields: Mapping[str, Raw], name: str) -> list[Raw]:
 
 
 def is_deep(text: bytes) -> bool:
-    """Whether a text may be nested so deep that a decoder somewhere fails at it."""
-    return text.count(b"[") + text.count(b"{") > _MAX_OPENINGS and _depth(text) > _MAX_OPENINGS
+    """Whether a text is nested so deep that a decoder somewhere fails at it."""
+    return text.count(b"[") + text.count(b"{") > MAX_DEPTH and _depth(text) > MAX_DEPTH
+
+
+def are_deep(texts: Sequence[bytes]) -> bool:
+    """Whether one of some texts is."""
+    braces = max(map(bytes.count, texts, repeat(b"{")), default=0)
+    return braces + max(map(bytes.count, texts, repeat(b"[")), default=0) > MAX_DEPTH and any(map(is_deep, texts))
 
 
 def _depth(text: bytes) -> int:

@@ -20,6 +20,7 @@ from forwarder.migration.policy import Finish
 from forwarder.migration.raw_events import RawEvents, Whole
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.splice import Locator
+from forwarder.wire.strict import may_overflow, overflow_of
 
 _ABOUT_PERSON: Final = ("$set", "$set_once", "$unset")
 _TRUE: Final = Raw(b"true")
@@ -57,22 +58,31 @@ class RawFinisher:
         self._max_bytes = max_bytes
 
     def finish(self, events: RawEvents) -> Sequence[bytes | Refused]:
-        """The JSON of each event; of one that has too many bytes, the refusal."""
+        """The JSON of each event; of one that has too many bytes, or a number that overflows a double, the refusal."""
         inlay, limit = self._inlay, self._max_bytes
         if events.whole is not None and (limit is None or max(events.whole.sizes) + len(inlay) <= limit):
-            return self._all(events.whole)
+            joined = self._all(events.whole)
+            if joined is not None:
+                return joined
         events.apart()
         pairs = zip(events.texts, events.gaps, strict=True)
         finished = [text[:gap] + inlay + text[gap:] if gap else self._rebuilt(text) for text, gap in pairs]
-        if limit is None or not finished or max(map(len, finished)) <= limit:
+        if not finished or ((limit is None or max(map(len, finished)) <= limit) and not may_overflow(b",".join(finished))):
             return finished
-        return [text if len(text) <= limit else _too_large(len(text), limit) for text in finished]
+        return [self._refusal_of(text) or text for text in finished]
 
-    def _all(self, whole: Whole) -> JoinedTexts:
-        """The same for all at once: their bytes are copied once, into one text."""
+    def _refusal_of(self, text: bytes) -> Refused | None:
+        limit = self._max_bytes
+        if limit is not None and len(text) > limit:
+            return Refused(Why.TOO_LARGE, f"the event has {len(text):,} bytes, {limit:,} are allowed")
+        overflow = overflow_of(text)
+        return None if overflow is None else Refused(Why.NOT_JSON, f"it has {overflow}")
+
+    def _all(self, whole: Whole) -> JoinedTexts | None:
+        """The same for all at once: their bytes are copied once, into one text. None if there may be one to refuse."""
         parts = zip(repeat(_OBJECT), whole.heads, repeat(_OBJECT + self._inlay), whole.rests)
         joined = b"".join(chain.from_iterable(parts)).replace(b"\n", b",")  # in JSON that is written in lines, each line feed is an end
-        return JoinedTexts(joined, whole.sizes, len(self._inlay))
+        return None if may_overflow(joined) else JoinedTexts(joined, whole.sizes, len(self._inlay))
 
     def _rebuilt(self, text: bytes) -> bytes:
         """An event whose properties are put together anew; what is added takes the place of a property of that name."""
@@ -95,10 +105,6 @@ class RawFinisher:
 
     def _with_added(self, properties: dict[str, Raw]) -> dict[str, Raw]:
         return {**self._add, **properties, **self._add}
-
-
-def _too_large(size: int, limit: int) -> Refused:
-    return Refused(Why.TOO_LARGE, f"the event has {size:,} bytes, {limit:,} are allowed")
 
 
 def _take_away(members: dict[str, Raw], properties: dict[str, Raw]) -> None:

@@ -80,9 +80,16 @@ _STEP: Final = 1024
 """Tokens between two pauses: a few milliseconds."""
 
 _SIMPLIFIED: Final = bytes.maketrans(b"E123456789" + bytes(range(32)), b"e000000000" + b"\1" * 32)
-"""For a search that costs nearly nothing: all digits are 0, all control characters 1."""
+_PLUS: Final = b"+"
+"""For a search that costs nearly nothing: all digits are 0, all control characters 1, and there is no plus."""
 _LONG_DIGITS: Final = b"0" * (_SAFE_DIGITS + 1)
-_EXPONENTS: Final = (b"0e000", b"0e+000")
+_EXPONENT: Final = b"0e000"
+_LONGEST_EXPONENT: Final = 40
+_ENDS: Final = b",}] \1"
+"""What follows a number, simplified."""
+_MANY_DIGITS: Final = b"0" * 200
+"""With fewer digits and a power of ten of two digits, no number overflows a double."""
+_OVERFLOWS: Final = frozenset({Oddity.NUMBER_OVERFLOW, Oddity.LONG_INTEGER})
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]")
 _ESCAPED: Final = re.compile(rb"\\u(?:00(?:0[0-7bBeEfF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|[dD][89a-fA-F])")
 """An escaped control character or surrogate, or the backslash before it is one itself."""
@@ -105,6 +112,19 @@ _encode: Final = msgspec.json.encode
 def suspicion_of(event: bytes) -> Suspicion | None:
     """What strict parsers may reject in an event; None if there is nothing."""
     return Inspection(event).finish()
+
+
+def may_overflow(text: bytes) -> bool:
+    """Whether a number in a text may overflow a double; the answer for any number of events together costs next to nothing."""
+    simplified = text.translate(_SIMPLIFIED, _PLUS)
+    return _MANY_DIGITS in simplified or _has_large_exponent(simplified)
+
+
+def overflow_of(event: bytes) -> str | None:
+    """What number in an event overflows a double, or nearly, in words; None if none does."""
+    suspicion = suspicion_of(event) if may_overflow(event) else None
+    overflows = [] if suspicion is None else [oddity for oddity in suspicion.oddities if oddity in _OVERFLOWS]
+    return " and ".join(overflows) or None
 
 
 class Inspection:
@@ -226,17 +246,26 @@ def _is_utf8(event: bytes) -> bool:
 
 def _is_conspicuous(event: bytes) -> bool:
     """Whether the event has something that only odd events have, or that looks like it."""
-    simplified = event.translate(_SIMPLIFIED)
+    simplified = event.translate(_SIMPLIFIED, _PLUS)
     return (
         _LONG_DIGITS in simplified
-        or _EXPONENTS[0] in simplified
-        or _EXPONENTS[1] in simplified
+        or _has_large_exponent(simplified)
         or b"\1" in simplified
         or b"\x7f" in simplified
         or (b"\\u" in event and _ESCAPED.search(event) is not None)
         or (b"\xc2" in event and _CONTROL.search(event) is not None)
         or event.count(b"{") + event.count(b"[") > _DEPTHS[0]
     )
+
+
+def _has_large_exponent(simplified: bytes) -> bool:
+    """Whether there is an exponent of three digits or more, at the end of a value: digits of UUIDs often look like one."""
+    at = simplified.find(_EXPONENT)
+    while at >= 0:
+        if simplified[at + len(_EXPONENT) : at + _LONGEST_EXPONENT].lstrip(b"0")[:1] in _ENDS:
+            return True
+        at = simplified.find(_EXPONENT, at + 1)
+    return False
 
 
 def _is_plain(members: dict[str, Raw], size: int) -> bool:

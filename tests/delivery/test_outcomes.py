@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forwarder.core.outcome import HaltReason
-from forwarder.core.ports import Reason
+from forwarder.core.ports import Ordering, Reason
 from tests.delivery.rig import Rig, event, events
 from tests.support.upstream import OK, Answer, Fault, Upstream, failing, plain
 
@@ -120,6 +120,51 @@ async def test_a_single_event_too_large_becomes_a_dead_letter() -> None:
         assert upstream.delivered == ["e0", "e1", "e2", "f0", "f1"]
         assert [(letter.reason, letter.why) for letter in rig.dead_letters.letters] == [(Reason.TOO_LARGE, "HTTP 413: over 1 MB")]
         rig.assert_balanced()
+
+
+async def test_413_to_a_lone_event_is_no_proof_against_it() -> None:
+    """As with 400: it is kept, and the lane halts, until another event is accepted; then it is sent once more, and is a dead letter."""
+    async with Upstream() as upstream, Rig(upstream) as rig:
+        upstream.answer = lambda request: plain(413, "over 1 MB") if "big" in request.names else OK
+        rig.offer([event("big")])
+        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.until(lambda: len(upstream.requests) >= 4)
+        assert rig.buried() == []
+        rig.offer([event("good")])
+        await rig.emptied()
+        assert upstream.delivered == ["good"]
+        assert [(letter.reason, letter.why) for letter in rig.dead_letters.letters] == [(Reason.TOO_LARGE, "HTTP 413: over 1 MB")]
+        assert rig.halt_reason() is None
+        rig.assert_balanced()
+
+
+@pytest.mark.parametrize("ordering", list(Ordering))
+async def test_413_to_everything_halts_and_teaches_nothing(ordering: Ordering) -> None:
+    """No event becomes a dead letter; when it is over all are delivered once, and new ones in one batch again."""
+    async with Upstream(lambda _: plain(413)) as upstream, Rig(upstream, ordering=ordering) as rig:
+        rig.offer(events(16))
+        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.until(lambda: len(upstream.requests) >= 10)
+        assert rig.buried() == []
+        upstream.answer = lambda _: OK
+        await rig.emptied()
+        assert sorted(rig.times_accepted().items()) == sorted((f"e{number}", 1) for number in range(16))
+        before = len(upstream.requests)
+        rig.offer(events(16, "f"))
+        await rig.emptied()
+        assert len(upstream.requests) == before + 1
+
+
+async def test_a_larger_body_that_is_accepted_ends_the_lesson_of_413() -> None:
+    """A proxy that answers 413 only for a moment doesn't keep batches small for minutes."""
+    async with Upstream() as upstream, Rig(upstream, ordering=Ordering.NONE) as rig:
+        upstream.script.extend([plain(413)] * 3)
+        rig.offer(events(32))
+        await rig.emptied()
+        assert [len(request.names) for request in upstream.requests] == [32, 16, 8, 4, 4, 8, 16]
+        rig.offer(events(16, "f"))
+        await rig.emptied()
+        assert len(upstream.requests[-1].names) > 8
 
 
 HALTS = [

@@ -48,6 +48,55 @@ async def test_poison_is_found_within_the_bound(poison: set[str], ordering: Orde
         rig.assert_balanced()
 
 
+def nul(name: str) -> bytes:
+    """An event that strict parsers may reject."""
+    return event(name, text="\0")
+
+
+@pytest.mark.parametrize("ordering", list(Ordering))
+async def test_who_is_refused_for_a_reason_of_its_own_is_no_precedent(ordering: Ordering) -> None:
+    """Of 40 suspects that look alike the upstream refuses two: those become dead letters, all others are delivered once, in order."""
+    raw = [nul(f"e{number}") if number % 2 else event(f"e{number}") for number in range(80)]
+    async with refusing({"e1", "e31"}) as upstream, Rig(upstream, ordering=ordering) as rig:
+        rig.offer(raw)
+        await rig.emptied()
+        assert sorted(rig.buried()) == ["e1", "e31"]
+        assert rig.times_accepted() == {f"e{number}": 1 for number in range(80) if number not in {1, 31}}
+        if ordering is Ordering.STRICT:
+            assert upstream.delivered == [f"e{number}" for number in range(80) if number not in {1, 31}]
+        rig.assert_balanced()
+
+
+@pytest.mark.parametrize("ordering", list(Ordering))
+async def test_like_poison_waits_for_room_among_the_dead_letters(ordering: Ordering) -> None:
+    """What is refused by precedent halts the lane as what is refused alone does, and is a dead letter when there is room."""
+    raw = [nul(f"e{number}") if number % 2 else event(f"e{number}") for number in range(40)]
+    poison = {f"e{number}" for number in range(1, 40, 2)}
+    async with refusing(poison) as upstream, Rig(upstream, ordering=ordering, dead_letter_bytes=2500) as rig:
+        rig.offer(raw)
+        await rig.halted(HaltReason.DEAD_LETTERS_FULL)
+        rig.dead_letters.max_bytes = 10_000_000
+        await rig.emptied()
+        assert set(rig.buried()) == poison
+        assert rig.times_accepted() == {f"e{number}": 1 for number in range(0, 40, 2)}
+        rig.assert_balanced()
+
+
+async def test_like_poison_alone_in_its_lane_waits_for_proof() -> None:
+    """Nothing but suspects, all refused: none becomes a dead letter before another event is accepted; then all do, in few requests."""
+    poison = {f"e{number}" for number in range(500)}
+    async with refusing(poison) as upstream, Rig(upstream) as rig:
+        rig.offer([nul(name) for name in sorted(poison)])
+        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.until(lambda: len(upstream.requests) >= 6)
+        assert rig.buried() == []
+        rig.offer([event("good")])
+        await rig.emptied()
+        assert set(rig.buried()) == poison
+        assert upstream.delivered == ["good"]
+        assert len(upstream.requests) < 50
+
+
 async def test_a_lone_refused_event_waits_for_proof() -> None:
     """Refused alone, an event is kept, and the lane halted, until another event is taken; then it is tried once more, and buried."""
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:

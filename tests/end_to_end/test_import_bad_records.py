@@ -26,6 +26,9 @@ BAD: Final = (
     (b'{"event":"e","distinct_id":"null","timestamp":"2024-05-01T00:00:00Z"}', "illegal_id"),
     (b'{"event":"e","distinct_id":"u1"}', "no_time"),
     (b"{" + _REST.encode() + b"}", "no_event"),
+    (b'{"event":"e",' + _REST.encode() + b',"properties":{"n":1e400}}', "not_json"),
+    (b'{"event":"e",' + _REST.encode() + b',"properties":{"n":' + b"9" * 400 + b"}}", "not_json"),
+    (b'{"event":"e",' + _REST.encode() + b',"properties":{"n":' + b"[" * 200 + b"]" * 200 + b"}}", "not_json"),
 )
 """Bad records, and why each is refused."""
 

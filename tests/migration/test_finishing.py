@@ -55,8 +55,8 @@ def test_the_bytes_of_an_event() -> None:
 
 def test_what_is_nested_too_deep_is_refused_whoever_reads_it() -> None:
     """The bound is a number, not what a decoder's stack has left: every run says the same. Brackets in texts are none."""
-    deep = raw("[" * 499 + "]" * 499)
-    assert b"[" * 498 in finish(event({"shallow": raw("[" * 498 + "]" * 498), "text": '\\"[{' * 2000}))
+    deep = raw("[" * 119 + "]" * 119)
+    assert b"[" * 118 in finish(event({"shallow": raw("[" * 118 + "]" * 118), "text": '\\"[{' * 2000}))
     with pytest.raises(Refused, match="nested too deep") as refused:
         finish(event({"deep": deep}))
     assert refused.value.why is Why.NOT_JSON
@@ -140,6 +140,24 @@ def test_what_json_cant_say_is_refused(value: Any) -> None:
     with pytest.raises(Refused) as refused:
         finish(event({"a": value}))
     assert refused.value.why is Why.NOT_JSON
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        ("1e400", "a number too large for a double"),
+        ("-12E+0999", "a number too large for a double"),
+        ("9" * 250 + "e99", "a number too large for a double"),
+        ("7" * 400, "an integer of more than 308 digits"),
+    ],
+)
+def test_numbers_that_overflow_are_refused(number: str, words: str) -> None:
+    """A double can't hold them, and strict parsers refuse the whole request; what only looks like one in a text is no number."""
+    for value in (raw(number), [{"a": raw(f"[1,{number} ]")}]):
+        with pytest.raises(Refused, match=f"it has {words}") as refused:
+            finish(event({"a": value}))
+        assert refused.value.why is Why.NOT_JSON
+    assert number.encode() in finish(event({"a": f"[{number}]", "b": raw("1e308"), "c": 2**80}))
 
 
 def test_names_and_ids_have_to_be_text_too() -> None:

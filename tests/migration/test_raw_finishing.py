@@ -37,6 +37,19 @@ def test_the_bytes_of_an_event() -> None:
     assert finish(record, geoip=True) == record.replace(b'{"big"', b'{"$import_job_id":"' + JOB.encode() + b'","big"')
 
 
+@pytest.mark.parametrize("number", ["1e400", "-1E+999", "9" * 400])
+def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
+    """What strict parsers refuse is refused before it is sent; the events beside it go on."""
+    records = [as_json({**HEAD, "properties": {"n": each}}) for each in ("good", "bad", "better")]
+    records[1] = records[1].replace(b'"bad"', number.encode())
+    first, refused, last = RawFinisher(Finish("set_once", False, JOB)).finish(Native("set_once").convert_block(block(*records)))
+    assert isinstance(first, bytes)
+    assert isinstance(last, bytes)
+    assert isinstance(refused, Refused)
+    assert refused.why is Why.NOT_JSON
+    assert "308 digits" in refused.detail or "too large for a double" in refused.detail
+
+
 @pytest.mark.parametrize("members", [{}, {"properties": None}, {"properties": {}}])
 def test_events_without_properties(members: dict[str, Any]) -> None:
     """They get some, with what every imported event has."""

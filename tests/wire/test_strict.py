@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.wire.strict import Inspection, Oddity, Suspicion, suspicion_of
+from forwarder.wire.strict import Inspection, Oddity, Suspicion, may_overflow, overflow_of, suspicion_of
 
 
 def event(value: bytes, more: bytes = b"") -> bytes:
@@ -93,6 +93,22 @@ def test_degrees_tell_how_odd_events_are() -> None:
     assert both.oddities == (Oddity.NUMBER_OVERFLOW, Oddity.NESTED_120)
     assert not both.is_as_odd_as(deep)
     assert both.words == "a number too large for a double and more than 120 levels of nesting"
+
+
+@pytest.mark.parametrize(
+    ("number", "overflows"),
+    [
+        (b"1e400", True), (b"1e+0400", True), (b"9" * 309, True), (b"9" * 250 + b"e99", True), (b"1E" + b"9" * 60, True),
+        (b"9" * 308, False), (b"1e308", False), (b"1e-400", False), (b'"1e400"', False), (b'"0198a81e-1234-7e12-81e1-0e123e123456"', False),
+        (b'"a 1e999, b"', False),
+    ],
+)  # fmt: skip
+def test_numbers_that_overflow_a_double(number: bytes, overflows: bool) -> None:
+    """They are found wherever they stand and however they end, and nothing else is."""
+    for end in (b"", b" ", b"\n", b",2"):
+        assert (overflow_of(event(number + end)) is not None) == overflows
+        assert may_overflow(event(number + end)) >= overflows
+    assert not may_overflow(event(b'"0198a81e-1234-7e12-81e1-0e123e123456"'))
 
 
 VALUES = st.recursive(

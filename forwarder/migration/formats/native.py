@@ -23,7 +23,7 @@ from forwarder.migration.events import Refused, derived_uuid
 from forwarder.migration.format import Format, NoOptions
 from forwarder.migration.formats.native_mending import Mended, mended, parts_of, readable_text
 from forwarder.migration.identifiers import none_illegal
-from forwarder.migration.jsonvalues import SHALLOW_BYTES, is_deep
+from forwarder.migration.jsonvalues import SHALLOW_BYTES, are_deep
 from forwarder.migration.policy import PersonProperties
 from forwarder.migration.raw_events import Bounds, RawEvents, RefusedPart, Whole
 from forwarder.migration.records import Block, Lines
@@ -175,7 +175,7 @@ class Native:
         bounds = Bounds.of(names, times)
         if not self._are_good(bounds, ids):
             return None
-        if max(whole.sizes) > SHALLOW_BYTES and any(is_deep(line) for line in lines.ended if len(line) > SHALLOW_BYTES):
+        if max(whole.sizes) > SHALLOW_BYTES and are_deep(lines.ended):
             return None
         return RawEvents([*range(len(lines))], [], [], names, ids, times, uuids, packed=packed, whole=whole, _bounds=bounds)
 
@@ -344,7 +344,7 @@ def _are_texts(texts: Sequence[bytes], joined: bytes) -> bool:
     joined = joined or b"\n".join(texts)
     if not (joined.isascii() or is_utf8(joined)):
         return False
-    return not any(is_deep(text) for text in texts if len(text) > SHALLOW_BYTES)
+    return not are_deep(texts)
 
 
 def _gaps(texts: Sequence[bytes], heads: Sequence[_Complete], plain: type[_Complete]) -> list[int]:

@@ -422,7 +422,7 @@ class Engine:
         self._replays.saved(counted)
 
     async def _find_who_is_at_fault(self) -> None:
-        """While everything is answered 400, send an event again that was taken before, which changes nothing.
+        """While everything is answered 400 or 413, send an event again that was taken before, which changes nothing.
 
         If it is taken, the others are refused for themselves. At the end of a source there may be no other event left that could show it.
         """

@@ -91,6 +91,8 @@ ODD: Final = {
     "a small z": (changed(timestamp="2024-05-01T10:00:00z"),),
     "a time before all": (changed(timestamp="1969-05-01T10:00:00Z"),),
     "nested too deep": (GOOD[1][:CUT] + b'"a":' + b"[" * 600 + b"]" * 600 + b"," + GOOD[1][CUT:],),
+    "a number too large": (GOOD[1][:CUT] + b'"a":1e400,' + GOOD[1][CUT:],),
+    "an integer too long": (GOOD[1][:CUT] + b'"a":' + b"9" * 400 + b"," + GOOD[1][CUT:],),
     "a body": (b'{"batch":[' + GOOD[1] + b"]}",),
     "another value": (b"7",),
 }

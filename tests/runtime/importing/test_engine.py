@@ -135,12 +135,21 @@ async def test_one_refused_event_is_found_and_kept_with_its_place(tmp_path: Path
     assert saved.totals.examples["refused"][0].line == 4
 
 
-async def test_events_that_are_all_too_large_become_dead_letters(tmp_path: Path) -> None:
-    """A service that answers 413 to everything gets smaller and smaller requests, and then no more of these events."""
-    setting = Setting(three_files(tmp_path, each=4), tmp_path / "state", service=Service(lambda _: Reply(413)))
+async def test_events_that_are_too_large_for_the_service_become_dead_letters(tmp_path: Path) -> None:
+    """A service that answers 413 gets smaller and smaller requests, and then no more of these events, since it accepts others."""
+    setting = Setting(three_files(tmp_path, each=4), tmp_path / "state", service=Service(refusing(0, 3, 11, status=413)))
     await setting.run()
     assert_all_there(setting, 12)
-    assert len(setting.letters.kept) == 12
+    assert len(setting.letters.kept) == 3
+
+
+async def test_a_service_that_answers_413_to_everything_is_waited_for(tmp_path: Path) -> None:
+    """That no event fits is more likely a proxy's word: nothing becomes a dead letter, and in the end everything arrives."""
+    setting = Setting(three_files(tmp_path, each=4), tmp_path / "state", service=Service(times(12, Reply(413))))
+    await setting.run()
+    assert_all_there(setting, 12)
+    assert not setting.letters.kept
+    assert any("refuses" in told.waiting for told in setting.told)
 
 
 async def test_a_service_that_refuses_everything_is_waited_for(tmp_path: Path) -> None:
