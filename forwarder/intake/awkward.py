@@ -13,14 +13,14 @@ from functools import partial
 from msgspec import Raw
 
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken
-from forwarder.core.event import Lane, split_events
+from forwarder.core.event import Lane
 from forwarder.core.ports import Incoming, Ordering, Reason
 from forwarder.core.records import RecordFacts
 from forwarder.intake.loose import Receipt
 from forwarder.intake.mending import id_of, time_of, uuid_of
 from forwarder.intake.stamping import Rejected, Stamped, stamp
 from forwarder.wire.encodings import decode_body
-from forwarder.wire.shapes import Request, check_count, read_request, split_by_token
+from forwarder.wire.shapes import Request, check_count, read_request, split_by_token, split_each
 from forwarder.wire.token import check_token
 
 
@@ -91,7 +91,7 @@ def _parts(
     if len(parts) == 1:
         return [(token, events, None) for token, events in parts.items()]
     groups: dict[str, tuple[list[bytes], list[int]]] = {}
-    for place, raw in enumerate(split_events(request.events)):
+    for place, raw in enumerate(split_each(request.events)):
         event = bytes(raw)
         try:
             (token,) = split_by_token(b"[%b]" % event, default, foreign=request.foreign)

@@ -58,8 +58,7 @@ class Receipt:
     """The one of an event that has none, if its source knows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StampedEvent:
+class StampedEvent(NamedTuple):
     """An event that can go on, and the ids that it is ordered with."""
 
     data: bytes
@@ -80,16 +79,18 @@ def stamp_one(data: bytes, receipt: Receipt, index: int = 0) -> StampedEvent | R
     named = id_text(head.distinct_id) or id_text(head.dollar_distinct_id) or id_text(properties.distinct_id)
     own = named or canonical_id(receipt.distinct_id)
     reason = _name_problem(head.event) or (None if own else Reason.MISSING_DISTINCT_ID)
-    if reason is None and receipt.timeless and _own_time(head) is None:
-        reason = Reason.MISSING_TIMESTAMP
     if reason:
         return reason
+    time = _own_time(head)
+    if receipt.timeless and time is None:
+        return Reason.MISSING_TIMESTAMP
     uuid = b"" if _is_valid_uuid(head.uuid) else _new_uuid(receipt, index)
-    stamped = _edited(data, head, properties, receipt, _New(uuid, b"" if named else msgspec.json.encode(receipt.distinct_id)))
+    new = _New(uuid, b"" if named else msgspec.json.encode(receipt.distinct_id), time)
+    stamped = _edited(data, head, properties, receipt, new)
     if len(stamped) > receipt.max_event:
         return Reason.TOO_LARGE
     second = (id_text(properties.alias), id_text(properties.anonymous)) if receipt.ordered else ()
-    return StampedEvent(stamped, (own, *filter(None, second)), uuid, receipt.tells and _own_time(head) is None)
+    return StampedEvent(stamped, (own, *filter(None, second)), uuid, receipt.tells and time is None)
 
 
 def _name_problem(name: Raw) -> Reason | None:
@@ -108,6 +109,8 @@ class _New(NamedTuple):
     uuid: bytes
     distinct_id: bytes
     """As JSON text."""
+    own_time: datetime | None
+    """The one that the event has: reading it again would take as long as all else."""
 
 
 class _Stamps:
@@ -138,7 +141,7 @@ def _edited(data: bytes, head: LooseHead, properties: LooseProperties, receipt: 
     if new.uuid:
         stamps.set(b"uuid", head.uuid, b'"%b"' % new.uuid)
     offset = _offset(head.offset)
-    timestamp = _timestamp(head, properties, offset, receipt)
+    timestamp = _timestamp(new.own_time, properties, offset, receipt)
     if timestamp is not None:
         stamps.set(b"timestamp", head.timestamp, timestamp)
     if new.distinct_id:
@@ -168,9 +171,8 @@ def _offset(raw: Raw) -> float | None:
     return float(text) if text[:1] and text[:1] in _NUMBER_STARTS else None  # of any size: what is too large is infinite
 
 
-def _timestamp(head: LooseHead, properties: LooseProperties, offset: float | None, receipt: Receipt) -> bytes | None:
+def _timestamp(own: datetime | None, properties: LooseProperties, offset: float | None, receipt: Receipt) -> bytes | None:
     """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if its own stays as it is."""
-    own = _own_time(head)
     corrected = receipt.has_sent_at and bytes(properties.ignore_sent_at) in _FALSY
     if own and (corrected or offset is None or receipt.timeless):
         if not corrected or not receipt.skew:

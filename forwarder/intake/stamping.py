@@ -20,13 +20,13 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 from msgspec import Raw
 
-from forwarder.core.event import NO_IDS, split_events
+from forwarder.core.event import NO_IDS
 from forwarder.core.ports import Reason
 from forwarder.intake.heads import CompleteHead, decode_complete, decode_located, decode_ordered
 from forwarder.intake.loose import Receipt, stamp_one
 from forwarder.intake.uuids import all_hyphenated
 from forwarder.wire.identity import ABSENT, MAX_ID_CHARACTERS, canonical_id, id_text
-from forwarder.wire.shapes import check_count
+from forwarder.wire.shapes import check_count, split_each
 from forwarder.wire.splice import Locator
 
 _JOINED_AT_ONCE: Final = 1000
@@ -83,7 +83,7 @@ class Stamped:
 def stamp(events: bytes | Raw, receipt: Receipt) -> Stamped:
     """Validate and stamp a JSON array of events. Raises `msgspec.DecodeError` only if it isn't one.
 
-    Raises `RequestTooLarge` for more events than `receipt.max_events`, where each would have to be looked at.
+    Raises `RequestTooLarge` for more events than `receipt.max_events` or `MAX_EVENTS`, where each would have to be looked at.
     """
     fast = None
     added = 0 if receipt.ip is None else len(receipt.ip) + _IP_MEMBER_BYTES
@@ -155,7 +155,7 @@ def _stamp_loose(events: bytes | Raw, receipt: Receipt) -> Stamped:
 
     def kept() -> Iterator[bytes]:
         nonlocal count
-        for at, raw in enumerate(split_events(events)):
+        for at, raw in enumerate(split_each(events)):
             data = bytes(raw)
             stamped = stamp_one(data, receipt, at)
             if isinstance(stamped, Reason):
