@@ -23,11 +23,13 @@ def run(config: Config = None) -> None:
     With `workers` above 1 it supervises that many processes, which share the listening address.
 
     SIGTERM and SIGINT drain and end it (exit code 1 when events were left), a second one ends it at once (130), SIGHUP reads
-    the configuration again.
+    the configuration again, SIGUSR2 restarts it in place. Sockets of systemd's socket activation are used where it passes some.
     """
     from forwarder.runtime.assignment import assignment
     from forwarder.runtime.daemon import run_daemon
+    from forwarder.runtime.inheritance import inherit
     from forwarder.runtime.own_address import reject_own_address
+    from forwarder.runtime.restart import restart_of
     from forwarder.runtime.supervisor import needs_supervisor, run_supervisor
     from forwarder.runtime.worker import run_worker
     from forwarder.storage.failpoints import arm_from_environment
@@ -41,11 +43,14 @@ def run(config: Config = None) -> None:
         return settings
 
     arm_from_environment(os.environ)
+    inherited = inherit(os.environ)
     settings = load()
     assigned = assignment(os.environ)
     if assigned is not None:
         raise typer.Exit(run_worker(settings, load, assigned))
     reject_own_address(settings)
+    given = ["--config", str(config)] if config else []
+    restart = restart_of(["run", *given], ["config", "check", *given])
     if needs_supervisor(settings):
-        raise typer.Exit(run_supervisor(settings, load, ["run", *(["--config", str(config)] if config else [])]))
-    raise typer.Exit(run_daemon(settings, load))
+        raise typer.Exit(run_supervisor(settings, load, ["run", *given], restart, inherited))
+    raise typer.Exit(run_daemon(settings, load, restart, inherited))

@@ -95,6 +95,10 @@ class Delivery:
         self._gather_seconds = GATHER_SECONDS
         self._timer: Timer | None = None
         self._last_probes: dict[Lane, int] | None = None
+        self._only_while_it_works = False
+        """Whether a drain ends as soon as an attempt fails."""
+        self._held = False
+        """Whether no attempt is begun."""
         self._requests: Counter[str] = Counter()
         self._durations = Histogram(SECONDS)
         self._batch_bytes = Histogram(BODY_BYTES)
@@ -126,9 +130,28 @@ class Delivery:
                 self.halts.probe_at(lane, now)
             if halted is not None and halted.by_key_check and self._keys is not None:
                 self._keys.recheck(lane.api_key)
+        self._only_while_it_works = self._held = False
+        return await self._wait_until_idle(deadline_seconds)
+
+    async def drain_while_it_works(self, deadline_seconds: float) -> bool:
+        """Deliver everything, as `drain` does, but only while no attempt fails; halted lanes aren't probed. Whether nothing is left."""
+        self._last_probes, self._only_while_it_works = {}, True
+        return await self._wait_until_idle(deadline_seconds)
+
+    async def finish_in_flight(self, deadline_seconds: float) -> None:
+        """Begin no attempt any more, and wait for those in flight, unless the upstream fails. Cancelling it only ends the wait."""
+        self._held = self._only_while_it_works = True
+        await self._wait_until_idle(deadline_seconds)
+
+    def resume(self) -> None:
+        """Begin attempts again, after `finish_in_flight`."""
+        self._held = False
+        self._awake.set()
+
+    async def _wait_until_idle(self, seconds: float) -> bool:
         self._idle.clear()
         self._awake.set()
-        await wait_for_event(self._idle, deadline_seconds, self._clock)
+        await wait_for_event(self._idle, seconds, self._clock)
         return not self._scheduler.pending_lanes() and not self._batcher.lanes()
 
     async def close(self) -> None:
@@ -202,13 +225,13 @@ class Delivery:
         """Begin every request that may be made now, and set the timer for the next."""
         now, wall = self._clock.monotonic(), self._clock.now()
         flush = self._last_probes is not None
-        while self._scheduler.in_flight < self._limiter.limit:
+        while not self._held and self._scheduler.in_flight < self._limiter.limit:
             attempt = self._scheduler.next_attempt(now, wall, flush=flush)
             if attempt is None:
                 self._set_timer(self._scheduler.next_time(now, wall), now)
                 break
             self._begin(attempt)
-        if flush and self._is_drained():
+        if (flush or self._held) and self._is_drained():
             self._idle.set()
         self._gather_seconds = max(GATHER_SECONDS, PASS_SHARE * (self._clock.monotonic() - now))
 
@@ -259,14 +282,18 @@ class Delivery:
         self.wake()
 
     def _is_drained(self) -> bool:
-        """Whether nothing is left, or only what halted lanes hold that had their last probe."""
+        """Whether nothing is left to wait for: only what halted lanes hold that had their last probe, if anything."""
+        if self._only_while_it_works and self._scheduler.failing:
+            return True
         if self._scheduler.in_flight:
             return False
+        if self._held:
+            return True
         return all(self._is_hopeless(lane) for lane in {*self._scheduler.pending_lanes(), *self._batcher.lanes()})
 
     def _is_hopeless(self, lane: Lane) -> bool:
         halted = self.halts.get(lane)
-        return halted is not None and halted.probes > (self._last_probes or {}).get(lane, -1)
+        return halted is not None and (self._only_while_it_works or halted.probes > (self._last_probes or {}).get(lane, -1))
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -175,6 +175,11 @@ class Scheduler:
             if state.pause.failing and lane not in self._halts
         ]
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempts failed, of the upstream as a whole or of any lane."""
+        return self.upstream.failing or any(state.pause.failing for state in self._lanes.values())
+
     def pending_lanes(self) -> list[Lane]:
         """The lanes that have work in flight or to be sent again."""
         return [lane for lane, state in self._lanes.items() if state.groups]

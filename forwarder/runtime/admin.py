@@ -17,14 +17,15 @@ import msgspec
 from aiohttp import web
 
 from forwarder.core.errors import cannot_listen
-from forwarder.core.host_port import join_host_port, split_host_port
+from forwarder.core.host_port import split_host_port
 from forwarder.pages.files import HEADERS
 from forwarder.pages.hosts import KnownHosts
 from forwarder.runtime.page import page
 from forwarder.runtime.page import routes as page_routes
 from forwarder.runtime.status import encode
 from forwarder.runtime.uuid_search import NotAUuid, Sighting, WantedUuid
-from forwarder.sources.http.sockets import UNIX_PREFIX, bind_unix, remove_unix
+from forwarder.sources.http.listener import BACKLOG
+from forwarder.sources.http.sockets import UNIX_PREFIX, TcpAddress, adopt, bind_tcp, bind_unix, describe, duplicates, remove_unix
 from forwarder.telemetry.metrics import Exposition
 from forwarder.telemetry.snapshot import Snapshot
 
@@ -49,20 +50,24 @@ class AdminServer:
         self._take = take
         self._explain = explain
         self._runner: web.AppRunner | None = None
+        self._listening: list[socket.socket] = []
         self._socket: tuple[Path, int] | None = None
         """The socket file and its inode: another process may have put its own in its place."""
         self.address = ""
         """Where it listens, once it does: `host:port` or `unix:/path`."""
 
-    async def start(self, listen: str, hosts: Sequence[str] = ()) -> None:
+    async def start(self, listen: str, hosts: Sequence[str] = (), inherited: Sequence[int] = (), *, removes_file: bool = False) -> None:
         """Listen on `host:port` or `unix:/path`; `hosts` are further names that it answers to.
 
-        Raises `ConfigurationError` when it can't listen. Cancelled, it listens nowhere.
+        With `inherited` descriptors it listens on those in place of the address, with `removes_file` as if they had been bound here. Raises
+        `ConfigurationError` when it can't listen. Cancelled, it listens nowhere.
         """
-        runner = web.AppRunner(self._application(_known(listen, hosts)), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        sockets = self._sockets(listen, inherited, removes_file=removes_file)
+        known = _known(describe(sockets[0]) if inherited else listen, hosts)
+        runner = web.AppRunner(self._application(known), access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            self.address = await self._listen(runner, listen)
+            self.address = await self._listen(runner, sockets)
         except OSError as error:
             await runner.cleanup()
             raise cannot_listen(KEY, listen, error) from error
@@ -71,6 +76,11 @@ class AdminServer:
             raise
         self._runner = runner
 
+    def keep(self) -> tuple[int, ...]:
+        """Have its listening sockets outlive it, for the next program of this process: further descriptors of them."""
+        self._socket = None
+        return duplicates(self._listening)
+
     async def close(self) -> None:
         """Stop listening and close every connection. Cancellation leaves connections to the end of the loop."""
         if self._runner is not None:
@@ -78,18 +88,32 @@ class AdminServer:
         if self._socket is not None:
             remove_unix(*self._socket)
 
-    async def _listen(self, runner: web.AppRunner, listen: str) -> str:
-        if listen.startswith(UNIX_PREFIX):
-            await web.SockSite(runner, self._bind(Path(listen.removeprefix(UNIX_PREFIX)))).start()
-            return listen
-        host, port = split_host_port(listen)
-        await web.TCPSite(runner, host or None, port).start()
-        return join_host_port(*runner.addresses[0][:2])
+    async def _listen(self, runner: web.AppRunner, sockets: list[socket.socket]) -> str:
+        self._listening = sockets
+        try:
+            for each in sockets:
+                await web.SockSite(runner, each, backlog=BACKLOG).start()
+        except BaseException:
+            for each in sockets:
+                each.close()
+            raise
+        return describe(sockets[0])
 
-    def _bind(self, path: Path) -> socket.socket:
-        bound = bind_unix(path, KEY)
-        self._socket = path, path.lstat().st_ino
-        return bound
+    def _sockets(self, listen: str, inherited: Sequence[int], *, removes_file: bool) -> list[socket.socket]:
+        path = Path(listen.removeprefix(UNIX_PREFIX)) if listen.startswith(UNIX_PREFIX) else None
+        if inherited:
+            sockets = [adopt(descriptor, KEY) for descriptor in inherited]
+        elif path is not None:
+            sockets = [bind_unix(path, KEY)]
+        else:
+            host, port = split_host_port(listen)
+            try:
+                sockets = bind_tcp(TcpAddress(host or None, port))
+            except OSError as error:
+                raise cannot_listen(KEY, listen, error) from error
+        if path is not None and (removes_file or not inherited):
+            self._socket = path, path.lstat().st_ino
+        return sockets
 
     async def _now(self) -> Snapshot:
         taken = self._take()

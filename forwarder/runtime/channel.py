@@ -31,6 +31,8 @@ class Command(Enum):
     FIND = b"f"
     """Asks where the event with that uuid is."""
     STOP = b"s"
+    MAKE_WAY = b"w"
+    """Stop at once, without `shutdown.delay`: another process takes its place."""
     RELOAD = b"r"
 
 

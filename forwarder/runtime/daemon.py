@@ -26,7 +26,9 @@ from forwarder.core.ports import DeadLetter
 from forwarder.runtime.admin import AdminServer
 from forwarder.runtime.allocator import fix_thresholds
 from forwarder.runtime.announcing import announce_addresses, announce_buffer, held, name_what_is_left, name_what_waits
-from forwarder.runtime.pipeline import build
+from forwarder.runtime.inheritance import NOTHING, Inherited
+from forwarder.runtime.pipeline import Kept, build
+from forwarder.runtime.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
 from forwarder.runtime.roles import ALONE, Role
 from forwarder.runtime.uuid_search import Sighting, WantedUuid
 from forwarder.storage.layout import worker_directory
@@ -81,11 +83,14 @@ class Runnable(Protocol):
     def reload(self, settings: Settings) -> list[str]:
         """Use other settings from now on; the keys that need a restart."""
 
+    def keep(self) -> Kept:
+        """Have the listening sockets and the locks stay open after `close`."""
+
     def stop_taking(self) -> None:
         """Refuse new events."""
 
-    async def drain(self, seconds: float) -> bool:
-        """Deliver what is buffered, for at most `seconds`; whether all of it was."""
+    async def shut_down(self, seconds: float) -> None:
+        """Answer what senders still bring, stop listening, and deliver, for at most `seconds` in all."""
 
     async def close(self) -> list[DeadLetter]:
         """Stop everything; the events that were left undelivered."""
@@ -94,12 +99,22 @@ class Runnable(Protocol):
 Build = Callable[[Settings, Clock, Role], Runnable]
 
 
-def run_daemon(settings: Settings, load: Load | None = None) -> int:
-    """Run until a signal ends it; the exit code. `load` reads the configuration again on SIGHUP.
+def run_daemon(
+    settings: Settings, load: Load | None = None, restart: InPlaceRestart | None = None, inherited: Inherited = NOTHING
+) -> int:
+    """Run until a signal ends it; the exit code. `load` reads the configuration again on SIGHUP, `restart` is for SIGUSR2.
 
     Raises `ForwarderError` when it can't start: an address in use, an unusable certificate.
     """
-    return run_tuned(lambda: Daemon(settings, build, load).run())
+    daemon: Daemon | None = None
+
+    async def main() -> int:
+        nonlocal daemon
+        daemon = Daemon(settings, build, load, restart=restart, inherited=inherited)
+        return await daemon.run()
+
+    code = run_tuned(main)
+    return daemon.restarting.replace(code) if daemon is not None else code
 
 
 def run_tuned(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -129,14 +144,23 @@ class Daemon:
         role: Role = ALONE,
         clock: Clock | None = None,
         exit_now: Callable[[int], None] = os._exit,
+        restart: InPlaceRestart | None = None,
+        inherited: Inherited = NOTHING,
     ) -> None:
+        """`restart`: how SIGUSR2 restarts it in place; `inherited`: what it uses in place of the configured addresses, and its locks."""
+        self._inherited = inherited = inherited.fitting(settings)
+        if inherited is not NOTHING:
+            own = bool(inherited.listen)
+            role = replace(role, descriptors=inherited.sockets, removes_socket=own, locks=inherited.locks)
         self._settings = settings
         self._load = load
         self._clock = clock or SystemClock()
         self._exit_now = exit_now
         self._pipeline = build_pipeline(settings, self._clock, role)
         self._admin = AdminServer(self.snapshot, self._pipeline.explain)
+        self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
+        self.restarting = Restarting(restart, self._stop)
         self.directory = worker_directory(settings.buffer.path, role.number)
         """Where a disk buffer's files are."""
 
@@ -148,7 +172,7 @@ class Daemon:
     def snapshot(self) -> Snapshot:
         """The pipeline's snapshot; once a stop was asked for, it is draining and not ready."""
         snapshot = self._pipeline.snapshot()
-        if not self._stop.is_set():
+        if not self._stop.is_set() or self.restarting.decided:
             return snapshot
         return replace(snapshot, state=State.DRAINING, ready=False, not_ready=("draining: this process is about to end",))
 
@@ -158,17 +182,25 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.on_stop_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+        loop.add_signal_handler(signal.SIGUSR2, self.on_restart_signal)
+        receive_signals()
+        self._inherited.announce()
         try:
             await self._open()
             return await self._serve()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                loop.remove_signal_handler(number)
             await self._close()
+            await self.restarting.close()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def on_restart_signal(self) -> None:
+        """Restart in place, if the new program accepts the configuration."""
+        self.restarting.ask()
 
     def on_stop_signal(self, number: signal.Signals) -> None:
         """Begin the shutdown; the second time, end the process at once."""
-        if not self._stop.is_set():
+        if not self._stop.is_set() or self.restarting.withdraw():
             _log.info("stopping", signal=number.name, takes_for_seconds=self._settings.shutdown.delay)
             self._stop.set()
             return
@@ -211,10 +243,23 @@ class Daemon:
 
     async def _drain(self) -> None:
         shutdown = self._settings.shutdown
-        await self._clock.sleep(shutdown.delay)
-        self._pipeline.stop_taking()
+        if self.restarting.decided:
+            self.restarting.kept = self._keep()
+        else:
+            await self._clock.sleep(shutdown.delay)
         _log.info("draining", seconds=shutdown.drain_timeout)
-        await self._pipeline.drain(shutdown.drain_timeout)
+        await self._pipeline.shut_down(shutdown.drain_timeout)
+
+    def _keep(self) -> Inherited:
+        """Have the sockets and locks stay open for the new program."""
+        kept, before = self._pipeline.keep(), self._inherited
+        return Inherited(
+            (kept.sockets,) if kept.sockets else (),
+            self._admin.keep(),
+            kept.locks,
+            listen=before.listen if before.sockets else self._addresses[0],
+            admin_listen=before.admin_listen if before.admin else self._addresses[1],
+        )
 
     def _reloaded(self, fixed: list[str]) -> None:
         """Say that the configuration was read again."""
@@ -228,7 +273,9 @@ class Daemon:
 
     async def _open(self) -> None:
         """Be seen, from before the pipeline's start on."""
-        await self._admin.start(self._settings.admin.listen, self._settings.admin.hosts)
+        removes_file = bool(self._inherited.admin_listen)
+        admin = self._settings.admin
+        await self._admin.start(admin.listen, admin.hosts, self._inherited.admin, removes_file=removes_file)
 
     async def _close(self) -> None:
         """Be seen no more."""

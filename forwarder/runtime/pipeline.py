@@ -6,7 +6,7 @@ that has nowhere to go.
 
 from __future__ import annotations
 
-import socket
+import asyncio
 import ssl
 from dataclasses import dataclass
 from functools import partial
@@ -56,12 +56,25 @@ from forwarder.runtime.uuid_search import Sighting, WantedUuid
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughPolicy
+from forwarder.sources.http.sockets import adopt
 from forwarder.sources.http.tls import load_tls, reload_tls
 from forwarder.telemetry.books import Books
 from forwarder.telemetry.snapshot import Snapshot, State
 
 if TYPE_CHECKING:
     from forwarder.runtime.kafka import KafkaSources
+
+GRACE: Final = 1.5
+"""Seconds after which a stop closes connections whose senders bring nothing: those that send learn of the end by an answer."""
+
+REQUEST_LIMIT: Final = 5.0
+"""Seconds that a stop waits for requests in progress, beyond that."""
+
+DELIVER_LIMIT: Final = 2.0
+"""Seconds that a stop goes on delivering from a disk buffer while the upstream accepts; the files are there for the next start."""
+
+IN_FLIGHT_LIMIT: Final = 3.0
+"""Seconds that it then waits for upstream requests in flight: what is cut off would be delivered twice."""
 
 RELOADABLE: Final = frozenset(
     {
@@ -250,8 +263,17 @@ class _Keyring:
     memory: KeyMemory | None
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Descriptors that outlive a pipeline."""
+
+    sockets: tuple[int, ...]
+    locks: tuple[tuple[str, int], ...]
+    """Directories, each with its lock."""
+
+
 class Pipeline:
-    """A pipeline's life: start, take and deliver, stop taking, drain, close."""
+    """A pipeline's life: start, accept and deliver, shut down, close."""
 
     def __init__(
         self,
@@ -303,9 +325,13 @@ class Pipeline:
         self.state = State.RUNNING
 
     async def _listen(self, listen: str) -> None:
-        descriptor = self._role.descriptor
-        inherited = None if descriptor is None else socket.socket(fileno=descriptor)
-        await self._parts.listener.start(listen, self._tls, reuse_port=self._role.reuse_port, inherited=inherited)
+        inherited = [adopt(descriptor) for descriptor in self._role.descriptors]
+        await self._parts.listener.start(listen, self._tls, inherited=inherited, removes_file=self._role.removes_socket)
+
+    def keep(self) -> Kept:
+        """Have the listening sockets and the locks outlive it, for the next program of this process."""
+        locks = tuple((str(lock.path), lock.duplicate()) for lock in self._stores.locks)
+        return Kept(self._parts.listener.duplicate_sockets(), locks)
 
     def stop_taking(self) -> None:
         """Refuse new events from now on."""
@@ -314,6 +340,41 @@ class Pipeline:
         self._parts.listener.draining = True
         if self._parts.kafka is not None:
             self._parts.kafka.stop_reading()
+
+    async def shut_down(self, seconds: float) -> None:
+        """Let senders go, stop listening, and deliver: for at most `seconds` from memory; from disk only what is quick to deliver.
+
+        Requests are accepted until the last moment before the end, each answer the last of its connection. Cancelled, it leaves the
+        pipeline to `close`.
+        """
+        end = self._clock.monotonic() + seconds
+        if self._parts.kafka is not None:
+            self._parts.kafka.stop_reading()
+        limit = min(REQUEST_LIMIT, seconds)
+        released = self._parts.listener.end_connections(min(GRACE, seconds), limit)
+        if self._hands_over:
+            await asyncio.gather(released, self._deliver_briefly(seconds))
+        else:
+            await released
+        await self._parts.listener.stop_listening()
+        if self._hands_over and self._parts.intake.statistics().awaiting_delivery:
+            self._parts.delivery.resume()
+        await self._parts.listener.finish_requests(limit)
+        self.stop_taking()
+        if not self._hands_over:
+            await self.drain(max(0.0, end - self._clock.monotonic()))
+
+    @property
+    def _hands_over(self) -> bool:
+        """Whether the files of a disk buffer hand over to the next start what isn't delivered."""
+        return isinstance(self._parts.buffer, DiskBuffer)
+
+    async def _deliver_briefly(self, seconds: float) -> None:
+        """Deliver what a disk buffer has in memory, as long as the upstream accepts; a backlog has to wait for the next start anyway."""
+        delivery, buffer = self._parts.delivery, self._parts.buffer
+        if isinstance(buffer, DiskBuffer) and not buffer.has_backlog:
+            await delivery.drain_while_it_works(min(DELIVER_LIMIT, seconds))
+        await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))
 
     async def drain(self, seconds: float) -> bool:
         """Close the door, deliver what is buffered, and let calls that are passed through end, for at most `seconds`.

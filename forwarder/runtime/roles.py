@@ -16,10 +16,12 @@ class Role:
     """How many take events: each has that part of `buffer.max_bytes` and `dead_letters.max_bytes`."""
     listens: bool = True
     """Whether it takes events; else it only brings to their place those that its directory holds."""
-    reuse_port: bool = False
-    """Whether it shares its address with the others by SO_REUSEPORT."""
-    descriptor: int | None = None
-    """A bound socket that it has inherited, to listen on in place of the configured address; the listener closes it."""
+    descriptors: tuple[int, ...] = ()
+    """Bound sockets that it has inherited, to listen on in place of the configured address; the listener closes them."""
+    removes_socket: bool = False
+    """Whether an inherited Unix socket is its own, whose file it removes at its end."""
+    locks: tuple[tuple[str, int], ...] = ()
+    """Directories whose locks it has inherited, each with the lock's descriptor."""
     instance: str = ""
     """The id that its daemon has in the paths of requests; empty: one of its own."""
 

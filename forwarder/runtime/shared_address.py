@@ -1,9 +1,9 @@
 """The address that several processes listen on together.
 
-On TCP each worker has a socket of its own with SO_REUSEPORT, and the kernel spreads connections over those that listen. The supervisor
-holds one too, which never listens and so gets no connection: it chooses the port where 0 is configured, keeps it while no worker is
-there, and tells at the start whether the address can be had at all. A Unix socket can't be shared so: the supervisor binds it, and the
-workers inherit it.
+On TCP each worker has sockets of its own with SO_REUSEPORT, and the kernel spreads connections over those that listen. The supervisor
+makes them and keeps them open, so that connections wait in their queues while workers are restarted on purpose. It holds one of its own
+besides, which never listens and so gets no connection: it chooses the port where 0 is configured, and keeps it while no worker is there.
+A Unix socket, and what the supervisor has inherited, can't be spread so: all workers accept on the same sockets.
 """
 
 from __future__ import annotations
@@ -12,27 +12,57 @@ import socket
 from pathlib import Path
 
 from forwarder.core.errors import cannot_listen
-from forwarder.sources.http.sockets import KEY, TcpAddress, bind_unix, describe, parse_listen, remove_unix
+from forwarder.runtime.inheritance import Inherited
+from forwarder.sources.http.sockets import KEY, TcpAddress, adopt, bind_tcp, bind_unix, describe, duplicates, parse_listen, remove_unix
 
 
 class SharedAddress:
     """An address that is held, from `hold` to `close`."""
 
-    def __init__(self, listen: str, sockets: list[socket.socket], unix: tuple[Path, int] | None = None) -> None:
+    def __init__(
+        self,
+        listen: str,
+        *,
+        common: list[socket.socket],
+        each: dict[int, list[socket.socket]],
+        reserved: list[socket.socket],
+        unix: tuple[Path, int] | None = None,
+    ) -> None:
+        """`common`: the sockets of all workers; where there are none, `each` worker has its own, made as they are needed."""
         self.listen = listen
         """As it would be configured, with the real port."""
-        self._sockets = sockets
+        self._common = common
+        self._each = each
+        self._reserved = reserved
         self._unix = unix
 
-    @property
-    def descriptor(self) -> int | None:
-        """The bound Unix socket that workers are to inherit, as long as it is held; None for TCP."""
-        return self._sockets[0].fileno() if self._unix and self._sockets else None
+    def descriptors(self, number: int) -> tuple[int, ...]:
+        """The sockets that worker `number` is to inherit. Raises `ConfigurationError` if it can't have any."""
+        if self._common:
+            return tuple(each.fileno() for each in self._common)
+        if number not in self._each:
+            address = parse_listen(self.listen)
+            try:
+                self._each[number] = bind_tcp(address, shared=True) if isinstance(address, TcpAddress) else []
+            except OSError as error:
+                raise cannot_listen(KEY, self.listen, error) from error
+        return tuple(each.fileno() for each in self._each[number])
+
+    def forget(self, number: int) -> None:
+        """Worker `number` has ended unasked: nobody is to wait for it, so that the kernel gives its connections to the others."""
+        for each in self._each.pop(number, []):
+            each.close()
+
+    def keep(self) -> tuple[tuple[int, ...], ...]:
+        """Have the sockets and a Unix socket's file outlive it, for the next program of this process: their descriptors."""
+        self._unix = None
+        return tuple(duplicates(each) for each in (self._common, *self._each.values()) if each)
 
     def let_go(self) -> None:
         """Close the sockets: senders are refused once no worker listens any more. Safe to call twice."""
-        while self._sockets:
-            self._sockets.pop().close()
+        for sockets in (self._common, self._reserved, *self._each.values()):
+            while sockets:
+                sockets.pop().close()
 
     def close(self) -> None:
         """Let go, and remove the socket file."""
@@ -41,51 +71,39 @@ class SharedAddress:
             remove_unix(*self._unix)
 
 
-def hold(listen: str) -> SharedAddress:
-    """Hold `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`). Raises `ConfigurationError` if it is none or can't be had."""
+def hold(listen: str, inherited: Inherited, workers: int) -> SharedAddress:
+    """Hold `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`), or what was inherited for it.
+
+    Raises `ConfigurationError` if it is no address or can't be had.
+    """
     address = parse_listen(listen)
+    groups = [[adopt(descriptor) for descriptor in group] for group in inherited.ingestion]
+    if groups:
+        return _inherited(listen, address, groups, workers, own=bool(inherited.listen))
     if isinstance(address, Path):
         bound = bind_unix(address)
-        return SharedAddress(listen, [bound], (address, address.lstat().st_ino))
-    sockets: list[socket.socket] = []
+        return SharedAddress(listen, common=[bound], each={}, reserved=[], unix=(address, address.lstat().st_ino))
     try:
-        for family, host in _resolved(address):
-            port = sockets[0].getsockname()[1] if sockets else address.port
-            if port:
-                _bound(family, host, port, shared=False).close()  # SO_REUSEPORT alone would let two daemons share an address by mistake
-            sockets.append(_bound(family, host, port, shared=True))
+        if address.port:
+            for bound in bind_tcp(address):  # SO_REUSEPORT alone would let two daemons share an address by mistake
+                bound.close()
+        reserved = bind_tcp(address, shared=True)
     except OSError as error:
-        for taken in sockets:
-            taken.close()
         raise cannot_listen(KEY, listen, error) from error
-    prefix = listen.rpartition(":")[0]
-    return SharedAddress(f"{prefix}:{describe(sockets[0]).rpartition(':')[2]}", sockets)
+    return SharedAddress(_with_port(listen, reserved[0]), common=[], each={}, reserved=reserved)
 
 
-def _resolved(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, str(name[0])) for family, _, _, _, name in found if _is_there(family)))
+def _inherited(listen: str, address: TcpAddress | Path, groups: list[list[socket.socket]], workers: int, *, own: bool) -> SharedAddress:
+    """What was inherited: a group for each worker, or all sockets for all of them."""
+    unix = (address, address.lstat().st_ino) if own and isinstance(address, Path) else None
+    first = groups[0][0]
+    if len(groups) != workers or unix or not first.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) or isinstance(address, Path):
+        return SharedAddress(listen, common=[each for group in groups for each in group], each={}, reserved=[], unix=unix)
+    listen = _with_port(listen, first)
+    name = parse_listen(listen)
+    reserved = bind_tcp(name, shared=True) if isinstance(name, TcpAddress) else []
+    return SharedAddress(listen, common=[], each=dict(enumerate(groups)), reserved=reserved)
 
 
-def _is_there(family: socket.AddressFamily) -> bool:
-    """Whether this machine has such addresses at all: "all interfaces" means those that there are."""
-    try:
-        socket.socket(family, socket.SOCK_STREAM).close()
-    except OSError:
-        return False
-    return True
-
-
-def _bound(family: socket.AddressFamily, host: str, port: int, *, shared: bool) -> socket.socket:
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        bound.bind((host, port))
-    except OSError:
-        bound.close()
-        raise
-    return bound
+def _with_port(listen: str, bound: socket.socket) -> str:
+    return f"{listen.rpartition(':')[0]}:{describe(bound).rpartition(':')[2]}"

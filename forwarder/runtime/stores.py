@@ -7,7 +7,7 @@ committer's first part, so that a letter is durable before the mark that settles
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,20 +67,41 @@ def open_stores(settings: Settings, role: Role, clock: Clock, books: Books, poli
 
     Raises `ConfigurationError` if a directory can't be used, or another process has it.
     """
-    locks: list[LockedDirectory] = []
+    locks = _Locks(role.locks)
     try:
         return _open(settings, role, clock, books, policy, locks=locks)
     except BaseException:
-        for lock in locks:
+        for lock in locks.held:
             lock.release()
         raise
+    finally:
+        locks.close_unused()
 
 
-def _open(settings: Settings, role: Role, clock: Clock, books: Books, policy: OpenPolicy, *, locks: list[LockedDirectory]) -> Stores:
+class _Locks:
+    """The directories that are locked, for which locks may have been inherited."""
+
+    def __init__(self, inherited: Iterable[tuple[str, int]]) -> None:
+        self.held: list[LockedDirectory] = []
+        self._inherited = dict(inherited)
+
+    def acquire(self, directory: Path, key: str) -> LockedDirectory:
+        """See `LockedDirectory.acquire`."""
+        lock = LockedDirectory.acquire(directory, key, own=1, inherited=self._inherited.pop(str(directory), None))
+        self.held.append(lock)
+        return lock
+
+    def close_unused(self) -> None:
+        """Let go of inherited locks of directories that aren't used any more."""
+        while self._inherited:
+            os.close(self._inherited.popitem()[1])
+
+
+def _open(settings: Settings, role: Role, clock: Clock, books: Books, policy: OpenPolicy, *, locks: _Locks) -> Stores:
     committer = Committer(clock)
     on_disk = settings.buffer.kind == "disk"
     if on_disk:
-        locks.append(LockedDirectory.acquire(worker_directory(settings.buffer.path, role.number), BUFFER_KEY, own=1))
+        locks.acquire(worker_directory(settings.buffer.path, role.number), BUFFER_KEY)
     directory = _letters_directory(settings, role, locks)
     letters: DeadLetterStore | MemoryDeadLetters = (
         MemoryDeadLetters(settings.dead_letter_share)
@@ -89,9 +110,9 @@ def _open(settings: Settings, role: Role, clock: Clock, books: Books, policy: Op
     )
     if not on_disk:
         _open_books(books, letters, {})
-        return Stores(committer, MemoryBuffer(settings.buffer_share), letters, locks)
+        return Stores(committer, MemoryBuffer(settings.buffer_share), letters, locks.held)
     view = _Letters(letters)
-    buffer = open_buffer(locks[0].path, committer, clock, policy, view)
+    buffer = open_buffer(locks.held[0].path, committer, clock, policy, view)
     accounts = buffer.commits.books()
     _open_books(books, letters, accounts.lanes)
     books.accounts.others.received.update(accounts.others.received)
@@ -99,26 +120,25 @@ def _open(settings: Settings, role: Role, clock: Clock, books: Books, policy: Op
     books.accounts.others.dropped.update({DropReason(reason): count for reason, count in accounts.others.dropped.items()})
     books.on_turned_away = buffer.tally
     buffer.on_damaged = lambda lane, count: books.drop(lane, DropReason.DAMAGED, count)
-    return Stores(committer, buffer, letters, locks)
+    return Stores(committer, buffer, letters, locks.held)
 
 
-def _letters_directory(settings: Settings, role: Role, locks: list[LockedDirectory]) -> Path | None:
+def _letters_directory(settings: Settings, role: Role, locks: _Locks) -> Path | None:
     """The locked directory of the dead letters' file; None if they are to stay in memory."""
     root = settings.dead_letters.path
     if root is None and settings.buffer.kind == "disk":
-        return locks[0].path
+        return locks.held[0].path
     if root is not None:
         directory = worker_directory(root, role.number)
-        if all(lock.path != directory for lock in locks):
-            locks.append(LockedDirectory.acquire(directory, LETTERS_KEY, own=1))
+        if all(lock.path != directory for lock in locks.held):
+            locks.acquire(directory, LETTERS_KEY)
         return directory
     for candidate in state_directories(os.environ, is_root=os.geteuid() == 0):
         try:
-            locks.append(LockedDirectory.acquire(worker_directory(candidate, role.number), LETTERS_KEY, own=1))
+            return locks.acquire(worker_directory(candidate, role.number), LETTERS_KEY).path
         except ConfigurationError as error:
             _log.debug("no place for dead letters", why=error.message)
             continue
-        return locks[-1].path
     _log.warning(
         "dead letters are kept in memory",
         meaning="No directory could be used for them: they end with this process.",

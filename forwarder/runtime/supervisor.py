@@ -28,9 +28,11 @@ from forwarder.runtime.announcing import announce_addresses, announce_buffer, he
 from forwarder.runtime.assignment import Assignment
 from forwarder.runtime.channel import Command
 from forwarder.runtime.daemon import INTERRUPTED, OWN_KEYS, Load, read_again, say_interrupted
+from forwarder.runtime.inheritance import NOTHING, Inherited
 from forwarder.runtime.merging import Labels, merge
 from forwarder.runtime.pipeline import RELOADABLE
 from forwarder.runtime.reloading import changed_keys
+from forwarder.runtime.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
 from forwarder.runtime.roles import Role
 from forwarder.runtime.shared_address import SharedAddress, hold
 from forwarder.runtime.uuid_search import Sighting, WantedUuid
@@ -40,8 +42,6 @@ from forwarder.telemetry.snapshot import Snapshot, State
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks for work in directories that former workers have left."""
 
-SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
 _log = structlog.get_logger(__name__)
 
 
@@ -50,20 +50,40 @@ def needs_supervisor(settings: Settings) -> bool:
     return settings.workers > 1 or bool(leftovers(settings, os.environ))
 
 
-def run_supervisor(settings: Settings, load: Load, arguments: Sequence[str]) -> int:
+def run_supervisor(
+    settings: Settings, load: Load, arguments: Sequence[str], restart: InPlaceRestart | None = None, inherited: Inherited = NOTHING
+) -> int:
     """Run until a signal ends it; the exit code. Each worker is `forwarder` with `arguments`.
 
     Raises `ForwarderError` when it, or a worker, can't start.
     """
-    return asyncio.run(Supervisor(settings, load, launch(arguments)).run())
+    supervisor: Supervisor | None = None
+
+    async def main() -> int:
+        nonlocal supervisor
+        supervisor = Supervisor(settings, load, launch(arguments), restart=restart, inherited=inherited)
+        return await supervisor.run()
+
+    code = asyncio.run(main())
+    return supervisor.restarting.replace(code) if supervisor is not None else code
 
 
 class Supervisor:
     """One life of the supervisor, from start to exit code."""
 
     def __init__(
-        self, settings: Settings, load: Load, how: Launch, *, clock: Clock | None = None, exit_now: Callable[[int], None] = os._exit
+        self,
+        settings: Settings,
+        load: Load,
+        how: Launch,
+        *,
+        clock: Clock | None = None,
+        exit_now: Callable[[int], None] = os._exit,
+        restart: InPlaceRestart | None = None,
+        inherited: Inherited = NOTHING,
     ) -> None:
+        """`restart`: how SIGUSR2 restarts it in place; `inherited`: sockets to use in place of the configured addresses."""
+        self._inherited = inherited.fitting(settings).without_locks()  # each worker takes its directory's lock itself
         self._settings = settings
         self._load = load
         self._how = how
@@ -74,7 +94,9 @@ class Supervisor:
         self._started_at = self._clock.now()
         self._labels = Labels()
         self._address: SharedAddress | None = None
+        self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
+        self.restarting = Restarting(restart, self._stop)
         self._workers: dict[int, WorkerProcess] = {}
         self._tasks: dict[int, asyncio.Task[int]] = {}
         self._letters: dict[int, int] = {}
@@ -83,22 +105,29 @@ class Supervisor:
     async def run(self) -> int:
         """Start, wait for a signal, stop; the exit code. Cancellation kills the workers."""
         loop = asyncio.get_running_loop()
-        for number, handler in zip(SIGNALS, (self.on_stop_signal, self.on_stop_signal, self.on_hangup), strict=True):
-            loop.add_signal_handler(number, handler, number)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.on_stop_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self.on_hangup)
+        loop.add_signal_handler(signal.SIGUSR2, self.restarting.ask)
+        receive_signals()
+        inherited = self._inherited
+        inherited.announce()
         try:
-            await self._admin.start(self._settings.admin.listen, self._settings.admin.hosts)
-            self._address = hold(self._settings.sources.http.listen)
+            admin = self._settings.admin
+            await self._admin.start(admin.listen, admin.hosts, inherited.admin, removes_file=bool(inherited.admin_listen))
+            self._address = hold(self._settings.sources.http.listen, inherited, self._settings.workers)
             return await self._supervise(self._address)
         finally:
             if self._address is not None:
                 self._address.close()
+            await self._admin.close()
+            await self.restarting.close()
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
-            await self._admin.close()
 
     def on_stop_signal(self, number: signal.Signals) -> None:
         """Have the workers drain; the second time, kill them and end at once."""
-        if not self._stop.is_set():
+        if not self._stop.is_set() or self.restarting.withdraw():
             _log.info("stopping", signal=signal.Signals(number).name, takes_for_seconds=self._settings.shutdown.delay)
             self._stop.set()
             return
@@ -110,7 +139,7 @@ class Supervisor:
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
 
-    def on_hangup(self, _: signal.Signals) -> None:
+    def on_hangup(self) -> None:
         """Have the workers read the configuration again, if it can be used; look again for directories that were left."""
         settings = read_again(self._load)
         if settings is None:
@@ -135,7 +164,7 @@ class Supervisor:
             warnings=(*warnings, *merged.warnings),
             workers=tuple(worker.described() for worker in self._workers.values()),
         )
-        if self._stop.is_set():
+        if self._stop.is_set() and not self.restarting.decided:
             return replace(merged, state=State.DRAINING, ready=False, not_ready=("draining: this process is about to end",))
         return merged
 
@@ -167,18 +196,15 @@ class Supervisor:
         """Have worker `number` run from now on."""
 
         def assign(channel: int) -> Assignment:
-            inherited = address.descriptor if listens else None
-            role = Role(
-                number,
-                self._settings.workers,
-                listens,
-                reuse_port=inherited is None,
-                descriptor=inherited,
-                instance=self._instance,
-            )
+            sockets = address.descriptors(number) if listens else ()
+            role = Role(number, self._settings.workers, listens, descriptors=sockets, instance=self._instance)
             return Assignment.of(self._settings, role, channel, address.listen)
 
-        worker = WorkerProcess(f"worker-{number}", self._how, assign, self._clock, listens=listens)
+        def on_ended() -> None:
+            if not self._stop.is_set():
+                address.forget(number)
+
+        worker = WorkerProcess(f"worker-{number}", self._how, assign, self._clock, listens=listens, on_ended=on_ended)
         self._workers[number] = worker
         self._tasks[number] = asyncio.create_task(worker.keep(), name=worker.name)
         self._tasks[number].add_done_callback(lambda task: self._on_done(number, task))
@@ -227,9 +253,17 @@ class Supervisor:
     async def _end(self, address: SharedAddress) -> int:
         """Have all workers end; the worst of their exit codes."""
         self._stop.set()
+        if self.restarting.decided:
+            before = self._inherited
+            self.restarting.kept = Inherited(
+                address.keep(),
+                self._admin.keep(),
+                listen=before.listen if before.sockets else self._addresses[0],
+                admin_listen=before.admin_listen if before.admin else self._addresses[1],
+            )
         address.let_go()
         for worker in self._workers.values():
-            worker.stop()
+            worker.stop(Command.MAKE_WAY if self.restarting.decided else Command.STOP)
         codes = await asyncio.gather(*self._tasks.values())
         return max((code if code >= 0 else 1 for code in codes), default=0)
 

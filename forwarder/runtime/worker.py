@@ -81,9 +81,13 @@ class Worker(Daemon):
         if not self._stop.is_set():
             super().on_stop_signal(number)
 
+    def on_restart_signal(self) -> None:
+        """Nothing: the supervisor obeys it, and says what to do."""
+
     async def _open(self) -> None:
         answers = {Command.SHOW: lambda _: written(self.snapshot()), Command.FIND: self._find}
-        self._end.obey(answers, {Command.STOP: self._stop.set, Command.RELOAD: self.reload}, self._on_alone)
+        deeds = {Command.STOP: self._stop.set, Command.MAKE_WAY: self._make_way, Command.RELOAD: self.reload}
+        self._end.obey(answers, deeds, self._on_alone)
 
     async def _close(self) -> None:
         if self._rest is not None:
@@ -111,6 +115,10 @@ class Worker(Daemon):
 
     def _find(self, uuid: str) -> bytes:
         return msgspec.json.encode(list(self._pipeline.explain(WantedUuid.parse(uuid))))
+
+    def _make_way(self) -> None:
+        self._settings = _without_delay(self._settings)
+        self._stop.set()
 
     def _on_alone(self) -> None:
         if not self._stop.is_set():

@@ -77,8 +77,19 @@ def launch(arguments: Sequence[str]) -> Launch:
 class WorkerProcess:
     """One worker, from its first process to its last."""
 
-    def __init__(self, name: str, how: Launch, assign: Callable[[int], Assignment], clock: Clock, *, listens: bool = True) -> None:
-        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it takes events."""
+    def __init__(
+        self,
+        name: str,
+        how: Launch,
+        assign: Callable[[int], Assignment],
+        clock: Clock,
+        *,
+        listens: bool = True,
+        on_ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it takes events; `on_ended`: called when a process
+        has ended unasked."""
+        self._on_ended = on_ended
         self._in_memory = False
         self.name = name
         self.shown: Snapshot | None = None
@@ -93,6 +104,7 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._line: SupervisorsEnd | None = None
         self._stop = asyncio.Event()
+        self._stop_by = Command.STOP
         self._failure: ForwarderError | None = None
         self._restarts = 0
         self._cause = ""
@@ -111,16 +123,18 @@ class WorkerProcess:
             if self._is_over(code):
                 return code
             attempt = 1 if self._clock.monotonic() - began > STEADY_SECONDS else attempt + 1
+            self._on_ended()
             self._tell_of_the_end(code, PAUSES.bound(attempt))
             if await wait_for_event(self._stop, PAUSES.bound(attempt), self._clock):
                 return 0
             self._restarts += 1
             self.state = WorkerState.STARTING
 
-    def stop(self) -> None:
-        """Have it drain and end."""
+    def stop(self, command: Command = Command.STOP) -> None:
+        """Have it drain and end, by this command."""
+        self._stop_by = command
         self._stop.set()
-        self.command(Command.STOP)
+        self.command(command)
         if self.state is WorkerState.RUNNING:
             self.state = WorkerState.DRAINING
 
@@ -201,7 +215,7 @@ class WorkerProcess:
             await line.open()
             self._line = line
             if self._stop.is_set():
-                line.command(Command.STOP)
+                line.command(self._stop_by)
             watch = asyncio.create_task(self._watch(line, process), name=f"watch over {self.name}")
             return await process.wait()
         finally:
@@ -226,14 +240,17 @@ class WorkerProcess:
     async def _spawn(self, channel: int) -> asyncio.subprocess.Process:
         assignment = self._assign(channel)
         self._in_memory = assignment.kind == "memory"
-        descriptor = assignment.role.descriptor
-        return await asyncio.create_subprocess_exec(
-            *self._how.command,
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**self._how.environment, **assignment.variable()},
-            pass_fds=[channel] if descriptor is None else [channel, descriptor],
-            start_new_session=True,  # a terminal's Ctrl-C is for the supervisor
-        )
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})  # for all processes of a service: it would end one that only begins
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._how.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**self._how.environment, **assignment.variable()},
+                pass_fds=[channel, *assignment.role.descriptors],
+                start_new_session=True,  # a terminal's Ctrl-C is for the supervisor
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
 
     def _is_over(self, code: int) -> bool:
         if self._stop.is_set() or (not self._listens and code == 0 and self.shown and not held(self.shown)):

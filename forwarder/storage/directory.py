@@ -34,15 +34,16 @@ class LockedDirectory:
         self._descriptor = descriptor
 
     @classmethod
-    def acquire(cls, path: Path, key: str, own: int = 0) -> LockedDirectory:
+    def acquire(cls, path: Path, key: str, own: int = 0, inherited: int | None = None) -> LockedDirectory:
         """Make the directory if it isn't there, and lock it. `key` is the setting that names it.
 
-        The last `own` parts of the path are not of the setting: they are checked (`forwarder.storage.private`). Raises `Locked` if another
-        process has the lock, `ConfigurationError` if the directory can't be made or used.
+        The last `own` parts of the path are not of the setting: they are checked (`forwarder.storage.private`). `inherited`: a descriptor
+        that holds this lock already, from before a restart in place. Raises `Locked` if another process has the lock, `ConfigurationError`
+        if the directory can't be made or used.
         """
         try:
             make_directories(path, own)
-            descriptor, read_only = _open(path / LOCK)
+            descriptor, read_only = _open(path / LOCK) if inherited is None else _adopted(path / LOCK, inherited)
         except OSError as error:
             raise _unusable(path, key, error) from error
         try:
@@ -61,6 +62,10 @@ class LockedDirectory:
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return cls(path, descriptor, read_only=read_only)
 
+    def duplicate(self) -> int:
+        """Another descriptor of the lock, with which it outlives `release`."""
+        return os.dup(self._descriptor)
+
     def release(self) -> None:
         """Let go of it."""
         os.close(self._descriptor)
@@ -74,6 +79,14 @@ def _open(lock: Path) -> tuple[int, bool]:
         if error.errno not in (errno.EROFS, errno.EACCES) or not lock.exists():
             raise
     return os.open(lock, os.O_RDONLY | os.O_CLOEXEC), True
+
+
+def _adopted(lock: Path, inherited: int) -> tuple[int, bool]:
+    """An inherited descriptor, if it is still this lock file's; else a new one."""
+    if lock.exists() and os.path.samestat(os.fstat(inherited), lock.stat()):
+        return inherited, fcntl.fcntl(inherited, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    os.close(inherited)
+    return _open(lock)
 
 
 def is_locked(path: Path) -> bool:

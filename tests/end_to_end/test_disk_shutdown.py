@@ -27,19 +27,19 @@ async def stopped(running: Daemon) -> tuple[int, dict[str, Any], float]:
 
 
 async def test_a_backlog_on_disk_waits_for_the_next_start(tmp_path: Path) -> None:
-    """With the upstream down a stop takes `shutdown.drain_timeout` and ends with 0; the next start says what it found, and delivers it."""
+    """With the upstream down nothing is waited for, whatever `shutdown.drain_timeout`; the next start says what it found, and delivers."""
     env = {
         "FORWARDER_BUFFER__KIND": "disk",
         "FORWARDER_BUFFER__PATH": str(tmp_path),
-        "FORWARDER_SHUTDOWN__DRAIN_TIMEOUT": "300ms",
+        "FORWARDER_SHUTDOWN__DRAIN_TIMEOUT": "1h",
         "FORWARDER_UPSTREAM__VERIFY_KEYS": "false",
     }
     async with Upstream(lambda _: plain(500)) as upstream:
         async with daemon(upstream.url, **env) as first:
             assert (await first.send(30))[0] == 200
-            code, last, took = await stopped(first)
+            await upstream.until(lambda: bool(upstream.requests))
+            code, last, _ = await stopped(first)
         assert (code, last["undelivered"], last["waiting"]) == (0, 0, 30)
-        assert 0.3 <= took < 10.0
         upstream.answer = lambda _: OK
         async with daemon(upstream.url, **env) as second:
             assert json.loads(await second.command.line("were found there"))["found"] == 30

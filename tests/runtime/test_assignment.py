@@ -17,7 +17,7 @@ SETTINGS = Settings.model_validate(
         "dead_letters": {"path": "/d"},
     }
 )
-GIVEN = Assignment.of(SETTINGS, Role(3, 4, reuse_port=True), 7, "127.0.0.1:4711")
+GIVEN = Assignment.of(SETTINGS, Role(3, 4, descriptors=(9,)), 7, "127.0.0.1:4711")
 
 
 def test_it_goes_through_the_environment() -> None:

@@ -102,7 +102,7 @@ async def test_a_signal_drains_and_ends_with_0(life: Life, number: signal.Signal
     await life.started()
     await life.signalled(number, seen=lambda: life.daemon.snapshot().state == "draining")
     assert await life.ended() == 0
-    assert life.pipeline.done == ["start", "stop_taking", "drain 7", "close"]
+    assert life.pipeline.done == ["start", "shut_down 7", "close"]
 
 
 async def test_delay_goes_on_taking_but_is_not_ready(life: Life) -> None:
@@ -193,7 +193,7 @@ async def test_hangup_reads_the_configuration_again(life: Life) -> None:
     await life.signalled(signal.SIGHUP, seen=lambda: "reload" in life.pipeline.done)
     assert life.logged("configuration read again")["needs_restart"] == ["buffer.max_bytes"]
     await life.signalled(signal.SIGTERM, seen=life.task.done)
-    assert "drain 1" in life.pipeline.done
+    assert "shut_down 1" in life.pipeline.done
 
 
 async def test_a_bad_configuration_on_hangup_changes_nothing(life: Life) -> None:
@@ -250,7 +250,7 @@ async def test_cancellation_closes_without_draining(life: Life) -> None:
     life.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await life.ended()
-    assert "drain 25" not in life.pipeline.done
+    assert "shut_down 25" not in life.pipeline.done
     assert life.pipeline.done[-1] == "close"
     with pytest.raises(aiohttp.ClientConnectionError):
         async with aiohttp.ClientSession() as session, session.get(f"http://{address}/livez"):

@@ -103,7 +103,7 @@ async def test_it_says_that_it_works_and_its_last_words(a_life: Life) -> None:
     assert await a_life.ended() == 0
     await eventually(lambda: len(a_life.heard) == 3)
     assert [shown.ready for shown in a_life.heard] == [True, True, False]
-    assert a_life.pipeline.done == ["start", "stop_taking", "drain 25", "close"]
+    assert a_life.pipeline.done == ["start", "shut_down 25", "close"]
 
 
 async def test_it_is_asked_where_an_event_is(a_life: Life) -> None:
@@ -134,7 +134,7 @@ async def test_a_stop_is_obeyed_once(a_life: Life) -> None:
         await settle()
     assert not a_life.task.done()
     assert await a_life.ended() == 0
-    assert "drain 25" in a_life.pipeline.done
+    assert "shut_down 25" in a_life.pipeline.done
 
 
 async def test_alone_it_drains_a_memory_buffer_without_delay(a_life: Life) -> None:
@@ -143,7 +143,7 @@ async def test_alone_it_drains_a_memory_buffer_without_delay(a_life: Life) -> No
     await eventually(lambda: a_life.works)
     a_life.leave()
     assert await asyncio.wait_for(asyncio.shield(a_life.task), LIMIT) == 0
-    assert "drain 25" in a_life.pipeline.done
+    assert "shut_down 25" in a_life.pipeline.done
 
 
 async def test_alone_it_leaves_a_disk_buffer_to_the_next(a_life: Life) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
+from forwarder.runtime.pipeline import Kept
 from forwarder.runtime.uuid_search import Sighting, WantedUuid
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.snapshots import FULL
@@ -52,10 +53,14 @@ class FakePipeline:
         """Take no more."""
         self.done.append("stop_taking")
 
-    async def drain(self, seconds: float) -> bool:
-        """Drain at once."""
-        self.done.append(f"drain {seconds:g}")
-        return not self.left
+    def keep(self) -> Kept:
+        """Keep nothing."""
+        self.done.append("keep")
+        return Kept((), ())
+
+    async def shut_down(self, seconds: float) -> None:
+        """Be done at once."""
+        self.done.append(f"shut_down {seconds:g}")
 
     async def close(self) -> list[DeadLetter]:
         """Leave behind what was told."""

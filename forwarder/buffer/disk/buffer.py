@@ -164,6 +164,11 @@ class DiskBuffer:
             self._load(lane, holding)
         return holding.queue
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether events wait on disk that are no longer in memory."""
+        return any(holding.runs for holding in self.holdings.values())
+
     def waiting_lanes(self) -> Collection[Lane]:
         """The lanes that have waiting chunks, at hand or on disk alone."""
         return [lane for lane, holding in self.holdings.items() if holding.queue or holding.runs]

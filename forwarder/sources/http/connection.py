@@ -76,7 +76,10 @@ class Shared:
         """Connections that found no place, since the start."""
         self.turned_away = 0
         """Connections over the limit that are still reading so."""
+        self.ending = False
+        """Whether each answer is its connection's last."""
         self.draining = False
+        """Whether new requests are rejected, too."""
         self.empty = asyncio.Event()
         """Set while there is no connection."""
         self.empty.set()
@@ -84,8 +87,13 @@ class Shared:
     def drain(self, *, draining: bool) -> None:
         """From now on each answer is its connection's last, and new requests are refused; or no longer."""
         self.draining = draining
+        self.end_connections(ending=draining)
+
+    def end_connections(self, *, ending: bool = True) -> None:
+        """From now on each answer is its connection's last; or no longer."""
+        self.ending = ending
         for connection in self.connections:
-            connection.end_with_next_answer(last=draining)
+            connection.end_with_next_answer(last=ending)
 
     def sweep(self, now: float) -> None:
         """End what has waited for too long."""
@@ -124,7 +132,7 @@ class Connection(asyncio.Protocol):
         self._counted = 0
         self._discarded = 0
         self._turned_away = False
-        self._last = shared.draining
+        self._last = shared.ending
         """Whether the next answer is the last."""
         self._peer: Peer = NOBODY
         self._sender = ""
@@ -227,6 +235,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     # Ends
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is in progress, or waits for its answer."""
+        return self._phase in (HEAD, BODY) or bool(self._waiting)
 
     def close_if_idle(self) -> None:
         """Close it if no request is in progress, and none waits for its answer."""

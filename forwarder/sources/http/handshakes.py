@@ -33,6 +33,11 @@ class Handshakes:
         self._permits = Pool(HANDSHAKES)
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def pending(self) -> bool:
+        """Whether any are in progress."""
+        return bool(self._tasks)
+
     def begin(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
         """Take a new connection over from `transport`, on which nothing was read yet, and shake hands; or close it."""
         sender = self._shared.addresses.peer(transport.get_extra_info("peername")).sender

@@ -1,6 +1,7 @@
 """Starts and stops the ingestion listener, and says what it has counted.
 
-Order of stopping: `draining = True` (answers say `Connection: close`, new requests get 503), `stop_listening()`, `close(grace)`.
+Order of stopping: `end_connections()` (answers say `Connection: close`, requests are accepted as before), `stop_listening()`,
+`finish_requests()`, `draining = True` (new requests get 503), `close(grace)`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,11 +30,21 @@ from forwarder.sources.http.handshakes import Handshakes, TlsGate
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol import HttpProtocol
-from forwarder.sources.http.sockets import KEY, bind_unix, describe, parse_listen, remove_unix
+from forwarder.sources.http.sockets import KEY, bind_unix, describe, duplicates, parse_listen, remove_unix
 
 log = structlog.get_logger(__name__)
 
-_BACKLOG: Final = 1024
+BACKLOG: Final = 4096
+"""Connections that the kernel keeps until they are accepted, unless `net.core.somaxconn` is less: those that arrive during a restart."""
+
+FIRST_REQUEST: Final = 0.2
+"""Seconds that the connections which were accepted last get for their first request, once no more are accepted."""
+
+LOOK_EVERY: Final = 0.02
+"""Seconds between two looks at connections that are to end."""
+
+TURNS: Final = 3
+"""Turns of the loop within which a connection that was accepted has called its protocol."""
 
 _OTHERS_SOCKET: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 """The file of a socket that was inherited isn't removed: from 3.13 on the loop would, and others may listen on it."""
@@ -91,26 +102,27 @@ class HttpListener:
         self._shared.drain(draining=draining)
 
     async def start(
-        self, listen: str, tls: ssl.SSLContext | None = None, *, reuse_port: bool = False, inherited: socket.socket | None = None
+        self, listen: str, tls: ssl.SSLContext | None = None, *, inherited: Sequence[socket.socket] = (), removes_file: bool = False
     ) -> None:
         """Listen on `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`) too.
 
-        With `reuse_port`, other processes may listen on the same TCP address; `inherited` is a bound Unix socket that others share, to be
-        used in place of `listen`, and closed here. Raises `ConfigurationError` if the address is none or can't be had. Cancellation leaves
-        nothing listening on it.
+        `inherited` are bound sockets, which others may share, to be used in place of `listen`, and closed here; `removes_file`: the file
+        of a Unix socket among them is removed as if it had been bound here. Raises `ConfigurationError` if the address is none or can't be
+        had. Cancellation leaves nothing listening on it.
         """
         address = parse_listen(listen)
         loop = asyncio.get_running_loop()
         connection = self._connection if tls is None else partial(TlsGate, self._handshakes, tls)
-        if inherited is not None:
-            server = await loop.create_unix_server(
-                connection, sock=inherited, backlog=_BACKLOG, **_OTHERS_SOCKET
-            )
-        elif isinstance(address, Path):
+        if inherited:
+            if isinstance(address, Path) and removes_file:
+                self._unix.append((address, address.lstat().st_ino))
+            await self._listen_on(inherited, connection)
+            return
+        if isinstance(address, Path):
             bound = bind_unix(address)
             self._unix.append((address, address.lstat().st_ino))
             try:
-                server = await loop.create_unix_server(connection, sock=bound, backlog=_BACKLOG)
+                server = await loop.create_unix_server(connection, sock=bound, backlog=BACKLOG)
             except BaseException:
                 bound.close()
                 remove_unix(*self._unix.pop())
@@ -121,15 +133,63 @@ class HttpListener:
                     connection,
                     address.host,
                     address.port,
-                    backlog=_BACKLOG,
-                    reuse_port=reuse_port or None,
+                    backlog=BACKLOG,
                 )
             except OSError as error:
                 raise cannot_listen(KEY, listen, error) from error
+        self._add(server)
+
+    async def _listen_on(self, inherited: Sequence[socket.socket], connection: Callable[[], asyncio.BaseProtocol]) -> None:
+        loop = asyncio.get_running_loop()
+        for bound in inherited:
+            if bound.family == socket.AF_UNIX:
+                self._add(await loop.create_unix_server(connection, sock=bound, backlog=BACKLOG, **_OTHERS_SOCKET))
+            else:
+                self._add(await loop.create_server(connection, sock=bound, backlog=BACKLOG))
+
+    def _add(self, server: asyncio.Server) -> None:
         self._servers.append(server)
         self.addresses += [describe(bound) for bound in server.sockets]
         if self._timer is None:
             self._sweep()
+
+    def duplicate_sockets(self) -> tuple[int, ...]:
+        """Further descriptors of its sockets, with which they outlive it, and a Unix socket's file as well."""
+        self._unix.clear()
+        return duplicates(bound for server in self._servers for bound in server.sockets)
+
+    async def end_connections(self, grace: float, limit: float) -> None:
+        """Go on accepting connections and requests, but have each answer say that it is its connection's last.
+
+        Returns as soon as the connections that are open now have ended. Those that are idle are closed after `grace` seconds: their senders
+        have not learned of the end, and a request may cross it. Requests in progress are waited for `limit` seconds longer. Cancellation
+        only ends the wait.
+        """
+        shared = self._shared
+        shared.end_connections()
+        before = set(shared.connections)
+        await self._until(lambda: not before & shared.connections, grace)
+        for connection in before & shared.connections:
+            connection.close_if_idle()
+        await self._until(lambda: not any(connection.is_busy for connection in before & shared.connections), limit)
+
+    async def finish_requests(self, limit: float) -> None:
+        """Once nothing is accepted any more, answer what the last connections bring, for at most `limit` seconds after their first bytes.
+
+        Cancellation only ends the wait.
+        """
+        connections = self._shared.connections
+        for _ in range(TURNS):  # what was accepted just now is not known yet
+            await asyncio.sleep(0)
+        await self._until(lambda: not (connections or self._handshakes.pending), FIRST_REQUEST)
+        for connection in list(connections):
+            connection.close_if_idle()
+        await self._until(lambda: not any(connection.is_busy for connection in connections), limit)
+
+    async def _until(self, done: Callable[[], bool], seconds: float) -> None:
+        end = self._clock.monotonic() + seconds
+        while not done() and self._clock.monotonic() < end:
+            await self._clock.sleep(LOOK_EVERY)
 
     async def stop_listening(self) -> None:
         """Accept no more connections; those that are there go on. Safe to call twice. Never waits for long."""

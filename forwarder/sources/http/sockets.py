@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -39,6 +41,78 @@ def parse_listen(listen: str) -> TcpAddress | Path:
         hint = "Write host:port, [v6 address]:port or unix:/path."
         raise ConfigurationError(f"{listen!r} is no address to listen on.", hint=hint) from None
     return TcpAddress(host or None, port)
+
+
+def bind_tcp(address: TcpAddress, *, shared: bool = False) -> list[socket.socket]:
+    """Bound sockets for an address, one for each kind of address that it stands for, all with the same port.
+
+    With `shared`, others may share the address by SO_REUSEPORT. Raises `OSError`.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, host in _resolved(address):
+            port = sockets[0].getsockname()[1] if sockets else address.port
+            sockets.append(_bound(family, host, port, shared=shared))
+    except OSError:
+        for bound in sockets:
+            bound.close()
+        raise
+    return sockets
+
+
+def _resolved(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, str(name[0])) for family, _, _, _, name in found if _is_there(family)))
+
+
+def _is_there(family: socket.AddressFamily) -> bool:
+    """Whether this machine has such addresses at all: "all interfaces" means those that there are."""
+    try:
+        socket.socket(family, socket.SOCK_STREAM).close()
+    except OSError:
+        return False
+    return True
+
+
+def _bound(family: socket.AddressFamily, host: str, port: int, *, shared: bool) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def adopt(descriptor: int, key: str = KEY) -> socket.socket:
+    """The inherited socket of a descriptor. Raises `ConfigurationError` if nothing can listen on it."""
+    try:
+        os.set_inheritable(descriptor, False)
+        inherited = socket.socket(fileno=descriptor)
+    except OSError as error:
+        with suppress(OSError):
+            os.close(descriptor)
+        why = f"{key}: the inherited descriptor {descriptor} is no socket: {error.strerror}"
+        raise ConfigurationError(why, hint="Have the service manager pass listening stream sockets.") from error
+    try:
+        inherited.getpeername()
+    except OSError:
+        if inherited.type == socket.SOCK_STREAM and inherited.family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
+            inherited.setblocking(False)
+            return inherited
+    inherited.close()
+    why = f"{key}: the inherited descriptor {descriptor} is no listening stream socket"
+    raise ConfigurationError(why, hint="In a systemd socket unit: ListenStream=, and Accept=no, which is the default.")
+
+
+def duplicates(sockets: Iterable[socket.socket]) -> tuple[int, ...]:
+    """Further descriptors of these sockets, which keep them and their queues of connections when the sockets are closed."""
+    return tuple(os.dup(each.fileno()) for each in sockets)
 
 
 def bind_unix(path: Path, key: str = KEY) -> socket.socket:

@@ -2,34 +2,70 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.http.sockets import bind_unix
-from tests.support.listening import listening, post
+from forwarder.sources.http.sockets import TcpAddress, adopt, bind_tcp, bind_unix
+from tests.support.listening import LIMIT, listening, post, turns
 
 
-async def test_a_port_is_shared_by_those_who_want_to() -> None:
-    """Several listeners with `reuse_port` have one address; one without it is told that somebody is there."""
-    async with listening(reuse_port=True) as one:
+async def test_an_address_is_shared_by_those_who_want_to() -> None:
+    """Several listeners can have inherited sockets of one address; one that binds it itself is told that somebody is there."""
+    (bound,) = bind_tcp(TcpAddress("127.0.0.1", 0), shared=True)
+    async with listening(inherited=[bound]) as one:
         address = one.listener.addresses[0]
-        async with listening(listen=address, reuse_port=True) as other:
+        async with listening(inherited=bind_tcp(TcpAddress("127.0.0.1", bound_port(address)), shared=True)) as other:
             assert other.listener.addresses == [address]
             assert (await other.ask(post())).status == 200
         with pytest.raises(ConfigurationError, match="something else listens there"):
             await one.listener.start(address)
 
 
+def bound_port(address: str) -> int:
+    """The port of an address."""
+    return int(address.rpartition(":")[2])
+
+
+async def test_connections_wait_in_a_socket_that_outlives_its_listener() -> None:
+    """Once a listener has ended, a connection to the same socket waits in its queue, and the next listener answers it."""
+    (bound,) = bind_tcp(TcpAddress("127.0.0.1", 0))
+    async with listening(inherited=[bound.dup()]) as first:
+        await first.listener.stop_listening()
+        reader, writer = await asyncio.open_connection(*bound.getsockname())
+        writer.write(post())
+        await turns()
+        assert first.intake.taken == []
+    async with listening(inherited=[bound]) as second:
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), LIMIT)).split()[1] == b"200"
+        assert len(second.intake.taken) == 1
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_an_inherited_socket_is_listened_on(tmp_path: Path) -> None:
     """A bound Unix socket can be used by several; whoever closes leaves its file for the others."""
     path = tmp_path / "in.sock"
     with bind_unix(path) as bound:
-        async with listening(listen=f"unix:{path}", inherited=bound.dup()) as first:
+        async with listening(listen=f"unix:{path}", inherited=[bound.dup()]) as first:
             assert first.listener.addresses == [f"unix:{path}"]
             assert (await first.ask(post())).status == 200
         assert path.exists()
-        async with listening(listen=f"unix:{path}", inherited=socket.socket(fileno=bound.dup().detach())) as second:
+        async with listening(listen=f"unix:{path}", inherited=[socket.socket(fileno=bound.dup().detach())]) as second:
             assert (await second.ask(post())).status == 200
+
+
+@pytest.mark.parametrize("wrong", ["file", "datagrams", "connection"])
+def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> None:
+    """A descriptor that is inherited must be a stream socket that isn't connected."""
+    one, other = socket.socketpair()
+    kinds: dict[str, Any] = {"file": (tmp_path / "file").open("w"), "datagrams": socket.socket(type=socket.SOCK_DGRAM), "connection": one}
+    with pytest.raises(ConfigurationError, match=r"sources\.http\.listen: the inherited descriptor"):
+        adopt(os.dup(kinds[wrong].fileno()))
+    for each in (*kinds.values(), other):
+        each.close()
