@@ -1,0 +1,168 @@
+"""The campaign: the daemon is restarted again and again under load, in an outage and in quiet; then all is healed, drained and judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from tests.crash.arrivals import Arrivals
+from tests.crash.campaign import SIGNS, CrashFailure
+from tests.crash.children import Child
+from tests.crash.files import audit, read_files
+from tests.crash.journal import JournalReader
+from tests.crash.load_plan import LoadPlan
+from tests.crash.oracle import Oracle
+from tests.crash.restarts.daemon import Daemon, Door, Way, complaints
+from tests.crash.scraper import Status, books_of
+from tests.crash.victim import Places, write_config
+from tests.support.waiting import pause
+
+BETWEEN: Final = 0.7
+"""Seconds of service between two restarts."""
+DRAIN_LIMIT: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to do: so many restarts in each of the two conditions."""
+
+    seed: int
+    way: Way
+    restarts: int
+    rate: float = 200.0
+    workers: int = 1
+
+
+@dataclass
+class Figures:
+    """What was measured in one condition."""
+
+    condition: str
+    restarts: int = 0
+    sent: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    slowest: float = 0.0
+    stops: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    closed: list[float] = field(default_factory=list)
+
+    def row(self, way: Way) -> str:
+        """It, as a line of a table."""
+        cells = [way.value, self.condition, str(self.restarts), str(self.sent), str(self.failures.total()), f"{self.slowest:.2f}"]
+        cells += [_range(self.stops), _range(self.starts), _range(self.closed)]
+        return "| " + " | ".join(cells) + " |"
+
+
+HEAD: Final = "| way | upstream | restarts | requests | failed | slowest answer | stop | start | port closed |\n|---" + "|---" * 8 + "|"
+
+
+@dataclass
+class Report:
+    """What was done."""
+
+    figures: list[Figures]
+    promised: int = 0
+    repeats: int = 0
+
+
+class Campaign:
+    """One run in a directory of its own."""
+
+    def __init__(self, options: Options, root: Path, tell: Callable[[str], object] = lambda _: None) -> None:
+        self._options = options
+        self._tell = tell
+        self._places = places = Places.choose(root)
+        self._plan = LoadPlan(options.seed)
+        self._oracle = Oracle(self._plan)
+        self._journal = JournalReader(places.journal)
+        self._daemon = Daemon(places, options.way, options.workers)
+        self._door = Door(places.ingestion)
+
+    async def run(self) -> Report:
+        """Do it all. Raises `CrashFailure`. Cancellation kills all processes."""
+        places, options = self._places, self._options
+        self._upstream = await Child.start("tests.crash.faulty", places.log, str(options.seed))
+        try:
+            write_config(places, (await self._upstream.ask("tell"))["url"], "256MB")
+            arguments = [options.seed, places.journal, places.ingestion, options.rate]
+            self._sender = await Child.start("tests.crash.restarts.sender", places.log, *map(str, arguments))
+            try:
+                return await self._with_sender()
+            finally:
+                await self._sender.end()
+        finally:
+            await self._daemon.close()
+            await self._upstream.end()
+
+    async def _with_sender(self) -> Report:
+        await self._become(away=False)
+        await self._daemon.start()
+        watching = asyncio.create_task(self._door.watch())
+        try:
+            figures = [await self._condition("down", away=True), await self._condition("up", away=False)]
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        report = Report(figures)
+        await self._judge(await self._daemon.drained(DRAIN_LIMIT), report)
+        return report
+
+    async def _condition(self, name: str, *, away: bool) -> Figures:
+        figures = Figures(name)
+        await self._become(away=away)
+        self._door.closed.clear()
+        await self._sender.ask("go")
+        for _ in range(self._options.restarts):
+            await pause(BETWEEN)
+            await self._restart(figures)
+        await pause(BETWEEN)
+        await self._sender.ask("pause")
+        told = await self._sender.ask("tell")
+        figures.sent, figures.slowest = told["sent"], told["slowest"]
+        figures.failures.update(told["failures"])
+        figures.closed = list(self._door.closed)
+        self._tell(f"{figures.row(self._options.way)} {dict(figures.failures)}")
+        return figures
+
+    async def _restart(self, figures: Figures) -> None:
+        seconds, code = await self._daemon.restart()
+        figures.restarts += 1
+        if self._options.way is Way.IN_PLACE:
+            figures.starts.append(seconds)
+        else:
+            figures.stops.append(seconds)
+            figures.starts.append(await self._daemon.start())
+        self._fail_for([f"the daemon ended with {code}"] if code else [])
+
+    async def _become(self, *, away: bool) -> None:
+        await self._upstream.ask("become", healed=True, stuck=False, away=away)
+
+    async def _judge(self, status: Status, report: Report) -> None:
+        """With the buffer empty: end the daemon, and compare what was promised with what arrived."""
+        code = await self._daemon.stop()
+        self._fail_for([f"the daemon ended with {code} when it was told to"] if code else [])
+        self._fail_for(complaints(self._places.log, SIGNS))
+        self._oracle.hear(self._journal.more())
+        books = books_of(status)
+        self._fail_for(self._oracle.judge_books(books, quiet=True))
+        saved = self._places.root / "arrivals"
+        report.repeats = (await self._upstream.ask("save", path=str(saved)))["repeats"]
+        holdings = await read_files(self._places)
+        self._fail_for(self._oracle.judge(Arrivals.load(saved), holdings))
+        self._fail_for(self._oracle.judge_end(books, holdings.letters))
+        self._fail_for(await audit(self._places))
+        report.promised = self._oracle.promised.total()
+
+    def _fail_for(self, problems: list[str]) -> None:
+        if problems:
+            where = f"{self._options}; all files are in {self._places.root}"
+            raise CrashFailure("\n  ".join([where, *problems[:12]]))
+
+
+def _range(seconds: list[float]) -> str:
+    return f"{median(seconds):.2f} s, at most {max(seconds):.2f} s" if seconds else "never"

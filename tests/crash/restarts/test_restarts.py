@@ -1,0 +1,25 @@
+"""The short form of the restarts under load. The long form is `make test-crash-restarts`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.crash.restarts.campaign import Campaign, Options
+from tests.crash.restarts.daemon import Way
+
+LIMIT = 300
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT)
+@pytest.mark.parametrize("way", list(Way), ids=lambda way: way.name.lower())
+def test_a_restart_refuses_nobody_and_loses_nothing(tmp_path: Path, way: Way) -> None:
+    """Where the socket or the process outlives a restart no request fails, in an outage and in quiet; nothing is ever lost."""
+    report = asyncio.run(Campaign(Options(20261122, way, 2), tmp_path).run())
+    assert [figures.restarts for figures in report.figures] == [2, 2]
+    assert report.promised > 100
+    if way is not Way.PLAIN:
+        assert [dict(figures.failures) for figures in report.figures] == [{}, {}]
