@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process a core; a test that needs quiet has no place among them.
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: help setup demo demo-kafka drill check test lint types layers unit test-crash test-crash-kafka test-crash-import test-browser test-sdks pictures bench requirements clean
+.PHONY: help setup demo demo-kafka drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-browser test-sdks pictures bench requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -73,6 +73,9 @@ unit: setup
 
 test-crash: setup  ## kill the daemon 220 times under load and look for what is lost; CRASH="--seed 7 --kills 20" chooses
 	$(BIN)/python -m tests.crash $(CRASH)
+
+test-crash-restarts: setup  ## restart the daemon 180 times under load, in three ways; CRASH="--restarts 5 --workers 2" chooses
+	$(BIN)/python -m tests.crash.restarts $(CRASH)
 
 test-crash-kafka: setup  ## two forwarders, a broker and an upstream fail in turn, then a hostile hour; CRASH="--seed 7 --records 20000" chooses
 	$(BIN)/python -m tests.crash.kafka $(CRASH)

@@ -71,11 +71,12 @@ class Places:
         return self.root / "failpoints.log"
 
 
-def write_config(places: Places, upstream: str, max_bytes: str) -> None:
+def write_config(places: Places, upstream: str, max_bytes: str, **http: object) -> None:
     """A configuration in which everything happens often: small segments, small batches, short waits."""
+    http |= {"listen": f"127.0.0.1:{places.ingestion}", "api_keys": sorted({lane.api_key for lane in LANES})}
     settings = {
         "upstream": {"url": upstream, "timeout": "400ms", "max_body": "1MB", "max_event": "100KB", "compression": "none"},
-        "sources": {"http": {"listen": f"127.0.0.1:{places.ingestion}", "api_keys": sorted({lane.api_key for lane in LANES})}},
+        "sources": {"http": http},
         "buffer": {"kind": "disk", "ack": "disk", "ack_timeout": "2s", "path": str(places.buffer), "max_bytes": max_bytes},
         "batch": {"max_bytes": "200KB", "max_events": 400, "max_age": "20ms"},
         "delivery": {"retry": {"initial": "10ms", "max": "100ms"}},

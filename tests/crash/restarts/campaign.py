@@ -25,6 +25,8 @@ from tests.support.waiting import pause
 BETWEEN: Final = 0.7
 """Seconds of service between two restarts."""
 DRAIN_LIMIT: Final = 120.0
+CONNECTIONS: Final = 16_384
+"""`sources.http.max_connections`: a machine that is busy starts a process so slowly that thousands wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Campaign:
         places, options = self._places, self._options
         self._upstream = await Child.start("tests.crash.faulty", places.log, str(options.seed))
         try:
-            write_config(places, (await self._upstream.ask("tell"))["url"], "256MB")
+            write_config(places, (await self._upstream.ask("tell"))["url"], "256MB", max_connections=CONNECTIONS)
             arguments = [options.seed, places.journal, places.ingestion, options.rate]
             self._sender = await Child.start("tests.crash.restarts.sender", places.log, *map(str, arguments))
             try:
