@@ -42,7 +42,7 @@ class Handshakes:
         """Take a new connection over from `transport`, on which nothing was read yet, and shake hands; or close it."""
         sender = self._shared.addresses.peer(transport.get_extra_info("peername")).sender
         try:
-            if self._shared.draining or not self._permits.acquire(sender):
+            if not self._permits.acquire(sender):
                 self._shared.rejected += 1
                 return
             try:
