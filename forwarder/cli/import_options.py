@@ -109,6 +109,9 @@ class Shared:
         _option("--quiet-hours", metavar="HOURS", words="Send nothing then: 08:00-20:00 Europe/Berlin; `none` for none.", panel=_HOW),
     ] = None
     sort: Annotated[bool, _option("--sort", words="Sort by time first, on disk: for files that aren't oldest first.", panel=_HOW)] = False
+    follow_links: Annotated[
+        bool, _option("--follow-links", words="Read what links lead to outside of the folder that is named.", panel=_READING)
+    ] = False
     store: Annotated[
         list[str] | None,
         _option(

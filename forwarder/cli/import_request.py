@@ -132,7 +132,9 @@ def _as_json(settings: MappingSettings) -> dict[str, Any]:
 
 def _reading(form: Format[Any], section: ImportSettings, typed: Shared, more: Mapping[str, Any]) -> ReadOptions:
     options = ReadOptions(
-        framing=Framing(more.get("framing") or form.framings[0]), store={**section.store, **pairs("--store", typed.store or ())}
+        framing=Framing(more.get("framing") or form.framings[0]),
+        store={**section.store, **pairs("--store", typed.store or ())},
+        follow_links=typed.follow_links,
     )
     delimiter, quote = more.get("delimiter"), more.get("quote")
     if delimiter is not None:

@@ -86,7 +86,7 @@ def _of_exports(kept: Manifest, read: Loaded, paths: list[str], *, any_job: bool
     from forwarder.cli.progress import EventProgress
     from forwarder.migration.sources import ReadOptions
 
-    job, options = None if any_job else kept.job.id, ReadOptions(store=read.settings.import_.store)
+    job, options = None if any_job else kept.job.id, ReadOptions(store=read.settings.import_.store, follow_links=True)
     with tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder, EventProgress("Reading the export", kept.events) as progress:
         return hold_exports(paths, job, options, Path(folder), progress.advance)
 

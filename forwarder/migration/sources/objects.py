@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from forwarder.core.errors import ConfigurationError, install_extra
+from forwarder.core.secrets import mask_secrets
 from forwarder.migration.sources.guarded import reason
 from forwarder.migration.sources.options import ReadOptions, Unreadable
 from forwarder.migration.sources.origins import Fingerprint, Origin, is_wanted, natural
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore
 
-SCHEMES: Final = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://")
 _RANGE: Final = 4 << 20
 _CLIENT: Final = frozenset(
     (
@@ -53,7 +53,8 @@ def connect(bucket: str, options: ReadOptions) -> ObjectStore:
     try:
         made: ObjectStore = from_url(bucket, **_arguments(options.store))
     except (BaseError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"{bucket}: {reason(error)}", hint="Check the URL and the options of the object store.") from None
+        why = mask_secrets(reason(error))
+        raise ConfigurationError(f"{bucket}: {why}", hint="Check the URL and the options of the object store.") from None
     return made
 
 
@@ -80,7 +81,7 @@ def remote(url: str, options: ReadOptions, connect: Connect = connect) -> Iterat
     try:
         metas = _found(store, key)
     except (BaseError, OSError) as error:
-        raise ConfigurationError(f"{url}: {reason(error)}", hint="Check bucket, credentials and region.") from None
+        raise ConfigurationError(f"{url}: {mask_secrets(reason(error))}", hint="Check bucket, credentials and region.") from None
     if not metas:
         raise ConfigurationError(f"{url}: there is no such object, and nothing under this prefix", hint="Prefixes end at a `/`.")
     for meta in sorted(metas, key=lambda each: natural(each["path"])):
@@ -163,7 +164,7 @@ class _Ranges(io.RawIOBase):
             except PreconditionError:
                 raise Unreadable("the object was replaced while it was read") from None
             except (BaseError, OSError) as error:
-                raise Unreadable(reason(error)) from None
+                raise Unreadable(mask_secrets(reason(error))) from None
             view[: len(data)] = memoryview(data)
         self._position += len(data)
         return len(data)

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.migration.sources.addresses import redact
 from forwarder.migration.sources.options import ReadOptions
 
 _END: Final = 64 << 10
@@ -152,7 +153,7 @@ def local(path: str, options: ReadOptions) -> Iterator[Origin]:
     try:
         yield from _local(path, options)
     except OSError as error:
-        name, why = plain_name(str(error.filename or path)), error.strerror or str(error)
+        name, why = redact(plain_name(str(error.filename or path))), error.strerror or str(error)
         raise ConfigurationError(f"{name}: can't be looked at: {why}", hint="Make it readable, or leave it out.") from None
 
 
@@ -160,19 +161,19 @@ def _local(path: str, options: ReadOptions) -> Iterator[Origin]:
     if path == "-":
         yield SpooledFile("-", sys.stdin.buffer, options)
     elif Path(path).is_dir():
-        found = list(_folder(Path(path)))
+        found = list(_folder(Path(path), options))
         if not found:
-            raise ConfigurationError(f"{path}: there is no file in it", hint="Hidden files aren't looked at. Is it mounted?")
+            raise ConfigurationError(f"{redact(path)}: there is no file in it", hint="Hidden files aren't looked at. Is it mounted?")
         yield from found
     elif Path(path).is_file():
         yield LocalFile(Path(path))
     elif Path(path).exists():
         yield _pipe(path, options)
     elif glob.has_magic(path):
-        yield from _pattern(path)
+        yield from _pattern(path, options)
     else:
         hint = "Name files, folders, patterns, URLs of object stores, or - for standard input."
-        raise ConfigurationError(f"{path}: there is no such file or folder", hint=hint)
+        raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=hint)
 
 
 def _pipe(path: str, options: ReadOptions) -> Origin:
@@ -181,22 +182,51 @@ def _pipe(path: str, options: ReadOptions) -> Origin:
     return SpooledFile(path, Path(path).open("rb"), options)
 
 
-def _pattern(pattern: str) -> Iterator[Origin]:
+def _pattern(pattern: str, options: ReadOptions) -> Iterator[Origin]:
     found = sorted(glob.glob(pattern, recursive=True), key=natural)  # noqa: PTH207 -- the pattern may begin at the root
     if not found:
-        raise ConfigurationError(f"{pattern}: nothing matches", hint="Try `ls` with the same pattern.")
+        raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint="Try `ls` with the same pattern.")
+    parts = Path(pattern).parts
+    root = Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))])
+    _check_links(map(Path, found), root, options)
     for each in found:
         if Path(each).is_dir():
-            yield from _folder(Path(each))
+            yield from _folder(Path(each), options)
         else:
             yield LocalFile(Path(each))
 
 
-def _folder(folder: Path) -> Iterator[Origin]:
-    names = [Path(root, name) for root, _, files in os.walk(folder, onerror=_raise) for name in files]
+def _folder(folder: Path, options: ReadOptions) -> Iterator[Origin]:
+    names = []
+    seen = {folder.resolve()}
+    for root, folders, files in os.walk(folder, onerror=_raise, followlinks=options.follow_links):
+        links = [Path(root, name) for name in (*folders, *files) if Path(root, name).is_symlink()]
+        _check_links([link for link in links if is_wanted(str(link.relative_to(folder)))], folder, options)
+        if options.follow_links:  # a folder once: links may lead around
+            folders[:] = [name for name in folders if _is_new(Path(root, name), seen)]
+        names += [Path(root, name) for name in files]
     wanted = [path for path in names if is_wanted(str(path.relative_to(folder))) and path.is_file()]
     for path in sorted(wanted, key=lambda each: natural(str(each))):
         yield LocalFile(path)
+
+
+def _is_new(folder: Path, seen: set[Path]) -> bool:
+    target = folder.resolve()
+    if target in seen:
+        return False
+    seen.add(target)
+    return True
+
+
+def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> None:
+    """Raises `ConfigurationError` for a file or folder that a link outside of `root` stands for, unless such links are to be followed."""
+    if options.follow_links:
+        return
+    inside = root.resolve()
+    for path in found:
+        if path.exists() and not path.resolve().is_relative_to(inside):
+            message = f"{plain_name(str(path))}: a link that leads out of {root}, to {plain_name(str(path.resolve()))}"
+            raise ConfigurationError(message, hint="Add --follow-links to read what such links lead to, or remove the link.")
 
 
 def _raise(error: OSError) -> None:

@@ -14,8 +14,9 @@ from hashlib import blake2b
 from typing import Self
 
 from forwarder.migration.records import File
+from forwarder.migration.sources.addresses import SCHEMES, check_addresses
 from forwarder.migration.sources.archives import Leaf, Opener
-from forwarder.migration.sources.objects import SCHEMES, Connect, connect, remote
+from forwarder.migration.sources.objects import Connect, connect, remote
 from forwarder.migration.sources.options import ReadOptions, SourceChanged
 from forwarder.migration.sources.origins import Fingerprint, Origin, SpooledFile, local
 from forwarder.migration.sources.reading import Reading
@@ -113,6 +114,7 @@ def open_source(paths: Sequence[str], options: ReadOptions | None = None, *, con
     Nothing is read yet but names. Raises `ConfigurationError`.
     """
     options = options or ReadOptions()
+    check_addresses(paths)
     origins: dict[str, Origin] = {}
     for path in paths:
         found = remote(path, options, connect) if path.startswith(SCHEMES) else local(path, options)

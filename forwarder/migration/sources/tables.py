@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import Any, BinaryIO, Final
@@ -18,6 +19,10 @@ from forwarder.migration.sources.lines import Records, chunks
 from forwarder.migration.sources.objects import needs_extra
 from forwarder.migration.sources.options import ReadOptions
 
+MAX_COLUMNS: Final = 16_384
+"""Of a CSV file: as many as a spreadsheet has. More are the wrong delimiter, or no CSV."""
+_MAX_NAMES: Final = 1 << 20
+"""Bytes of all names together: each row has them in its record."""
 _ROWS: Final = 1024
 _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
 """Names that structs can't have for their fields."""
@@ -114,8 +119,12 @@ def csv_rows(stream: Guarded, options: ReadOptions, delimiter: str) -> Iterator[
 def _wrong_header(header: Sequence[str]) -> str | None:
     if not header:
         return "the first row can't be read"
+    if len(header) > MAX_COLUMNS:
+        return f"the first row has {len(header):,} columns, of at most {MAX_COLUMNS:,}: is the delimiter right?"
+    if sum(map(len, header)) > _MAX_NAMES:
+        return "the names in the first row have more than 1 MiB together: is it a header?"
     if len(set(header)) < len(header):
-        twice = next(name for name in header if header.count(name) > 1)
+        twice, _ = Counter(header).most_common(1)[0]
         return f"the first row names {twice!r} twice"
     try:
         "".join(header).encode()

@@ -37,7 +37,7 @@ from forwarder.migration.policy import Filters, Finish
 from forwarder.migration.preflight_report import RECENT, Report, Terms
 from forwarder.migration.repeats import Repeats
 from forwarder.migration.sorted_planning import SortedPlan, least_room
-from forwarder.migration.sources.objects import SCHEMES
+from forwarder.migration.sources.addresses import SCHEMES, check_addresses
 from forwarder.migration.sources.options import BrokenSource, SourceChanged
 from forwarder.migration.sources.origins import plain_name
 from forwarder.migration.sources.source import Source, open_source
@@ -88,6 +88,7 @@ class Import:
         Raises `ConfigurationError`, `CheckpointDamaged`, `OtherJob`, `Locked`, and `SourceChanged` if the source isn't that of the
         checkpoint.
         """
+        check_addresses(request.paths)
         request = replace(request, paths=tuple(_absolute(path) for path in request.paths))
         source = open_source(request.paths, request.reading)
         try:

@@ -137,6 +137,37 @@ def test_what_names_nothing_is_an_error(tmp_path: Path, path: str) -> None:
         open_source([f"{tmp_path}/{path}"])
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("named", [".", "*", "**/*"])
+def test_links_out_of_the_folder_are_followed_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str
+) -> None:
+    """Without that they are an error, which names the link: nothing is read, and nothing is left out in silence."""
+    written(tmp_path / "elsewhere", {"secret.jsonl": b'{"a":1}\n'})
+    export = written(tmp_path / "export", {"day.jsonl": b'{"a":2}\n'})
+    target = tmp_path / "elsewhere"
+    (export / "link.jsonl").symlink_to(target if kind == "folder" else target / "secret.jsonl")
+    monkeypatch.chdir(export)
+    with pytest.raises(ConfigurationError, match=r"link\.jsonl: a link that leads out") as raised:
+        open_source([named])
+    assert "--follow-links" in raised.value.hint
+    followed = [origin.name for origin in open_source([named], ReadOptions(follow_links=True)).origins]
+    assert any("link.jsonl" in name for name in followed)
+
+
+def test_links_within_the_folder_and_links_that_are_named_are_read(tmp_path: Path) -> None:
+    """As mounted volumes have them; a folder that is a link is that folder, and one that leads around ends."""
+    export = written(tmp_path / "export", {"..data/day.jsonl": b'{"a":2}\n'})
+    (export / "day.jsonl").symlink_to("..data/day.jsonl")
+    (tmp_path / "named").symlink_to(export)
+    (tmp_path / "file.jsonl").symlink_to(export / "day.jsonl")
+    assert len(open_source([str(tmp_path / "named")]).origins) == 1
+    assert len(open_source([str(tmp_path / "file.jsonl")]).origins) == 1
+    (export / "around").symlink_to(tmp_path)
+    (export / ".hidden").symlink_to(tmp_path)
+    assert len(open_source([str(export)], ReadOptions(follow_links=True)).origins) >= 1
+
+
 def test_a_device_is_no_source() -> None:
     """It may have no end."""
     with pytest.raises(ConfigurationError, match="neither a file nor a pipe"):

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from forwarder.core.errors import ConfigurationError
 from forwarder.migration.sources.guarded import Guarded
 from forwarder.migration.sources.options import ReadOptions, Unreadable
-from forwarder.migration.sources.tables import csv_rows, parquet_rows
+from forwarder.migration.sources.tables import MAX_COLUMNS, csv_rows, parquet_rows
 from tests.support.packed import Watched
 
 
@@ -49,6 +49,30 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
     """Too short, too long, not UTF-8: they are refused where they stand, and the rows after them are read."""
     content = b"a,b\n1\n1,2,3\n\xff,2\n1,2\n"
     assert rows(content) == [(2, b"1"), (3, b"1,2,3"), (4, b"\xff,2"), (5, b'{"a":"1","b":"2"}')]
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (b",".join(b"%d" % number for number in range(500_000)), "has 500,000 columns, of at most 16,384"),
+        (b",".join([b"x" * 1000 + b"%d" % number for number in range(2000)]), "more than 1 MiB together"),
+        (b",".join([b"%d" % number for number in range(MAX_COLUMNS - 1)] + [b"7"]), "names '7' twice"),
+    ],
+    ids=["columns", "names", "twice"],
+)
+def test_columns_are_bounded(header: bytes, why: str) -> None:
+    """Nothing is made of a header that no export has; the file is told as broken."""
+    stream = Guarded(b"", Watched(header + b"\n1,2\n"))
+    assert list(csv_rows(stream, ReadOptions(), ",")) == []
+    assert stream.failure is not None
+    assert why in stream.failure
+
+
+def test_as_many_columns_as_a_spreadsheet_has() -> None:
+    """Are read."""
+    header, row = (b",".join(b"%d" % number for number in range(MAX_COLUMNS)) for _ in range(2))
+    [(_, record)] = rows(header + b"\n" + row + b"\n", ReadOptions())
+    assert len(json.loads(record)) == MAX_COLUMNS
 
 
 def test_an_open_quote_takes_no_more_than_the_limit() -> None:
