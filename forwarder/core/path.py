@@ -80,11 +80,8 @@ class ForwarderPath:
         self.instance = instance or new_instance()
         self._clock = clock
         self._lanes: dict[Lane, dict[bytes, tuple[RequestPath, float]]] = {}
-
-    @property
-    def active(self) -> bool:
-        """Whether paths are remembered, so that requests without one count too."""
-        return bool(self._lanes)
+        self.active = False
+        """Whether paths are remembered, so that requests without one count too; every request asks."""
 
     def is_loop(self, path: RequestPath) -> bool:
         """Whether the request has been here before, or has passed too many forwarders."""
@@ -97,6 +94,7 @@ class ForwarderPath:
             if path is None or len(self._lanes) >= MAX_LANES:
                 return
             seen = self._lanes[lane] = {}
+            self.active = True
         path = path or _DIRECT
         if path.value in seen or len(seen) < MAX_PATHS or path is _DIRECT:
             seen[path.value] = path, self._clock.monotonic()
@@ -125,6 +123,7 @@ class ForwarderPath:
             del seen[value]
         if not any(seen):  # nothing, or direct requests alone
             del self._lanes[lane]
+            self.active = bool(self._lanes)
         return bool(old)
 
 
