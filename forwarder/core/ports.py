@@ -163,6 +163,8 @@ class Incoming:
     """Set if the body is one of the protocol with a result for each event (docs/v1.md)."""
     path: RequestPath | None = None
     """The forwarders that it has passed; None: it comes from its sender."""
+    event: bytes = b""
+    """The name of an event that has none, as JSON text; empty if such an event is invalid."""
 
 
 class Intake(Protocol):

@@ -29,6 +29,7 @@ from forwarder.intake.single import read_single
 from forwarder.intake.stamping import Rejected, stamp
 from forwarder.intake.v1 import note_stamps, refused_by_form
 from forwarder.wire.encodings import decode_body
+from forwarder.wire.sender_clock import SenderClock, read_sender_clock
 from forwarder.wire.shapes import Request, check_count, read_request, split_by_token
 from forwarder.wire.v1 import V1Request, read_v1
 from forwarder.wire.v1_head import bearer_token, decode_v1_body
@@ -122,7 +123,7 @@ class Intake:
         if incoming.v1 is not None:
             return self.admission.put(self._entry(self._read_v1(incoming, incoming.v1), incoming, now, waiter), level)
         text = decode_body(incoming, self._max_body)
-        if incoming.client is None and len(text) <= self._max_event and incoming.revived is None:
+        if incoming.client is None and len(text) <= self._max_event and incoming.revived is None and b"_=" not in incoming.query:
             single = read_single(text, ordered=self._live_is_ordered)
             if single is not None:
                 api_key, ids = single
@@ -172,7 +173,7 @@ class Intake:
         for lane, events in parts:
             if self._rejects:
                 self._quotas.check_room(lane, len(memoryview(events)))
-            stamped = stamp(events, self._receipt(request, lane, incoming.client, received))
+            stamped = stamp(events, self._receipt(request, lane, incoming, received))
             if v1 is not None:
                 note_stamps(v1, stamped)
             rejected += [(lane, each) for each in stamped.rejected]
@@ -210,17 +211,21 @@ class Intake:
             rejected.append((Lane(token, request.historical), Rejected(Reason.LONE_SURROGATE, original)))
         return parts, rejected
 
-    def _receipt(self, request: Request, lane: Lane, client: str | None, now: float) -> Receipt:
-        skew = 0.0 if request.sent_at is None else request.sent_at - now
+    def _receipt(self, request: Request, lane: Lane, incoming: Incoming, now: float) -> Receipt:
+        clock = SenderClock(request.sent_at) if request.sent_at is not None else read_sender_clock(incoming.query, now)
+        skew = 0.0 if clock.sent_at is None else clock.sent_at - now
+        client = incoming.client
         return Receipt(
             now,
-            has_sent_at=request.sent_at is not None,
+            has_sent_at=clock.sent_at is not None,
+            offset_base=clock.offset_base,
             skew=skew if abs(skew) >= self._clock_skew_tolerance else 0.0,
             ip=None if client is None or lane.historical else msgspec.json.encode(client),  # who brings history wasn't there
             ordered=self.ordering_of(lane) is Ordering.PER_DISTINCT_ID,
             max_event=self._max_event,
             max_events=self._quotas.max_events,
             tells=isinstance(request, V1Request),
+            event=incoming.event,
         )
 
     def end_waiting(self) -> None:

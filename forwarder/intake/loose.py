@@ -24,6 +24,7 @@ from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shi
 
 _OBJECT: Final = b"{"
 _NULL: Final = b"null"
+_NO_NAME: Final = (b"", _NULL)
 _NUMBER_STARTS: Final = b"-0123456789"
 _FALSY: Final = (b"", b"false", b"null")
 _NO_PROPERTIES: Final = LooseProperties()
@@ -42,6 +43,8 @@ class Receipt:
     """Whether its sender said when it was sent; then an event's timestamp counts before its offset."""
     skew: float = 0.0
     """By how many seconds the sender's clock is ahead, if that is to be corrected."""
+    offset_base: float | None = None
+    """The time from which `offset` counts, seconds since 1970; None: from `now`."""
     ip: bytes | None = None
     """The address to stamp as `$ip`, as JSON text."""
     ordered: bool = False
@@ -56,6 +59,8 @@ class Receipt:
     """The uuid of the event with an index among those that are stamped together, if it has none; None: a new one."""
     distinct_id: str = ""
     """The one of an event that has none, if its source knows it."""
+    event: bytes = b""
+    """The name of an event that has none, as JSON text; empty if such an event is invalid."""
 
 
 class StampedEvent(NamedTuple):
@@ -78,14 +83,15 @@ def stamp_one(data: bytes, receipt: Receipt, index: int = 0) -> StampedEvent | R
     properties = decode_loose_properties(head.properties) if first_byte(head.properties) == _OBJECT else _NO_PROPERTIES
     named = id_text(head.distinct_id) or id_text(head.dollar_distinct_id) or id_text(properties.distinct_id)
     own = named or canonical_id(receipt.distinct_id)
-    reason = _name_problem(head.event) or (None if own else Reason.MISSING_DISTINCT_ID)
+    nameless = bool(receipt.event) and bytes(head.event) in _NO_NAME
+    reason = (None if nameless else _name_problem(head.event)) or (None if own else Reason.MISSING_DISTINCT_ID)
     if reason:
         return reason
     time = _own_time(head)
     if receipt.timeless and time is None:
         return Reason.MISSING_TIMESTAMP
     uuid = b"" if _is_valid_uuid(head.uuid) else _new_uuid(receipt, index)
-    new = _New(uuid, b"" if named else msgspec.json.encode(receipt.distinct_id), time)
+    new = _New(uuid, b"" if named else msgspec.json.encode(receipt.distinct_id), time, receipt.event if nameless else b"")
     stamped = _edited(data, head, properties, receipt, new)
     if len(stamped) > receipt.max_event:
         return Reason.TOO_LARGE
@@ -111,6 +117,8 @@ class _New(NamedTuple):
     """As JSON text."""
     own_time: datetime | None
     """The one that the event has: reading it again would take as long as all else."""
+    event: bytes
+    """As JSON text."""
 
 
 class _Stamps:
@@ -146,6 +154,8 @@ def _edited(data: bytes, head: LooseHead, properties: LooseProperties, receipt: 
         stamps.set(b"timestamp", head.timestamp, timestamp)
     if new.distinct_id:
         stamps.set(b"distinct_id", head.distinct_id, new.distinct_id)
+    if new.event:
+        stamps.set(b"event", head.event, new.event)
     if offset is not None:
         stamps.edits.remove_member(stamps.locator.span(head.offset))
     if receipt.ip is not None and bytes(properties.geoip_disable) in _FALSY:
@@ -179,7 +189,7 @@ def _timestamp(own: datetime | None, properties: LooseProperties, offset: float 
             return None
         time = shifted(own, -receipt.skew)
     elif offset is not None:
-        time = shifted(at(receipt.now), -offset / 1000)
+        time = shifted(at(receipt.now if receipt.offset_base is None else receipt.offset_base), -offset / 1000)
     else:
         time = None
     return time_text(receipt.now) if time is None else b'"%b"' % format_timestamp(time)

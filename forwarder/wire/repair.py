@@ -1,4 +1,4 @@
-"""What some senders write that isn't JSON: NaN and Infinity, and lone surrogates (wire facts, trap 18).
+"""What some senders write that isn't JSON: NaN and Infinity, and lone surrogates (wire facts, trap 18), and CESU-8 for UTF-8.
 
 NaN and Infinity outside strings become null. A lone surrogate can't be repaired without changing the event: it is masked, by the
 same number of bytes, so that the rest of its request can be read, and its event found by comparing.
@@ -9,8 +9,11 @@ A text that stays invalid whatever is repaired may come out in any form: it is r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
+
+from forwarder.core.errors import InvalidRequest
 
 _PIECE_BYTES: Final = 64 * 1024
 """Bytes repaired at a time: cut at its quotes, a text takes some twenty times its size."""
@@ -34,6 +37,8 @@ _CLASSES: Final = bytes(
 _ESCAPE_BYTES: Final = 6
 _CONTEXT: Final = 2 * _ESCAPE_BYTES
 """No more bytes before and behind a piece say what a surrogate at its ends is."""
+_ASCII: Final = re.compile(rb"[\x00-\x7f]")
+_JOINED_AT_ONCE: Final = 64 * 1024
 
 
 def null_non_finite_numbers(text: bytes, null: bytes = b"null") -> tuple[bytes, int]:
@@ -82,6 +87,26 @@ def _pieces(text: bytes) -> Iterator[bytes]:
         yield piece
         start += len(piece)
     yield text[start:]
+
+
+def join_surrogates(text: bytes) -> bytes:
+    """UTF-8 text in which each surrogate pair that was written as two characters of three bytes (CESU-8) is the one character of four.
+
+    Older versions of the browser SDK write characters above U+FFFF so before base64 (wire facts). Works in pieces that end before an ASCII
+    character, because each takes several times its size while it is converted. Raises `InvalidRequest` for what is neither UTF-8 nor this.
+    """
+    joined = bytearray()
+    start = 0
+    try:
+        while start < len(text):
+            found = _ASCII.search(text, start + _JOINED_AT_ONCE)
+            end = len(text) if found is None else found.start()
+            characters = text[start:end].decode("utf-8", "surrogatepass")
+            joined += characters.encode("utf-16-le", "surrogatepass").decode("utf-16-le").encode()
+            start = end
+    except UnicodeError:
+        raise InvalidRequest("the body isn't UTF-8") from None
+    return bytes(joined)
 
 
 def mask_lone_surrogates(text: bytes) -> bytes:

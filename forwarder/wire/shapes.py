@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, field
 from forwarder.core.errors import InvalidRequest, InvalidToken, RequestTooLarge
 from forwarder.core.event import split_events
 from forwarder.wire.identity import ABSENT, first_byte
-from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
+from forwarder.wire.repair import join_surrogates, mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.splice import Locator
 from forwarder.wire.timestamps import parse_timestamp
 from forwarder.wire.token import check_token
@@ -105,10 +105,12 @@ class Request:
 def read_request(text: bytes, max_events: int = sys.maxsize, *, foreign: bool = False) -> Request:
     """The request that a JSON text stands for. `foreign`: a member `token` of its events' properties isn't their token.
 
-    Raises `InvalidRequest` if it isn't one, and `InvalidToken` for a batch-level token that can't be one.
+    Text in CESU-8 is read as the UTF-8 that it stands for.
+
+    Raises `InvalidRequest` if it isn't a request, and `InvalidToken` for a batch-level token that can't be one.
     """
     if not (text.isascii() or is_utf8(text)):
-        raise InvalidRequest("the body isn't UTF-8")
+        text = join_surrogates(text)
     read = _read_foreign if foreign else _read
     try:
         return with_spare_frames(read, text)

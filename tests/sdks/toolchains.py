@@ -15,8 +15,13 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "js": ("node", "npm"),
     "go": ("go",),
     "java": ("java", "javac", "mvn"),
+    "rust": ("cargo",),
+    "older-python": (),
+    "older-js": ("node", "npm"),
+    "older-go": ("go",),
+    "older-java": ("java", "javac", "mvn"),
 }
-"""Commands by SDK; `js` also wants a browser, which `tests.browser.chromium` looks for."""
+"""Commands by SDK; `js` and `older-js` also need a browser, which `tests.browser.chromium` looks for."""
 
 
 def missing(sdk: str) -> str | None:

@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+<<<<<<< HEAD
 from forwarder.wire import repair
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
+=======
+from forwarder.core.errors import InvalidRequest
+from forwarder.wire.repair import join_surrogates, mask_lone_surrogates, null_non_finite_numbers
+>>>>>>> b8a8951 (Older SDKs: /engage without a name, CESU-8, the sender's clock in the query; tests with sixteen versions that are in use)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["NaN", "Infinity", '"NaN', "\\", "-Infinity,"]),
@@ -172,3 +177,28 @@ def test_hostile_texts_cost_a_few_times_their_size(text: bytes) -> None:
     tracemalloc.stop()
     assert json.loads(masked)
     assert peak < 6 * len(text)
+
+
+@given(st.text())
+def test_pairs_of_three_bytes_are_joined(text: str) -> None:
+    """Text whose characters above U+FFFF are written as two halves of three bytes each (CESU-8) is as it was meant."""
+    halves = text.encode("utf-16-le")
+    units = [halves[at : at + 2].decode("utf-16-le", "surrogatepass") for at in range(0, len(halves), 2)]
+    cesu = b"".join(unit.encode("utf-8", "surrogatepass") for unit in units)
+    assert join_surrogates(cesu) == text.encode()
+
+
+def test_pairs_are_joined_wherever_a_large_text_is_cut() -> None:
+    """No pair is torn apart by working in pieces."""
+    pair = "😀".encode("utf-16-le")
+    cesu = b"".join(pair[at : at + 2].decode("utf-16-le", "surrogatepass").encode("utf-8", "surrogatepass") for at in (0, 2))
+    for before in range(8):
+        text = b"a" * before + (cesu * 5000 + b'","') * 5
+        assert join_surrogates(text).decode() == "a" * before + ("😀" * 5000 + '","') * 5
+
+
+@pytest.mark.parametrize("text", [b"\xed\xa0\xbd", b"\xed\xb8\x80\xed\xa0\xbd", b"\xff", b"\xed\xa0\xbdx\xed\xb8\x80", b"\xc3("])
+def test_half_a_pair_is_no_text(text: bytes) -> None:
+    """A half without its partner, and other bytes that aren't UTF-8, can't be read."""
+    with pytest.raises(InvalidRequest, match="isn't UTF-8"):
+        join_surrogates(text)

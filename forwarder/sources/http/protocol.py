@@ -378,7 +378,9 @@ class HttpProtocol(Passing):
             self._wait_for_intake(self._route, answer, headers, results=None if self._v1 is None else self._v1.results)
         if answer is TAKEN and not self._last and self._may_be_remembered(head):
             ack = None if head.ack is None else asked_level(head.ack)
-            incoming = Incoming(b"", self._query, head.content_type, head.content_encoding, ack=ack, path=head.path)
+            incoming = Incoming(
+                b"", self._query, head.content_type, head.content_encoding, ack=ack, path=head.path, event=self._route.event
+            )
             self._memorable = KnownHead(
                 self._route,
                 incoming,
@@ -409,7 +411,8 @@ class HttpProtocol(Passing):
         if head.forwarded_for or head.forwarded:
             client = self._shared.addresses.client(self._peer, head.forwarded_for, head.forwarded)
         ack = None if head.ack is None else asked_level(head.ack)
-        return Incoming(body, self._query, head.content_type, head.content_encoding, client, ack=ack, v1=self._v1, path=head.path)
+        event = self._route.event
+        return Incoming(body, self._query, head.content_type, head.content_encoding, client, ack=ack, v1=self._v1, path=head.path, event=event)
 
     def _offer(self, head: Head) -> tuple[Answer, bool]:
         """The request's answer, and whether it can be given; else the intake tells `_spare` when."""

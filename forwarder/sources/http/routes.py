@@ -13,6 +13,9 @@ from typing import Final
 _TAKEN: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
 """All mean the same: any shape and encoding is taken on each, a second wrapping in base64 too (the service undoes that on some only)."""
 
+_NAMES: Final = {b"/engage": b'"$identify"'}
+"""What an event without a name is on a path, as JSON text (wire facts: older versions of the browser SDK rely on it)."""
+
 _V1: Final = b"/i/v1/analytics/events"
 """Taken in a protocol of its own (docs/v1.md)."""
 
@@ -23,13 +26,15 @@ class Route:
     """A path, with and without its slash. `taken` counts the usual answer, 200; `codes` all others.
 
     `v1`: it has a protocol of its own, with a key in the head, results event by event, and errors in JSON.
+    `event`: the name of events that have none, as JSON text; empty if they are invalid.
     """
 
-    __slots__ = ("codes", "name", "taken", "v1")
+    __slots__ = ("codes", "event", "name", "taken", "v1")
 
-    def __init__(self, name: str, *, v1: bool = False) -> None:
+    def __init__(self, name: str, *, v1: bool = False, event: bytes = b"") -> None:
         self.name = name
         self.v1 = v1
+        self.event = event
         self.taken = 0
         self.codes: defaultdict[int, int] = defaultdict(int)
 
@@ -45,7 +50,7 @@ class Routes:
         self.other = Route("other")
         self.by_path: dict[bytes, Route] = {}
         for path in _TAKEN:
-            self.by_path[path] = self.by_path[path + b"/"] = Route(path.decode())
+            self.by_path[path] = self.by_path[path + b"/"] = Route(path.decode(), event=_NAMES.get(path, b""))
         self.by_path[_V1] = self.by_path[_V1 + b"/"] = Route(_V1.decode(), v1=True)
 
     def find(self, url: bytes) -> tuple[Route, bytes]:
