@@ -104,6 +104,8 @@ requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade take
 	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --extra msk --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
 	$(COMPILE) --output-file requirements/browser.txt --extra browser --constraint requirements/dev.txt pyproject.toml
 	$(COMPILE) --output-file tests/sdks/programs/python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/python/requirements.in
+	$(COMPILE) --output-file tests/sdks/programs/older-python/3.7.txt tests/sdks/programs/older-python/3.7.in
+	$(COMPILE) --output-file tests/sdks/programs/older-python/6.9.txt tests/sdks/programs/older-python/6.9.in
 	$(COMPILE) --output-file deploy/compose/app/requirements.txt --constraint requirements/dev.txt deploy/compose/app/requirements.in
 
 clean:  ## remove .venv, caches and what was built

@@ -1,9 +1,9 @@
 """The SDKs, unchanged, as their registries have them: `python -m tests.sdks.installing` puts each into a folder of its own in `.venv/sdks`.
 
-Versions are exact and every archive is checked: by `requirements.txt`, `package-lock.json` and `go.sum`, by `crates.txt` for Rust, and for
-Java, which has none of these, by `checksums.txt` with the SHA-256 of each jar. Each folder is a copy of the program's with its packages beside
-it; it is made again when one of the program's files changes. No file names a registry: that is the machine's setting. SDKs whose tools aren't
-on this machine are passed over. Downloads of several SDKs overlap; what is compiled has the machine to itself in turn.
+Versions are exact and every archive is checked: by `requirements.txt`, `package-lock.json` and `go.sum`, by `crates.txt` for Rust, and
+for Java, which has none of these, by `checksums.txt` with the SHA-256 of each jar. Each folder is a copy of the program's with its packages
+beside it; it is made again when one of the program's files changes. No file names a registry: that is the machine's setting. SDKs whose
+tools aren't on this machine are passed over. Downloads of several SDKs overlap; what is compiled has the machine to itself in turn.
 """
 
 from __future__ import annotations

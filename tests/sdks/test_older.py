@@ -1,4 +1,4 @@
-"""Client versions that are still in use, through an outage of 20 s and through refusals: what was answered 200 arrives, and is unchanged."""
+"""Client versions that are still in use, through an outage of 20 s and through refusals: what was answered 200 arrives unchanged."""
 
 from __future__ import annotations
 

@@ -12,13 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-<<<<<<< HEAD
-from forwarder.wire import repair
-from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
-=======
 from forwarder.core.errors import InvalidRequest
+from forwarder.wire import repair
 from forwarder.wire.repair import join_surrogates, mask_lone_surrogates, null_non_finite_numbers
->>>>>>> b8a8951 (Older SDKs: /engage without a name, CESU-8, the sender's clock in the query; tests with sixteen versions that are in use)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["NaN", "Infinity", '"NaN', "\\", "-Infinity,"]),

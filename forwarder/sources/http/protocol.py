@@ -411,8 +411,8 @@ class HttpProtocol(Passing):
         if head.forwarded_for or head.forwarded:
             client = self._shared.addresses.client(self._peer, head.forwarded_for, head.forwarded)
         ack = None if head.ack is None else asked_level(head.ack)
-        event = self._route.event
-        return Incoming(body, self._query, head.content_type, head.content_encoding, client, ack=ack, v1=self._v1, path=head.path, event=event)
+        encoding, event = head.content_encoding, self._route.event
+        return Incoming(body, self._query, head.content_type, encoding, client, ack=ack, v1=self._v1, path=head.path, event=event)
 
     def _offer(self, head: Head) -> tuple[Answer, bool]:
         """The request's answer, and whether it can be given; else the intake tells `_spare` when."""
