@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 from forwarder.core.ack import Held
 from forwarder.core.ports import DeadLetter
-from forwarder.deadletter.records import LETTER_OVERHEAD, RECEIPT_SHARE, DeadLetterStatistics, Room, cost_of, how_many_fit_at_receipt
+from forwarder.deadletter.records import (
+    LETTER_OVERHEAD,
+    RECEIPT_SHARE,
+    DeadLetterStatistics,
+    KnownKeys,
+    Room,
+    cost_of,
+    costs_by_key,
+    how_many_fit_at_receipt,
+    log_buried,
+)
 
 __all__ = ["LETTER_OVERHEAD", "RECEIPT_SHARE", "DeadLetterStatistics", "MemoryDeadLetters"]
 
@@ -14,9 +24,10 @@ __all__ = ["LETTER_OVERHEAD", "RECEIPT_SHARE", "DeadLetterStatistics", "MemoryDe
 class MemoryDeadLetters:
     """See `core.ports.DeadLetters`."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, largest: int = 0) -> None:
+        """`largest`: bytes of the largest event that a request may bring."""
         self.letters: list[DeadLetter] = []
-        self._room = Room(max_bytes)
+        self._room = Room(max_bytes, largest)
 
     @property
     def max_bytes(self) -> int:
@@ -41,6 +52,27 @@ class MemoryDeadLetters:
         kept = how_many_fit_at_receipt(self._room, letters)
         self.letters += letters[:kept]
         return kept
+
+    def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+        """Take the room for letters at receipt that have to be kept, all or none; whether there was room."""
+        return self._room.reserve_at_receipt(letters)
+
+    def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+        """Whether letters at receipt would have room if there were no others."""
+        return self._room.could_hold_at_receipt(costs_by_key(letters))
+
+    def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+        """Letters that room was taken for aren't needed."""
+        self._room.release_at_receipt(letters)
+
+    def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep letters that room was taken for."""
+        log_buried(letters)
+        self.letters += letters
+
+    def distinguish(self, known: KnownKeys) -> None:
+        """Tell known keys from unknown ones, from now on; to be called again whenever they change."""
+        self._room.distinguish(known)
 
     def reserve(self, size: int, count: int) -> int | None:
         """Keep room free for so many letters of `size` bytes together; how much that is, or None if there isn't as much."""

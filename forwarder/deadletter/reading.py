@@ -19,7 +19,8 @@ class Stored(NamedTuple):
 
     letters: int = 0
     cost: int = 0
-    cost_at_receipt: int = 0
+    costs_at_receipt: Sequence[tuple[str, int]] = ()
+    """By project key."""
     last_number: int = 0
     """The highest number that was ever given."""
     last_sequence: int = 0
@@ -28,11 +29,12 @@ class Stored(NamedTuple):
 
 def read_stored(connection: sqlite3.Connection) -> Stored:
     """What there is in the file."""
-    letters, cost, at_receipt, last, sequence, marked = connection.execute(
-        "SELECT count(*), coalesce(sum(cost), 0), coalesce(sum(cost * receipt), 0), coalesce(max(number), 0), coalesce(max(sequence), 0),"
-        " count(mark) FROM letters"
+    letters, cost, last, sequence, marked = connection.execute(
+        "SELECT count(*), coalesce(sum(cost), 0), coalesce(max(number), 0), coalesce(max(sequence), 0), count(mark)"
+        " FROM letters"
     ).fetchone()
     given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'letters'").fetchone()
+    at_receipt = connection.execute("SELECT coalesce(api_key, ''), sum(cost) FROM letters WHERE receipt GROUP BY 1").fetchall()
     return Stored(letters, cost, at_receipt, max(last, given[0] if given else 0), sequence, marked)
 
 

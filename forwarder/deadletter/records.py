@@ -1,24 +1,31 @@
 """What both kinds of dead letter store keep account of: the room that letters take, and what is said of them.
 
-Invariants: what a sender's request is refused for at receipt takes at most a tenth of the room, so that a sender of rubbish can't take it
-from the events that the upstream refuses; those, and a source's records, have all the rest, and wait when it is used up (architecture:
-Quotas). Room that was reserved counts as used until its letters come or it is released.
+Letters of events that are rejected at receipt have a share: a tenth of the room, and at least what the largest event needs. In it one rule
+over free bytes holds, as in the buffer: a key may have 7 x free, unknown keys together free / 7 (7 x free while no key is known). Events
+that the service itself wouldn't ingest are dropped where there is no room, and never take more than the tenth; others have to be kept, or
+their request is rejected. Events that the upstream refuses, and a source's records, have all the rest, and wait when it is used up.
+
+Invariant: room that was reserved counts as used until its letters come or it is released.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
+from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, DropReason, Reason
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 RECEIPT_SHARE: Final = 10
+ALPHA: Final = 7
+LONGEST_WHY: Final = 100
+"""Characters that the words of a letter at receipt have at most."""
 LETTER_OVERHEAD: Final = 400
 """Bytes that a letter costs beside its event and its words."""
 
@@ -58,29 +65,83 @@ class LetterAccount:
     dropped: dict[DropReason, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Room:
-    """How much of the limit is used, in bytes, and by how many letters."""
+class KnownKeys(Protocol):
+    """The project keys that are known."""
 
-    limit: int
-    used: int = 0
-    used_at_receipt: int = 0
-    letters: int = 0
+    def __contains__(self, api_key: str) -> bool: ...
+
+    @property
+    def protects(self) -> bool:
+        """Whether there are any, whose room is to be kept from unknown ones."""
+
+
+class _NoKeys:
+    """Nothing is known of any key: one is as good as another."""
+
+    protects = False
+
+    def __contains__(self, api_key: str) -> bool:
+        return True
+
+
+class Room:
+    """How much of the limit is used, in bytes, and by how many letters; of those at receipt also by which keys."""
+
+    def __init__(self, limit: int, largest: int = 0) -> None:
+        """`largest`: bytes of the largest event that a request may bring."""
+        self.limit = limit
+        self.used = 0
+        self.letters = 0
+        self.used_at_receipt = 0
+        self._largest = largest
+        self._by_key: dict[str, int] = {}
+        self._unknown = 0
+        self._known: KnownKeys = _NoKeys()
+
+    @property
+    def share(self) -> int:
+        """What letters at receipt may take together; the reserve that one key leaves included."""
+        return min(self.limit, max(self.limit // RECEIPT_SHARE, -(-(self._largest + LETTER_OVERHEAD + LONGEST_WHY) * (ALPHA + 1) // ALPHA)))
+
+    def distinguish(self, known: KnownKeys) -> None:
+        """Tell known keys from unknown ones, from now on; to be called again whenever they change."""
+        self._known = known
+        self._unknown = sum([size for key, size in self._by_key.items() if key not in known])
 
     def fits(self, cost: int) -> bool:
         """Whether letters of this cost can be kept."""
         return self.used + cost <= self.limit
 
-    def fits_at_receipt(self, cost: int) -> bool:
-        """Whether a letter of this cost can be kept of what is refused at receipt."""
-        return self.used_at_receipt + cost <= self.limit // RECEIPT_SHARE and self.fits(cost)
+    def fits_at_receipt(self, costs: Mapping[str, int], share: int) -> bool:
+        """Whether letters that cost so much, by key, can be kept of what is rejected at receipt, in `share` bytes."""
+        total = sum(costs.values())
+        free = share - self.used_at_receipt - total
+        if free < 0 or not self.fits(total):
+            return False
+        if any(self._by_key.get(key, 0) + cost > ALPHA * free for key, cost in costs.items()):
+            return False
+        unknown = sum([cost for key, cost in costs.items() if key not in self._known])
+        return not unknown or self._unknown + unknown <= (free // ALPHA if self._known.protects else ALPHA * free)
 
-    def take(self, cost: int, letters: int, *, at_receipt: bool = False) -> None:
+    def could_hold_at_receipt(self, costs: Mapping[str, int]) -> bool:
+        """Whether letters that cost so much, by key, would have room if there were no others, and if all keys were known."""
+        free = self.share - sum(costs.values())
+        return all(cost <= ALPHA * free for cost in costs.values())
+
+    def take(self, cost: int, letters: int) -> None:
         """Letters are kept."""
         self.used += cost
         self.letters += letters
-        if at_receipt:
-            self.used_at_receipt += cost
+
+    def take_at_receipt(self, api_key: str, cost: int, letters: int) -> None:
+        """Letters of a key are kept that were rejected at receipt."""
+        self.take(cost, letters)
+        self.used_at_receipt += cost
+        left = self._by_key.pop(api_key, 0) + cost
+        if left:
+            self._by_key[api_key] = left
+        if api_key not in self._known:
+            self._unknown += cost
 
     def reserve(self, size: int, count: int) -> int | None:
         """Take room for letters that may come, `size` bytes of data and words; how much, or None if there isn't as much."""
@@ -94,9 +155,22 @@ class Room:
         """Whether so many letters, `size` bytes of data and words, would have room if there were no others."""
         return size + count * LETTER_OVERHEAD <= self.limit
 
-    def give(self, cost: int, letters: int, *, at_receipt: bool = False) -> None:
+    def give(self, cost: int, letters: int) -> None:
         """Letters are gone."""
-        self.take(-cost, -letters, at_receipt=at_receipt)
+        self.take(-cost, -letters)
+
+    def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+        """Take the room for letters that have to be kept, all or none; whether there was room."""
+        if not self.fits_at_receipt(costs_by_key(letters), self.share):
+            return False
+        for letter in letters:
+            self.take_at_receipt(key_of(letter.lane), cost_of(letter), 1)
+        return True
+
+    def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+        """Give back what was reserved: the letters aren't needed."""
+        for letter in letters:
+            self.take_at_receipt(key_of(letter.lane), -cost_of(letter), -1)
 
 
 def cost_of(letter: DeadLetter) -> int:
@@ -104,23 +178,37 @@ def cost_of(letter: DeadLetter) -> int:
     return len(letter.data) + len(letter.why) + len(letter.attributes) + LETTER_OVERHEAD
 
 
+def key_of(lane: Lane | None) -> str:
+    """Whose letter it is: a project key, or no one's."""
+    return "" if lane is None else lane.api_key
+
+
+def costs_by_key(letters: Sequence[DeadLetter]) -> dict[str, int]:
+    """What the letters count for, by project key."""
+    costs: dict[str, int] = {}
+    for letter in letters:
+        key = key_of(letter.lane)
+        costs[key] = costs.get(key, 0) + cost_of(letter)
+    return costs
+
+
 def how_many_fit_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
     """Take the room for as many of the letters, from the first on, as have it; how many those are. Logs what becomes of them."""
     kept = 0
     for letter in letters:
-        cost = cost_of(letter)
-        if not room.fits_at_receipt(cost):
+        key, cost = key_of(letter.lane), cost_of(letter)
+        if not room.fits_at_receipt({key: cost}, room.limit // RECEIPT_SHARE):
             break
-        room.take(cost, 1, at_receipt=True)
+        room.take_at_receipt(key, cost, 1)
         kept += 1
-    _log_buried(letters[:kept])
+    log_buried(letters[:kept])
     if kept < len(letters):
-        _log.warning("events refused at receipt were dropped: their share of the dead letters is full", events=len(letters) - kept)
+        _log.warning("events rejected at receipt were dropped: their share of the dead letters is full", events=len(letters) - kept)
     return kept
 
 
-def _log_buried(letters: Sequence[DeadLetter]) -> None:
-    """One line for each lane and reason; `why` is the first one's."""
+def log_buried(letters: Sequence[DeadLetter]) -> None:
+    """Log letters at receipt: one line for each lane and reason; `why` is the first one's."""
     counted = Counter((letter.lane, letter.reason) for letter in letters)
     first = {(letter.lane, letter.reason): letter.why for letter in reversed(letters)}
     for (lane, reason), count in counted.items():

@@ -37,7 +37,17 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.deadletter.opening import Opened, open_file, why_of
 from forwarder.deadletter.reading import Stored, read_accounts, read_places, read_stored
-from forwarder.deadletter.records import DeadLetterStatistics, LetterAccount, Room, cost_of, how_many_fit_at_receipt
+from forwarder.deadletter.records import (
+    DeadLetterStatistics,
+    KnownKeys,
+    LetterAccount,
+    Room,
+    cost_of,
+    costs_by_key,
+    how_many_fit_at_receipt,
+    key_of,
+    log_buried,
+)
 from forwarder.deadletter.writing import Entry, Gone, Job, Marked, remove
 from forwarder.storage import committer as commits
 from forwarder.storage.committer import RETRY_SECONDS, Committer
@@ -69,7 +79,9 @@ class _Poll:
 class DeadLetterStore:
     """See `core.ports.DeadLetters`, and `MemoryDeadLetters`, whose methods it has. A part of a `Committer`; used on its loop."""
 
-    def __init__(self, opened: Opened, max_bytes: int, committer: Committer, clock: Clock, books: LetterBooks, *, logged: bool) -> None:
+    def __init__(
+        self, opened: Opened, max_bytes: int, committer: Committer, clock: Clock, books: LetterBooks, *, logged: bool, largest: int = 0
+    ) -> None:
         """Use `open`."""
         self._file = opened.file
         self._moved_aside = opened.moved_aside
@@ -78,7 +90,7 @@ class DeadLetterStore:
         self._clock = clock
         self._books = books
         self._logged = logged
-        self._room = Room(max_bytes)
+        self._room = Room(max_bytes, largest)
         self._pending: list[Entry] = []
         self._pending_cost = 0
         self._removals: list[int] = []
@@ -94,21 +106,24 @@ class DeadLetterStore:
         """Letters that are on their way back into the buffer; nobody may drop them."""
 
         stored = self._stored()
-        self._room.take(stored.cost, stored.letters)
-        self._room.used_at_receipt = stored.cost_at_receipt
+        self._room.take(stored.cost - sum([cost for _, cost in stored.costs_at_receipt]), stored.letters)
+        for key, cost in stored.costs_at_receipt:
+            self._room.take_at_receipt(key, cost, 0)
         self._next = stored.last_number + 1
         self._wanted = stored.marked
 
     @classmethod
     def open(
-        cls, directory: Path, max_bytes: int, committer: Committer, clock: Clock, *, books: LetterBooks, logged: bool
+        cls, directory: Path, max_bytes: int, committer: Committer, clock: Clock, *, books: LetterBooks, logged: bool, largest: int = 0
     ) -> DeadLetterStore:
         """Open the file in `directory`, which this process has the lock of, and become a part of `committer`.
 
-        `logged`: whether the buffer's log counts what is received. A file that can't be read is moved aside; one that can't be written
-        is read, and letters find no room until it can be. Raises `ConfigurationError` if it can't be read and can't be moved.
+        `logged`: whether the buffer's log counts what is received; `largest`: bytes of the largest event that a request may bring.
+
+        A file that can't be read is moved aside; one that can't be written is read, and letters find no room until it can be. Raises
+        `ConfigurationError` if it can't be read and can't be moved.
         """
-        store = cls(open_file(directory, clock.now()), max_bytes, committer, clock, books, logged=logged)
+        store = cls(open_file(directory, clock.now()), max_bytes, committer, clock, books, logged=logged, largest=largest)
         committer.add(store)
         if store._failing:
             store._try_again()
@@ -168,6 +183,27 @@ class DeadLetterStore:
         kept = how_many_fit_at_receipt(self._room, letters)
         self._keep(letters[:kept], receipt=True)
         return kept
+
+    def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+        """Take the room for letters at receipt that have to be kept, all or none; whether there was room."""
+        return not (self._failing and self._pending_cost > PENDING_AT_RECEIPT) and self._room.reserve_at_receipt(letters)
+
+    def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+        """Whether letters at receipt would have room if there were no others."""
+        return self._room.could_hold_at_receipt(costs_by_key(letters))
+
+    def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+        """Letters that room was taken for aren't needed."""
+        self._room.release_at_receipt(letters)
+
+    def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep letters that room was taken for."""
+        log_buried(letters)
+        self._keep(letters, receipt=True)
+
+    def distinguish(self, known: KnownKeys) -> None:
+        """Tell known keys from unknown ones, from now on; to be called again whenever they change."""
+        self._room.distinguish(known)
 
     def reserve(self, size: int, count: int) -> int | None:
         """Keep room free for so many letters of `size` bytes together; how much that is. None: there is none, or nothing can be written."""
@@ -286,7 +322,7 @@ class DeadLetterStore:
         for gone in job.dropped:
             self._books.discard(gone.lane, gone.reason, 1)
         for entry in job.known:
-            self._room.give(cost_of(entry.letter), 1, at_receipt=entry.receipt)
+            self._give(entry.letter.lane, cost_of(entry.letter), receipt=entry.receipt)
             self._books.unbury(entry.letter.lane, entry.letter.reason, 1)
         if job.marked_wanted:
             self._wanted = job.wanted
@@ -325,7 +361,13 @@ class DeadLetterStore:
 
     def _release(self, gone: Iterable[Gone]) -> None:
         for each in gone:
-            self._room.give(each.cost, 1, at_receipt=each.receipt)
+            self._give(each.lane, each.cost, receipt=each.receipt)
+
+    def _give(self, lane: Lane | None, cost: int, *, receipt: bool) -> None:
+        if receipt:
+            self._room.take_at_receipt(key_of(lane), -cost, -1)
+        else:
+            self._room.give(cost, 1)
 
     def _stored(self) -> Stored:
         return Stored() if self._file.connection is None else read_stored(self._file.connection)

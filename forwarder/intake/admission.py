@@ -13,12 +13,13 @@ from typing import Final, Protocol
 
 from forwarder.core.ack import Ack, AckLevel, Held, Waiter
 from forwarder.core.clock import Clock
-from forwarder.core.errors import Backpressure, BufferFull, Draining, LaneFull, NotAcknowledged
-from forwarder.core.event import Chunk
+from forwarder.core.errors import Backpressure, BufferFull, DeadLettersFull, Draining, LaneFull, NotAcknowledged, RequestTooLarge
+from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Books, Buffer, DeadLetter, DropReason, Reason, WhenFull
 from forwarder.intake.entry import AwaitedDelivery, Entry, WhenWritten
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
+from forwarder.intake.stamping import Rejected
 from forwarder.wire.v1_results import BUFFER_FULL
 
 WHY: Final = {
@@ -35,11 +36,27 @@ _FULL: Final = (BufferFull, LaneFull)
 """What `when_full` is about: exactly these, no others that are like them (a disk that can't be written, say)."""
 
 
+NOT_INGESTED: Final = frozenset({Reason.MISSING_EVENT, Reason.MISSING_DISTINCT_ID, Reason.INVALID_EVENT})
+"""Events that the service itself answers with 200, or drops by its own rules, and doesn't ingest."""
+
+
 class ReceiptDeadLetters(Protocol):
     """The dead letters, as far as they take what is refused at receipt, and what is refused of a source's records."""
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
         """Keep as many of the letters, from the first on, as fit the share for such; how many those were."""
+
+    def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+        """Take the room for letters at receipt that have to be kept, all or none; whether there was room."""
+
+    def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+        """Whether letters at receipt would have room if there were no others."""
+
+    def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+        """Letters that room was taken for aren't needed."""
+
+    def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep letters that room was taken for."""
 
     def reserve(self, size: int, count: int) -> int | None:
         """Keep room free for so many letters of `size` bytes together; how much that is. None: there is none, or nothing can be written."""
@@ -124,6 +141,16 @@ class Admission:
 
         If not, the entry's waiter is told later. Raises what the lanes, the quotas and the buffer raise, and then nothing was taken.
         """
+        if not entry.rejected:
+            return self._put(entry, level)
+        self._reserve(entry)
+        try:
+            return self._put(entry, level)
+        except BaseException:
+            self.leave(entry)
+            raise
+
+    def _put(self, entry: Entry, level: AckLevel) -> bool:
         if level is AckLevel.DELIVERED and entry.chunks:
             return self._put_until_delivered(entry)
         if entry.chunks and not self._offer(entry, None if level is AckLevel.MEMORY else entry):
@@ -220,11 +247,34 @@ class Admission:
         if entry.chunks:
             self.on_taken()
 
+    def _reserve(self, entry: Entry) -> None:
+        """Room among the dead letters for what has to be kept. Raises `DeadLettersFull`, or `RequestTooLarge` if there is never enough."""
+        letters = [_letter(entry, lane, each) for lane, each in entry.rejected if each.reason not in NOT_INGESTED]
+        if letters and not self.dead_letters.reserve_at_receipt(letters):
+            what = f"{len(letters)} events of the request can't be delivered ({letters[0].why}), and the dead letters"
+            if not self.dead_letters.could_hold_at_receipt(letters):
+                raise RequestTooLarge(f"{what} could never hold them (dead_letters.max_bytes)")
+            for key in {letter.lane.api_key for letter in letters if letter.lane}:
+                self.quotas.ask_if_unknown(key)
+            hint = "look at them with `forwarder dead-letters ls`, or raise dead_letters.max_bytes"
+            raise DeadLettersFull(f"{what} have no room for them", retry_after=5.0, hint=hint)
+        entry.reserved = letters
+
+    def leave(self, entry: Entry) -> None:
+        """A request isn't accepted after all: its room among the dead letters is free again."""
+        letters, entry.reserved = entry.reserved, ()
+        if letters:
+            self.dead_letters.release_at_receipt(letters)
+
     def _bury(self, entry: Entry) -> None:
         source = entry.source
-        letters = [
-            DeadLetter(each.reason, lane, each.data, entry.now, each.why or WHY[each.reason], source) for lane, each in entry.rejected
-        ]
+        reserved, entry.reserved = entry.reserved, ()
+        if reserved:
+            self.dead_letters.bury_reserved_at_receipt(reserved)
+            for letter in reserved:
+                self.books.receive(letter.lane, source, 1)
+                self.books.bury(letter.lane, letter.reason, 1)
+        letters = [_letter(entry, lane, each) for lane, each in entry.rejected if each.reason in NOT_INGESTED]
         kept = self.dead_letters.bury_at_receipt(letters)
         for at, letter in enumerate(letters):
             if at < kept:
@@ -250,3 +300,8 @@ class Admission:
         self._awaited.pop(delivery, None)
         if error is not None:
             self.not_acknowledged += 1
+
+
+def _letter(entry: Entry, lane: Lane, rejected: Rejected) -> DeadLetter:
+    why = rejected.why or WHY[rejected.reason]
+    return DeadLetter(rejected.reason, lane, rejected.data, entry.now, why, entry.source)

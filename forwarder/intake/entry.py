@@ -14,7 +14,7 @@ from forwarder.core.ack import Ack, Held, Waiter
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, NotAcknowledged
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import Revived
+from forwarder.core.ports import DeadLetter, Revived
 from forwarder.intake.stamping import Rejected
 from forwarder.wire.v1_results import Results
 
@@ -24,6 +24,9 @@ class Accounting(Protocol):
 
     def enter(self, entry: Entry) -> None:
         """Count the request in the books; bury what of it was refused at receipt."""
+
+    def leave(self, entry: Entry) -> None:
+        """The request isn't accepted after all."""
 
     def written(self, held: Held) -> bool:
         """Whether all dead letters are durable; else `held` is told when they are."""
@@ -41,7 +44,7 @@ class Accounting(Protocol):
 class Entry:
     """One request that is being taken. At the level `disk` it waits for the buffer itself: there is one for each event of many senders."""
 
-    __slots__ = ("accounting", "chunks", "now", "nulled", "rejected", "results", "revived", "source", "waiter")
+    __slots__ = ("accounting", "chunks", "now", "nulled", "rejected", "reserved", "results", "revived", "source", "waiter")
 
     def __init__(self, accounting: Accounting, chunks: Sequence[Chunk], source: str, now: float, waiter: Waiter) -> None:
         self.accounting = accounting
@@ -50,6 +53,8 @@ class Entry:
         self.now = now
         self.waiter = waiter
         self.rejected: Sequence[tuple[Lane, Rejected]] = ()
+        self.reserved: Sequence[DeadLetter] = ()
+        """Letters of those that have to be kept; their room is taken already."""
         self.revived: Revived | None = None
         self.nulled = 0
         self.results: Results | None = None
@@ -61,6 +66,8 @@ class Entry:
             self.accounting.enter(self)
             if self.rejected and not self.accounting.written(WhenWritten(self.waiter.acknowledged)):
                 return
+        else:
+            self.accounting.leave(self)
         self.waiter.acknowledged(error)
 
 
@@ -98,6 +105,7 @@ class AwaitedDelivery:
     def held(self, error: Backpressure | None) -> None:
         """The buffer has the events, or none of them. They are withdrawn at once if the time is over already."""
         if error is not None:
+            self._entry.accounting.leave(self._entry)
             self.ack.end(error)
             return
         self._entered = True

@@ -63,11 +63,12 @@ class KnownKeys:
         """The upstream says that the key is good."""
         if api_key in self._verified:
             return
-        known = api_key in self
+        changed = api_key not in self
         self._verified[api_key] = None
-        while len(self._verified) > MAX_KEYS:
+        if len(self._verified) > MAX_KEYS:
             del self._verified[next(iter(self._verified))]
-        if not known:
+            changed = True
+        if changed:
             self.on_change()
         self.on_verified()
 
@@ -77,9 +78,9 @@ class KnownKeys:
 
     def remember(self, hashes: KeyHashes) -> None:
         """What the file has, from now on."""
-        more = set(hashes.hashes) - set(self._hashes.hashes) or hashes.salt != self._hashes.salt
+        changed = (hashes.salt, hashes.hashes) != (self._hashes.salt, self._hashes.hashes)
         self._hashes = hashes
-        if more:
+        if changed:
             self.on_change()
 
 

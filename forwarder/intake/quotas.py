@@ -140,6 +140,11 @@ class Quotas:
             return BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
         return LaneFull(why)
 
+    def ask_if_unknown(self, api_key: str) -> None:
+        """Have an unknown key checked that found no room elsewhere."""
+        if api_key not in self._known:
+            self._ask(api_key)
+
     def _free(self, total: int) -> int:
         return self._buffer.max_bytes - self._buffer.used - total
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -163,7 +162,11 @@ def _open_known_keys(settings: Settings, stores: Stores, keys: KeyCheck | None, 
     memory = KeyMemory(known, stores.state, clock) if keys is not None and stores.state is not None else None
     buffer = stores.buffer
     buffer.pool_of = known.pool_of
-    assign = partial(assign_pools, buffer.holdings, known.pool_of)
+
+    def assign() -> None:
+        assign_pools(buffer.holdings, known.pool_of)
+        stores.dead_letters.distinguish(known)
+
     assign()
     known.on_change = assign
     if keys is not None:

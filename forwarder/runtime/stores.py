@@ -103,10 +103,11 @@ def _open(settings: Settings, role: Role, clock: Clock, books: Books, policy: Op
     if on_disk:
         locks.acquire(worker_directory(settings.buffer.path, role.number), BUFFER_KEY)
     directory = _letters_directory(settings, role, locks)
+    largest = settings.sources.http.max_body
     letters: DeadLetterStore | MemoryDeadLetters = (
-        MemoryDeadLetters(settings.dead_letter_share)
+        MemoryDeadLetters(settings.dead_letter_share, largest)
         if directory is None
-        else DeadLetterStore.open(directory, settings.dead_letter_share, committer, clock, books=books, logged=on_disk)
+        else DeadLetterStore.open(directory, settings.dead_letter_share, committer, clock, books=books, logged=on_disk, largest=largest)
     )
     if not on_disk:
         _open_books(books, letters, {})

@@ -50,6 +50,7 @@ class StoreRig:
 
     directory: Path
     max_bytes: int = 1 << 20
+    largest: int = 0
     logged: bool = True
     books: Books = field(default_factory=Books)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -57,7 +58,7 @@ class StoreRig:
     def __post_init__(self) -> None:
         self.committer = Committer(self.clock)
         self.store = DeadLetterStore.open(
-            self.directory, self.max_bytes, self.committer, self.clock, books=self.books, logged=self.logged
+            self.directory, self.max_bytes, self.committer, self.clock, books=self.books, logged=self.logged, largest=self.largest
         )
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.records import LETTER_OVERHEAD, RECEIPT_SHARE
@@ -29,12 +30,12 @@ async def stack(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Asyn
         yield request.param, closing
 
 
-async def make(stack: tuple[str, AsyncExitStack], directory: Path, max_bytes: int) -> Store:
+async def make(stack: tuple[str, AsyncExitStack], directory: Path, max_bytes: int, largest: int = 0) -> Store:
     """A store with so much room."""
     kind, closing = stack
     if kind == "memory":
-        return MemoryDeadLetters(max_bytes)
-    return (await closing.enter_async_context(started(directory, max_bytes=max_bytes))).store
+        return MemoryDeadLetters(max_bytes, largest)
+    return (await closing.enter_async_context(started(directory, max_bytes=max_bytes, largest=largest))).store
 
 
 async def test_it_keeps_original_bytes(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
@@ -88,12 +89,81 @@ async def test_words_count_too(stack: tuple[str, AsyncExitStack], tmp_path: Path
 
 async def test_rubbish_has_a_tenth_at_most(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """Of what is refused at receipt the first letters are kept that fit the share; the upstream's refusals have the rest."""
-    store = await make(stack, tmp_path, RECEIPT_SHARE * 3 * COST)
-    assert store.bury_at_receipt([letter(), letter()]) == 2
+    store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST)
+    assert store.bury_at_receipt([letter() for _ in range(6)]) == 6
     assert store.bury_at_receipt([letter(), letter()]) == 1
     assert store.bury_at_receipt([letter()]) == 0
-    assert store.bury([letter() for _ in range(27)])
+    assert store.bury([letter() for _ in range(73)])
     assert not store.bury([letter()])
+
+
+def of_key(name: str, size: int = COST) -> DeadLetter:
+    """A letter of another key."""
+    return DeadLetter(Reason.TOO_LARGE, Lane(f"phc_{name}"), b"x" * (size - LETTER_OVERHEAD), 0.0)
+
+
+async def test_what_has_to_be_kept_is_kept_or_there_is_no_room(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """All of it or none; room that was taken and isn't needed is free again, and nothing counts twice."""
+    store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST)
+    assert store.reserve_at_receipt([of_key("a")] * 4)
+    assert not store.reserve_at_receipt([of_key("a")] * 4)
+    store.bury_reserved_at_receipt([of_key("a")] * 3)
+    store.release_at_receipt([of_key("a")])
+    assert (store.statistics().bytes, store.statistics().letters) == (3 * COST, 3)
+    assert store.reserve_at_receipt([of_key("a")] * 4)
+    assert store.could_hold_at_receipt([of_key("a")] * 7)
+    assert not store.could_hold_at_receipt([of_key("a")] * 8)
+
+
+async def test_one_key_leaves_room_to_others(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """A key alone may have seven eighths of the share; the next one finds as much of the rest, whatever the first one sends."""
+    store = await make(stack, tmp_path, RECEIPT_SHARE * 64 * COST)
+    store.bury_at_receipt([letter() for _ in range(100)])
+    assert store.statistics().letters == 56
+    assert store.reserve_at_receipt([of_key("b")] * 7)
+    assert not store.reserve_at_receipt([letter()])
+
+
+class Keys:
+    """Known keys, as a test wishes."""
+
+    def __init__(self, *known: str) -> None:
+        self.known = known
+
+    @property
+    def protects(self) -> bool:
+        """Whether there is one."""
+        return bool(self.known)
+
+    def __contains__(self, api_key: str) -> bool:
+        return api_key in self.known
+
+
+async def test_unknown_keys_have_an_eighth_together(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """Once one is known; one that becomes known leaves them, with what it has."""
+    store = await make(stack, tmp_path, RECEIPT_SHARE * 64 * COST)
+    store.distinguish(Keys())
+    assert store.bury_at_receipt([of_key("x"), of_key("y")] * 5) == 10
+    store.distinguish(Keys("phc_good"))
+    assert store.bury_at_receipt([of_key("z")]) == 0
+    assert store.reserve_at_receipt([of_key("good")] * 40)
+    store.release_at_receipt([of_key("good")] * 40)
+    store.distinguish(Keys("phc_good", "phc_x"))
+    assert store.bury_at_receipt([of_key("z")] * 5) == 2
+
+
+async def test_the_share_holds_the_largest_event(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+    """However small a tenth is; what may be dropped has the tenth only, and all of it is never more than the limit."""
+    store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST, largest=20 * COST)
+    largest = [of_key("a", 20 * COST + LETTER_OVERHEAD)]
+    assert store.could_hold_at_receipt(largest)
+    assert store.bury_at_receipt(largest) == 0
+    assert store.reserve_at_receipt(largest)
+    assert store.bury_at_receipt([letter()]) == 0
+    assert not store.could_hold_at_receipt([of_key("a", 30 * COST)])
+    small = await make(stack, tmp_path / "small", 8 * COST, largest=20 * COST)
+    assert small.could_hold_at_receipt([of_key("a", 7 * COST)])
+    assert not small.could_hold_at_receipt([of_key("a", 7 * COST + 1)])
 
 
 async def test_rubbish_takes_no_room_that_is_not_there(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
@@ -127,7 +197,7 @@ async def test_receipt_is_logged_once_a_lane_and_reason(stack: tuple[str, AsyncE
 
 async def test_what_is_dropped_is_said(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """Past the share there is a line with how many events are gone."""
-    store = await make(stack, tmp_path, RECEIPT_SHARE * COST)
+    store = await make(stack, tmp_path, RECEIPT_SHARE * (COST * 8 // 7 + 1))
     with capture_logs() as logs:
         assert store.bury_at_receipt([letter(), letter(), letter()]) == 1
     assert logs[-1]["events"] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -120,3 +121,35 @@ async def test_made_up_keys_leave_lanes_to_a_known_one() -> None:
         statuses = [(await whole.send(post("/batch/", batch(events(1), f"phc_madeupmadeup{number}")))).status for number in range(20)]
         assert statuses == [200] * 5 + [503] * 15
         await whole.take(events(1, "second"))
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+async def test_a_large_event_is_kept_or_its_sender_keeps_it(kind: str, tmp_path: Path) -> None:
+    """An event of 2 MB is never answered 200 and dropped: it is a dead letter, 503 while there is no room, or 413 where there never is."""
+    large = events(1, "large", padding=2_000_000)
+    for limit, statuses in (("4MiB", [200, 503]), ("2MB", [413, 413])):
+        letters = {"max_bytes": limit, "path": tmp_path / limit}
+        async with Upstream() as upstream, Whole(upstream.url, buffer={"kind": kind}, dead_letters=letters) as whole:
+            for expected in statuses:
+                reply = await whole.send(post("/batch/", batch([*large, *events(1)])))
+                assert reply.status == expected
+                assert ("retry-after" in reply.headers) is (expected == 503)
+            assert whole.total(lambda lane: lane.total_dropped) == 0
+            assert [data for data, _ in await whole.letters()] == large * statuses.count(200)
+            assert whole.total(lambda lane: lane.total_received) == 2 * statuses.count(200)
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+async def test_nameless_events_do_not_get_other_senders_rejected(kind: str) -> None:
+    """A sender that fills the share of what is rejected at receipt, and goes on: others' batches are accepted, with a large event too."""
+    settings: dict[str, Any] = {"buffer": {"kind": kind}, "dead_letters": {"max_bytes": "32MiB"}, "http": {"api_keys": [KEY, MADE_UP[0]]}}
+    nameless = batch([b'{"distinct_id":"d","properties":{"p":"%b"}}' % (b"x" * 200_000)] * 20, MADE_UP[0])
+    large = events(1, "large", padding=2_000_000)
+    async with Upstream() as upstream, Whole(upstream.url, **settings) as whole:
+        for _ in range(3):
+            assert (await whole.send(post("/batch/", nameless))).status == 200
+        assert whole.total(lambda lane: lane.dropped.get("invalid_overflow", 0)) > 0
+        await whole.take([*large, *events(1)])
+        await whole.take([b'{"event":"no id"}', *events(1, "more")])
+        await eventually(lambda: set(accepted(upstream)) == {*events(1), *events(1, "more")})
+        assert large[0] in [data for data, _ in await whole.letters()]

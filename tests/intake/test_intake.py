@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from forwarder.core.ack import AckLevel
 from forwarder.core.errors import (
+    Backpressure,
     BufferFull,
+    DeadLettersFull,
     Draining,
     ForwarderError,
     InvalidRequest,
@@ -187,6 +190,65 @@ def test_dead_letters_past_their_share_are_dropped_and_counted() -> None:
     assert (received, buffered, buried, dropped) == (101, 1, {Reason.MISSING_DISTINCT_ID: kept}, {DropReason.INVALID_OVERFLOW: 100 - kept})
     assert rig.balanced()
     assert rig.dead_letters.statistics().bytes <= 5_000
+
+
+LARGE = {**BARE, "x": "y" * 3000}
+
+
+def test_what_the_service_would_ingest_is_never_dropped_at_receipt() -> None:
+    """An event that is too large is kept; when there is no room for it its request is rejected, and nothing of it is accepted."""
+    rig = IntakeRig(dead_letter_bytes=60_000, max_event=2_000, max_body=5_000)
+    rig.take(batch(LARGE, BARE))
+    assert rig.figures(LANE) == (2, 1, {Reason.TOO_LARGE: 1}, {})
+    for body in (batch(LARGE, BARE), batch({**LARGE, "n": 1}), {**LARGE, "api_key": KEY}):
+        with pytest.raises(DeadLettersFull) as caught:
+            rig.take(body)
+        assert caught.value.retry_after > 0
+    assert rig.figures(LANE) == (2, 1, {Reason.TOO_LARGE: 1}, {})
+    assert len(rig.dead_letters.letters) == 1
+    assert rig.balanced()
+    rig.take(batch({"event": "no id"}, BARE))
+    assert rig.figures(LANE)[:2] == (4, 2)
+
+
+def test_what_the_dead_letters_could_never_hold_is_too_large() -> None:
+    """Its sender would come again for ever."""
+    rig = IntakeRig(dead_letter_bytes=3_000, max_event=2_000)
+    with pytest.raises(RequestTooLarge):
+        rig.take(batch(LARGE, BARE))
+    assert rig.untouched()
+
+
+def test_nameless_events_of_one_key_do_not_get_other_senders_rejected() -> None:
+    """They fill what they may, are dropped beyond it, and leave room for what has to be kept of others."""
+    rig = IntakeRig(dead_letter_bytes=400_000, max_event=2_000)
+    for _ in range(20):
+        rig.take(batch(*[{"distinct_id": "d", "n": number} for number in range(20)], BARE))
+    assert rig.figures(LANE)[3][DropReason.INVALID_OVERFLOW] > 0
+    rig.take(batch(LARGE, BARE, api_key="phc_other"))
+    assert rig.figures(Lane("phc_other")) == (2, 1, {Reason.TOO_LARGE: 1}, {})
+    assert rig.balanced()
+
+
+@pytest.mark.parametrize("level", [AckLevel.MEMORY, AckLevel.DISK, AckLevel.DELIVERED])
+def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(level: AckLevel) -> None:
+    """At once or later."""
+    rig = IntakeRig(max_event=2_000, ack=level, durable=True, max_bytes=3_000)
+    rig.take(batch(BARE, BARE, BARE))
+    rig.slow.hold()
+    before = rig.dead_letters.statistics()
+    for full in (False, True):
+        if full:
+            rig.buffer.max_bytes = rig.buffer.used + 500
+            with pytest.raises(Backpressure):
+                rig.take(batch(LARGE, BARE))
+        elif level is not AckLevel.MEMORY:
+            rig.take(batch(LARGE, BARE))
+            assert rig.dead_letters.statistics() != before
+            rig.slow.fail()
+        assert rig.dead_letters.statistics() == before
+    rig.intake.end_waiting()
+    assert rig.balanced()
 
 
 LONE = b'{"token":"%b" , "event":"e","distinct_id":"d","x":"\\uD83D half","n":1e0}'

@@ -56,7 +56,7 @@ class IntakeRig:
         self.slow = SlowBuffer(self.max_bytes)
         self.buffer: MemoryBuffer = self.slow if self.durable else MemoryBuffer(self.max_bytes)
         self.buffer.pool_of = self.known.pool_of
-        self.dead_letters = SlowDeadLetters(self.dead_letter_bytes)
+        self.dead_letters = SlowDeadLetters(self.dead_letter_bytes, self.max_body)
         self.books = Books()
         self.woken = 0
         self.intake = Intake(

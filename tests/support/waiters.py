@@ -77,8 +77,8 @@ class SlowDeadLetters(MemoryDeadLetters):
 
     slow = False
 
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__(max_bytes)
+    def __init__(self, max_bytes: int, largest: int = 0) -> None:
+        super().__init__(max_bytes, largest)
         self.asked: list[Held] = []
 
     def when_durable(self, held: Held) -> bool:
