@@ -68,6 +68,24 @@ async def test_status_of_something_else_is_refused() -> None:
     assert "answered 404 to /status" in done.err
 
 
+async def test_status_by_an_unknown_name_says_what_to_set() -> None:
+    """A daemon that doesn't know the host name that it is asked by says so, and the command repeats it."""
+
+    async def misdirected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 421 Misdirected Request\r\nContent-Length: 25\r\n\r\nadd it to `admin.hosts`. \n")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(misdirected, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        done = await forwarder("status", "--admin", f"{host}:{port}")
+    assert done.code == 3
+    assert "answered 421 to /status\n  add it to `admin.hosts`." in done.err
+
+
 async def test_an_address_that_is_none_is_wrong_usage() -> None:
     """A slip in `--admin` is exit code 2, not the 3 of a daemon that is down."""
     done = await forwarder("status", "--admin", "localhost")
