@@ -31,7 +31,9 @@ NO_SUSPECTS: Final[Suspects] = MappingProxyType({})
 _Rank: TypeAlias = tuple[int, int]
 """Where an event goes: layers one after the other, in each first what isn't suspected, then each kind of suspects."""
 
-_EVERYTHING = ("",)
+_FIRST: Final[_Rank] = (0, 0)
+_EVERYTHING: Final = ("",)
+"""The one key of all events under `strict`."""
 
 
 def isolate(
@@ -98,14 +100,20 @@ def exonerate(group: Group, kinds: frozenset[Kind]) -> None:
 def _ranks(ordering: Ordering, batch: Batch, kinds: Mapping[int, int]) -> list[_Rank]:
     """Where each event goes. `kinds` has the kinds of suspects, numbered from 1."""
     last: dict[str, _Rank] = {}
+    """Of each key that an event held which didn't go first of all, where the last of those goes."""
     ranks: list[_Rank] = []
-    for index, event in enumerate([event for chunk in batch.chunks for event in chunk.events()]):
-        kind = kinds.get(index, 0)
-        keys = _keys(ordering, event)
-        layer = max([seen[0] + (kind < seen[1]) for key in keys if (seen := last.get(key)) is not None], default=0)
-        rank = layer, kind
-        last.update(dict.fromkeys(keys, rank))
-        ranks.append(rank)
+    for chunk in batch.chunks:
+        its_kinds = [kinds.get(index, 0) for index in range(len(ranks), len(ranks) + chunk.count)]
+        if not any(its_kinds) and (ordering is not Ordering.STRICT or not last) and last.keys().isdisjoint(chunk.ids):
+            ranks += [_FIRST] * chunk.count
+            continue
+        events = chunk.events() if ordering is Ordering.PER_DISTINCT_ID else [b""] * chunk.count
+        for kind, event in zip(its_kinds, events, strict=True):
+            keys = _keys(ordering, event)
+            rank = max([seen[0] + (kind < seen[1]) for key in keys if (seen := last.get(key)) is not None], default=0), kind
+            if rank > _FIRST:
+                last.update(dict.fromkeys(keys, rank))
+            ranks.append(rank)
     return ranks
 
 
