@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
+import threading
 from datetime import UTC, datetime
 
 import posthog
@@ -25,6 +25,7 @@ def main() -> None:
         parser.add_argument(name, type=int, required=True)
     wanted = parser.parse_args()
     client = posthog.Posthog(wanted.key, host=wanted.host, flush_interval=0.2)
+    pace = threading.Event()
     for part in range(1, wanted.parts + 1):
         if part > 1:
             sys.stdin.readline()
@@ -32,7 +33,7 @@ def main() -> None:
             at = datetime.now(UTC)
             properties = {"mark": f"{wanted.name}:{part}:{n}:", "at": at.isoformat(), "text": "Zoë 茶碗 😀"}
             client.capture(distinct_id=f"user-{wanted.name}", event="page read", properties=properties)
-            time.sleep(0.005)
+            pace.wait(0.005)
         print(json.dumps({"part": part}), flush=True)
     sys.stdin.readline()
     client.shutdown()
