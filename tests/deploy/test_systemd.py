@@ -1,18 +1,22 @@
-"""The systemd unit, read as text, and by systemd's own tools where they are."""
+"""The systemd units, read as text, and by systemd's own tools where they are; and what systemd does for them, done by a test."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from forwarder.config.environment import read_environment
+from forwarder.sources.http.listener import BACKLOG
 from tests.support.commands import LIMIT, Running
 from tests.support.deployment import CONFIGURATION, STATE, holds, settings
 from tests.support.repository import ROOT
@@ -20,6 +24,8 @@ from tests.support.repository import ROOT
 UNIT = ROOT / "deploy" / "forwarder.service"
 TEXT = UNIT.read_text()
 VALUES = dict(re.findall(r"^(\w+)=(.*)$", TEXT, re.MULTILINE))
+SOCKET = ROOT / "deploy" / "forwarder.socket"
+SOCKET_VALUES = dict(re.findall(r"^(\w+)=(.*)$", SOCKET.read_text(), re.MULTILINE))
 ENVIRONMENT = {"FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9"}
 LISTENING = {"FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0", "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0"}
 
@@ -29,6 +35,19 @@ if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_
     sys.exit("not here")
 os.execv(sys.executable, [sys.executable, "-m", "forwarder", "run"])
 """
+
+
+PASSES_SOCKETS = """
+import os, sys
+kept = [os.dup(int(each)) for each in sys.argv[1:]]
+for number, each in enumerate(kept):
+    os.dup2(os.dup(each), 10 + number)
+for number in range(len(kept)):
+    os.dup2(10 + number, 3 + number)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(kept)), LISTEN_FDNAMES="forwarder.socket:admin")
+os.execv(sys.executable, [sys.executable, "-m", "forwarder", "run"])
+"""
+EVENT = {"event": "sent", "distinct_id": "someone"}
 
 
 def test_it_runs_the_daemon() -> None:
@@ -60,6 +79,50 @@ def test_its_variables_are_settings() -> None:
     """Each FORWARDER_ variable that it sets or names is one."""
     named = dict.fromkeys(re.findall(r"FORWARDER_[A-Z][A-Z_]*", TEXT), "1")
     assert read_environment(named).problems == []
+
+
+def test_the_socket_is_where_senders_look() -> None:
+    """systemd listens on the default address, with a queue as long as the daemon's own, for one process; its name is the service's."""
+    assert SOCKET_VALUES["ListenStream"] == settings(None, ENVIRONMENT).sources.http.listen
+    assert int(SOCKET_VALUES["Backlog"]) == BACKLOG
+    assert SOCKET_VALUES["Accept"] == "no"
+    assert SOCKET_VALUES["WantedBy"] == "sockets.target"
+    assert SOCKET.stem == UNIT.stem
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_sockets_that_systemd_passes_are_used(tmp_path: Path, workers: int) -> None:
+    """In place of the configured addresses: events come in on one, the socket named admin shows the status; both outlive the daemon."""
+    environment = {**ENVIRONMENT, "STATE_DIRECTORY": str(tmp_path), "FORWARDER_WORKERS": str(workers)}
+    with socket.create_server(("127.0.0.1", 0)) as ingestion, socket.create_server(("127.0.0.1", 0)) as admin:
+        descriptors = [ingestion.fileno(), admin.fileno()]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PASSES_SOCKETS, *map(str, descriptors)),
+            env=environment,
+            cwd=ROOT,
+            pass_fds=descriptors,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            command = Running(process)
+            listening = json.loads(await command.line('"event": "listening"'))
+            addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (ingestion, admin)]
+            assert [*dict.fromkeys(listening["ingestion"]), listening["admin"]] == addresses
+            async with aiohttp.ClientSession() as client:
+                async with client.post(f"http://{addresses[0]}/batch/", json={"api_key": "phc_systemd", "batch": [EVENT]}) as answer:
+                    assert answer.status == 200
+                async with client.get(f"http://{addresses[1]}/readyz") as answer:
+                    assert answer.status == 200
+            command.send(signal.SIGKILL)
+            await command.ended()
+            with socket.create_connection(ingestion.getsockname()):
+                assert ingestion.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
 
 
 def _systemd_analyze(*args: str) -> subprocess.CompletedProcess[str]:

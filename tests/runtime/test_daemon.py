@@ -20,6 +20,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.runtime.daemon import INTERRUPTED, Daemon
+from forwarder.runtime.restart import InPlaceRestart
 from forwarder.runtime.roles import Role
 from forwarder.telemetry.labels import lane_label
 from tests.support.clock import FakeClock, settle
@@ -35,6 +36,24 @@ def settings(**sections: Mapping[str, Any]) -> Settings:
     return Settings.model_validate({"upstream": {"url": "https://analytics.example.com"}, "admin": {"listen": "127.0.0.1:0"}, **sections})
 
 
+class FakeRestart(InPlaceRestart):
+    """A restart in place that goes as far as the new program's beginning."""
+
+    def __init__(self) -> None:
+        super().__init__((), ())
+        self.why = ""
+        self.done: list[str] = []
+
+    async def objection(self) -> str:
+        """What was told."""
+        self.done.append("check")
+        return self.why
+
+    def hold_signals(self) -> None:
+        """Note it: the test needs its signals."""
+        self.done.append("hold signals")
+
+
 class Life:
     """One daemon, its parts, and its task."""
 
@@ -44,10 +63,13 @@ class Life:
         self.configured: Callable[[], Settings] = settings
         self.logs: list[Any] = []
         self.prepare: Callable[[FakePipeline], None] = lambda _: None
+        self.restart = FakeRestart()
 
     def begin(self, configuration: Settings) -> None:
         """Make the daemon and run it."""
-        self.daemon = Daemon(configuration, self._build, self._load, clock=self.clock, exit_now=self.exits.append)
+        self.daemon = Daemon(
+            configuration, self._build, self._load, clock=self.clock, exit_now=self.exits.append, restart=self.restart
+        )
         self.task = asyncio.create_task(self.daemon.run())
 
     def _build(self, configuration: Settings, clock: Clock, _: Role) -> FakePipeline:
@@ -255,3 +277,44 @@ async def test_cancellation_closes_without_draining(life: Life) -> None:
     with pytest.raises(aiohttp.ClientConnectionError):
         async with aiohttp.ClientSession() as session, session.get(f"http://{address}/livez"):
             pass
+
+
+async def test_a_restart_in_place_keeps_sockets_and_waits_for_nobody(life: Life) -> None:
+    """SIGUSR2 ends the pipeline without `shutdown.delay`, while it stays ready, and keeps the sockets for the new program."""
+    life.begin(settings(shutdown={"delay": "1h", "drain_timeout": "7s"}))
+    await life.started()
+    await life.signalled(signal.SIGUSR2, seen=lambda: life.daemon.restarting.decided)
+    assert life.daemon.snapshot().ready
+    assert await life.ended() == 0
+    assert life.pipeline.done == ["start", "keep", "shut_down 7", "close"]
+    assert life.restart.done == ["check", "hold signals"]
+    kept = life.daemon.restarting.kept
+    assert kept is not None
+    assert (kept.admin_listen, len(kept.admin)) == ("127.0.0.1:0", 1)
+    kept.close()
+
+
+async def test_a_restart_that_the_new_program_objects_to(life: Life) -> None:
+    """The reason is in the log, the daemon goes on, and the next signal has it checked anew."""
+    life.restart.why = "upstream.url is missing"
+    life.begin(settings())
+    await life.started()
+    await life.signalled(signal.SIGUSR2, seen=lambda: any("can't restart" in line["event"] for line in life.logs))
+    assert life.logged("can't restart in place; this process continues")["why"] == "upstream.url is missing"
+    assert life.pipeline.done == ["start"]
+    life.restart.why = ""
+    await life.signalled(signal.SIGUSR2, seen=lambda: life.daemon.restarting.decided)
+    assert await life.ended() == 0
+    assert life.restart.done == ["check", "check", "hold signals"]
+    assert life.daemon.restarting.kept is not None
+    life.daemon.restarting.kept.close()
+
+
+async def test_a_stop_during_a_restart_ends_it(life: Life) -> None:
+    """SIGTERM after SIGUSR2 means that nothing is to run any more: nothing is kept, and it isn't a second signal."""
+    life.begin(settings())
+    await life.started()
+    await life.signalled(signal.SIGUSR2, seen=lambda: life.daemon.restarting.decided)
+    life.daemon.on_stop_signal(signal.SIGTERM)
+    assert await life.ended() == 0
+    assert (life.exits, life.daemon.restarting.kept) == ([], None)

@@ -104,12 +104,13 @@ class Campaign:
     async def _with_sender(self) -> Report:
         await self._become(away=False)
         await self._daemon.start()
-        watching = asyncio.create_task(self._door.watch())
+        watching = [asyncio.create_task(self._door.watch())] if self._options.way is Way.PLAIN else []
         try:
             figures = [await self._condition("down", away=True), await self._condition("up", away=False)]
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for each in watching:
+                each.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
         report = Report(figures)
         await self._judge(await self._daemon.drained(DRAIN_LIMIT), report)
         return report
@@ -167,4 +168,4 @@ class Campaign:
 
 
 def _range(seconds: list[float]) -> str:
-    return f"{median(seconds):.2f} s, at most {max(seconds):.2f} s" if seconds else "never"
+    return f"{median(seconds):.2f} s, at most {max(seconds):.2f} s" if seconds else "-"

@@ -138,7 +138,7 @@ class Daemon:
 
 
 class Door:
-    """Looks whether connections are accepted at an address, and for how long they weren't."""
+    """Looks whether connections are accepted at an address, and for how long they weren't. Its looks would fill a queue that stays."""
 
     def __init__(self, port: int) -> None:
         self._port = port
