@@ -114,7 +114,7 @@ async def test_the_sdk_waits_while_forwarder_is_full() -> None:
     """Told 503 with Retry-After, the SDK comes back, and nothing is lost on its side either."""
     errors: list[Exception] = []
     async with Upstream(lambda _: plain(503)) as upstream, Whole(upstream.url, buffer={"max_bytes": "1MiB"}) as whole:
-        filler = [b'{"event":"filler","distinct_id":"x","properties":{"p":"%b"}}' % (b"x" * 400_000)]
+        filler = [b'{"event":"filler","distinct_id":"x","properties":{"p":"%b"}}' % (b"x" * 800_000)]
         await whole.take(filler)
         client = Posthog(KEY, host=f"http://{whole.address}", on_error=collect(errors), max_retries=10, capture_mode="v0")
         client.capture("at last", distinct_id="ann", properties={"p": "x" * 200_000}, uuid="01890000-0000-4000-8000-000000000001")
