@@ -216,6 +216,37 @@ async def test_drain_asks_about_a_refused_key_once_more() -> None:
         assert upstream.requests == []
 
 
+async def test_a_drain_while_it_works_ends_with_the_first_failure() -> None:
+    """An upstream that fails isn't waited for, and no halted lane is probed; one that accepts gets everything."""
+    async with Upstream(lambda _: plain(503)) as upstream, Rig(upstream) as rig:
+        rig.offer(events(3))
+        drained = asyncio.create_task(rig.delivery.drain_while_it_works(25.0))
+        await rig.until(drained.done)
+        assert (drained.result(), len(upstream.requests)) == (False, 1)
+        assert rig.clock.monotonic() - 1000.0 < 1.0
+    async with Upstream() as upstream, Rig(upstream) as rig:
+        rig.offer(events(3))
+        assert await rig.delivery.drain_while_it_works(25.0)
+        assert upstream.delivered == ["e0", "e1", "e2"]
+
+
+async def test_what_is_in_flight_is_finished_and_nothing_begun() -> None:
+    """Requests in flight are waited for, while what comes meanwhile waits, until deliveries are resumed."""
+    now = asyncio.Event()
+    async with Upstream(lambda _: Answer(when=now)) as upstream, Rig(upstream) as rig:
+        rig.offer(events(3))
+        await rig.until(lambda: upstream.in_flight == 1)
+        finished = asyncio.create_task(rig.delivery.finish_in_flight(25.0))
+        rig.offer(events(2, "later"))
+        await rig.clock.advance(5.0)
+        assert not finished.done()
+        now.set()
+        await rig.until(finished.done)
+        assert upstream.delivered == ["e0", "e1", "e2"]
+        rig.delivery.resume()
+        await rig.until(lambda: len(upstream.delivered) == 5)
+
+
 async def test_close_cancels_what_is_in_flight() -> None:
     """After close no request is in flight, no timer is set, and the events that were are among the undelivered, in order."""
     async with Upstream(lambda _: failing(Fault.HANG)) as upstream, Rig(upstream, concurrency=2, batch=ONE) as rig:

@@ -236,3 +236,55 @@ async def test_nothing_is_kept_of_a_connection() -> None:
             assert (await to.ask(post())).status == 200
         await to.until(lambda: to.listener.statistics().connections == 0)
         assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 — as above
+
+
+async def test_connections_end_with_their_next_answer() -> None:
+    """While connections are ended requests are accepted, on old and new connections alike, each answer being the last; an idle
+    connection is closed after the grace period alone, and a request in progress is waited for."""
+    async with listening() as to:
+        asking, idle, begun = [await to.connect() for _ in range(3)]
+        await idle.ask(post())
+        await begun.send(HEAD % 6 + b"abc")
+        await to.until(lambda: to.listener.statistics().receiving_bytes == 3)
+        ending = asyncio.ensure_future(to.listener.end_connections(1.5, 5.0))
+        await turns()
+        for client in (asking, await to.connect()):
+            reply = await client.ask(post())
+            assert (reply.status, reply.headers["connection"]) == (200, "close")
+            await client.close()
+        await to.clock.advance(1.4)
+        assert not idle.reader.at_eof()
+        await to.clock.advance(0.2)
+        assert await idle.ended() == b""
+        assert not ending.done()
+        assert (await begun.ask(b"def")).headers["connection"] == "close"
+        await to.clock.advance(0.1)
+        await asyncio.wait_for(ending, 10)
+
+
+async def test_ending_connections_takes_no_time_without_any() -> None:
+    """The grace period is over as soon as all connections have ended."""
+    async with listening() as to:
+        client = await to.connect()
+        await client.ask(post())
+        ending = asyncio.ensure_future(to.listener.end_connections(1.5, 5.0))
+        await turns()
+        await client.close()
+        await to.until(lambda: to.listener.statistics().connections == 0)
+        await to.clock.advance(0.02)
+        await asyncio.wait_for(ending, 10)
+
+
+async def test_what_was_accepted_last_is_answered() -> None:
+    """Once nothing is accepted any more, a connection that has said nothing yet has a moment for its first request."""
+    async with listening() as to:
+        quick, silent = await to.connect(), await to.connect()
+        await to.until(lambda: to.listener.statistics().connections == 2)
+        await to.listener.stop_listening()
+        finishing = asyncio.ensure_future(to.listener.finish_requests(5.0))
+        await turns()
+        assert (await quick.ask(post())).status == 200
+        await quick.close()
+        await to.clock.advance(0.3)
+        assert await silent.ended() == b""
+        await asyncio.wait_for(finishing, 10)
