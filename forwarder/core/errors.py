@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+
+
+def _never(_callback: Callable[[], None]) -> None:
+    """Where nobody knows when it is over."""
 
 
 class ForwarderError(Exception):
@@ -64,6 +69,17 @@ class TogetherTooLarge(Backpressure):
     """Several records that together would never fit: they have to come again in smaller parts. Never raised for one record alone."""
 
     code = "together_too_large"
+
+
+class StillDecoding(Backpressure):
+    """A source's record takes long to decode: that is being done elsewhere, and it is to come again when that is over."""
+
+    code = "still_decoding"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0, hint: str = "") -> None:
+        super().__init__(message, retry_after=retry_after, hint=hint)
+        self.when_done: Callable[[Callable[[], None]], None] = _never
+        """Has its argument called, once, on the loop, when it is over."""
 
 
 class Draining(Backpressure):

@@ -29,13 +29,17 @@ class Holds(Protocol):
 
 
 class Headroom:
-    """One for a listener and the intake behind it."""
+    """One for a listener and the intake behind it.
+
+    `decoding` is the intake's account of bytes of large bodies that are decoded elsewhere, or wait for that.
+    """
 
     def __init__(self, most: int, buffer: Holds | None = None) -> None:
         """`most`: bytes that may be in hand at any time. Without a buffer they always may."""
         self._most = most
         self._buffer = buffer
         self._receiving = Shares()
+        self.decoding = 0
 
     @property
     def receiving(self) -> int:
@@ -53,14 +57,14 @@ class Headroom:
     def bound(self) -> int:
         """Bytes that may be in hand now."""
         buffer = self._buffer
-        return self._most if buffer is None else max(min(self._most, self._left(buffer)), min(LEAST, self._most))
+        return self._most if buffer is None else max(min(self._most, self._left(buffer) - self.decoding), min(LEAST, self._most))
 
     def check(self, size: int) -> None:
         """May a request's text of `size` bytes be worked on, beside what is being received? Raises `BufferFull` if not.
 
         It is there twice for a moment: as it was received, and as what is to be buffered of it.
         """
-        if self._buffer is not None and self.receiving + 2 * size > self._left(self._buffer) + LEAST:
+        if self._buffer is not None and self.receiving + self.decoding + 2 * size > self._left(self._buffer) + LEAST:
             raise BufferFull("too much is buffered and being received for a request of this size", hint="the upstream is slow, or down")
 
     def _left(self, buffer: Holds) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from forwarder.core.ack import Ack, AckLevel, Held, Waiter
 from forwarder.core.batch import Batch
@@ -167,6 +167,25 @@ class Incoming:
     """The name of an event that has none, as JSON text; empty if such an event is invalid."""
 
 
+@runtime_checkable
+class PatientWaiter(Waiter, Protocol):
+    """Who waits for an answer, and can wait for longer: a request with a large body takes its time."""
+
+    @property
+    def sender(self) -> Hashable:
+        """Who has sent the request: senders take turns."""
+
+    @property
+    def origin(self) -> object:
+        """The connection that it came on; None once that is gone, and nobody waits any more."""
+
+    def postpone(self, seconds: float) -> None:
+        """The answer may take so much longer."""
+
+    def failed(self, error: Exception) -> None:
+        """Called in place of `acknowledged`, with what `Intake.take` would have raised."""
+
+
 class Intake(Protocol):
     """Takes requests into the pipeline, whole or not at all."""
 
@@ -176,7 +195,7 @@ class Intake(Protocol):
         False: `waiter.acknowledged` will be called once, later. Keeps nothing of `incoming` itself, and may take the body out of it.
 
         Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge`, `UnsupportedMedia` or a `Backpressure`; then nothing was taken, and
-        nobody will be called.
+        nobody will be called. Where decoding takes long, a `PatientWaiter` is told so later.
         """
 
 

@@ -84,7 +84,8 @@ class RecordIntake(Protocol):
         dead letters (`lane_halted`), so that they don't hold up all that comes behind them.
 
         Raises a `Backpressure`; then nothing was taken, nothing was counted, and nobody will be called: for `TogetherTooLarge` the unit has
-        to come again in smaller parts, for the others it is to come again as it is. Nothing else is ever raised for what the records hold.
+        to come again in smaller parts, for the others it is to come again as it is (for `StillDecoding` the same object, until it was
+        taken or nobody asks any more). Nothing else is ever raised for what the records hold.
         """
 
     def give_back(self, units: Collection[Taken]) -> int:

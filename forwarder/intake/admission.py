@@ -6,6 +6,7 @@ buffer refuses, at once or later, nothing is counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -271,17 +272,19 @@ class Admission:
         reserved, entry.reserved = entry.reserved, ()
         if reserved:
             self.dead_letters.bury_reserved_at_receipt(reserved)
-            for letter in reserved:
-                self.books.receive(letter.lane, source, 1)
-                self.books.bury(letter.lane, letter.reason, 1)
+            self._count_buried(reserved, source)
         letters = [_letter(entry, lane, each) for lane, each in entry.rejected if each.reason in NOT_INGESTED]
         kept = self.dead_letters.bury_at_receipt(letters)
-        for at, letter in enumerate(letters):
-            if at < kept:
-                self.books.receive(letter.lane, source, 1)
-                self.books.bury(letter.lane, letter.reason, 1)
-            else:
-                self.books.turn_away(letter.lane, source, DropReason.INVALID_OVERFLOW, 1)
+        self._count_buried(letters[:kept], source)
+        dropped = Counter(letter.lane for letter in letters[kept:])
+        dropped.update(dict(entry.overflow))
+        for lane, count in dropped.items():
+            self.books.turn_away(lane, source, DropReason.INVALID_OVERFLOW, count)
+
+    def _count_buried(self, letters: Sequence[DeadLetter], source: str) -> None:
+        for (lane, reason), count in Counter((letter.lane, letter.reason) for letter in letters).items():
+            self.books.receive(lane, source, count)
+            self.books.bury(lane, reason, count)
 
     def written(self, held: Held) -> bool:
         """Whether all dead letters are durable; else `held` is told when they are."""

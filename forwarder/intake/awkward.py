@@ -12,13 +12,14 @@ from functools import partial
 
 from msgspec import Raw
 
-from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken
+from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.ports import Incoming, Ordering, Reason
 from forwarder.core.records import RecordFacts
 from forwarder.intake.loose import Receipt
 from forwarder.intake.mending import id_of, time_of, uuid_of
 from forwarder.intake.stamping import Rejected, Stamped, stamp
+from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.shapes import Request, check_count, read_request, split_by_token, split_each
 from forwarder.wire.token import check_token
@@ -33,6 +34,8 @@ class RecordRules:
     max_events: int
     clock_skew_tolerance: float
     ordering_of: Callable[[Lane], Ordering]
+    effort: Effort = UNBOUNDED
+    """What may be done with the records of one unit; the first one's `TooMuchWork` ends the reading."""
 
 
 @dataclass(slots=True)
@@ -44,20 +47,29 @@ class Unwrapped:
     nulled: int = 0
     """NaN and Infinity that became null."""
 
+    @property
+    def one_by_one(self) -> int:
+        """Events that were stamped one by one."""
+        return sum([stamped.count for _, stamped in self.stamped if stamped.one_by_one], len(self.rejected))
 
-def unwrap(value: bytes, facts: RecordFacts, default: str | None, rules: RecordRules, *, foreign: bool = False) -> Unwrapped:
+
+def unwrap(
+    value: bytes, facts: RecordFacts, default: str | None, rules: RecordRules, *, foreign: bool = False, effort: Effort = UNBOUNDED
+) -> Unwrapped:
     """Read a record; `default`: the project key of events that name none. `foreign`: see `core.records.Records`.
 
-    Raises `InvalidRequest` where it can't be read, `InvalidToken` where the one key of all its events can't be one, and `RequestTooLarge`
-    over a limit.
+    Raises `InvalidRequest` where it can't be read, `InvalidToken` where the one key of all its events can't be one, `RequestTooLarge`
+    over a limit, and `TooMuchWork` beyond `effort`.
     """
-    request = read_request(decode_body(Incoming(value), rules.max_body), rules.max_events, foreign=foreign)
+    request = read_request(_text(value, rules, effort), rules.max_events, foreign=foreign, effort=effort)
     check_count(request.events, rules.max_events)
+    if request.token is None:
+        check_effort(request.events, effort.events)
     found = Unwrapped(nulled=request.nulled)
     default, unusable = _checked(default)
     for token, events, places in _parts(request, default, found, unusable):
         lane = Lane(token, request.historical)
-        receipt = _receipt(request, facts, lane, rules)
+        receipt = _receipt(request, facts, lane, rules, effort)
         receipt.uuid_of = partial(_uuid_at, facts, places)
         stamped = stamp(events, receipt)
         found.rejected += [(lane, each) for each in stamped.rejected]
@@ -68,6 +80,18 @@ def unwrap(value: bytes, facts: RecordFacts, default: str | None, rules: RecordR
     if not found.stamped and not found.rejected:
         raise InvalidRequest("there are no events in it")
     return found
+
+
+def _text(value: bytes, rules: RecordRules, effort: Effort) -> bytes:
+    """The record's text."""
+    if len(value) > effort.encoded and (len(value) > effort.text or not value.startswith((b"{", b"["))):
+        raise TooMuchWork
+    try:
+        return decode_body(Incoming(value), min(rules.max_body, effort.text))
+    except RequestTooLarge:
+        if effort.text < rules.max_body:
+            raise TooMuchWork from None
+        raise
 
 
 def _checked(default: str | None) -> tuple[str | None, str]:
@@ -118,7 +142,7 @@ def _lane_of(event: bytes, request: Request, default: str | None) -> Lane | None
     return Lane(token, request.historical)
 
 
-def _receipt(request: Request, facts: RecordFacts, lane: Lane, rules: RecordRules) -> Receipt:
+def _receipt(request: Request, facts: RecordFacts, lane: Lane, rules: RecordRules, effort: Effort) -> Receipt:
     """As at a request's receipt, at the record's own time."""
     now = time_of(facts)
     skew = 0.0 if request.sent_at is None or now is None else request.sent_at - now
@@ -131,4 +155,5 @@ def _receipt(request: Request, facts: RecordFacts, lane: Lane, rules: RecordRule
         max_event=rules.max_event,
         max_events=rules.max_events,
         distinct_id=id_of(facts),
+        effort=effort.events,
     )

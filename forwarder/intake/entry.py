@@ -44,7 +44,7 @@ class Accounting(Protocol):
 class Entry:
     """One request that is being taken. At the level `disk` it waits for the buffer itself: there is one for each event of many senders."""
 
-    __slots__ = ("accounting", "chunks", "now", "nulled", "rejected", "reserved", "results", "revived", "source", "waiter")
+    __slots__ = ("accounting", "chunks", "now", "nulled", "overflow", "rejected", "reserved", "results", "revived", "source", "waiter")
 
     def __init__(self, accounting: Accounting, chunks: Sequence[Chunk], source: str, now: float, waiter: Waiter) -> None:
         self.accounting = accounting
@@ -55,6 +55,8 @@ class Entry:
         self.rejected: Sequence[tuple[Lane, Rejected]] = ()
         self.reserved: Sequence[DeadLetter] = ()
         """Letters of those that have to be kept; their room is taken already."""
+        self.overflow: Sequence[tuple[Lane, int]] = ()
+        """Further rejected events, which are dropped: no request may bring so many dead letters."""
         self.revived: Revived | None = None
         self.nulled = 0
         self.results: Results | None = None

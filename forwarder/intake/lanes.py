@@ -44,6 +44,11 @@ class LaneRegistry:
         self._live: dict[str, Lane] = {}
         self._recorded: dict[str, Lane] = {}
 
+    @property
+    def api_keys(self) -> Collection[str]:
+        """The only project keys that HTTP senders may use; empty if they may use any."""
+        return self._api_keys
+
     def check_key(self, api_key: str) -> None:
         """Raises `InvalidToken` for a key that isn't in the configured list, if there is one."""
         if self._api_keys and api_key not in self._api_keys:
@@ -80,7 +85,7 @@ class LaneRegistry:
         """Raises `TooManyLanes` if one of the chunks opens a lane and there is no place for it."""
         for chunk in chunks:
             if chunk.lane not in self._held:
-                self._admit_new([chunk.lane for chunk in chunks if chunk.lane not in self._held])
+                self._admit_new(list({chunk.lane: None for chunk in chunks if chunk.lane not in self._held}))
                 return
 
     def _admit_new(self, new: Sequence[Lane]) -> None:

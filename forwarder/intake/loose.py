@@ -53,6 +53,8 @@ class Receipt:
     """Bytes that an event may have."""
     max_events: int = sys.maxsize
     """Events that a lane could hold: an array of more is refused before anything is made of each."""
+    effort: int = sys.maxsize
+    """Events that may be stamped one by one: with more, `TooMuchWork` is raised."""
     tells: bool = False
     """Whether the sender is told which of its uuids and timestamps were replaced."""
     uuid_of: Callable[[int], bytes] | None = None

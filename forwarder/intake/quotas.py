@@ -14,6 +14,7 @@ Nothing that is held is evicted for it. Past its share only that lane's senders 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -86,7 +87,10 @@ class Quotas:
             if why:
                 raise self._rejection({chunk.lane: cost}, chunk.lane, why)
         else:
-            self._check_together({chunk.lane: self._cost(chunk) for chunk in chunks})
+            costs: Counter[Lane] = Counter()
+            for chunk in chunks:  # those of a large body are several of one lane
+                costs[chunk.lane] += self._cost(chunk)
+            self._check_together(costs)
 
     def check_room(self, lane: Lane, size: int) -> None:
         """Raises `LaneFull` or `BufferFull` if the lane has no room now for `size` bytes of events: known before any work is done on them.

@@ -8,25 +8,42 @@ full: its source waits. `when_full: drop_oldest` may push events out later, for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from forwarder.core.ack import Ack, AckLevel, Waiter
-from forwarder.core.errors import Backpressure, DeadLettersFull, Draining, LaneFull, RequestTooLarge, TogetherTooLarge
+from forwarder.core.errors import (
+    Backpressure,
+    BufferFull,
+    DeadLettersFull,
+    Draining,
+    LaneFull,
+    RequestTooLarge,
+    StillDecoding,
+    TogetherTooLarge,
+)
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
 from forwarder.core.records import Records, Taken
 from forwarder.intake.awkward import RecordRules
+from forwarder.intake.decoding import RecordJob, encode_job
 from forwarder.intake.intake import Intake
-from forwarder.intake.stamping import Rejected
+from forwarder.intake.large import LargeBodies, LargeBody
+from forwarder.intake.stamping import Rejected, Stamped
 from forwarder.intake.unit_reader import UnitContent, UnitReader
 from forwarder.intake.units import Unit, WhenLettersAre
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
+from forwarder.wire.effort import TooMuchWork
+
+MAX_LARGE: Final = 4
+"""Large records that are decoded, or were and wait for room in the buffer."""
+STALE_SECONDS: Final = 60.0
+"""A record that nobody has asked for since isn't ours any more."""
 
 _log = structlog.get_logger()
 
@@ -53,45 +70,87 @@ class RecordsIntake:
         self._delivery = delivery
         self._halts = halts
         self._source = source
-        admission, policy = intake.admission, intake.policy
-        self._admission = admission
+        self._admission = admission = intake.admission
         self._buffer = admission.buffer
         self._letters = admission.dead_letters
         self._books = admission.books
         self._now = intake.clock.now
+        limits = intake.rules
         rules = RecordRules(
-            policy.max_body, policy.max_event, admission.quotas.max_events, policy.clock_skew_tolerance, intake.ordering_of
+            limits.max_body, limits.max_event, limits.max_events, limits.clock_skew_tolerance, intake.ordering_of, intake.effort
         )
-        self._reader = UnitReader(admission.lanes, rules, source, admission.quotas.max_lane_bytes)
+        self._max_bytes = admission.quotas.max_lane_bytes
+        self._reader = UnitReader(admission.lanes, rules, source, self._max_bytes, _report)
+        self._decoded: dict[int, _LargeRecord] = {}
+        """Records in the decoder process or back from it, by the identity of their units."""
 
     def take(self, records: Records, waiter: Waiter, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
         """See `core.records.RecordIntake.take`."""
         if self._intake.draining:
             raise Draining("shutting down", retry_after=2.0)
         now = self._now()
-        content = self._reader.read(records, now)
+        content = self._read(records, now)
         try:
-            return self._put(content, waiter, level, now, given_up)
+            taken = self._put(content, waiter, level, now, given_up)
         except RequestTooLarge as error:
             if len(records.values) + len(records.refused) > 1:
                 raise TogetherTooLarge(error.message) from None
-            return self._put(self._too_large(records, content, error.message, now), waiter, level, now, ())
+            taken = self._put(self._too_large(records, content, error.message, now), waiter, level, now, ())
+        if self._decoded:
+            self._decoded.pop(id(records), None)
+        return taken
+
+    def _read(self, records: Records, now: float) -> UnitContent:
+        """What is in the unit. Raises `TogetherTooLarge`, and `StillDecoding` for one large record that isn't read yet."""
+        large = self._decoded.get(id(records)) if self._decoded else None
+        if large is None:
+            try:
+                return self._reader.read(records, now)
+            except TooMuchWork:
+                large = self._decode(records, now)
+        if large.error is not None:
+            del self._decoded[id(records)]
+            raise large.error
+        if large.content is None:
+            error = StillDecoding("a large record is being decoded")
+            error.when_done = large.done.append
+            raise error
+        large.asked = now
+        content = large.content
+        return UnitContent(list(content.events), list(content.letters), content.nulled)  # it is asked for again if there is no room now
+
+    def _decode(self, records: Records, now: float) -> _LargeRecord:
+        """Have the only record of a unit read by the decoder process. Raises a `Backpressure` if that can't be done now."""
+        bodies, intake = self._intake.large, self._intake
+        if bodies is None:
+            raise TypeError("there is no decoder process")
+        self._decoded = {key: each for key, each in self._decoded.items() if each.content is None or now - each.asked < STALE_SECONDS}
+        if len(self._decoded) >= MAX_LARGE:
+            raise BufferFull("other large records wait for room in the buffer")
+        job = RecordJob(
+            intake.rules, intake.ordered, self._max_bytes, now, records.facts(0), records.api_key, foreign=records.foreign
+        )
+        large = _LargeRecord(records, self._reader, now)
+        bodies.submit(LargeBody(self, None, len(records.values[0]), partial(large.run, bodies, job), large.fail))
+        self._decoded[id(records)] = large
+        return large
 
     def _too_large(self, records: Records, content: UnitContent, why: str, now: float) -> UnitContent:
         """The only record there is can't be taken: it becomes one dead letter, as it was read."""
-        lane = next(iter(content.events)) if len(content.events) == 1 else None
+        lanes = {lane for lane, _ in content.events}
+        lane = lanes.pop() if len(lanes) == 1 else None
         rejected = Rejected(Reason.TOO_LARGE, records.values[0], why=why)
         letter = self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), now)
         return UnitContent(letters=[letter])
 
     def _put(self, content: UnitContent, waiter: Waiter, level: AckLevel, now: float, given_up: Collection[Lane]) -> Unit | None:
         """What was read of a unit into buffer, dead letters and books. Raises a `Backpressure`, or `RequestTooLarge` if it never fits."""
-        chunks = [Chunk(lane, events.data, events.count, events.ids, now, self._source) for lane, events in content.events.items()]
+        chunks = [Chunk(lane, events.data, events.count, events.ids, now, self._source) for lane, events in content.events]
         try:
             self._check(chunks)
         except LaneFull:
             chunks = self._give_up(chunks, content, given_up, now)
-        unit = Unit(now, {chunk.lane: (len(chunk.data), chunk.count) for chunk in chunks}, waiter, self._letters)
+        unit = Unit(now, _sizes(chunks), waiter, self._letters)
         entry = _Entry(chunks, content, self._reserve(content.letters))
         try:
             waits = self._offer(unit, entry, level)
@@ -117,8 +176,9 @@ class RecordsIntake:
     def _check(self, chunks: Sequence[Chunk]) -> None:
         """Raises what says that there is no room for these chunks, now or ever."""
         lanes = self._admission.lanes
-        if len(chunks) > max(lanes.max_lanes // 2, 1):
-            raise RequestTooLarge(f"events of {len(chunks)} project keys are more than can be taken at once")
+        keys = len({chunk.lane for chunk in chunks})
+        if keys > max(lanes.max_lanes // 2, 1):
+            raise RequestTooLarge(f"events of {keys} project keys are more than can be taken at once")
         lanes.admit(chunks)
         self._admission.quotas.check(chunks)
 
@@ -167,9 +227,9 @@ class RecordsIntake:
         letters = entry.content.letters
         if letters:
             self._letters.bury_reserved(letters, entry.reserved)
-            for letter in letters:
-                self._books.receive(letter.lane, letter.source, 1)
-                self._books.bury(letter.lane, letter.reason, 1)
+            for (lane, source, reason), count in Counter((letter.lane, letter.source, letter.reason) for letter in letters).items():
+                self._books.receive(lane, source, count)
+                self._books.bury(lane, reason, count)
             _log_buried(letters)
         self._admission.nulled_numbers += entry.content.nulled
         if entry.chunks:
@@ -221,6 +281,67 @@ class _Entry(NamedTuple):
     content: UnitContent
     reserved: int
     """The room that its letters have among the dead letters, as their store counts it."""
+
+
+class _LargeRecord:
+    """A record that is read by the decoder process, until it is taken."""
+
+    def __init__(self, records: Records, reader: UnitReader, now: float) -> None:
+        self._records = records
+        """Kept, so that its identity stays its own."""
+        self._reader = reader
+        self.asked = now
+        """When somebody asked for it last, wall-clock seconds."""
+        self.content: UnitContent | None = None
+        self.error: Backpressure | None = None
+        """Why it couldn't be read, though it is to come again."""
+        self.done: list[Callable[[], None]] = []
+
+    async def run(self, bodies: LargeBodies, job: RecordJob) -> None:
+        """Have it read."""
+        value, content = self._records.values[0], UnitContent()
+        try:
+            decoded = await bodies.decode(encode_job(job), value)
+        except Exception as error:
+            if isinstance(error, Backpressure):
+                raise
+            reason = Reason.TOO_LARGE if isinstance(error, RequestTooLarge) else Reason.UNDECODABLE
+            content.letters = [self._letter(None, Rejected(reason, value, why=str(error)))]
+        else:
+            content.nulled = decoded.outcome.nulled
+            for chunk in await bodies.sliced(decoded.chunks(0.0, "")):
+                content.events.append((chunk.lane, Stamped(chunk.data, chunk.count, chunk.ids)))
+            for group in await bodies.sliced(decoded.rejected()):
+                content.letters += [self._letter(lane, each) for lane, each in group]
+        self.content = content
+        self._tell()
+
+    def _letter(self, lane: Lane | None, rejected: Rejected) -> DeadLetter:
+        records = self._records
+        return self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), self.asked)
+
+    def fail(self, error: Exception) -> None:
+        """It couldn't be read now: its source brings it again."""
+        self.error = error if isinstance(error, Backpressure) else Backpressure(f"a large record could not be decoded: {error}")
+        self._tell()
+
+    def _tell(self) -> None:
+        done, self.done = self.done, []
+        for each in done:
+            each()
+
+
+def _report(name: str) -> None:
+    _log.exception("reading a record failed in an unforeseen way; it becomes a dead letter", record=name)
+
+
+def _sizes(chunks: Sequence[Chunk]) -> dict[Lane, tuple[int, int]]:
+    """Bytes and events by lane."""
+    sizes: dict[Lane, tuple[int, int]] = {}
+    for chunk in chunks:
+        size, count = sizes.get(chunk.lane, (0, 0))
+        sizes[chunk.lane] = size + len(chunk.data), count + chunk.count
+    return sizes
 
 
 def _log_buried(letters: Sequence[DeadLetter]) -> None:

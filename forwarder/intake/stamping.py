@@ -25,6 +25,7 @@ from forwarder.core.ports import Reason
 from forwarder.intake.heads import CompleteHead, decode_complete, decode_located, decode_ordered
 from forwarder.intake.loose import Receipt, stamp_one
 from forwarder.intake.uuids import all_hyphenated
+from forwarder.wire.effort import check_effort
 from forwarder.wire.identity import ABSENT, MAX_ID_CHARACTERS, canonical_id, id_text
 from forwarder.wire.shapes import check_count, split_each
 from forwarder.wire.splice import Locator
@@ -78,12 +79,15 @@ class Stamped:
     ids: frozenset[str]
     rejected: Sequence[Rejected] = ()
     replaced: Sequence[Replaced] = ()
+    one_by_one: bool = False
+    """Whether each event was stamped by itself, which takes far longer."""
 
 
 def stamp(events: bytes | Raw, receipt: Receipt) -> Stamped:
     """Validate and stamp a JSON array of events. Raises `msgspec.DecodeError` only if it isn't one.
 
-    Raises `RequestTooLarge` for more events than `receipt.max_events` or `MAX_EVENTS`, where each would have to be looked at.
+    Where each would have to be looked at: raises `RequestTooLarge` for more events than `receipt.max_events` or `MAX_EVENTS`, and
+    `TooMuchWork` for more than `receipt.effort`.
     """
     fast = None
     added = 0 if receipt.ip is None else len(receipt.ip) + _IP_MEMBER_BYTES
@@ -152,6 +156,7 @@ def _stamp_loose(events: bytes | Raw, receipt: Receipt) -> Stamped:
     rejected: list[Rejected] = []
     replaced: list[Replaced] = []
     check_count(events, receipt.max_events)
+    check_effort(events, receipt.effort)
 
     def kept() -> Iterator[bytes]:
         nonlocal count
@@ -169,7 +174,7 @@ def _stamp_loose(events: bytes | Raw, receipt: Receipt) -> Stamped:
             yield stamped.data
 
     joined = _joined(kept())
-    return Stamped(joined, count, frozenset(keys), rejected, replaced)
+    return Stamped(joined, count, frozenset(keys), rejected, replaced, one_by_one=True)
 
 
 def _joined(events: Iterator[bytes]) -> bytes:

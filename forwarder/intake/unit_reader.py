@@ -6,11 +6,9 @@ be known); each plain record by itself (`mending.py`); and whatever else there i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-
-import structlog
 
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge, TogetherTooLarge
 from forwarder.core.event import EVENT_OVERHEAD, NO_IDS, Lane
@@ -23,6 +21,7 @@ from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.mending import mended, time_of
 from forwarder.intake.plain import PlainHead, PlainProperties, all_plain, common_key, complete_ids, plain_or_none
 from forwarder.intake.stamping import Rejected, Stamped, order_keys
+from forwarder.wire.effort import Effort, TooMuchWork
 from forwarder.wire.identity import ABSENT
 
 _REASONS: Final[dict[type[ForwarderError], Reason]] = {
@@ -31,14 +30,12 @@ _REASONS: Final[dict[type[ForwarderError], Reason]] = {
     RequestTooLarge: Reason.TOO_LARGE,
 }
 
-_log = structlog.get_logger()
-
-
 @dataclass(slots=True)
 class UnitContent:
     """What is to be taken of a unit."""
 
-    events: dict[Lane, Stamped] = field(default_factory=dict)
+    events: list[tuple[Lane, Stamped]] = field(default_factory=list)
+    """By lane; those of a large record are in several pieces."""
     letters: list[DeadLetter] = field(default_factory=list)
     nulled: int = 0
 
@@ -46,7 +43,11 @@ class UnitContent:
 class UnitReader:
     """Reads units. `max_bytes`: of events; more than an empty lane could hold needn't be worked on."""
 
-    def __init__(self, lanes: LaneRegistry, rules: RecordRules, source: str, max_bytes: int) -> None:
+    def __init__(
+        self, lanes: LaneRegistry, rules: RecordRules, source: str, max_bytes: int, report: Callable[[str], None]
+    ) -> None:
+        """`report`: called with the place of a record that made reading it fail, while the exception is handled."""
+        self._report = report
         self._lanes = lanes
         self._rules = rules
         self._source = source
@@ -54,11 +55,18 @@ class UnitReader:
         self._live_is_ordered = rules.ordering_of(Lane("")) is Ordering.PER_DISTINCT_ID
 
     def read(self, records: Records, now: float) -> UnitContent:
-        """Read a unit, at the wall-clock time `now`. Raises `TogetherTooLarge` alone."""
+        """Read a unit, at the wall-clock time `now`. Raises `TogetherTooLarge`, and `TooMuchWork` for one record that takes too much."""
         content = UnitContent()
         values = records.values
         if values:
-            self._read_values(records, values, now, content)
+            if len(values) == 1 and len(values[0]) > self._rules.effort.text:
+                raise TooMuchWork
+            try:
+                self._read_values(records, values, now, content)
+            except TooMuchWork:
+                if len(values) + len(records.refused) > 1:
+                    raise TogetherTooLarge("these records take too much work to be read together") from None
+                raise
         for refused in records.refused:
             rejected = Rejected(refused.reason, refused.data, why=refused.why)
             content.letters.append(self.letter(None, rejected, refused.facts, refused.attributes, now))
@@ -70,7 +78,7 @@ class UnitReader:
             key = key_of_complete(values, joined, records.api_key, max_event)
             lane = None if key is None else self._lane_of(key)
             if lane is not None:
-                content.events[lane] = Stamped(joined, len(values), NO_IDS)
+                content.events.append((lane, Stamped(joined, len(values), NO_IDS)))
                 return
         heads = all_plain(values, joined, max_event)
         if heads is None or not self._read_complete(heads, joined, records.api_key, content):
@@ -89,7 +97,7 @@ class UnitReader:
         lane = None if ids is None or key is None else self._lane_of(key)
         if ids is None or lane is None:
             return False
-        content.events[lane] = Stamped(joined, len(heads), self._keys(lane, ids, [head.properties for head in heads]))
+        content.events.append((lane, Stamped(joined, len(heads), self._keys(lane, ids, [head.properties for head in heads]))))
         return True
 
     def _keys(self, lane: Lane, ids: list[str], properties: list[PlainProperties]) -> frozenset[str]:
@@ -99,17 +107,22 @@ class UnitReader:
         """The records one by one."""
         gathered: dict[Lane, _Gathered] = {}
         size = 0
+        effort = self._rules.effort
         values = records.values
         for index, (value, head) in enumerate(zip(values, heads, strict=True)):
             if head is not None and self._read_plain(records, index, head, gathered):
                 size += len(value)
             else:
-                size += self._read_awkward(records, index, now, content, gathered)
+                unwrapped = self._read_awkward(records, index, effort)
+                size += _gather(unwrapped, gathered)
+                content.letters += self._letters(records, index, unwrapped.rejected, now)
+                content.nulled += unwrapped.nulled
+                effort = effort.without(unwrapped.one_by_one)
             if size > self._max_bytes and len(values) > 1:
                 raise TogetherTooLarge("these records hold more events than a lane may have in the buffer")
         for lane, found in gathered.items():
             keys = self._keys(lane, found.ids, found.properties).union(found.keys)
-            content.events[lane] = Stamped(b",".join(found.data), found.count, keys)
+            content.events.append((lane, Stamped(b",".join(found.data), found.count, keys)))
 
     def _read_plain(self, records: Records, index: int, head: PlainHead, gathered: dict[Lane, _Gathered]) -> bool:
         """A plain record; False if it has to be looked at more closely."""
@@ -138,33 +151,26 @@ class UnitReader:
         found.properties.append(head.properties)
         return True
 
-    def _read_awkward(self, records: Records, index: int, now: float, content: UnitContent, gathered: dict[Lane, _Gathered]) -> int:
-        """A record of any form; the bytes of its events."""
+    def _read_awkward(self, records: Records, index: int, effort: Effort) -> Unwrapped:
+        """A record of any form. Raises `TooMuchWork` beyond `effort`."""
         value, facts = records.values[index], records.facts(index)
-        unwrapped = self._unwrap(value, facts, records.api_key or facts.api_key, foreign=records.foreign)
-        size = 0
-        for lane, stamped in unwrapped.stamped:
-            size += len(stamped.data)
-            found = gathered.setdefault(lane, _Gathered())
-            found.data.append(stamped.data)
-            found.count += stamped.count
-            found.keys |= stamped.ids
-        if unwrapped.rejected:
-            attributes = records.attributes(index)
-            content.letters += [self.letter(known, each, facts, attributes, now) for known, each in unwrapped.rejected]
-            size += sum([len(each.data) + EVENT_OVERHEAD for _, each in unwrapped.rejected])
-        content.nulled += unwrapped.nulled
-        return size
-
-    def _unwrap(self, value: bytes, facts: RecordFacts, default: str | None, *, foreign: bool) -> Unwrapped:
         try:
-            return unwrap(value, facts, default, self._rules, foreign=foreign)
+            return unwrap(value, facts, records.api_key or facts.api_key, self._rules, foreign=records.foreign, effort=effort)
+        except TooMuchWork:
+            raise
         except ForwarderError as error:
             reason, why = _REASONS.get(type(error), Reason.UNDECODABLE), error.message
         except Exception as error:  # a record that makes it fail would make it fail each time, and hold up its partition for ever
-            _log.exception("reading a record failed in an unforeseen way; it becomes a dead letter", record=facts.name)
+            self._report(facts.name)
             reason, why = Reason.UNDECODABLE, f"unforeseen: {type(error).__name__}"
         return Unwrapped(rejected=[(None, Rejected(reason, value, why=why))])
+
+    def _letters(self, records: Records, index: int, rejected: Sequence[tuple[Lane | None, Rejected]], now: float) -> list[DeadLetter]:
+        """The dead letters of a record's rejected events."""
+        if not rejected:
+            return []
+        facts, attributes = records.facts(index), records.attributes(index)
+        return [self.letter(known, each, facts, attributes, now) for known, each in rejected]
 
     def letter(self, lane: Lane | None, rejected: Rejected, facts: RecordFacts, attributes: str, now: float) -> DeadLetter:
         """The dead letter of a record, or of an event of it. Its time is the record's, if that isn't to come yet."""
@@ -183,3 +189,15 @@ class _Gathered:
     ids: list[str] = field(default_factory=list)
     properties: list[PlainProperties] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
+
+
+def _gather(unwrapped: Unwrapped, gathered: dict[Lane, _Gathered]) -> int:
+    """Put a record's events behind those of the records before it; what it counts for, in bytes."""
+    size = sum([len(each.data) + EVENT_OVERHEAD for _, each in unwrapped.rejected])
+    for lane, stamped in unwrapped.stamped:
+        size += len(stamped.data)
+        found = gathered.setdefault(lane, _Gathered())
+        found.data.append(stamped.data)
+        found.count += stamped.count
+        found.keys |= stamped.ids
+    return size

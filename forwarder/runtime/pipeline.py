@@ -42,9 +42,11 @@ from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.large import DECODE_SECONDS
 from forwarder.intake.quotas import Quotas
 from forwarder.intake.records import RecordsIntake
 from forwarder.runtime.at_hand import at_hand
+from forwarder.runtime.decoder import DecoderProcess
 from forwarder.runtime.descriptors import files_beside_connections, reserve_descriptors
 from forwarder.runtime.key_memory import KeyMemory
 from forwarder.runtime.observation import Observer, Parts
@@ -130,6 +132,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
     )
     policy = _http_policy(settings, role)
     headroom = Headroom(policy.max_receiving, buffer.memory if isinstance(buffer, DiskBuffer) else buffer)
+    decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
     intake = Intake(
         buffer,
         dead_letters,
@@ -141,6 +144,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
         clock=clock,
         on_taken=delivery.wake,
         headroom=headroom,
+        decoder=decoder,
         path=path,
     )
     if isinstance(buffer, DiskBuffer):
@@ -151,7 +155,9 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
     kafka = _open_kafka(settings, role, RecordsIntake(intake, delivery, halts), clock)
     parts = Parts(books, dead_letters, buffer, delivery, intake, listener, passthrough, kafka)
     keyring = _Keyring(lanes, known, key_memory)
-    return Pipeline(settings, clock, parts, role, stores=stores, replayer=replayer, batcher=batcher, keyring=keyring, sink=sink)
+    return Pipeline(
+        settings, clock, parts, role, stores=stores, replayer=replayer, batcher=batcher, keyring=keyring, sink=sink, decoder=decoder
+    )
 
 
 def _open_known_keys(settings: Settings, stores: Stores, keys: KeyCheck | None, clock: Clock) -> tuple[KnownKeys, KeyMemory | None]:
@@ -290,7 +296,9 @@ class Pipeline:
         batcher: Batcher,
         keyring: _Keyring,
         sink: HttpSink,
+        decoder: DecoderProcess,
     ) -> None:
+        self._decoder = decoder
         self._settings = settings
         """What it was built with: keys that can't be reloaded keep these values."""
         self._role = role
@@ -386,7 +394,8 @@ class Pipeline:
         """
         await self._parts.listener.stop_listening()
         end = self._clock.monotonic() + seconds
-        drained = await self._parts.delivery.drain(seconds)
+        await self._parts.intake.drain(seconds)
+        drained = await self._parts.delivery.drain(max(0.0, end - self._clock.monotonic()))
         if self._parts.passthrough is not None:
             await self._parts.passthrough.until_idle(end - self._clock.monotonic())
         return drained
@@ -397,6 +406,8 @@ class Pipeline:
         if self._replayer is not None:
             self._replayer.stop()
         await self._parts.delivery.close()
+        await self._parts.intake.close()
+        await self._decoder.close()
         self._parts.intake.end_waiting()
         await self._stores.committer.settle()  # who waits for the disk gets an answer
         await self._parts.listener.close(0)

@@ -16,6 +16,7 @@ from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import InvalidRequest, InvalidToken, RequestTooLarge
 from forwarder.core.event import split_events
+from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.repair import join_surrogates, mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.splice import Locator
@@ -102,12 +103,13 @@ class Request:
     """Whether what is among its events' properties says nothing of their tokens."""
 
 
-def read_request(text: bytes, max_events: int = sys.maxsize, *, foreign: bool = False) -> Request:
+def read_request(text: bytes, max_events: int = sys.maxsize, *, foreign: bool = False, effort: Effort = UNBOUNDED) -> Request:
     """The request that a JSON text stands for. `foreign`: a member `token` of its events' properties isn't their token.
 
     Text in CESU-8 is read as the UTF-8 that it stands for.
 
-    Raises `InvalidRequest` if it isn't a request, and `InvalidToken` for a batch-level token that can't be one.
+    Raises `InvalidRequest` if it isn't a request, `InvalidToken` for a batch-level token that can't be one, and `TooMuchWork` beyond
+    `effort`.
     """
     if not (text.isascii() or is_utf8(text)):
         text = join_surrogates(text)
@@ -115,7 +117,9 @@ def read_request(text: bytes, max_events: int = sys.maxsize, *, foreign: bool = 
     try:
         return with_spare_frames(read, text)
     except MALFORMED as error:
-        return _read_repaired(text, error, max_events, read)
+        if len(text) > effort.repaired:
+            raise TooMuchWork from None
+        return _read_repaired(text, error, max_events, read, effort)
 
 
 def is_utf8(text: bytes) -> bool:
@@ -140,13 +144,14 @@ def _between_characters(text: bytes) -> Iterator[bytes]:
     yield text[start:]
 
 
-def _read_repaired(text: bytes, error: Exception, max_events: int, read: Callable[[bytes], Request]) -> Request:
+def _read_repaired(text: bytes, error: Exception, max_events: int, read: Callable[[bytes], Request], effort: Effort) -> Request:
     nulled_text, nulled = null_non_finite_numbers(text)
     masked = mask_lone_surrogates(nulled_text)
     try:
         request = with_spare_frames(read, masked)
         if masked != nulled_text:
             check_count(request.events, max_events)
+            check_effort(request.events, effort.events)
             _part_garbled(request, masked, nulled_text)
     except MALFORMED:
         raise InvalidRequest(f"the body isn't JSON: {error}") from None

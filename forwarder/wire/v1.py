@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 
 from forwarder.core.errors import InvalidRequest
 from forwarder.core.ports import Reason, V1Head
+from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, split_each, with_spare_frames
@@ -58,10 +59,11 @@ class _Text:
     """How many there are."""
 
 
-def read_v1(text: bytes, head: V1Head, max_events: int) -> V1Request:
+def read_v1(text: bytes, head: V1Head, max_events: int, effort: Effort = UNBOUNDED) -> V1Request:
     """The request that a JSON text stands for. `max_events`: over so many, or `shapes.MAX_EVENTS`, nothing is made of any.
 
-    Raises `InvalidRequest` if it isn't one, `InvalidToken` for a key that can't be one, `RequestTooLarge` for too many events.
+    Raises `InvalidRequest` if it isn't one, `InvalidToken` for a key that can't be one, `RequestTooLarge` for too many events, and
+    `TooMuchWork` beyond `effort`.
     """
     token = bearer_token(head.authorization)
     if not (text.isascii() or is_utf8(text)):
@@ -71,10 +73,13 @@ def read_v1(text: bytes, head: V1Head, max_events: int) -> V1Request:
     except msgspec.ValidationError:
         raise InvalidRequest("the body isn't an object") from None
     except MALFORMED as error:
+        if len(text) > effort.repaired:
+            raise TooMuchWork from None
         envelope, both = _repaired(text, error)
     if first_byte(envelope.batch) != b"[":
         raise InvalidRequest("the body has no batch, or one that isn't an array")
     check_count(envelope.batch, max_events)
+    check_effort(envelope.batch, effort.events)
     request = _read_events(envelope.batch, both, Rewriter(head.sdk_info))
     request.token, request.sent_at = token, sent_at(head.request_timestamp)
     request.historical = bytes(envelope.historical_migration) == b"true"

@@ -15,8 +15,10 @@ from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, WhenFul
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.large import Decoder
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.books import Books
+from forwarder.wire.effort import INLINE, Effort
 from tests.support.clock import FakeClock
 from tests.support.waiters import SlowBuffer, SlowDeadLetters, Told
 
@@ -51,6 +53,8 @@ class IntakeRig:
     durable: bool = False
     """Whether the buffer is like one on disk: `slow` says when it holds what it was offered."""
     known: KnownKeys = field(default_factory=AllKnown)
+    decoder: Decoder | None = None
+    effort: Effort = INLINE
 
     def __post_init__(self) -> None:
         self.slow = SlowBuffer(self.max_bytes)
@@ -58,6 +62,7 @@ class IntakeRig:
         self.buffer.pool_of = self.known.pool_of
         self.dead_letters = SlowDeadLetters(self.dead_letter_bytes, self.max_body)
         self.books = Books()
+        self.headroom = Headroom(self.max_body + LEAST, self.buffer)
         self.woken = 0
         self.intake = Intake(
             self.buffer,
@@ -71,7 +76,9 @@ class IntakeRig:
             ordering_of=lambda _lane: self.ordering,
             clock=self.clock,
             on_taken=self._wake,
-            headroom=Headroom(self.max_body + LEAST, self.buffer),
+            headroom=self.headroom,
+            decoder=self.decoder,
+            effort=self.effort,
         )
 
     def _wake(self) -> None:

@@ -8,10 +8,11 @@ when it is lost, and then nobody is told.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 import structlog
 
-from forwarder.core.errors import Backpressure, NotAcknowledged
+from forwarder.core.errors import NotAcknowledged
 from forwarder.core.ports import EventResults
 from forwarder.sources.http import answers
 from forwarder.sources.http.answers import Answer
@@ -126,12 +127,17 @@ class Answering(Connection):
             self._full = True
             self._transport.pause_reading()
 
-    def answer_late(self, pending: Pending, error: Backpressure | None) -> None:
+    @property
+    def sender(self) -> Hashable:
+        """Who shares with others (`core.ports.PatientWaiter`)."""
+        return self._sender or self._peer.sender
+
+    def answer_late(self, pending: Pending, error: Exception | None) -> None:
         """The request of `pending` is acknowledged, or it won't be: give the answers that are due."""
         waiting = self._waiting
         if error is None and len(waiting) == 1 and pending.taken and self._phase == IDLE and not self._last:
             waiting.clear()  # the usual case: a sender that waits for each answer
-            self._since, pending.since = NEW, 0.0
+            self._since, pending.since, pending.more = NEW, 0.0, 0.0
             if pending.route is not None:
                 pending.route.taken += 1
             self._idle_pending = pending

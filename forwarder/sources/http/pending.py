@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final, Protocol
 
 from forwarder.core.errors import Backpressure
@@ -19,14 +20,18 @@ MOST_PENDING: Final = 256
 class Answers(Protocol):
     """A connection, as far as it gives answers."""
 
-    def answer_late(self, pending: Pending, error: Backpressure | None) -> None:
+    @property
+    def sender(self) -> Hashable:
+        """Who is at its other end."""
+
+    def answer_late(self, pending: Pending, error: Exception | None) -> None:
         """The request of `pending` is acknowledged, or it won't be."""
 
 
 class Pending:
     """Waits for the intake (`core.ack.Waiter`), or for the answers before it. One that isn't needed serves the next request."""
 
-    __slots__ = ("answer", "bodiless", "connection", "due", "headers", "refusal", "results", "route", "since", "taken")
+    __slots__ = ("answer", "bodiless", "connection", "due", "headers", "more", "refusal", "results", "route", "since", "taken")
 
     def __init__(self, connection: Answers) -> None:
         self.connection: Answers | None = connection
@@ -46,13 +51,34 @@ class Pending:
         """Whether its request wasn't read to the end."""
         self.since = 0.0
         """When a sweep first saw it wait."""
+        self.more = 0.0
+        """Seconds that it may wait beyond what others may."""
 
     def overdue(self, now: float, timeout: float) -> bool:
         """Whether its request has waited for too long for the intake. Called by each sweep."""
         if self.due:
             return False
         self.since = self.since or now
-        return now - self.since >= timeout
+        return now - self.since >= timeout + self.more
+
+    @property
+    def sender(self) -> Hashable:
+        """See `core.ports.PatientWaiter`."""
+        return None if self.connection is None else self.connection.sender
+
+    @property
+    def origin(self) -> object:
+        """See `core.ports.PatientWaiter`."""
+        return self.connection
+
+    def postpone(self, seconds: float) -> None:
+        """See `core.ports.PatientWaiter`."""
+        self.more = seconds
+
+    def failed(self, error: Exception) -> None:
+        """See `core.ports.PatientWaiter`."""
+        if self.connection is not None:
+            self.connection.answer_late(self, error)
 
     def first(self) -> None:
         """It isn't due, and every answer before it is given."""

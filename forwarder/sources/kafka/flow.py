@@ -7,14 +7,16 @@ settled: pausing throws away what is fetched. Takes no time on any clock, and kn
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final
 
 import structlog
 
-from forwarder.core.errors import Backpressure, TogetherTooLarge
+from forwarder.core.errors import Backpressure, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.records import RecordIntake, Taken
 from forwarder.sources.kafka.partitions import Key, Partition, Passage
@@ -25,6 +27,12 @@ from forwarder.telemetry.readable import duration, size
 
 RETRY_SECONDS: Final = 0.2
 """After which what had to wait is tried again."""
+
+SLICE_SECONDS: Final = 0.01
+"""How long units are taken in one go; the loop does nothing else meanwhile, but for the last of them."""
+
+DECODING_SECONDS: Final = 5.0
+"""After which a record that is decoded elsewhere is asked for again, if nobody has said before that it is done."""
 
 FAILURES: Final = 8
 """Partitions that are tried in vain in one go: each try costs decoding a unit."""
@@ -85,8 +93,8 @@ class Flow:
         for key in keys:
             self.partitions.setdefault(key, Partition(key))
 
-    def read(self, key: Key, records: Sequence[Record]) -> None:
-        """Records of one partition came, in order, at least one."""
+    def read(self, key: Key, records: Sequence[Record], until: float = math.inf) -> None:
+        """Records of one partition came, in order, at least one. What isn't taken `until` then (monotonic time) waits."""
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = Partition(key)
@@ -97,10 +105,10 @@ class Flow:
         for unit in cut(self._policy, records):
             passage = Passage(partition, mark, unit, mark.open(unit.first, unit.end, unit.count), self._told)
             self.bytes += passage.weight
-            if partition.waiting:
+            if partition.waiting or self._now() >= until:
                 partition.waiting.append(passage)
             else:
-                self._take(passage)
+                self._take(passage, until)
         partition.narrow = partition.narrow or mark.window >= self._policy.max_uncommitted
         self._full = self._full or self.bytes > self._policy.max_in_flight
 
@@ -110,13 +118,14 @@ class Flow:
             self._begin_again(partition)
 
     def retry(self) -> None:
-        """Try again to have taken what waits."""
+        """Try again to have taken what waits, for at most `SLICE_SECONDS`."""
         failures, now = 0, self._now()
+        end = now + SLICE_SECONDS
         for partition in [each for each in self.partitions.values() if each.waiting and each.held_until <= now]:
-            if not self._take_waiting(partition):
-                failures += 1
+            if not self._take_waiting(partition, end):
+                failures += partition.held_until > now
                 self.partitions[partition.key] = self.partitions.pop(partition.key)  # others first, the next time
-            if failures == FAILURES:
+            if failures == FAILURES or self._now() >= end:
                 break
 
     def paused(self) -> set[Key]:
@@ -202,15 +211,15 @@ class Flow:
             self._said.add(lane)
             _log.warning("kafka: events become dead letters", cluster=self._policy.name, lane=lane_label(lane), why=why)
 
-    def _take_waiting(self, partition: Partition) -> bool:
-        """Whether all that waited was taken."""
+    def _take_waiting(self, partition: Partition, until: float) -> bool:
+        """Whether all that waited was taken; not if time was over before that."""
         while partition.waiting:
-            if not self._take(partition.waiting.popleft()):
+            if not self._take(partition.waiting.popleft(), until) or (partition.waiting and self._now() >= until):
                 return False
         partition.why = ""
         return True
 
-    def _take(self, passage: Passage) -> bool:
+    def _take(self, passage: Passage, until: float) -> bool:
         """Whether the unit was taken; else what is left of it waits before all others of its partition."""
         partition = passage.partition
         try:
@@ -218,12 +227,28 @@ class Flow:
         except Backpressure as error:
             if isinstance(error, TogetherTooLarge) and passage.unit.count > 1:
                 partition.waiting.extendleft(reversed(self._halves(passage)))
-                return self._take(partition.waiting.popleft()) and self._take(partition.waiting.popleft())
+                return self._take_waiting(partition, until)
             partition.waiting.appendleft(passage)
             partition.why = error.message
             partition.held_until = self._now() + RETRY_SECONDS
+            if isinstance(error, StillDecoding):
+                partition.held_until += DECODING_SECONDS
+                error.when_done(partial(self._decoded, partition))
             return False
         return True
+
+    def _decoded(self, partition: Partition) -> None:
+        """The record that the partition waits for can be taken."""
+        if self.partitions.get(partition.key) is partition and partition.waiting:
+            partition.held_until = 0.0
+            if self._take_waiting(partition, self._now() + SLICE_SECONDS):
+                self._on_eased()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether something waits for no other reason than that it would have taken too long in one go."""
+        now = self._now()
+        return any(each.waiting and each.held_until <= now for each in self.partitions.values())
 
     def _hand_over(self, passage: Passage) -> None:
         """Have the unit taken. Raises a `Backpressure`."""

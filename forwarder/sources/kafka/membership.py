@@ -1,6 +1,6 @@
 """One life of a member of a consumer group: connects, reads, commits, and leaves.
 
-Invariants: from what `getmany` returns to the intake there is no pause, so that no assignment changes in between; after a `getmany` that
+Invariants: from what `getmany` returns to the flow there is no pause, so that no assignment changes in between; after a `getmany` that
 failed only what the watermarks say is committed, for it may have swallowed records; whatever way it ends, what was taken and isn't settled
 is given back, and no task and no connection is left.
 """
@@ -24,7 +24,7 @@ from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.records import RecordIntake
 from forwarder.sources.kafka.client import Brokers, Interrupted, answered, ended
 from forwarder.sources.kafka.errors import Trouble
-from forwarder.sources.kafka.flow import Flow
+from forwarder.sources.kafka.flow import SLICE_SECONDS, Flow
 from forwarder.sources.kafka.partitions import Key
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.report import Condition, Report
@@ -168,6 +168,9 @@ class Membership:
             while True:
                 came = await self._read()
                 self.flow.retry()
+                while self.flow.unfinished:
+                    await asyncio.sleep(0)
+                    self.flow.retry()
                 if self._clock.monotonic() >= next_tick:
                     next_tick = self._clock.monotonic() + TICK_SECONDS
                     self.flow.bury_halted(self._clock.now())
@@ -189,8 +192,9 @@ class Membership:
         except OffsetOutOfRangeError as error:
             await self._begin_again(error.args[0])
             return True
+        until = self._clock.monotonic() + SLICE_SECONDS
         for key, records in batches.items():
-            self.flow.read(key, records)
+            self.flow.read(key, records, until)
         return bool(batches)
 
     async def _begin(self) -> None:

@@ -1,0 +1,48 @@
+"""How much work is done on one text while other requests wait for it to end; what takes more is for the decoder process.
+
+Usual requests stay far below these bounds: they are checked only where a slow way begins, so that the fast ways pay nothing for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, NamedTuple
+
+from msgspec import Raw
+
+from forwarder.core.event import split_events
+
+
+class TooMuchWork(Exception):
+    """The text needs more work than its `Effort` allows. Nothing was decided about it: it has to be read again where nobody waits."""
+
+
+class Effort(NamedTuple):
+    """Bounds of what is done in one go."""
+
+    text: int
+    """Bytes of JSON that are read at all."""
+    encoded: int
+    """Bytes on the wire of a form, of base64 or of compressed data."""
+    repaired: int
+    """Bytes of JSON that are searched for NaN and lone surrogates."""
+    events: int
+    """Events that are rewritten one by one."""
+
+    def without(self, events: int) -> Effort:
+        """What is left when so many events were rewritten."""
+        return self._replace(events=max(0, self.events - events))
+
+
+UNBOUNDED: Final = Effort(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
+
+INLINE: Final = Effort(text=1 << 20, encoded=256 * 1024, repaired=256 * 1024, events=1500)
+"""About 20 ms at most, whatever the text is (docs/decisions/0022-large-bodies-have-a-process.md)."""
+
+
+def check_effort(events: bytes | Raw, limit: int) -> None:
+    """Raises `TooMuchWork` for a JSON array of more than `limit` elements."""
+    if len(memoryview(events)) <= 2 * limit or bytes(events).count(b",") < limit:
+        return
+    if len(split_events(events)) > limit:
+        raise TooMuchWork

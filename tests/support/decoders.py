@@ -1,0 +1,67 @@
+"""Decoders that do their work in this process, when a test says so; and senders that wait for large requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+
+from forwarder.core.errors import Backpressure
+from forwarder.intake.decoding import work
+from forwarder.wire.effort import Effort
+from tests.support.waiters import Told
+
+NOTHING = Effort(text=0, encoded=0, repaired=0, events=0)
+"""Everything is too much."""
+
+
+class HereDecoder:
+    """Does at once what it is asked to, unless it is `closed`: then when `open` is called."""
+
+    def __init__(self, *, closed: bool = False) -> None:
+        self._gate = asyncio.Event()
+        if not closed:
+            self._gate.set()
+        self.bodies: list[bytes] = []
+        """What it was asked to decode."""
+        self.failure: Exception | None = None
+
+    def open(self) -> None:
+        """Work."""
+        self._gate.set()
+
+    async def decode(self, head: bytes, body: bytes, accept: Callable[[int], None]) -> tuple[bytes, list[bytes]]:
+        """See `intake.large.Decoder`."""
+        self.bodies.append(body)
+        await self._gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        outcome, parts = work(head, body)
+        accept(sum(map(len, parts)))
+        return outcome, parts
+
+
+class Patient(Told):
+    """A `core.ports.PatientWaiter` that keeps what it is told."""
+
+    def __init__(self, sender: Hashable = "somebody", origin: object | None = None) -> None:
+        super().__init__()
+        self.sender = sender
+        self.origin: object | None = origin or self
+        self.postponed = 0.0
+        self.failures: list[Exception] = []
+        self.told = asyncio.Event()
+
+    def postpone(self, seconds: float) -> None:
+        """See `PatientWaiter.postpone`."""
+        self.postponed = seconds
+
+    def acknowledged(self, error: Backpressure | None) -> None:
+        """See `Waiter.acknowledged`."""
+        super().acknowledged(error)
+        self.told.set()
+
+    def failed(self, error: Exception) -> None:
+        """See `PatientWaiter.failed`."""
+        assert not self.answers
+        self.failures.append(error)
+        self.told.set()
