@@ -4,6 +4,7 @@ the form of their version, and every one of them is empty.
 The forms (interface document: "POST /decide?v=3"; wire facts: Flags): `/decide` of version 1 lists the keys of the flags that are on,
 version 2 maps them to their values, version 3 adds payloads; later ones, and `/flags` from version 2 on, have an object for each flag.
 `/flags` of version 1 has `/decide`'s mapping and payloads; each of its answers has the request's id and the time of the evaluation.
+A GET of `/flags`, which names nobody, also has what `/decide` says beside the flags.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from forwarder.sandbox.store import Store
 DECIDE: Final = "/decide"
 FLAGS: Final = "/flags"
 DEFINITIONS: Final = ("/flags/definitions", "/api/feature_flag/local_evaluation")
+LISTED: Final = "/api/feature_flag"
+"""Where SDKs of 2021 and 2022 asked for the definitions: as a page of a list, without an ETag."""
 NESTED_SINCE: Final = {DECIDE: 4, FLAGS: 2}
 """The version from which on each flag is an object."""
 
@@ -51,6 +54,8 @@ def evaluate_nobody(received: Received, at: float, rules: Rules, store: Store) -
         if api_key is not None:
             checked_key(api_key, rules.keys)
         answer = _answer(received.path, _version(received, api_key), "", at, strict=rules.strict)
+        if received.path == FLAGS:
+            answer = Answer(200, json.dumps({**_decided(strict=True), "sessionRecording": False, **json.loads(answer.body)}))
     except Refusal as refusal:
         return keep_refusal(store, record, refusal)
     return keep(store, record, answer, api_key)
@@ -68,6 +73,14 @@ def define(received: Received, at: float, rules: Rules, store: Store) -> Answer:
     if etag in _etags(received.headers.get("if-none-match", "")):
         return keep(store, record, Answer(304, "", headers=headers), api_key)
     return keep(store, record, Answer(200, body, headers=headers), api_key)
+
+
+def list_definitions(received: Received, at: float, rules: Rules, store: Store) -> Answer:
+    """Answer an older SDK that wants the definitions, for which it needs a secret key: a page of a list, which is empty."""
+    record = record_of(received, datetime.fromtimestamp(at, UTC))
+    api_key = received.parameter("token")
+    page = Answer(200, json.dumps({"count": 0, "next": None, "previous": None, "results": []}))
+    return keep(store, record, _not_allowed(received, api_key, rules) or page, api_key)
 
 
 def payload_of_flag(received: Received, at: float, rules: Rules, store: Store) -> Answer:
@@ -117,7 +130,7 @@ def _answer(path: str, version: int, whose: str, at: float, *, strict: bool) -> 
 
 
 def _decided(*, strict: bool) -> dict[str, Any]:
-    """What `/decide` says beside the flags."""
+    """What `/decide` says beside the flags. `strict`: as the real service says it."""
     return {
         "config": {"enable_collect_everything": True},
         "toolbarParams": {},

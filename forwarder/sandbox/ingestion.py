@@ -17,7 +17,7 @@ from forwarder.sandbox.arrivals import Arrivals
 from forwarder.sandbox.bodies import answer_early, read_body
 from forwarder.sandbox.cors import headers_for, preflight
 from forwarder.sandbox.decoding import Received
-from forwarder.sandbox.flags import DECIDE, DEFINITIONS, FLAGS, define, evaluate, evaluate_nobody, payload_of_flag
+from forwarder.sandbox.flags import DECIDE, DEFINITIONS, FLAGS, LISTED, define, evaluate, evaluate_nobody, list_definitions, payload_of_flag
 from forwarder.sandbox.recording import Rules
 from forwarder.sandbox.remote_config import LIST_PATHS, configure, configure_by_script, list_nothing, no_bundle
 from forwarder.sandbox.store import Store
@@ -40,6 +40,7 @@ ASKED: Final[dict[str, Taking]] = {
     DECIDE: evaluate_nobody,
     FLAGS: evaluate_nobody,
     **dict.fromkeys(DEFINITIONS, define),
+    LISTED: list_definitions,
     **dict.fromkeys(LIST_PATHS, list_nothing),
     "/array/{token}/config": configure,
     "/api/projects/{project}/feature_flags/{key}/remote_config": payload_of_flag,

@@ -74,6 +74,38 @@ async def test_a_get_names_nobody(path: str) -> None:
         assert {one.method for one in await client.sandbox.requests()} == {"GET"}
 
 
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_get_of_flags(slash: str, strict: bool) -> None:
+    """A GET of `/flags` answers as the service does, in both modes: no flags in the form of the version, and what a client begins with."""
+    async with talking(SandboxOptions(now=lambda: MIDNIGHT, strict=strict)) as client:
+        forms: dict[str, Any] = {"": {"featureFlags": {}, "featureFlagPayloads": {}}, "?v=2": {"flags": {}}}
+        for version, flags in forms.items():
+            reply = await client.ask("GET", f"/flags{slash}{version}")
+            body = reply.json
+            assert (reply.status, len(body.pop("requestId"))) == (200, 36)
+            assert body == {
+                **flags,
+                "config": {"enable_collect_everything": True},
+                "toolbarParams": {},
+                "isAuthenticated": False,
+                "sessionRecording": False,
+                "supportedCompression": ["gzip", "gzip-js"],
+                "errorsWhileComputingFlags": False,
+                "evaluatedAt": int(MIDNIGHT * 1000),
+            }
+
+
+@pytest.mark.parametrize("path", ["/api/feature_flag", "/api/feature_flag/"])
+async def test_definitions_for_older_sdks(path: str) -> None:
+    """posthog 1.x and posthog-node 1.3 list flags with a secret key: an empty page; without one it is 401."""
+    async with talking() as client:
+        reply = await client.ask("GET", f"{path}?token={KEY}", headers=SECRET)
+        assert (reply.status, reply.json) == (200, {"count": 0, "next": None, "previous": None, "results": []})
+        assert (await client.ask("GET", f"{path}?token={KEY}")).status == 401
+        assert (await client.ask("POST", path, b"{}", SECRET)).status == 405
+
+
 @pytest.mark.parametrize("path", PATHS)
 async def test_definitions(path: str) -> None:
     """A holder of a secret key gets the definitions, with an ETag, and 304 for that one; the key is not kept."""

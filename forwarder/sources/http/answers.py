@@ -105,6 +105,7 @@ def in_json(answer: Answer) -> Answer:
 
 _ALLOW: Final = b"Allow: POST, OPTIONS\r\n"
 _PASSED_ALLOW: Final = b"Allow: GET, HEAD, POST, OPTIONS\r\n"
+_READ_ALLOW: Final = b"Allow: GET, HEAD, OPTIONS\r\n"
 
 TAKEN: Final = Answer(200, b'{"status":"Ok"}', content_type=b"application/json")
 TAKEN_SILENTLY: Final = Answer(204)
@@ -112,9 +113,11 @@ LATE_RESULTS: Final = Answer(200, b'{"results":{}}', content_type=_JSON)
 """Stands for the results of a request that isn't acknowledged yet."""
 OPTIONS: Final = Answer(204, headers=_ALLOW)
 PASSED_OPTIONS: Final = Answer(204, headers=_PASSED_ALLOW)
+READ_OPTIONS: Final = Answer(204, headers=_READ_ALLOW)
 NOT_FOUND: Final = problem(404, "Nothing is taken on this path.")
 METHOD_NOT_ALLOWED: Final = problem(405, "Events are taken by POST.", headers=_ALLOW)
 PASSED_METHOD_NOT_ALLOWED: Final = problem(405, "GET, HEAD and POST are passed through.", headers=_PASSED_ALLOW)
+READ_METHOD_NOT_ALLOWED: Final = problem(405, "GET and HEAD are passed through.", headers=_READ_ALLOW)
 HEADER_TIMEOUT: Final = problem(408, "The request's header did not arrive in time.")
 BODY_TIMEOUT: Final = problem(408, "The request's body did not arrive in time.")
 BODY_TOO_LARGE: Final = problem(413, "The body is larger than this listener takes.")
@@ -128,7 +131,7 @@ LOOP_DETECTED: Final = problem(
     headers=f"{ERROR_HEADER}: {LOOP}\r\n".encode(),
 )
 INTERNAL_ERROR: Final = problem(500, "Something went wrong here; it was logged.")
-VERSION_NOT_SUPPORTED: Final = problem(505, "HTTP/1.1 and HTTP/1.0 are spoken here.")
+VERSION_NOT_SUPPORTED: Final = problem(505, "HTTP/1.1 and HTTP/1.0 are spoken here, HTTP/2 is not.")
 
 HOST_NEEDED: Final = bad_request("A request needs exactly one Host header.")
 BAD_TRANSFER_ENCODING: Final = bad_request("Transfer-Encoding can only be chunked, and only in HTTP/1.1.")

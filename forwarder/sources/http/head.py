@@ -208,11 +208,13 @@ def other_than_take(method: bytes, url: bytes, *, known: bool) -> Answer | None:
     return None if method == b"POST" else answers.METHOD_NOT_ALLOWED
 
 
-def other_than_pass(method: bytes) -> Answer | None:
-    """The answer to a request on a path that is passed through, if it is not for the upstream to give."""
+def other_than_pass(method: bytes, *, reads: bool = False) -> Answer | None:
+    """The answer to a request on a path that is passed through, if it is not for the upstream to give; `reads`: see `PassedRoute`."""
     if method == b"OPTIONS":
-        return answers.PASSED_OPTIONS
-    return None if method in (b"GET", b"HEAD", b"POST") else answers.PASSED_METHOD_NOT_ALLOWED
+        return answers.READ_OPTIONS if reads else answers.PASSED_OPTIONS
+    if method in (b"GET", b"HEAD") or (method == b"POST" and not reads):
+        return None
+    return answers.READ_METHOD_NOT_ALLOWED if reads else answers.PASSED_METHOD_NOT_ALLOWED
 
 
 _LEVELS: Final[Mapping[bytes, AckLevel]] = {level.value.encode(): level for level in AckLevel}

@@ -208,6 +208,8 @@ class HttpProtocol(Passing):
             self._refuse(cause.answer)
         elif self._phase >= ENDING:
             return
+        elif cause is None and self._parser.get_method() == b"PRI":  # HTTP/2's connection preface
+            self._refuse(answers.VERSION_NOT_SUPPORTED)
         elif cause is None:
             self._refuse(answers.bad_request(f"This is not HTTP as it should be: {error}."))
         else:
@@ -306,7 +308,7 @@ class HttpProtocol(Passing):
         passed = None if known else self._find_passed(head.url)
         if passed is not None:
             self._route = passed.route
-        early = other_than_take(method, head.url, known=known) if passed is None else other_than_pass(method)
+        early = other_than_take(method, head.url, known=known) if passed is None else other_than_pass(method, reads=passed.reads)
         if early is None and self._is_loop(head):
             early = answers.LOOP_DETECTED
         self._early = _DRAINING if self._shared.draining else early

@@ -19,7 +19,7 @@ _NAMES: Final = {b"/engage": b'"$identify"'}
 _V1: Final = b"/i/v1/analytics/events"
 """Taken in a protocol of its own (docs/v1.md)."""
 
-_ORIGIN: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+_ORIGIN: Final = re.compile(rb"\Ahttps?://[^/?#]*", re.IGNORECASE)
 
 
 class Route:
@@ -56,9 +56,11 @@ class Routes:
     def find(self, url: bytes) -> tuple[Route, bytes]:
         """The route of a request target in origin or absolute form, `other` if it is none, and the query."""
         path, _, query = url.partition(b"?")
-        if not path.startswith(b"/"):
+        route = self.by_path.get(path)
+        if route is None:
             path, _, query = origin_form(url).partition(b"?")
-        return self.by_path.get(path, self.other), query
+            route = self.by_path.get(path, self.other)
+        return route, query
 
     def requests(self) -> Mapping[tuple[str, int], int]:
         """How many requests were answered, by route and status."""
@@ -72,8 +74,13 @@ class Routes:
 
 
 def origin_form(url: bytes) -> bytes:
-    """A request target as it is without scheme and host."""
-    return url if url.startswith(b"/") else _ORIGIN.sub(b"", url, count=1) or b"/"
+    """A request target without scheme and host, and with one slash at its beginning.
+
+    SDKs append their path to the host that they are given: one that ends with a slash makes it `//batch/`.
+    """
+    if not url.startswith(b"/"):
+        url = _ORIGIN.sub(b"", url, count=1) or b"/"
+    return b"/" + url.lstrip(b"/") if url.startswith(b"//") else url
 
 
 def is_beacon(query: bytes) -> bool:

@@ -77,7 +77,6 @@ SMUGGLING = {
     "unknown method": b"FOO /e HTTP/1.1\r\nHost: a\r\n\r\n",
     "small letters": b"post /e HTTP/1.1\r\nHost: a\r\n\r\n",
     "unknown version": b"POST /e HTTP/1.2\r\nHost: a\r\n\r\n",
-    "preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 }
 
@@ -117,6 +116,22 @@ async def test_chunks(coding: bytes) -> None:
         assert [(await client.reply()).status for _ in range(3)] == [200, 200, 200]
         assert to.intake.bodies == [b"abc0123456789", b"abc0123456789", b"{}"]
         assert [taken.content_encoding for taken in to.intake.taken] == [b"", b"", b""]
+
+
+@pytest.mark.parametrize("before", [b"", post("/track")])
+@pytest.mark.parametrize("pieces", ["whole", "bytes"])
+async def test_preface_of_http_2(before: bytes, pieces: str) -> None:
+    """A client that speaks HTTP/2 at once (gRPC, `curl --http2-prior-knowledge`) is answered 505 in HTTP/1.1, which says what is spoken."""
+    raw = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\4\0\0\0\0\0"
+    async with listening() as to:
+        client = await to.connect()
+        step = len(raw) if pieces == "whole" else 1
+        await client.send(before, *[raw[at : at + step] for at in range(0, len(raw), step)])
+        replies = [await client.reply() for _ in range(2 if before else 1)]
+        assert (replies[-1].status, replies[-1].headers["connection"]) == (505, "close")
+        assert b"HTTP/1.1" in replies[-1].body
+        assert await client.ended() == b""
+        assert to.listener.statistics().requests[("other", 505)] == 1
 
 
 @pytest.mark.parametrize("version", ["0.9", "2.0"])

@@ -20,7 +20,9 @@ async def test_taken(path: str, slash: str) -> None:
         assert to.listener.statistics().requests == {(path, 200): 1}
 
 
-@pytest.mark.parametrize("path", ["/", "/api/projects/", "/batch//", "/Batch", "/e/x", "//e", "/decide", "/%65/", "/i/v0/e/e", "/batch%2F"])
+@pytest.mark.parametrize(
+    "path", ["/", "/api/projects/", "/batch//", "/Batch", "/e/x", "//e/x", "//", "/decide", "/%65/", "/i/v0/e/e", "/batch%2F"]
+)
 async def test_not_found(path: str) -> None:
     """Any other path is 404, counted as `other`, and the connection goes on."""
     async with listening() as to:
@@ -59,6 +61,17 @@ async def test_target_forms(target: str) -> None:
     async with listening() as to:
         assert (await to.ask(post(target))).status == 200
         assert to.intake.taken[0].query == b"x=1"
+
+
+@pytest.mark.parametrize("target", ["//batch/", "//batch", "/////i/v0/e/?x=1", "http://a//batch/", "//batch/?u=http://b//c"])
+async def test_slashes_at_the_beginning(target: str) -> None:
+    """SDKs whose host ends with a slash post to `//batch/`: any number of slashes at the beginning counts as one, also in a known head."""
+    async with listening() as to:
+        client = await to.connect()
+        for _ in range(3):
+            assert (await client.ask(post(target))).status == 200
+        assert set(to.listener.statistics().requests) == {("/i/v0/e" if "v0" in target else "/batch", 200)}
+        assert {incoming.query for incoming in to.intake.taken} == {target.partition("?")[2].encode()}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Which requests go through: an allow-list of paths, read without any decoding.
 
 Invariant: what is passed on has no `.` or `..` segment, no empty segment, no percent sign, backslash or fragment in its path, so that no
-reading of it leads out of the list: not `/static/../api/x`, not `/i/%2e%2e/api`, not `//api`.
+reading of it leads out of the list: not `/static/../api/x`, not `/i/%2e%2e/api`, not `/static//api`. Slashes at its beginning count as one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from forwarder.sources.http.routes import Route, origin_form
 
 _SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")
 
-_EXACT: Final = (b"/decide", b"/flags", b"/flags/definitions", b"/api/feature_flag/local_evaluation", b"/s")
+_LISTED: Final = b"/api/feature_flag"
+"""Where SDKs of 2021 and 2022 ask for definitions (posthog 1.x, posthog-node 1.x). A POST there would create a flag."""
+_DEFINITIONS: Final = (b"/flags/definitions", b"/api/feature_flag/local_evaluation", _LISTED)
+_SWIFT: Final = (b"/decide", b"/flags", *_DEFINITIONS)
+_EXACT: Final = (*_SWIFT, b"/s")
 _BELOW: Final = (b"/array", b"/static", b"/i")
 _ASSETS: Final = (b"/array", b"/static")
-_SWIFT: Final = (b"/decide", b"/flags", b"/flags/definitions", b"/api/feature_flag/local_evaluation")
-_DEFINITIONS: Final = (b"/flags/definitions", b"/api/feature_flag/local_evaluation")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,10 +34,12 @@ class PassedRoute:
     """Whether an app waits for it: its time is short."""
     definitions: bool = False
     """Whether a GET of it is answered from the cache."""
+    reads: bool = False
+    """Whether only GET and HEAD go through."""
 
 
 def _passed(path: bytes) -> PassedRoute:
-    return PassedRoute(Route(path.decode()), path in _ASSETS, path in _SWIFT, path in _DEFINITIONS)
+    return PassedRoute(Route(path.decode()), path in _ASSETS, path in _SWIFT, path in _DEFINITIONS, path == _LISTED)
 
 
 class Allowed:

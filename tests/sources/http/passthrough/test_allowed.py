@@ -16,7 +16,8 @@ PIECES = [
     b"/", b"//", b".", b"..", b"%2e", b"%2F", b"%5c", b"\\", b";", b"?", b"#", b"&", b"=", b"@", b":", b"http://h", b"x",
     b"decide", b"flags", b"definitions", b"api", b"feature_flag", b"local_evaluation", b"array", b"static", b"s", b"i", b"v0", b"e",
 ]  # fmt: skip
-NAMES = {"/decide", "/flags", "/flags/definitions", "/api/feature_flag/local_evaluation", "/array", "/static", "/s", "/i"}
+DEFINITIONS = {"/flags/definitions", "/api/feature_flag/local_evaluation", "/api/feature_flag"}
+NAMES = {"/decide", "/flags", *DEFINITIONS, "/array", "/static", "/s", "/i"}
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map(b"".join))
@@ -41,6 +42,7 @@ def test_no_way_out(url: bytes) -> None:
     [
         (b"/decide?v=3", "/decide"), (b"/flags/definitions/", "/flags/definitions"), (b"/static/array.js", "/static"),
         (b"/array/phc_x/config", "/array"), (b"/i/v0/ai/batch/", "/i"), (b"HTTP://h:1/s/?x", "/s"),
+        (b"//flags/?v=2", "/flags"), (b"http://h////static/x", "/static"), (b"/api/feature_flag/?token=x", "/api/feature_flag"),
     ],
 )  # fmt: skip
 def test_names(url: bytes, name: str) -> None:
@@ -56,5 +58,6 @@ def test_what_is_short() -> None:
     routes = {passed.route.name: passed for passed in map(Allowed().find, urls) if passed is not None}
     assert set(routes) == NAMES
     assert {name for name, passed in routes.items() if passed.swift} == NAMES - {"/array", "/static", "/s", "/i"}
-    assert {name for name, passed in routes.items() if passed.definitions} == {"/flags/definitions", "/api/feature_flag/local_evaluation"}
+    assert {name for name, passed in routes.items() if passed.definitions} == DEFINITIONS
+    assert {name for name, passed in routes.items() if passed.reads} == {"/api/feature_flag"}
     assert {name for name, passed in routes.items() if passed.assets} == {"/array", "/static"}

@@ -35,7 +35,9 @@ async def definitions(request: Asked) -> None:
         await request.write(DEFINITIONS)
 
 
-@pytest.mark.parametrize("path", ["/flags/definitions?token=phc_x", "/api/feature_flag/local_evaluation/?token=phc_x&send_cohorts"])
+@pytest.mark.parametrize(
+    "path", ["/flags/definitions?token=phc_x", "/api/feature_flag/local_evaluation/?token=phc_x&send_cohorts", "/api/feature_flag/"]
+)
 async def test_asked_once_while_fresh(path: str) -> None:
     """Polls within `definitions_max_age` get one answer, with its age, and the upstream is asked once; then it is asked for changes."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:

@@ -51,6 +51,26 @@ async def test_paths(path: str, slash: str) -> None:
         assert upstream.targets == [path + slash] * 2
 
 
+@pytest.mark.parametrize("target", ["//flags/?v=2", "////flags/?v=2", "http://h//flags/?v=2"])
+async def test_slashes_at_the_beginning(target: str) -> None:
+    """SDKs whose host ends with a slash ask for `//flags/`: the upstream is asked with one slash."""
+    async with origin() as upstream, listening(passthrough=through(upstream)) as to:
+        assert (await asked(await to.connect(), post(target, b"x"))).body == b"ok"
+        assert upstream.targets == ["/flags/?v=2"]
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_older_definitions_are_read_only(slash: str) -> None:
+    """Where older SDKs list flags only GET and HEAD go through: a POST would create a flag."""
+    async with origin() as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        assert (await asked(client, get(f"/api/feature_flag{slash}?token=x"))).body == b"ok"
+        got = await asked(client, post(f"/api/feature_flag{slash}", b"{}"))
+        assert (got.status, got.one("allow")) == (405, "GET, HEAD, OPTIONS")
+        assert (await asked(client, f"OPTIONS /api/feature_flag{slash} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).status == 204
+        assert upstream.targets == [f"/api/feature_flag{slash}?token=x"]
+
+
 async def test_assets_go_to_their_own_address() -> None:
     """What is under /array/ and /static/ is asked of `assets_url`, the rest of `url`."""
     async with origin() as upstream, origin() as assets, listening(passthrough=through(upstream, assets)) as to:
@@ -64,9 +84,10 @@ async def test_assets_go_to_their_own_address() -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        "/api/projects/", "/api/feature_flag/", "/array", "/array/", "/static/", "/i", "/", "/flags/x", "/Flags", "/decide//", "//decide",
-        "/static/../api/x", "/static/..", "/i/./v0/e", "/static/%2e%2e/api", "/static/a%2fb", "/static/..;/x", "/static//x", "/static/a\\b",
-        "/flags#x", "/static/...", "http://h/static/../api", "http://h//flags", "*", "/i/v0/e/../x", "/flags%2fdefinitions", "/s/x",
+        "/api/projects/", "/api/feature_flag/1/", "/array", "/array/", "/static/", "/i", "/", "/flags/x", "/Flags", "/decide//",
+        "//api/x", "//decide//x", "/static/../api/x", "/static/..", "/i/./v0/e",
+        "/static/%2e%2e/api", "/static/a%2fb", "/static/..;/x", "/static//x", "/static/a\\b",
+        "/flags#x", "/static/...", "http://h/static/../api", "http://h//api", "*", "/i/v0/e/../x", "/flags%2fdefinitions", "/s/x",
     ],
 )  # fmt: skip
 async def test_nothing_else_goes_through(target: str) -> None:
