@@ -23,7 +23,7 @@ ANSWER_LIMIT: Final = 5.0
 """Seconds after which a look has failed."""
 
 _LABELS: Final = {lane_label(lane): lane for lane in LANES}
-_REQUEST: Final = b"GET /status HTTP/1.1\r\nHost: f\r\nAccept: application/json\r\n\r\n"
+_REQUEST: Final = b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n"
 
 
 class LaneStatus(msgspec.Struct):
