@@ -56,11 +56,12 @@ class Figures:
     def row(self, way: Way) -> str:
         """It, as a line of a table."""
         cells = [way.value, self.condition, str(self.restarts), str(self.sent), str(self.failures.total()), f"{self.slowest:.2f}"]
-        cells += [_range(self.stops), _range(self.starts), _range(self.closed)]
+        beyond = [closed - start for closed, start in zip(self.closed, self.starts, strict=False)]
+        cells += [_range(self.stops), _range(self.starts), _range(self.closed), _range(beyond)]
         return "| " + " | ".join(cells) + " |"
 
 
-HEAD: Final = "| way | upstream | restarts | requests | failed | slowest answer | stop | start | port closed |\n|---" + "|---" * 8 + "|"
+HEAD: Final = "| way | upstream | restarts | requests | failed | slowest answer | stop | start | port closed | longer than the start |\n|---" + "|---" * 9 + "|"
 
 
 @dataclass
