@@ -61,7 +61,8 @@ class Figures:
         return "| " + " | ".join(cells) + " |"
 
 
-HEAD: Final = "| way | upstream | restarts | requests | failed | slowest answer | stop | start | port closed | longer than the start |\n|---" + "|---" * 9 + "|"
+COLUMNS: Final = ("way", "upstream", "restarts", "requests", "failed", "slowest answer", "stop", "start", "closed", "longer than the start")
+HEAD: Final = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 @dataclass
