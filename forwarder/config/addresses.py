@@ -139,6 +139,39 @@ def check_origin(text: str) -> str:
     return text
 
 
+_OWN_PATHS: Final = (
+    "/batch", "/capture", "/e", "/i", "/track", "/engage",
+    "/decide", "/flags", "/api/feature_flag", "/array", "/static", "/s",
+)  # fmt: skip
+"""What the listener serves itself, or passes through."""
+
+
+def check_path_prefix(text: str) -> str:
+    """`text`, if paths below it can't be mistaken for others. Raises `ValueError` if not."""
+    if not re.fullmatch(r"(?:/[A-Za-z0-9_~-]+)+", text):
+        raise ValueError(
+            f"{text!r} is not a path prefix: write /ingest (a slash first, none at the end, letters, digits, _, - and ~ between slashes)"
+        )
+    for own in _OWN_PATHS:
+        if _overlap(own, text):
+            raise ValueError(f"{text!r} can't be told from {own}, which SDKs use: choose another, such as /ingest")
+    return text
+
+
+def check_distinct_prefixes(prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    """`prefixes`, if none is below another. Raises `ValueError` if not."""
+    for number, prefix in enumerate(prefixes):
+        for other in prefixes[number + 1 :]:
+            if _overlap(prefix, other):
+                raise ValueError(f"{prefix} and {other} can't be told apart: leave one of them out")
+    return prefixes
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one path is the other, or above it."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 """A range of addresses."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from forwarder.config.addresses import check_distinct_prefixes
 from forwarder.config.imports import ImportSettings
 from forwarder.config.kafka import KafkaSettings
 from forwarder.config.management import ManagementSettings
@@ -25,6 +26,7 @@ from forwarder.config.values import (
     Listed,
     Listen,
     Origin,
+    PathPrefix,
     ProjectKey,
     ProxyUrl,
     Size,
@@ -68,6 +70,8 @@ class PassThroughSettings(Section):
     """How long flags and their definitions may take in all: apps wait for them."""
     timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
     """How long others may take until their answer begins, and for each next piece of it."""
+    max_body: Annotated[int, Size("1kB", "1GiB")] = 64 * MB
+    """Largest body of a call that is passed on, such as a recording; only a small part of it is held at a time."""
     definitions_max_age: Annotated[float, Duration("0s", "1d")] = 10.0
     """How long definitions of flags are served from memory before the service is asked whether they changed."""
 
@@ -91,6 +95,8 @@ class HttpSettings(Section):
     """Largest request body taken, on the wire and decompressed."""
     max_connections: Annotated[int, Count(1, 1_000_000)] = 1024
     """Connections open at once; further ones are rejected. One address may hold 7/8 of them."""
+    path_prefix: Annotated[tuple[PathPrefix, ...], Listed(), AfterValidator(check_distinct_prefixes)] = ()
+    """Paths of a website under which a proxy brings requests, such as /ingest: all paths are served below them too."""
     trusted_proxies: Annotated[tuple[AddressRange, ...], Listed()] = ()
     """Addresses or networks whose X-Forwarded-For is believed."""
     stamp_ip: Literal["auto", "never"] = "auto"

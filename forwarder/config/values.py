@@ -31,6 +31,7 @@ from forwarder.config.addresses import (
     check_listen,
     check_management,
     check_origin,
+    check_path_prefix,
     check_proxy,
     check_token_url,
     check_upstream,
@@ -300,6 +301,7 @@ ManagementUrl = Annotated[str, AfterValidator(lambda text: check_management(text
 ProxyUrl = Annotated[str, AfterValidator(check_proxy)]
 TokenUrl = Annotated[str, AfterValidator(check_token_url)]
 Origin = Annotated[str, AfterValidator(check_origin)]
+PathPrefix = Annotated[str, AfterValidator(check_path_prefix)]
 ProjectKey = Annotated[str, AfterValidator(check_project_key)]
 PersonalKey = Annotated[str, AfterValidator(check_personal_key), BeforeValidator(read_text)]
 Id = Annotated[

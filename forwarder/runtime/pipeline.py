@@ -231,6 +231,7 @@ def _http_policy(settings: Settings, role: Role) -> HttpPolicy:
         stamp_ip=http.stamp_ip == "auto",
         trusted_proxies=http.trusted_proxies,
         cors_origins=http.cors_origins,
+        path_prefixes=http.path_prefix,
     )
 
 
@@ -242,6 +243,7 @@ def _pass_policy(settings: Settings, sink: HttpSink) -> PassThroughPolicy:
         connect_timeout=passed.connect_timeout,
         flags_timeout=passed.flags_timeout,
         timeout=passed.timeout,
+        max_body=passed.max_body,
         definitions_max_age=passed.definitions_max_age,
         tls=sink.tls,
         proxy=upstream.proxy,

@@ -88,8 +88,9 @@ class Ingestion:
     async def _serve(self, taking: Taking, request: web.Request) -> web.Response:
         at = self._now()
         received = _received(request, b"")
+        limit = self._rules.max_replay if taking is take_replay else self._rules.max_body
         try:
-            received = _received(request, await read_body(request, self._rules.max_body))
+            received = _received(request, await read_body(request, limit))
         except Refusal as refusal:
             reason = refusal
             answer = await self._arrivals.run(lambda store: refuse(received, at, reason, store))

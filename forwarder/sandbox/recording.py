@@ -23,6 +23,8 @@ class Rules:
     keys: Keys
     strict: bool
     max_body: int
+    max_replay: int = 64_000_001
+    """The same for parts of a session's replay: those of 64 MB are accepted."""
 
 
 def record_of(received: Received, now: datetime) -> Arrival:

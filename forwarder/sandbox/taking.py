@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from forwarder.sandbox.answers import BEACON, TAKEN, Answer, Refusal
@@ -30,7 +31,7 @@ def take_replay(received: Received, at: float, rules: Rules, store: Store) -> An
     """Take a part of a session's replay (`/s/`): checked as a request of events is, recorded, and its content dropped."""
     record = record_of(received, datetime.fromtimestamp(at, UTC))
     try:
-        api_key = token_of(read_envelope(decoded_body(received, rules, record).text))
+        api_key = token_of(read_envelope(decoded_body(received, replace(rules, max_body=rules.max_replay), record).text))
         if not rules.strict:
             checked_key(api_key, rules.keys)
     except Refusal as refusal:

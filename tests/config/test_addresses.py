@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from forwarder.config.addresses import Address, check_origin, check_proxy, check_upstream, parse_address, parse_network
+from forwarder.config.addresses import (
+    Address,
+    check_origin,
+    check_path_prefix,
+    check_proxy,
+    check_upstream,
+    parse_address,
+    parse_network,
+)
+from forwarder.sources.http.passthrough.allowed import Allowed
+from forwarder.sources.http.routes import Routes
 
 
 @pytest.mark.parametrize(
@@ -135,3 +145,18 @@ def test_reads_networks_and_single_addresses() -> None:
     assert str(parse_network("fd00::/8")) == "fd00::/8"
     with pytest.raises(ValueError, match="host bits set: write"):
         parse_network("10.0.0.7/8")
+
+
+def test_prefixes_leave_every_path_alone() -> None:
+    """A prefix is none of the paths that are served or passed through, and is neither above nor below one."""
+    passed = (b"/decide", b"/flags/definitions", b"/api/feature_flag", b"/array/x", b"/static/x", b"/s", b"/i/x")
+    allowed = Allowed()
+    assert all(map(allowed.find, passed))
+    for path in [path.decode().rstrip("/") for path in (*Routes().by_path, *passed)]:
+        segments = path.split("/")
+        for above in ["/".join(segments[:count]) for count in range(2, len(segments) + 1)]:
+            with pytest.raises(ValueError, match="can't be told from"):
+                check_path_prefix(above)
+        with pytest.raises(ValueError, match="can't be told from"):
+            check_path_prefix(f"{path}/x")
+    assert check_path_prefix("/api/ingest") == "/api/ingest"

@@ -112,6 +112,9 @@ async def test_the_limit_is_twenty_megabytes() -> None:
     """Unless said: 20,000,000 bytes are too many (interface document, Limits 1)."""
     async with talking() as client:
         assert (await client.post("/batch/", b" " * 20_000_000)).status == 413
+        replay = b'{"api_key":"%b","data":"' % KEY.encode()
+        assert (await client.post("/s/", replay + b"x" * (64_000_000 - len(replay) - 2) + b'"}')).status == 200
+        assert (await client.post("/s/", b" " * 64_000_001)).status == 413
         assert (await client.post("/batch/", json.dumps(batch(event())).encode().ljust(19_999_999))).status == 200
 
 

@@ -64,7 +64,7 @@ class Shared:
         """What takes requests that bring no events; None: they are refused."""
         self.headroom = headroom or Headroom(policy.max_receiving)
         self.take = intake.take
-        self.routes = Routes()
+        self.routes = Routes(policy.path_prefixes)
         self.cors = Cors(policy.cors_origins)
         self.addresses = ClientAddresses(policy.trusted_proxies, stamp=policy.stamp_ip)
         self.heads: tuple[Heads, Heads] = ({}, {})

@@ -190,11 +190,7 @@ def refusal(head: Head, version: str, policy: HttpPolicy) -> Answer | None:
     coding = head.rare.get(b"transfer-encoding")
     if coding is not None and (version == "1.0" or coding.rstrip().lower() != b"chunked"):
         return answers.BAD_TRANSFER_ENCODING
-    if len(head.url) > policy.max_url:
-        return answers.URL_TOO_LONG
-    if head.content_length > policy.max_body:
-        return answers.BODY_TOO_LARGE
-    return None
+    return answers.URL_TOO_LONG if len(head.url) > policy.max_url else None
 
 
 def other_than_take(method: bytes, url: bytes, *, known: bool) -> Answer | None:

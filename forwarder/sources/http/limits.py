@@ -41,7 +41,7 @@ class HttpPolicy:
     """The limits of a listener. Sizes in bytes, times in seconds."""
 
     max_body: int = 20_000_000
-    """Of one body on the wire, after chunks are joined, before decompression."""
+    """Of one body on the wire, after chunks are joined, before decompression. Bodies that are passed through have their own limit."""
     max_connections: int = 1024
     max_headers: int = 100
     max_header_bytes: int = 32 * 1024
@@ -64,6 +64,8 @@ class HttpPolicy:
     stamp_ip: bool = True
     trusted_proxies: tuple[Network, ...] = ()
     cors_origins: tuple[str, ...] = ("*",)
+    path_prefixes: tuple[str, ...] = ()
+    """Paths below which all others are served too, each with a slash first and none at its end."""
 
     @property
     def sweep_interval(self) -> float:

@@ -19,7 +19,7 @@ from forwarder.sources.http.head import Head
 from forwarder.sources.http.passthrough.allowed import PassedRoute
 from forwarder.sources.http.passthrough.passage import Passage, PassedRequest
 from forwarder.sources.http.pending import Answers, Pending
-from forwarder.sources.http.routes import Route, origin_form
+from forwarder.sources.http.routes import Route
 
 _RESET: Final = struct.pack("ii", 1, 0)
 """Of SO_LINGER: on, for no time."""
@@ -70,7 +70,7 @@ class Passing(Answering):
     def _find_passed(self, url: bytes) -> PassedRoute | None:
         """The route of a target that goes through."""
         service = self._shared.passthrough
-        self._passed = None if service is None else service.allowed.find(url)
+        self._passed = None if service is None else service.allowed.find(self._shared.routes.target(url))
         return self._passed
 
     def _sender_of_request(self, head: Head) -> str:
@@ -83,7 +83,7 @@ class Passing(Answering):
         request = PassedRequest(
             passed=passed,
             method=method,
-            target=origin_form(head.url),
+            target=self._shared.routes.target(head.url),
             lines=tuple(head.lines),
             content_length=None if b"transfer-encoding" in head.rare else max(0, head.content_length),
             modern=modern,

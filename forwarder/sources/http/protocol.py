@@ -308,10 +308,9 @@ class HttpProtocol(Passing):
         passed = None if known else self._find_passed(head.url)
         if passed is not None:
             self._route = passed.route
-        early = other_than_take(method, head.url, known=known) if passed is None else other_than_pass(method, reads=passed.reads)
-        if early is None and self._is_loop(head):
-            early = answers.LOOP_DETECTED
-        self._early = _DRAINING if self._shared.draining else early
+        if head.content_length > self._body_limit():
+            raise _Refused(answers.BODY_TOO_LARGE)
+        self._early = self._early_answer(head, method, known=known)
         if method == b"CONNECT" or (self._early is _DRAINING and head.has_body):
             raise _Refused(self._early or answers.METHOD_NOT_ALLOWED)
         if b"transfer-encoding" in head.rare:
@@ -326,6 +325,14 @@ class HttpProtocol(Passing):
             self._gathered = Body(keep=self._early is None)
         if b"expect" in head.rare and version == "1.1":
             self._meet_expectation(head.rare[b"expect"])
+
+    def _early_answer(self, head: Head, method: bytes, *, known: bool) -> Answer | None:
+        """The answer that is clear whatever the body is; None if there is none yet."""
+        if self._shared.draining:
+            return _DRAINING
+        passed = self._passed
+        early = other_than_take(method, head.url, known=known) if passed is None else other_than_pass(method, reads=passed.reads)
+        return answers.LOOP_DETECTED if early is None and self._is_loop(head) else early
 
     def _is_loop(self, head: Head) -> bool:
         path, own = head.path, self._shared.path
@@ -356,8 +363,13 @@ class HttpProtocol(Passing):
             gathered = self._gathered = Body(keep=True)
             gathered.add(self._body)
         gathered.add(data)
-        if gathered.length > self._max_body:
+        if gathered.length > self._body_limit():
             raise _Refused(answers.BODY_TOO_LARGE)
+
+    def _body_limit(self) -> int:
+        """Bytes that the body of the request that is coming in may have."""
+        service = self._shared.passthrough
+        return self._max_body if self._passed is None or service is None else service.max_body
 
     def on_message_complete(self) -> None:
         """The request is complete: offer it, and answer."""

@@ -1,13 +1,14 @@
 """The paths that are taken, and what is counted for each.
 
-Invariant: names of routes are a closed set, whatever paths are asked for, so that metrics stay bounded.
+Invariant: names of routes are a closed set, whatever paths are asked for and whatever prefixes are configured, so that metrics stay
+bounded. A prefixed path is an entry of its own in the same dictionary, so that prefixes cost a request nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 _TAKEN: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
@@ -44,23 +45,39 @@ class Route:
 
 
 class Routes:
-    """One listener's routes and their counts."""
+    """One listener's routes and their counts. `prefixes`: paths below which every route exists a second time."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefixes: Sequence[str] = ()) -> None:
         self.other = Route("other")
         self.by_path: dict[bytes, Route] = {}
+        """With prefixes and without."""
+        self._plain: dict[bytes, Route] = {}
+        self._prefixes = tuple([prefix.encode() for prefix in prefixes])
         for path in _TAKEN:
-            self.by_path[path] = self.by_path[path + b"/"] = Route(path.decode(), event=_NAMES.get(path, b""))
-        self.by_path[_V1] = self.by_path[_V1 + b"/"] = Route(_V1.decode(), v1=True)
+            self._add(path, Route(path.decode(), event=_NAMES.get(path, b"")))
+        self._add(_V1, Route(_V1.decode(), v1=True))
+
+    def _add(self, path: bytes, route: Route) -> None:
+        self._plain[path] = self._plain[path + b"/"] = route
+        for prefix in (b"", *self._prefixes):
+            self.by_path[prefix + path] = self.by_path[prefix + path + b"/"] = route
 
     def find(self, url: bytes) -> tuple[Route, bytes]:
         """The route of a request target in origin or absolute form, `other` if it is none, and the query."""
         path, _, query = url.partition(b"?")
         route = self.by_path.get(path)
         if route is None:
-            path, _, query = origin_form(url).partition(b"?")
-            route = self.by_path.get(path, self.other)
+            path, _, query = self.target(url).partition(b"?")
+            route = self._plain.get(path, self.other)
         return route, query
+
+    def target(self, url: bytes) -> bytes:
+        """A request target in origin form, without a prefix: what an upstream is asked for."""
+        target = origin_form(url)
+        for prefix in self._prefixes:
+            if target.startswith(prefix + b"/"):
+                return origin_form(target[len(prefix) :])
+        return target
 
     def requests(self) -> Mapping[tuple[str, int], int]:
         """How many requests were answered, by route and status."""

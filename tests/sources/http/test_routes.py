@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from forwarder.sources.http.routes import Routes, is_beacon
+from forwarder.sources.http import HttpPolicy
+from forwarder.sources.http.passthrough.allowed import Allowed
+from forwarder.sources.http.routes import Routes, is_beacon, origin_form
 from tests.support.listening import listening, post
+
+PREFIXES = ("/ingest", "/api/events")
+FIRST_PARTY = HttpPolicy(path_prefixes=PREFIXES)
+PIECES = [
+    "/", "//", "/batch", "/e", "/i/v0/e", "/i/v1/analytics/events", "/engage", "/static", "/array/x/config.js", "/flags", "/s", "/api",
+    "/feature_flag/local_evaluation", "/ingest", "/ingestX", "/api/events", "/..", "/%2e%2e", "x", "?", "?a=/ingest/e", "#", "http://h",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", ["/batch", "/i/v0/e", "/capture", "/e", "/track", "/engage"])
@@ -96,3 +107,45 @@ def test_finding_is_total() -> None:
         route, _ = routes.find(url)
         assert route.name in {"other", "/e"}
     assert routes.requests() == {}
+
+
+@given(st.sampled_from(PREFIXES), st.lists(st.sampled_from(PIECES), max_size=5).map("".join))
+@example("/ingest", "/e/?beacon=1")
+@example("/ingest", "/ingest/e")
+def test_a_prefix_changes_no_answer(prefix: str, rest: str) -> None:
+    """Whatever a path means without a prefix, it means below one, in absolute form too; and paths without one mean what they did."""
+    plain, prefixed, allowed, target = Routes(), Routes(PREFIXES), Allowed(), ("/" + rest).encode()
+    for scheme in (b"", b"http://h", b"HTTPS://h:8"):
+        route, query = plain.find(scheme + target)
+        found, found_query = prefixed.find(scheme + prefix.encode() + target)
+        assert (found.name, found.v1, found.event, found_query) == (route.name, route.v1, route.event, query)
+        assert prefixed.target(scheme + prefix.encode() + target) == origin_form(target)
+    if prefixed.target(target) == origin_form(target):
+        assert prefixed.find(target)[0].name == plain.find(target)[0].name
+        assert allowed.find(prefixed.target(target)) is allowed.find(target)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/ingestX/e", "/ingest", "/ingest/", "/Ingest/e", "/inges/e", "/api/e", "/ingest/ingest/e", "/ingest%2Fe", "/x/ingest/e"],
+)
+async def test_not_below_a_prefix(path: str) -> None:
+    """A prefix ends where a segment does, is compared as it is, and is taken off once."""
+    async with listening(FIRST_PARTY) as to:
+        assert (await to.ask(post(path, b"abc"))).status == 404
+        assert to.intake.taken == []
+
+
+@pytest.mark.parametrize(
+    "target", ["/ingest/batch", "/ingest/batch/", "/api/events/batch/", "http://a/ingest/batch", "//ingest//batch", "/batch"]
+)
+async def test_below_a_prefix(target: str) -> None:
+    """Events come in below each prefix as they do without one, counted by the path that follows it; a known head stays known."""
+    async with listening(FIRST_PARTY) as to:
+        client = await to.connect()
+        for body in (b"a", b"bc", b"def"):
+            reply = await client.ask(post(target + "?x=1", body))
+            assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
+        assert [(incoming.body, incoming.query) for incoming in to.intake.taken] == [(body, b"x=1") for body in (b"a", b"bc", b"def")]
+        assert to.listener.statistics().requests == {("/batch", 200): 3}
+        assert (await client.ask(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).status == 405

@@ -33,6 +33,8 @@ class PassThroughPolicy:
     """For the whole of what an app waits for: flags, and their definitions."""
     timeout: float = 30.0
     """For the others: until the answer begins, and for each next piece of it."""
+    max_body: int = 64_000_000
+    """Bytes of one request's body, which is never held whole."""
     definitions_max_age: float = 10.0
     """How long definitions are served without asking whether they are still the same."""
     tls: ssl.SSLContext | None = None

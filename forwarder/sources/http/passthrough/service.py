@@ -70,6 +70,7 @@ class PassThrough:
     ) -> None:
         """`describe`: an error on the way to the upstream in words that name nothing secret."""
         self.allowed = Allowed()
+        self.max_body = policy.max_body
         self._policy = policy
         self._clock = clock
         self._main = Upstream(policy.url, policy, describe, clock)

@@ -285,9 +285,52 @@ async def test_other_methods(method: str) -> None:
         assert len(upstream.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("target", "arrives"),
+    [
+        ("/ingest/flags/?v=2", "/flags/?v=2"),
+        ("http://a/ingest/array/phc_x/config.js", "/array/phc_x/config.js"),
+        ("/ingest/static/recorder.js?v=1", "/static/recorder.js?v=1"),
+        ("//ingest//flags", "/flags"),
+        ("/ingest/s/?x=/ingest/s", "/s/?x=/ingest/s"),
+        ("/s/?x=/ingest/s", "/s/?x=/ingest/s"),
+    ],
+)
+async def test_below_a_prefix(target: str, arrives: str) -> None:
+    """A prefix is known here alone: the upstream is asked for the path that follows it, and it is counted by that."""
+    async with origin() as upstream, listening(HttpPolicy(path_prefixes=("/ingest",)), passthrough=through(upstream)) as to:
+        assert (await asked(await to.connect(), post(target, b"abc"))).body == b"ok"
+        assert (upstream.targets, upstream.asked[0].body) == ([arrives], b"abc")
+        assert to.passthrough is not None
+        assert [path for path, _ in to.passthrough.statistics().requests] == ["/" + arrives.split("/")[1].partition("?")[0]]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/ingestX/flags", "/ingest/../flags", "/ingest/flags//x", "/ingest/api/projects", "/ingest/%2e%2e/flags"],
+)
+async def test_no_way_out_by_a_prefix(target: str) -> None:
+    """Below a prefix the same paths are 404 as without one."""
+    async with origin() as upstream, listening(HttpPolicy(path_prefixes=("/ingest",)), passthrough=through(upstream)) as to:
+        assert (await asked(await to.connect(), post(target, b"abc"))).status == 404
+        assert upstream.asked == []
+
+
+async def test_a_recording_may_be_larger_than_events() -> None:
+    """`max_body` of the listener is for events: what is passed through has a limit of its own, and a sender that is answered 503 stays."""
+    async with origin() as upstream, listening(HttpPolicy(max_body=10), passthrough=through(upstream, max_body=1000)) as to:
+        client = await to.connect()
+        assert (await asked(client, post("/s/", b"x" * 1000))).status == 200
+        assert (await asked(client, chunked(b"x" * 1000, path="/s/"))).status == 200
+        await upstream.stop()
+        assert (await asked(client, post("/s/", b"x" * 1000))).status == 503
+        assert (await asked(client, post("/e/", b"x" * 10))).status == 200
+        assert (await asked(client, post("/e/", b"x" * 11))).status == 413
+
+
 async def test_max_body() -> None:
     """A body over the limit is 413: by its length at once, in chunks when it is; the upstream doesn't take half of it for a whole."""
-    async with origin() as upstream, listening(HttpPolicy(max_body=1000), passthrough=through(upstream)) as to:
+    async with origin() as upstream, listening(passthrough=through(upstream, max_body=1000)) as to:
         client = await to.connect()
         assert (await asked(client, post("/s/", b"x" * 1001))).status == 413
         client = await to.connect()
