@@ -13,7 +13,7 @@ from functools import partial
 from msgspec import Raw
 
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
-from forwarder.core.event import Lane
+from forwarder.core.event import Lane, split_events
 from forwarder.core.ports import Incoming, Ordering, Reason
 from forwarder.core.records import RecordFacts
 from forwarder.intake.loose import Receipt
@@ -21,7 +21,7 @@ from forwarder.intake.mending import id_of, time_of, uuid_of
 from forwarder.intake.stamping import Rejected, Stamped, stamp
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.encodings import decode_body
-from forwarder.wire.shapes import Request, check_count, read_request, split_by_token, split_each
+from forwarder.wire.shapes import Request, check_count, read_request, split_by_token
 from forwarder.wire.token import check_token
 
 
@@ -115,7 +115,7 @@ def _parts(
     if len(parts) == 1:
         return [(token, events, None) for token, events in parts.items()]
     groups: dict[str, tuple[list[bytes], list[int]]] = {}
-    for place, raw in enumerate(split_each(request.events)):
+    for place, raw in enumerate(split_events(request.events)):
         event = bytes(raw)
         try:
             (token,) = split_by_token(b"[%b]" % event, default, foreign=request.foreign)

@@ -20,14 +20,14 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 from msgspec import Raw
 
-from forwarder.core.event import NO_IDS
+from forwarder.core.event import NO_IDS, split_events
 from forwarder.core.ports import Reason
 from forwarder.intake.heads import CompleteHead, decode_complete, decode_located, decode_ordered
 from forwarder.intake.loose import Receipt, stamp_one
 from forwarder.intake.uuids import all_hyphenated
 from forwarder.wire.effort import check_effort
 from forwarder.wire.identity import ABSENT, MAX_ID_CHARACTERS, canonical_id, id_text
-from forwarder.wire.shapes import check_count, split_each
+from forwarder.wire.shapes import check_count
 from forwarder.wire.splice import Locator
 
 _JOINED_AT_ONCE: Final = 1000
@@ -86,8 +86,8 @@ class Stamped:
 def stamp(events: bytes | Raw, receipt: Receipt) -> Stamped:
     """Validate and stamp a JSON array of events. Raises `msgspec.DecodeError` only if it isn't one.
 
-    Where each would have to be looked at: raises `RequestTooLarge` for more events than `receipt.max_events` or `MAX_EVENTS`, and
-    `TooMuchWork` for more than `receipt.effort`.
+    Where each would have to be looked at: raises `RequestTooLarge` for more events than `receipt.max_events`, and `TooMuchWork` for more
+    than `receipt.effort`.
     """
     fast = None
     added = 0 if receipt.ip is None else len(receipt.ip) + _IP_MEMBER_BYTES
@@ -160,7 +160,7 @@ def _stamp_loose(events: bytes | Raw, receipt: Receipt) -> Stamped:
 
     def kept() -> Iterator[bytes]:
         nonlocal count
-        for at, raw in enumerate(split_each(events)):
+        for at, raw in enumerate(split_events(events)):
             data = bytes(raw)
             stamped = stamp_one(data, receipt, at)
             if isinstance(stamped, Reason):

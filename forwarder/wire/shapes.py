@@ -73,9 +73,6 @@ _LONGEST_CHARACTER: Final = 4
 _TWO_BITS: Final = 0b1100_0000
 _WITHIN_CHARACTER: Final = 0b1000_0000
 """The highest two bits of a byte of UTF-8 that doesn't begin a character."""
-MAX_EVENTS: Final = 50_000
-"""Events of a request that are looked at one by one, some hundred times as many as SDKs send: each takes some ten microseconds, and up to
-a kilobyte beside its text."""
 _DEEP_BYTES: Final = 1024
 """Shorter texts can't nest deep enough to exhaust the decoder's stack."""
 _SPARE_FRAMES: Final = 40
@@ -167,7 +164,7 @@ def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
     locator = Locator(masked)
     clean: list[bytes] = []
     garbled: list[tuple[bytes, bytes]] = []
-    for raw in split_each(request.events):
+    for raw in split_events(request.events):
         start, end = locator.span(raw)
         event, original = masked[start:end], unmasked[start:end]
         if event == original:
@@ -254,28 +251,14 @@ def check_count(events: bytes | Raw, limit: int) -> None:
         raise InvalidRequest("an event isn't an object") from None
 
 
-def split_each(events: bytes | Raw) -> list[Raw]:
-    """The events of an array, to be looked at one by one. Raises `RequestTooLarge` for more than `MAX_EVENTS`."""
-    split = split_events(events)
-    _check_each(len(split))
-    return split
-
-
-def _check_each(count: int) -> None:
-    if count > MAX_EVENTS:
-        raise RequestTooLarge(f"a request may have at most {MAX_EVENTS} events, unless all are complete and have one project key")
-
-
 def split_by_token(events: bytes | Raw, default: str | None = None, *, foreign: bool = False) -> dict[str, bytes]:
     """The events of an array whose tokens are their own, as one array a token, in the order of their first events.
 
     `default`: the token of those that have none; `foreign`: see `read_request`. Raises `InvalidToken` if an event has none, or one that
-    can't be a token, `InvalidRequest` if one isn't an object, and `RequestTooLarge` for more than `MAX_EVENTS`.
+    can't be a token, and `InvalidRequest` if one isn't an object.
     """
     try:
-        bearers = _decode_token_bearers(events)
-        _check_each(len(bearers))
-        tokens = [_token_of(bearer, foreign=foreign) or default for bearer in bearers]
+        tokens = [_token_of(bearer, foreign=foreign) or default for bearer in _decode_token_bearers(events)]
     except msgspec.ValidationError:
         raise InvalidRequest("an event isn't an object") from None
     if None in tokens:

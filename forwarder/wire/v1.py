@@ -12,20 +12,25 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.core.errors import InvalidRequest
+from forwarder.core.errors import InvalidRequest, RequestTooLarge
+from forwarder.core.event import split_events
 from forwarder.core.ports import Reason, V1Head
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
-from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, split_each, with_spare_frames
+from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, with_spare_frames
 from forwarder.wire.splice import Locator
 from forwarder.wire.v1_event import Rewriter, Rewritten
 from forwarder.wire.v1_head import bearer_token, sent_at
 from forwarder.wire.v1_results import DISTINCT_ID_CUT, NUMBERS_NULLED, Results
+
+MAX_EVENTS: Final = 50_000
+"""Some hundred times as many as SDKs send: each has a result, and takes up to a kilobyte beside its text."""
 
 
 class _Envelope(Struct, gc=False):
@@ -60,7 +65,7 @@ class _Text:
 
 
 def read_v1(text: bytes, head: V1Head, max_events: int, effort: Effort = UNBOUNDED) -> V1Request:
-    """The request that a JSON text stands for. `max_events`: over so many, or `shapes.MAX_EVENTS`, nothing is made of any.
+    """The request that a JSON text stands for. `max_events`: over so many, or `MAX_EVENTS`, nothing is made of any.
 
     Raises `InvalidRequest` if it isn't one, `InvalidToken` for a key that can't be one, `RequestTooLarge` for too many events, and
     `TooMuchWork` beyond `effort`.
@@ -99,7 +104,10 @@ def _repaired(text: bytes, error: Exception) -> tuple[_Envelope, _Text]:
 def _read_events(batch: Raw, text: _Text, rewriter: Rewriter) -> V1Request:
     locator = None if text.readable is text.received and not text.marked else Locator(text.readable)
     reading = _Reading(text.nulled)
-    for raw in split_each(batch):
+    events = split_events(batch)
+    if len(events) > MAX_EVENTS:
+        raise RequestTooLarge(f"a request may have at most {MAX_EVENTS} events")
+    for raw in events:
         event = bytes(raw)
         if locator is None:
             reading.add(rewriter.rewrite(event, event), garbled=False)

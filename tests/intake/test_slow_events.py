@@ -1,6 +1,6 @@
 """A search for events that take long: each takes a bounded number of steps, whatever its members are and wherever it comes from.
 
-Steps are interpreted instructions; `MAX_EVENTS` bounds how many events of a request take them.
+Steps are interpreted instructions; requests of very many events are read by the decoder process.
 """
 
 from __future__ import annotations

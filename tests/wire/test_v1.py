@@ -9,8 +9,7 @@ import pytest
 
 from forwarder.core.errors import InvalidRequest, InvalidToken, RequestTooLarge
 from forwarder.core.ports import Reason, V1Head
-from forwarder.wire.shapes import MAX_EVENTS
-from forwarder.wire.v1 import V1Request, read_v1
+from forwarder.wire.v1 import MAX_EVENTS, V1Request, read_v1
 
 GOOD = '{"event":"e","uuid":"u-1","distinct_id":"d","timestamp":"2026-01-01T00:00:00Z","options":{},"properties":{"a":1}}'
 
