@@ -13,7 +13,9 @@ from tests.support.repository import ROOT
 DOCS = ROOT / "docs"
 GUIDES = tuple(
     DOCS / f"{name}.md"
-    for name in ("quick-start", "what-happens-when", "alerts", "security", "kafka", "migration", "import-formats", "import-preflight")
+    for name in (
+        "quick-start", "what-happens-when", "alerts", "security", "kafka", "migration", "import-formats", "import-preflight", "first-party",
+    )  # fmt: skip
 )
 PROOF = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
@@ -39,6 +41,12 @@ def shown_in(path: str) -> frozenset[str]:
     body = ast.parse(file.read_text("utf-8")).body
     functions = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return frozenset(name for name in functions if name.startswith("test_"))
+
+
+def snippet(file: Path, language: str) -> str:
+    """The one block of code in a language that a document has."""
+    [found] = re.findall(rf"^```{language}\n(.*?)^```", text_of(file), re.DOTALL | re.MULTILINE)
+    return str(found)
 
 
 def sections(text: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ _HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "cont
 
 class Flagged(Service):
     """The upstream. `silent`: it takes requests for flags, and never answers them."""
+
+    max_body = 20_000_000
 
     def __init__(self, database: Path) -> None:
         super().__init__(database)
@@ -71,7 +74,7 @@ class Flagged(Service):
         await super().stop()
 
     def _application(self) -> web.Application:
-        application = web.Application(client_max_size=20_000_000)
+        application = web.Application(client_max_size=self.max_body)
         for path in ("/flags/definitions", "/api/feature_flag/local_evaluation"):
             application.router.add_get(f"{path}{{slash:/?}}", self._define)
         application.router.add_post("/flags{slash:/?}", self._evaluate)
@@ -90,7 +93,7 @@ class Flagged(Service):
         assert self._client is not None
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
         url = self._behind + request.raw_path
-        async with self._client.request(request.method, url, data=await request.read(), headers=headers) as answer:
+        async with self._client.request(request.method, url, data=io.BytesIO(await request.read()), headers=headers) as answer:
             body = await answer.read()
             return web.Response(status=answer.status, body=body, headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")})
 

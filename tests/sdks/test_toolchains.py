@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sdks import proxies
 from tests.sdks.installing import checked
 from tests.sdks.toolchains import missing, require
 
@@ -45,3 +46,14 @@ def test_an_archive_that_isnt_the_pinned_one_is_found(tmp_path: Path) -> None:
     (tmp_path / "checksums.txt").write_text("".join(f"{digest}  {name}.jar\n" for name in ("same", "other", "less")))
     with pytest.raises(ValueError, match=r"less[.]jar, more[.]jar, other[.]jar"):
         checked(tmp_path, tmp_path / "checksums.txt")
+
+
+def test_a_missing_web_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nginx and Caddy are skipped and required as the SDKs' tools are."""
+    monkeypatch.setattr(proxies, "_path", lambda: "/nonexistent")
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="nginx: not on the path"):
+        proxies.require("nginx")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="caddy: not on the path"):
+        proxies.require("caddy")
