@@ -14,8 +14,9 @@ DOCS = ROOT / "docs"
 GUIDES = tuple(
     DOCS / f"{name}.md"
     for name in (
-        "quick-start", "what-happens-when", "alerts", "security", "kafka", "migration", "import-formats", "import-preflight", "first-party",
-    )  # fmt: skip
+        "quick-start", "what-happens-when", "alerts", "security", "kafka", "migration", "import-formats", "import-preflight",
+        "first-party",
+    )
 )
 PROOF = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
