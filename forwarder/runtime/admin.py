@@ -35,7 +35,6 @@ KEY: Final = "admin.listen"
 HOSTS_KEY: Final = "admin.hosts"
 """The setting that holds further names of it."""
 
-_LIVEZ: Final = "/livez"
 
 _PAGE_HEADERS = {**HEADERS, "Cache-Control": "no-store"}
 
@@ -124,7 +123,7 @@ class AdminServer:
         application.add_routes(
             [
                 web.get("/metrics", self._metrics),
-                web.get(_LIVEZ, self._livez),
+                web.get("/livez", self._livez),
                 web.get("/readyz", self._readyz),
                 web.get("/status", self._status),
                 web.get("/explain", self._where),
@@ -178,4 +177,4 @@ def _known(listen: str, hosts: Sequence[str]) -> KnownHosts | None:
 
 def _is_livez(request: web.Request) -> bool:
     """Whether the answer is the same whatever happens: an orchestrator that asks by a name is not to end the daemon for that."""
-    return request.path == _LIVEZ
+    return request.path == "/livez"
