@@ -26,6 +26,8 @@ from benchmarks.live_beside import ViaResult, measure_via, via_line
 from benchmarks.memory import MemoryResult, measure_memory
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
+from benchmarks.stall import NAMES as STALLS
+from benchmarks.stall import StallResult, measure_kafka_stall, measure_stall, stall_summary
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure, Plan
 
@@ -43,12 +45,13 @@ def main() -> int:
     topics = select_kafka(arguments.case) if not arguments.command else []
     imports = select_imports(arguments.case) if not arguments.command else []
     via = not arguments.command and (not arguments.case or any(fnmatchcase(VIA, pattern) for pattern in arguments.case))
-    if not cases and not memory and not topics and not imports and not via:
-        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA]
+    stalls = [name for name in STALLS if not arguments.command and any(fnmatchcase(name, pattern) for pattern in arguments.case or ["*"])]
+    if not cases and not memory and not topics and not imports and not via and not stalls:
+        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, *STALLS]
         print(f"no such case; there are {', '.join(names)}", file=sys.stderr)
         return 2
     try:
-        return _measure(arguments, cases, memory, topics, imports, via=via)
+        return _measure(arguments, cases, memory, topics, imports, others=[VIA] * via + stalls)
     except BenchmarkError as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         return 2
@@ -61,7 +64,7 @@ def _measure(
     topics: list[KafkaCase],
     imports: list[ImportCase],
     *,
-    via: bool,
+    others: list[str],
 ) -> int:
     plan = Plan(_cores(), _target(arguments), arguments.seconds, Shape(arguments.shape), arguments.path, arguments.profile)
     rows = _throughput(plan, cases, arguments.repeat) + (_kafka(plan, topics, arguments.repeat) if topics else [])
@@ -69,11 +72,10 @@ def _measure(
     if rows:
         print(table(rows))
         print(*(f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s" for each in rows if each.get(LOOKED)), sep="\n")
-    results: list[MemoryResult | BacklogResult | ViaResult] = [
+    results: list[MemoryResult | BacklogResult | ViaResult | StallResult] = [
         _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in memory
     ]
-    if via:
-        results.append(_via(plan))
+    results += [_via(plan) if name == VIA else _stall(plan, name) for name in others]
     if arguments.output:
         whole = {"machine": machine(), "throughput": rows, "memory": [{**asdict(result), "good": result.good} for result in results]}
         arguments.output.write_text(json.dumps(whole, indent=2) + "\n")
@@ -137,6 +139,14 @@ def _via(plan: Plan) -> ViaResult:
     _say(f"{VIA}: live events for a minute, and again beside an import")
     result = measure_via(plan.target, plan.machine)
     print(via_line(result))
+    return result
+
+
+def _stall(plan: Plan, name: str) -> StallResult:
+    _say(f"{name}: the worst bodies, alone and six at once, for some minutes")
+    measure = measure_stall if name == STALLS[0] else measure_kafka_stall
+    result = measure(plan.target, plan.machine)
+    print(stall_summary(result))
     return result
 
 

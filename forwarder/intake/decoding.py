@@ -33,7 +33,7 @@ from forwarder.wire.encodings import decode_body
 from forwarder.wire.shapes import read_request
 from forwarder.wire.v1 import read_v1
 from forwarder.wire.v1_head import decode_v1_body
-from forwarder.wire.v1_results import ResultsState
+from forwarder.wire.v1_results import Results, ResultsState
 
 FRAME: Final = struct.Struct("!IQ")
 """Before each frame: the lengths of its head and of what follows the head."""
@@ -80,7 +80,9 @@ class RecordJob(Struct, tag="record", array_like=True):
 
 
 class Outcome(Struct, array_like=True):
-    """What was read. The bytes follow: data and ids of each piece, then data, lengths and kinds of each group of rejected events."""
+    """What was read. The bytes follow: data and ids of each piece; data, lengths and kinds of each group of rejected events; and, for a
+    sender that gets a result for each event, those results, as the answer and as `ResultsState`.
+    """
 
     error: str = ""
     message: str = ""
@@ -94,7 +96,7 @@ class Outcome(Struct, array_like=True):
     overflow: Sequence[tuple[int, int]] = ()
     """Rejected events that don't come back: which of `kinds`, and how many."""
     nulled: int = 0
-    results: ResultsState | None = None
+    with_results: bool = False
     sizes: Sequence[int] = ()
     """Bytes of each part that follows."""
 
@@ -117,7 +119,7 @@ class Decoded(NamedTuple):
         """The rejected events, a group at a time."""
         kinds = [(self._lane(lane), Reason(reason), why) for lane, reason, why in self.outcome.kinds]
         first = 2 * len(self.outcome.pieces)
-        for at in range(first, len(self.parts), 3):
+        for at in range(first, first + 3 * len(self.outcome.groups), 3):
             data, lengths, indexes = self.parts[at], array("I", self.parts[at + 1]), array("I", self.parts[at + 2])
             group: list[tuple[Lane | None, Rejected]] = []
             start = 0
@@ -126,6 +128,13 @@ class Decoded(NamedTuple):
                 group.append((lane, Rejected(reason, data[start : start + length], why=why)))
                 start += length
             yield group
+
+    def results(self) -> tuple[bytes, Callable[[], Results]] | None:
+        """The answer with a result for each event, and what makes those results as they can change; None if the sender gets none."""
+        if not self.outcome.with_results:
+            return None
+        answer, state = self.parts[-2:]
+        return answer, lambda: Results.restored(_decode_results(state))
 
     def overflow(self) -> list[tuple[Lane | None, Reason, int]]:
         """Rejected events that did not come back."""
@@ -145,6 +154,7 @@ class Decoded(NamedTuple):
 
 
 _decode_job: Final = msgspec.msgpack.Decoder(RequestJob | RecordJob).decode
+_decode_results: Final = msgspec.msgpack.Decoder(ResultsState).decode
 _decode_ids: Final = msgspec.msgpack.Decoder(list[str]).decode
 decode_outcome: Final = msgspec.msgpack.Decoder(Outcome).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -199,10 +209,12 @@ def _read(job: RequestJob, body: bytes) -> _Parcel:
         request = read_v1(text, head, job.rules.max_events)
     content = reader.read(request, incoming, job.received)
     del request, text
-    parcel = _Parcel(content.nulled, None if content.results is None else content.results.state())
+    parcel = _Parcel(content.nulled)
     for lane, stamped in content.stamped:
         parcel.add(lane, stamped)
     parcel.reject(content.rejected)
+    if content.results is not None:
+        parcel.add_results(content.results)
     return parcel
 
 
@@ -241,8 +253,8 @@ def _read_record(job: RecordJob, value: bytes) -> _Parcel:
 class _Parcel:
     """Gathers what was read."""
 
-    def __init__(self, nulled: int, results: ResultsState | None = None) -> None:
-        self._outcome = Outcome(nulled=nulled, results=results)
+    def __init__(self, nulled: int) -> None:
+        self._outcome = Outcome(nulled=nulled)
         self._lanes: dict[Lane, int] = {}
         self._kinds: dict[tuple[int, str, str], int] = {}
         self._pieces: list[tuple[int, int]] = []
@@ -278,6 +290,11 @@ class _Parcel:
         if data:
             self._group(data, kinds)
         self._outcome.overflow = list(overflow.items())
+
+    def add_results(self, results: Results) -> None:
+        """The results of all events. To be called last."""
+        self._outcome.with_results = True
+        self._parts += [results.body(), _encode(results.state())]
 
     def _group(self, data: list[bytes], kinds: array[int]) -> None:
         self._groups.append(len(data))

@@ -35,7 +35,6 @@ from forwarder.wire.shapes import read_request
 from forwarder.wire.token import check_token
 from forwarder.wire.v1 import read_v1
 from forwarder.wire.v1_head import bearer_token, decode_v1_body
-from forwarder.wire.v1_results import Results
 
 LARGE_TEXT: Final = 1 << 20
 """Bytes from which on a request is worked on only if there is headroom for the copy that becomes of it."""
@@ -299,6 +298,10 @@ class Intake:
         incoming.body = b""
         return False
 
+    def may_change(self, level: AckLevel) -> bool:
+        """Whether the results of a request's events may be others than what reading it has found."""
+        return level is AckLevel.DELIVERED or not self._rejects
+
     def note_path(self, lanes: Iterable[Lane], path: RequestPath | None) -> None:
         """Note how events of these lanes came here."""
         if path is not None or self._path.active:
@@ -368,6 +371,8 @@ class LateResults:
 
     def __init__(self) -> None:
         self.results: EventResults | None = None
+        """Set where they can still change."""
+        self.answer = b'{"results":{}}'
 
     @property
     def retries(self) -> bool:
@@ -376,7 +381,7 @@ class LateResults:
 
     def body(self) -> bytes:
         """See `EventResults`."""
-        return b'{"results":{}}' if self.results is None else self.results.body()
+        return self.answer if self.results is None else self.results.body()
 
 
 class _LargeRequest:
@@ -430,8 +435,11 @@ class _LargeRequest:
         entry.rejected = [(lane, each) for group in groups for lane, each in group if lane is not None]
         entry.overflow = _droppable(decoded)
         entry.nulled = decoded.outcome.nulled
-        if self._results is not None and decoded.outcome.results is not None:
-            entry.results = self._results.results = Results.restored(decoded.outcome.results)
+        results = decoded.results()
+        if self._results is not None and results is not None:
+            self._results.answer, restore = results
+            if self._intake.may_change(self._level):
+                entry.results = self._results.results = restore()
         return entry
 
     def fail(self, error: Exception) -> None:

@@ -21,8 +21,8 @@ from forwarder.core.errors import Backpressure, RequestTooLarge
 from forwarder.intake.decoding import FRAME, decode_outcome
 
 IDLE_SECONDS: Final = 300.0
-PIECE: Final = 256 * 1024
-"""Bytes that are written at a time."""
+PIECE: Final = 128 * 1024
+"""Bytes that are written at a time, before others have their turn."""
 _SOCKET_BUFFER: Final = 1 << 20
 _POLL_SECONDS: Final = 0.01
 """Between two looks whether a process that was killed is gone."""
@@ -178,6 +178,7 @@ class _Line(asyncio.Protocol):
                 if self.lost:
                     return  # the future says why
                 self._transport.write(each[at : at + PIECE])
+                await asyncio.sleep(0)
 
     def expire(self) -> None:
         """Time is over."""

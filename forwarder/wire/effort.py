@@ -36,7 +36,7 @@ class Effort(NamedTuple):
 
 UNBOUNDED: Final = Effort(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
 
-INLINE: Final = Effort(text=1 << 20, encoded=256 * 1024, repaired=256 * 1024, events=1500)
+INLINE: Final = Effort(text=1 << 20, encoded=256 * 1024, repaired=256 * 1024, events=1200)
 """About 20 ms at most, whatever the text is (docs/decisions/0022-large-bodies-have-a-process.md)."""
 
 

@@ -51,13 +51,12 @@ class ResultsState(NamedTuple):
     verdicts: dict[int, tuple[str, str]]
     uuids: dict[int, str]
     settled: list[int]
-    body: bytes
 
 
 class Results:
     """One request's results. `keys` are the uuids as they were sent, as JSON texts; empty where an event has none that is a string."""
 
-    __slots__ = ("_body", "_keys", "_settled", "_uuids", "_verdicts", "_waiting_for")
+    __slots__ = ("_keys", "_settled", "_uuids", "_verdicts", "_waiting_for")
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = keys
@@ -68,31 +67,26 @@ class Results:
         """The events that have come to an end: their senders need them no more."""
         self._waiting_for: dict[str, deque[int]] = {}
         """The events that nothing was heard of, by their uuids as they are delivered; made when it is first needed."""
-        self._body: bytes | None = None
-        """The answer, where it was written beforehand and nothing has changed since."""
 
     def state(self) -> ResultsState:
-        """All of it, as another process can be given it, with the answer written beforehand."""
-        return ResultsState(list(self._keys), self._verdicts, self._uuids, list(self._settled), self.body())
+        """All of it, as another process can be given it."""
+        return ResultsState(list(self._keys), self._verdicts, self._uuids, list(self._settled))
 
     @classmethod
     def restored(cls, state: ResultsState) -> Results:
         """From what `state` has returned, in this process or another."""
         results = cls(state.keys)
         results._verdicts, results._uuids, results._settled = state.verdicts, state.uuids, set(state.settled)
-        results._body = state.body
         return results
 
     def warn(self, at: int, details: str) -> None:
         """An event is taken, but not quite as it was sent."""
-        self._body = None
         verdict, before = self._verdicts.get(at, (WARNING, ""))
         if verdict == WARNING:
             self._verdicts[at] = _warning(f"{before},{details}" if before else details)
 
     def drop(self, at: int, details: str) -> None:
         """An event will not be delivered, and need not come again."""
-        self._body = None
         self._settled.add(at)
         self._verdicts[at] = (DROP, details)
 
@@ -123,7 +117,6 @@ class Results:
         rest = [at for at in range(len(self._keys)) if at not in self._settled]
         if not self._settled or not all(self._keys[at] for at in rest):
             return False
-        self._body = None
         unsent = {at for data in withdrawn for at in self._places(data)}
         for at in rest:
             self._verdicts[at] = (RETRY, NOT_DELIVERED if at in unsent else NOT_CONFIRMED)
@@ -150,8 +143,6 @@ class Results:
 
     def body(self) -> bytes:
         """See `core.ports.EventResults`."""
-        if self._body is not None:
-            return self._body
         keys = self._keys
         if self._verdicts or len(set(keys)) != len(keys) or b"" in keys:
             return b'{"results":{%b}}' % b",".join(self._members())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from forwarder.core.ack import AckLevel, Waiter
@@ -67,10 +67,14 @@ class FakeIntake:
     """Units that can be buried together."""
     halts: dict[Lane, float] = field(default_factory=dict)
     refused: int = 0
+    on_take: Callable[[], None] | None = None
+    """Called with each unit."""
 
     def take(self, records: Records, waiter: Waiter, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
         """See `RecordIntake`."""
         self.tries += 1
+        if self.on_take is not None:
+            self.on_take()
         self.levels.add(level)
         self.given_up = set(given_up)
         if self.refuses is not None:

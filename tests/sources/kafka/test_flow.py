@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from forwarder.core.ack import AckLevel
-from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull
+from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull, StillDecoding
 from forwarder.core.event import Lane
-from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, HOLD_SECONDS, RETRY_SECONDS, Flow
+from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, HOLD_SECONDS, RETRY_SECONDS, SLICE_SECONDS, Flow
 from forwarder.sources.kafka.partitions import Key
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import LANE, FakeIntake, FakeRecord, records
@@ -401,3 +402,55 @@ def test_a_partition_says_why_it_waits() -> None:
     bench.flow.read(ZERO, records(range(3)))
     assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "no room among the dead letters for 3 refused events"
     assert bench.flow.why_paused(bench.flow.partitions[ONE]) == ""
+
+
+def test_units_are_taken_in_slices() -> None:
+    """What isn't taken in time waits without any other reason, and is taken next, in order; its offsets are watched all the while."""
+    bench = Bench()
+    until = bench.now + SLICE_SECONDS
+
+    def slow(*_: object) -> None:
+        bench.now += SLICE_SECONDS
+
+    bench.intake.on_take = slow
+    bench.flow.read(ZERO, records(range(1600)), until)
+    assert bench.intake.offsets == list(range(500))
+    assert bench.flow.uncommitted() == {ZERO: 0}
+    for taken in (1000, 1500, 1600):
+        assert bench.flow.unfinished
+        bench.flow.retry()
+        assert bench.intake.offsets == list(range(taken))
+    assert not bench.flow.unfinished
+
+
+def test_a_record_that_is_decoded_elsewhere_is_taken_as_soon_as_that_is_done() -> None:
+    """Its partition pauses meanwhile, and others go on."""
+    bench = Bench()
+    done: list[Callable[[], None]] = []
+    bench.intake.refuses = error = StillDecoding("a large record is being decoded")
+    error.when_done = done.append
+    bench.flow.read(ZERO, records([0]))
+    bench.intake.refuses = None
+    bench.flow.read(ONE, records([0], partition=1))
+    assert bench.flow.paused() == {ZERO}
+    bench.now += RETRY_SECONDS
+    bench.flow.retry()
+    assert len(bench.intake.taken) == 1
+    done[0]()
+    assert len(bench.intake.taken) == 2
+    assert bench.flow.paused() == set()
+    assert bench.eased == 1
+
+
+def test_a_record_that_is_decoded_for_another_member_is_not_taken() -> None:
+    """The partition was revoked meanwhile."""
+    bench = Bench()
+    done: list[Callable[[], None]] = []
+    bench.intake.refuses = error = StillDecoding("a large record is being decoded")
+    error.when_done = done.append
+    bench.flow.read(ZERO, records([0]))
+    bench.intake.refuses = None
+    bench.flow.release()
+    bench.flow.forget()
+    done[0]()
+    assert bench.intake.taken == []

@@ -1,0 +1,169 @@
+"""The bodies that take longest to read, as far as anybody has found them, each in the encodings that its senders may use."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote_from_bytes
+
+import brotli  # type: ignore[import-untyped]
+import zstandard
+
+from benchmarks.bodies import API_KEY
+
+LARGE: Final = 19_500_000
+"""Bytes of JSON: a little less than a body may have."""
+_KEY: Final = API_KEY.encode()
+_FORM: Final = b"application/x-www-form-urlencoded"
+_UUID: Final = b"0190a0a0-1111-7222-8333-444455556666"
+_COMPLETE: Final = b'{"event":"e","distinct_id":"d","uuid":"%b","timestamp":"2025-12-31T12:00:00Z"%b}'
+_DIGITS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+@dataclass(frozen=True, slots=True)
+class WorstBody:
+    """One body, ready to be sent."""
+
+    name: str
+    data: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    path: bytes = b"/batch/"
+
+    def request(self) -> bytes:
+        """The whole request."""
+        lines = b"".join([b"%b: %b\r\n" % header for header in self.headers])
+        return b"POST %b HTTP/1.1\r\nHost: stall\r\n%bContent-Length: %d\r\n\r\n%b" % (self.path, lines, len(self.data), self.data)
+
+
+def texts() -> Iterator[tuple[str, bytes]]:
+    """JSON that takes long for its size, by name."""
+    yield "spaces", _batch(b" " * LARGE)
+    yield "nan", _batch(_event(b"[%b]" % _repeated(b"NaN", LARGE)))
+    yield "nan-events", _batch(_repeated(b"NaN", LARGE))
+    yield "surrogates", _batch(_event(b'"%b"' % (b"\\ud800" * (LARGE // 6))))
+    yield "surrogate-events", _batch(_repeated(b'{"event":"\\ud800","distinct_id":"d"}', 1_900_000))
+    yield "nothing-200000", _batch(_repeated(b"{}", 600_000))
+    yield "nothing-49000", _batch(_repeated(b"{}", 147_000))
+    yield "unstamped-49000", _batch(_repeated(b'{"event":"e","distinct_id":"d"}', 1_560_000))
+    yield "unstamped-realistic", _batch(_repeated(_event(b'"%b"' % (b"x" * 500)), LARGE))
+    yield "complete", _batch(_repeated(_COMPLETE % (_UUID, b""), LARGE))
+    yield "complete-but-one", _batch(_repeated(_COMPLETE % (_UUID, b""), 3_000_000) + b",{}")
+    yield "own-keys", b"[%b]" % _repeated(_COMPLETE % (_UUID, b',"api_key":"%b"' % _KEY), 4_900_000)
+    yield "many-keys", b"[%b]" % b",".join([_COMPLETE % (_UUID, b',"api_key":"phc_%032d"' % number) for number in range(1400)])
+    yield "deep", _batch(b"[" * LARGE)
+    yield "openings", _batch(_repeated(b"[[]]", LARGE))
+    yield "members", _batch(_event(b"{%b}" % _repeated(b'"":0', LARGE)))
+    yield "escapes", _batch(_event(b'"%b"' % (b"\\n" * (LARGE // 2))))
+    yield "not-ascii", _batch(_event(b'"%b"' % ("ü".encode() * (LARGE // 2))))
+    yield "digits", b'{"api_key":"%b","event":"e","distinct_id":"d","offset":%b}' % (_KEY, b"9" * 900_000)
+    yield "long-id", b'{"api_key":"%b","event":"e","distinct_id":"%b"}' % (_KEY, b"\\u0000" * 160_000)
+    yield "just-inline", _batch(_repeated(b'{"event":"e","distinct_id":"d"}', 46_000))
+    yield "just-inline-nan", _batch(_event(b"[%b]" % _repeated(b"NaN", 255_000)))
+    yield "just-inline-complete", _batch(_repeated(_COMPLETE % (_UUID, b""), 1_040_000))
+
+
+def bodies() -> Iterator[WorstBody]:
+    """Each text as it is and compressed, and what only an encoding makes slow."""
+    for name, text in texts():
+        yield WorstBody(name, text)
+        if len(text) > 1_000_000 and name in _ALSO_ENCODED:
+            yield from _encoded(name, text)
+    yield WorstBody("form-of-escapes", b"data={" + b"%" * LARGE, ((b"Content-Type", _FORM),))
+    yield WorstBody("form-of-plus", b"data={" + b"+" * LARGE, ((b"Content-Type", _FORM),))
+    bomb = brotli.compress(b"data={" + b"%" * LARGE, quality=1)
+    yield WorstBody("form-of-escapes-br", bomb, ((b"Content-Type", _FORM), (b"Content-Encoding", b"br")))
+    yield WorstBody("base64-of-base64", base64.b64encode(base64.b64encode(b"A" * (LARGE * 9 // 16))))
+    stored = gzip.compress(b"", 0)[:10] + b"\x00\x00\x00\xff\xff" * (LARGE // 5)
+    yield WorstBody("gzip-of-empty-blocks", stored)
+    yield WorstBody("lz64", lz64("{" + "a" * 3_000_000), (), b"/batch/?compression=lz64")
+
+
+_ALSO_ENCODED: Final = ("nan", "surrogates", "spaces", "unstamped-49000", "deep")
+
+
+def _encoded(name: str, text: bytes) -> Iterator[WorstBody]:
+    packed = gzip.compress(text, 6)
+    yield WorstBody(f"{name}-gzip", packed, ((b"Content-Encoding", b"gzip"),))
+    yield WorstBody(f"{name}-zstd", zstandard.compress(text), ((b"Content-Encoding", b"zstd"),))
+    yield WorstBody(f"{name}-br", brotli.compress(text, quality=1), ((b"Content-Encoding", b"br"),))
+    yield WorstBody(f"{name}-deflate", zlib.compress(text), ((b"Content-Encoding", b"deflate"),))
+    yield WorstBody(f"{name}-base64-gzip", base64.b64encode(packed))
+    yield WorstBody(f"{name}-form-gzip", b"data=" + quote_from_bytes(base64.b64encode(packed)).encode(), ((b"Content-Type", _FORM),))
+    if len(text) < LARGE:
+        yield WorstBody(f"{name}-base64", base64.b64encode(text))
+    v1 = ((b"Authorization", b"Bearer " + _KEY), (b"Content-Type", b"application/json"), (b"Content-Encoding", b"gzip"))
+    yield WorstBody(f"{name}-v1", packed, v1, b"/i/v1/analytics/events")
+
+
+def records() -> Iterator[tuple[str, bytes]]:
+    """Kafka records: below the megabyte that a broker takes, as they are or compressed."""
+    for name, text in texts():
+        if len(text) < 1_000_000:
+            yield name, text
+        elif name in _ALSO_ENCODED or name == "complete":
+            yield f"{name}-gzip", gzip.compress(text, 6)
+    yield "nan-million", _batch(_event(b"[%b]" % _repeated(b"NaN", 990_000)))
+
+
+def _batch(events: bytes) -> bytes:
+    return b'{"api_key":"%b","batch":[%b]}' % (_KEY, events)
+
+
+def _event(value: bytes) -> bytes:
+    return b'{"event":"e","distinct_id":"d","properties":{"a":%b}}' % value
+
+
+def _repeated(item: bytes, size: int) -> bytes:
+    return b",".join([item] * (size // (len(item) + 1)))
+
+
+def lz64(text: str) -> bytes:
+    """The text as older browser SDKs compress it (`wire/lz64.py` has the format)."""
+    codes: dict[str, int] = {}
+    fresh: set[str] = set()
+    bits: list[str] = []
+    width, room = 2, 2
+
+    def write(value: int, size: int) -> None:
+        bits.append(format(value, f"0{size}b")[::-1])
+
+    def used() -> None:
+        nonlocal width, room
+        room -= 1
+        if room == 0:
+            room = 1 << width
+            width += 1
+
+    def flush(entry: str) -> None:
+        if entry in fresh:
+            fresh.discard(entry)
+            write(0, width)
+            write(ord(entry), 8)
+            used()
+        else:
+            write(codes[entry], width)
+        used()
+
+    entry = ""
+    for unit in text:
+        if unit not in codes:
+            codes[unit] = len(codes) + 3
+            fresh.add(unit)
+        if entry + unit in codes:
+            entry += unit
+        else:
+            flush(entry)
+            codes[entry + unit] = len(codes) + 3
+            entry = unit
+    flush(entry)
+    write(2, width)
+    whole = "".join(bits)
+    digits = [_DIGITS[int(whole[at : at + 6].ljust(6, "0"), 2)] for at in range(0, len(whole), 6)]
+    encoded = "".join(digits)
+    return (encoded + "=" * (-len(encoded) % 4)).encode()
+
+

@@ -1,0 +1,36 @@
+"""The bodies that stalls are measured with: they are what their names say, and all are of a size that is accepted."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.stall import ALLOWED, Stall, StallResult, stall_line, stall_summary
+from benchmarks.stall_bodies import bodies, lz64, records
+from forwarder.core.ports import Incoming
+from forwarder.wire.encodings import decode_body
+
+
+@pytest.mark.slow
+def test_the_bodies_are_different_and_may_be_sent() -> None:
+    """None is over the limit of a body, and no record over a broker's."""
+    found = {body.name: body for body in bodies()}
+    assert all(len(body.data) <= 20_000_000 for body in found.values())
+    assert all(len(record) <= 1_000_000 for _, record in records())
+    text = decode_body(Incoming(found["nan-base64-gzip"].data), 20_000_000)
+    assert text == found["nan"].data
+
+
+def test_lz64_is_what_browsers_send() -> None:
+    """The listener reads it."""
+    text = '{"a": "' + "aaaa-bbbb-" * 50 + '"}'
+    assert decode_body(Incoming(lz64(text), query=b"compression=lz64"), 10_000) == text.encode()
+
+
+def test_a_gap_that_is_too_long_is_not_good() -> None:
+    """Alone or together."""
+    good, bad = Stall("short", alone=0.01, together=0.02, cpu=1.0, size=10), Stall("long", alone=0.01, together=ALLOWED * 2)
+    assert StallResult("stall", 0.001, [good]).good
+    result = StallResult("stall", 0.001, [good, bad])
+    assert not result.good
+    assert "longest gap 200 ms (long)" in stall_summary(result)
+    assert "100,000,000 ns a byte" in stall_line(good)

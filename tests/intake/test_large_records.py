@@ -1,0 +1,168 @@
+"""Large records of a source: read by the decoder process, kept until they are taken, and the same as if they had been read at once."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import Backpressure, BufferFull, Draining, StillDecoding, TogetherTooLarge
+from forwarder.core.event import Lane
+from forwarder.core.ports import Ordering, Reason
+from forwarder.intake.records import MAX_LARGE
+from forwarder.wire.effort import INLINE
+from tests.support.decoders import NOTHING, HereDecoder
+from tests.support.intakes import KEY, batch, stamped_event
+from tests.support.records import RecordsRig, Unit, unit
+from tests.support.waiters import Told
+
+LANE = Lane(KEY)
+EVENT = {"event": "e", "distinct_id": "d"}
+
+
+def large(events: int = INLINE.events + 1) -> Unit:
+    """One record with more events than are stamped at once."""
+    return unit(batch(*[EVENT] * events))
+
+
+class Rig(RecordsRig):
+    """An intake for records with a decoder that a test opens."""
+
+    def __init__(self, **more: Any) -> None:
+        self.here = HereDecoder(closed=more.pop("closed", False))
+        super().__init__(decoder=self.here, **more)
+
+    def try_to_take(self, records: Unit) -> StillDecoding | None:
+        """Offer a unit; what says that it is still being decoded, if it is."""
+        try:
+            self.records.take(records, Told(), AckLevel.DELIVERED)
+        except StillDecoding as error:
+            return error
+        return None
+
+    async def take_all(self, records: Unit) -> None:
+        """Offer a unit until it is taken."""
+        while (error := self.try_to_take(records)) is not None:
+            assert await self.intake.drain(10.0), error
+        assert self.balanced()
+
+
+@pytest_asyncio.fixture
+async def rig() -> AsyncIterator[Rig]:
+    """An intake with a decoder that works at once."""
+    rig = Rig()
+    yield rig
+    await rig.intake.close()
+
+
+async def test_a_large_record_comes_again_when_it_is_decoded(rig: Rig) -> None:
+    """Its source is told when; then all of it is taken at once."""
+    records, called = large(), []
+    error = rig.try_to_take(records)
+    assert error is not None
+    error.when_done(lambda: called.append(rig.try_to_take(records)))
+    assert rig.untouched()
+    await rig.intake.drain(10.0)
+    assert called == [None]
+    assert rig.buffer.count(LANE) == INLINE.events + 1
+    assert len(rig.here.bodies) == 1
+
+
+async def test_a_large_record_is_decoded_once_however_long_it_waits_for_room(rig: Rig) -> None:
+    """While the buffer is full it comes again and again."""
+    records = large()
+    rig.try_to_take(records)
+    await rig.intake.drain(10.0)
+    rig.buffer.used, free = rig.buffer.max_bytes - 10, rig.buffer.used
+    for _ in range(3):
+        with pytest.raises(Backpressure):
+            rig.records.take(records, Told(), AckLevel.DELIVERED)
+    rig.buffer.used = free
+    await rig.take_all(records)
+    assert len(rig.here.bodies) == 1
+
+
+async def test_several_records_that_take_too_much_together_come_in_smaller_parts(rig: Rig) -> None:
+    """None of them goes to the decoder for the others' sake."""
+    half = batch(*[EVENT] * (INLINE.events // 2 + 1))
+    with pytest.raises(TogetherTooLarge):
+        rig.try_to_take(unit(half, half))
+    assert rig.try_to_take(unit(half)) is None
+    assert rig.here.bodies == []
+
+
+async def test_a_record_over_the_bound_is_large_even_if_it_is_complete(rig: Rig) -> None:
+    """As it is, and as what a few bytes stand for."""
+    body = json.dumps(batch(*[stamped_event()] * 9000)).encode()
+    for value in (body, gzip.compress(body)):
+        await rig.take_all(unit(value))
+    assert len(rig.here.bodies) == 2
+    assert rig.buffer.count(LANE) == 18_000
+
+
+async def test_a_record_that_cannot_be_read_is_one_dead_letter(rig: Rig) -> None:
+    """With the bytes that came, and where they were."""
+    value = b"[" * 2_000_000
+    await rig.take_all(unit(value, offset=7))
+    (letter,) = rig.dead_letters.letters
+    assert (letter.reason, letter.data, letter.coordinates) == (Reason.UNDECODABLE, value, "kafka/events/0/7")
+
+
+async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
+    """Further ones wait until those are taken."""
+    rig = Rig(closed=True)
+    for _ in range(MAX_LARGE):
+        assert rig.try_to_take(large()) is not None
+    with pytest.raises(BufferFull, match="other large records"):
+        rig.try_to_take(large())
+    await rig.intake.close()
+
+
+async def test_a_record_whose_decoding_was_ended_is_decoded_again(rig: Rig) -> None:
+    """What kept it from being read is told once."""
+    rig.here.failure = Draining("the daemon ends")
+    records = large()
+    rig.try_to_take(records)
+    await rig.intake.drain(10.0)
+    with pytest.raises(Draining):
+        rig.try_to_take(records)
+    rig.here.failure = None
+    await rig.take_all(records)
+    assert len(rig.here.bodies) == 2
+
+
+_values = st.sampled_from([1, "x", None, float("nan"), "\ud800", {"token": "phc_two"}])
+_events = st.fixed_dictionaries(
+    {},
+    optional={
+        "event": st.sampled_from(["e", "", "\ud800", None]),
+        "distinct_id": st.sampled_from(["ann", "", 5]),
+        "uuid": st.sampled_from(["0190a0a0-1111-7222-8333-444455556666", "no"]),
+        "timestamp": st.sampled_from(["2025-12-31T12:00:00Z", "soon"]),
+        "api_key": st.sampled_from([KEY, "phc_two", "", 5]),
+        "properties": st.dictionaries(st.sampled_from(["alias", "token", "n"]), _values),
+    },
+)
+_batches = st.builds(lambda events: batch(*events), st.lists(_events, max_size=4))
+_records = st.one_of(_events, st.lists(_events | st.just(7), max_size=4), _batches)
+
+
+@given(record=_records, key=st.sampled_from([KEY, None, "phc_\0"]), ordered=st.booleans(), foreign=st.booleans())
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+async def test_the_decoder_makes_of_a_record_what_is_made_of_it_at_once(record: Any, key: str | None, ordered: bool, foreign: bool) -> None:
+    """Byte for byte: uuids come from its place; and its dead letters."""
+    ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
+    found = []
+    for rig in (Rig(ordering=ordering), Rig(ordering=ordering, effort=NOTHING)):
+        await rig.take_all(unit(record, api_key=key, foreign=foreign))
+        chunks = [(chunk.lane, [event.strip() for event in chunk.events()], chunk.ids) for chunk in rig.chunks()]
+        letters = sorted((each.reason, each.lane or LANE, each.data, each.why, each.attributes) for each in rig.dead_letters.letters)
+        found.append((chunks, letters, rig.intake.statistics().nulled_numbers))
+    assert found[0] == found[1]
