@@ -76,8 +76,8 @@ def _run(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any]) -> None:
             page(endpoint, gate, typed["limit"], typed["offset"], as_table=as_table)
         elif endpoint.destructive and not agreed(endpoint, gate, ids, yes=typed["yes"]):
             raise typer.Exit(NO)
-        else:
-            call(endpoint, gate, ids, body, as_table=as_table)
+        elif code := call(endpoint, gate, ids, body, as_table=as_table):
+            raise typer.Exit(code)
     except ForwarderError as error:
         raise typer.Exit(failed(error)) from error
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
 
 from forwarder.cli.asking import may
 from forwarder.cli.manage_access import Access
+from forwarder.cli.manage_fields import fields_of
 from forwarder.cli.manage_output import Rows, columns_of, inside, print_answer, print_json, print_lines
 from forwarder.cli.manage_words import WORDS, endpoint_of
 from forwarder.cli.output import report
 from forwarder.cli.visible import visible, visible_lines
-from forwarder.contract.endpoints import Endpoint
+from forwarder.contract.endpoints import GET_DOMAIN, VERIFY_DOMAIN, Endpoint
 from forwarder.contract.errors import PAGE_SIZE
+from forwarder.contract.resources import Domain
 from forwarder.core.errors import ForwarderError
 from forwarder.management import ApiError, InvalidCall, Pages
 
@@ -35,18 +37,57 @@ def failed(error: ForwarderError) -> int:
     return NO if status is not None and 400 <= status < 500 and status not in _NOT_NOW else REFUSED
 
 
-def call(endpoint: Endpoint[Any, Any], access: Access, ids: Mapping[str, object], body: Any, *, as_table: bool) -> None:
-    """Make one call, and print its answer. Raises `ForwarderError`."""
-
-    async def once() -> Any:
-        async with access.client() as client:
-            return await client.call(endpoint, {**access.ids, **ids}, body)
-
-    value = asyncio.run(once())
-    if as_table:
-        print_answer(endpoint, ids, value)
-    else:
+def call(endpoint: Endpoint[Any, Any], access: Access, ids: Mapping[str, object], body: Any, *, as_table: bool) -> int:
+    """Make one call, and print its answer; the exit code for it. What was not applied is said on stderr. Raises `ForwarderError`."""
+    value, unverified = asyncio.run(_once(endpoint, access, ids, body))
+    if not as_table:
         print_json(value)
+    elif unverified is None or value is not None:
+        print_answer(endpoint, ids, value)
+    sys.stdout.flush()
+    if unverified is not None:
+        report(_not_verified(unverified))
+        return NO
+    for line in _not_applied(endpoint, body, value):
+        sys.stderr.write(f"{visible(line)}\n")
+    return 0
+
+
+async def _once(endpoint: Endpoint[Any, Any], access: Access, ids: Mapping[str, object], body: Any) -> tuple[Any, Domain | None]:
+    """What a call answers; also the domain that was to be verified and isn't. Cancellation drops the connection."""
+    async with access.client() as client:
+        value = await client.call(endpoint, {**access.ids, **ids}, body)
+        if endpoint is not VERIFY_DOMAIN:
+            return value, None
+        domain = value if isinstance(value, dict) else await client.call(GET_DOMAIN, {**access.ids, **ids})
+    return value, None if domain["is_verified"] else cast("Domain", domain)
+
+
+def _not_verified(domain: Domain) -> ForwarderError:
+    record, challenge = visible(f"_posthog-challenge.{domain['domain']}"), visible(domain["verification_challenge"])
+    return ForwarderError(
+        f"{visible(domain['domain'])} is not verified: no TXT record of {record} has its challenge",
+        hint=f"Publish the record with {challenge}, wait until the DNS has it, and verify again.",
+    )
+
+
+def _not_applied(endpoint: Endpoint[Any, Any], body: Any, value: Any) -> Iterator[str]:
+    """Which fields were sent and have another value in the answer (gap `ignored-fields`)."""
+    if not isinstance(body, dict) or not isinstance(value, dict):
+        return
+    known = {field.name for field in fields_of(endpoint)}
+    unknown = [name for name, sent in body.items() if name not in known and value.get(name) != sent]
+    if unknown:
+        yield f"Ignored: {', '.join(unknown)}. {endpoint.name} does not accept {'it' if len(unknown) == 1 else 'them'}."
+    if endpoint.resource == "domains":  # elsewhere a value may be written in another way in the answer
+        ignored = [name for name, sent in body.items() if name in known and _folded(value.get(name)) != _folded(sent)]
+        if ignored:
+            them = "it" if len(ignored) == 1 else "them"
+            yield f"Not applied: {', '.join(ignored)}. Verify the domain, then set {them} by domains update."
+
+
+def _folded(value: Any) -> Any:
+    return value.casefold() if isinstance(value, str) else value
 
 
 def page(endpoint: Endpoint[Any, Any], access: Access, limit: int | None, offset: int | None, *, as_table: bool) -> None:

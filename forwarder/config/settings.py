@@ -92,7 +92,7 @@ class HttpSettings(Section):
     """Where to listen: host:port, '[::1]:port' or unix:/path."""
     tls: TlsSettings = TlsSettings()
     max_body: Annotated[int, Size("1kB", "1GiB")] = 20 * MB
-    """Largest request body taken, on the wire and decompressed."""
+    """A request body has to be smaller than this, on the wire and decompressed."""
     max_connections: Annotated[int, Count(1, 1_000_000)] = 1024
     """Connections open at once; further ones are rejected. One address may hold 7/8 of them."""
     path_prefix: Annotated[tuple[PathPrefix, ...], Listed(), AfterValidator(check_distinct_prefixes)] = ()

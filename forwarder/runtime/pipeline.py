@@ -205,10 +205,15 @@ def _open_kafka(settings: Settings, role: Role, intake: RecordIntake, clock: Clo
     return KafkaSources.of(settings, role, intake, clock)
 
 
+def _largest_body(settings: Settings) -> int:
+    """Bytes of the largest body that is accepted: "the whole request body must be smaller than 20 MB" (interface document, Limits 1)."""
+    return settings.sources.http.max_body - 1
+
+
 def _intake_policy(settings: Settings) -> IntakePolicy:
     buffer = settings.buffer
     return IntakePolicy(
-        settings.sources.http.max_body,
+        _largest_body(settings),
         settings.upstream.max_event,
         settings.delivery.clock_skew_tolerance,
         ack=buffer.ack_level,
@@ -224,7 +229,7 @@ def _http_policy(settings: Settings, role: Role) -> HttpPolicy:
     if role.listens:
         connections = reserve_descriptors(connections, files_beside_connections(settings))
     return HttpPolicy(
-        max_body=http.max_body,
+        max_body=_largest_body(settings),
         max_connections=connections,
         answer_timeout=settings.buffer.ack_timeout + 1.0,  # a delivery that isn't acknowledged in time ends itself, a little sooner
         max_receiving=size_for(http.max_body) + LEAST,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
@@ -30,6 +30,12 @@ FLAGS: Final = "/flags"
 DEFINITIONS: Final = ("/flags/definitions", "/api/feature_flag/local_evaluation")
 LISTED: Final = "/api/feature_flag"
 """Where SDKs of 2021 and 2022 asked for the definitions: as a page of a list, without an ETag."""
+_OBJECTS: Final[dict[str, Callable[[object], bool]]] = {
+    "groups": lambda value: value is None or isinstance(value, dict),
+    "person_properties": lambda value: value is None or isinstance(value, dict),
+    "group_properties": lambda value: value is None or (isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())),
+}
+"""What these may be in a request for flags: as in the real service, null counts as not given."""
 NESTED_SINCE: Final = {DECIDE: 4, FLAGS: 2}
 """The version from which on each flag is an object."""
 
@@ -99,6 +105,8 @@ def _evaluation(received: Received, body: Mapping[str, object], api_key: str, at
     distinct_id = body.get("distinct_id", body.get("$distinct_id"))
     if distinct_id in (None, ""):
         raise Refusal(400, "no distinct_id", api_key=api_key)
+    if (odd := next((name for name, fits in _OBJECTS.items() if not fits(body.get(name))), None)) is not None:
+        raise Refusal(400, f"{odd} has the wrong type", api_key=api_key)
     answer = _answer(received.path, _version(received, api_key), f"{api_key}\0{distinct_id}", at, strict=strict)
     if received.parameter("config") == "true":
         return Answer(200, json.dumps({**remote_config(api_key), **json.loads(answer.body)}))

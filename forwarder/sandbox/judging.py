@@ -1,9 +1,9 @@
 """Whether a request is taken, and which of its events are ingested: by the contract, or as the real service does (`--strict`).
 
 By the contract an event without name or distinct_id is answered 200 and not ingested, alone or among others (interface document, Errors 2);
-so is an event of a survey that doesn't name its survey (Events); a key that doesn't exist fails validation (Errors 1). The real service
-refuses the whole request for one bad event, looks into no survey, and takes events of a key it doesn't know with 200, to drop them later
-(wire facts: "Where contract and service disagree").
+so is what stands among events and is no object, and an event of a survey that doesn't name its survey (Events); a key that doesn't exist
+fails validation (Errors 1). The real service refuses the whole request for one bad event, looks into no survey, and takes events of a key
+it doesn't know with 200, to drop them later (wire facts: "Where contract and service disagree").
 """
 
 from __future__ import annotations
@@ -65,11 +65,15 @@ def judge(envelope: Envelope, keys: Keys, path: str, now: datetime, *, strict: b
     """Decide over one request that was received on `path` at `now`. Raises `Refusal` when nothing of it is taken."""
     if strict:
         _refuse_what_the_service_refuses(envelope, path)
+    elif envelope.odd_historical:
+        raise Refusal(400, "historical_migration is neither true nor false")
     api_key = token_of(envelope)
     judgment = Judgment(api_key, envelope.historical)
     known = keys.knows(api_key)
     if not known and not strict:
         raise Refusal(401, "no project has this key", api_key=api_key)
+    if not envelope.elements:
+        raise Refusal(400, "no events", api_key=api_key)
     for index, element in enumerate(envelope.elements):
         event = read_event(element, index, path=path, sent_at=envelope.sent_at, now=now)
         if not strict and isinstance(event, Event) and lacks_survey(event.event, element):
@@ -90,11 +94,15 @@ def _sort(event: Event | Unnamed, judgment: Judgment, *, known: bool, strict: bo
 
 
 def token_of(envelope: Envelope) -> str:
-    """The one key of a request. Raises `Refusal` (401): no key, a malformed one, or several."""
+    """The one key of a request. Raises `Refusal`: 401 for no key, a malformed one or several, 400 where there is no event to name one."""
     if envelope.token is not None:
         return checked_token(envelope.token)
+    if not envelope.elements:
+        raise Refusal(400, "no events")
+    if not all(element.is_object for element in envelope.elements):
+        raise Refusal(400, "an event is not an object, and names no project key")
     tokens = [element.token() for element in envelope.elements]
-    first = checked_token(tokens[0] if tokens else None)
+    first = checked_token(tokens[0])
     if any(token != first for token in tokens):
         raise Refusal(401, "the events name different project keys", api_key=first)
     return first
@@ -135,6 +143,8 @@ def _fault(element: Element, path: str) -> str | None:
         return "a number out of range"
     if _SURROGATE.search(element.raw) and any(match.group(1) for match in _ESCAPES.finditer(element.raw)):
         return "half a surrogate pair"
+    if not element.is_object:
+        return str(NotIngested.NOT_AN_OBJECT)
     seen: set[str] = set()
     for member in element.members:
         name = _SYNONYMS.get(member.key, member.key)

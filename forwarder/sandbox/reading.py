@@ -24,6 +24,7 @@ _UUID: Final = re.compile(rf"{_HYPHENATED}|[0-9a-fA-F]{{32}}|\{{{_HYPHENATED}\}}
 class NotIngested(StrEnum):
     """Why an event of a request that was answered 200 is not among the ingested ones (closed set; documented in docs/sandbox.md)."""
 
+    NOT_AN_OBJECT = "not_an_object"
     NO_NAME = "no_name"
     NO_DISTINCT_ID = "no_distinct_id"
     NO_SURVEY_ID = "no_survey_id"
@@ -67,6 +68,8 @@ class Unnamed(NamedTuple):
 def read_event(element: Element, index: int, *, path: str, sent_at: datetime | None, now: datetime) -> Event | Unnamed:
     """Read one event that was received on `path` at `now`; one that can't be ingested comes back with its reason."""
     raw = element.raw.encode()
+    if not element.is_object:
+        return Unnamed(index, NotIngested.NOT_AN_OBJECT, raw)
     name = event_name(element, path)
     if name is None:
         return Unnamed(index, NotIngested.NO_NAME, raw)

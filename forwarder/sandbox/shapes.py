@@ -20,14 +20,16 @@ TOKEN_NAMES: Final = ("token", "$token", "api_key")
 class Element:
     """One event as it stands in the body: `raw` is its text, `members` what its top level says, in order, repeated keys included."""
 
-    __slots__ = ("_values", "infinite", "members", "raw", "text")
+    __slots__ = ("_values", "infinite", "is_object", "members", "raw", "text")
 
-    def __init__(self, text: str, start: int, end: int, members: list[Member], *, infinite: bool) -> None:
+    def __init__(self, text: str, start: int, end: int, members: list[Member], *, infinite: bool, is_object: bool = True) -> None:
         self.text = text
         self.raw = text[start:end]
         self.members = members
         self.infinite = infinite
         """Whether a number in it is too large for a double."""
+        self.is_object = is_object
+        """Whether it can be an event at all; else it has no members."""
         self._values = {member.key: member.value for member in members}
 
     def get(self, key: str) -> Any:
@@ -61,6 +63,8 @@ class Envelope:
     elements: list[Element] = field(default_factory=list)
     token: object = None
     historical: bool = False
+    odd_historical: bool = False
+    """Whether one event says `historical_migration` beside it, and not as a boolean: the real service doesn't look there."""
     sent_at: datetime | None = None
 
 
@@ -100,23 +104,29 @@ def _read_object(scanner: Scanner, start: int, envelope: Envelope) -> int:
     values = {member.key: member for member in members}
     envelope.token = next((values[name].value for name in TOKEN_NAMES if name in values and values[name].value is not None), None)
     envelope.sent_at = parse_time(values["sent_at"].value) if "sent_at" in values else None
-    envelope.historical = "historical_migration" in values and values["historical_migration"].value is True
-    if "batch" not in values:
+    historical = values["historical_migration"].value if "historical_migration" in values else None
+    envelope.historical, odd = historical is True, historical is not None and not isinstance(historical, bool)
+    if "batch" not in values or values["batch"].value is None:
+        envelope.odd_historical = odd
         envelope.elements.append(Element(scanner.text, start, end, members, infinite=scanner.infinite))
         return end
     if not isinstance(values["batch"].value, list):
         raise Refusal(400, "batch is not an array")
+    if odd:
+        raise Refusal(400, "historical_migration is neither true nor false")
     read_array(scanner, values["batch"].start, envelope)
     return end
 
 
 def read_array(scanner: Scanner, start: int, envelope: Envelope) -> int:
-    """Add the events of the array at `start` to an envelope; returns where the array ends. Raises `Refusal` (400) and `NotJson`."""
+    """Add the events of the array at `start` to an envelope; returns where the array ends. Raises `NotJson`."""
 
     def read(at: int) -> int:
-        if scanner.text[at] != "{":
-            raise Refusal(400, f"event {len(envelope.elements)} is not an object")
         scanner.infinite = False
+        if scanner.text[at] != "{":
+            _, end = scanner.value(at)
+            envelope.elements.append(Element(scanner.text, at, end, [], infinite=scanner.infinite, is_object=False))
+            return end
         members, end = scanner.members(at)
         envelope.elements.append(Element(scanner.text, at, end, members, infinite=scanner.infinite))
         return end

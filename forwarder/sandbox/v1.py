@@ -143,7 +143,7 @@ def _read_text(text: str) -> Envelope:
         raise V1Refusal("request_parsing_error", "batch is missing, or no array")
     read_array(scanner, values["batch"].start, envelope)
     for index, element in enumerate(envelope.elements):
-        if not has_form(element):
+        if not element.is_object or not has_form(element):
             raise V1Refusal("request_parsing_error", f"event {index} does not have the form of one")
     if not envelope.elements:
         raise V1Refusal("empty_batch", "the batch is empty")

@@ -193,7 +193,7 @@ def _read(text: bytes, *, foreign: bool = False) -> Request:
         raise InvalidRequest("the body is neither an object nor an array")
     envelope = _decode_envelope(text)
     token = _token_of(envelope, foreign=foreign)
-    historical = bytes(envelope.historical_migration) == b"true"
+    historical = read_historical(envelope.historical_migration)
     sent_at = None if envelope.sent_at is ABSENT else _sent_at(envelope.sent_at)
     if envelope.batch is ABSENT or first_byte(envelope.batch) == b"n":
         return Request(b"[%b]" % text, token, historical, sent_at)
@@ -206,6 +206,17 @@ def _read_foreign(text: bytes) -> Request:
     request = _read(text, foreign=True)
     request.foreign = True
     return request
+
+
+def read_historical(raw: Raw) -> bool:
+    """What `historical_migration` says; false where it is absent or null.
+
+    Raises `InvalidRequest` for anything but a boolean: events of a migration that go on as live ones can't be called back.
+    """
+    text = bytes(raw)
+    if text in (b"true", b"false", b"null", b""):
+        return text == b"true"
+    raise InvalidRequest("historical_migration is neither true nor false")
 
 
 def _sent_at(raw: Raw) -> float | None:

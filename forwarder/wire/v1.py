@@ -23,7 +23,7 @@ from forwarder.core.ports import Reason, V1Head
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
-from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, with_spare_frames
+from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, read_historical, with_spare_frames
 from forwarder.wire.splice import Locator
 from forwarder.wire.v1_event import Rewriter, Rewritten
 from forwarder.wire.v1_head import bearer_token, sent_at
@@ -83,11 +83,12 @@ def read_v1(text: bytes, head: V1Head, max_events: int, effort: Effort = UNBOUND
         envelope, both = _repaired(text, error)
     if first_byte(envelope.batch) != b"[":
         raise InvalidRequest("the body has no batch, or one that isn't an array")
+    historical = read_historical(envelope.historical_migration)
     check_count(envelope.batch, max_events)
     check_effort(envelope.batch, effort.events)
     request = _read_events(envelope.batch, both, Rewriter(head.sdk_info))
     request.token, request.sent_at = token, sent_at(head.request_timestamp)
-    request.historical = bytes(envelope.historical_migration) == b"true"
+    request.historical = historical
     return request
 
 
