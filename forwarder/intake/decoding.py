@@ -38,6 +38,9 @@ from forwarder.wire.v1_results import Results, ResultsState
 FRAME: Final = struct.Struct("!IQ")
 """Before each frame: the lengths of its head and of what follows the head."""
 
+CPU_SECONDS: Final = 10
+"""CPU time that one body may take; the process is ended by a signal when it is used up, also within a call of C."""
+
 PIECE_BYTES: Final = 256 * 1024
 PIECE_EVENTS: Final = 1000
 MAX_REJECTED: Final = 5000

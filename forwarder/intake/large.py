@@ -26,7 +26,7 @@ MAX_OF_SENDER: Final = 16
 WAIT_SECONDS: Final = 30.0
 """How long one waits for its turn."""
 DECODE_SECONDS: Final = 20.0
-"""How long decoding one may take."""
+"""How long decoding one may take, on a machine that is busy; the process itself bounds its CPU time."""
 SLICE_SECONDS: Final = 0.005
 """How long the loop works on one before it turns to something else."""
 
@@ -39,8 +39,8 @@ class Decoder(Protocol):
     async def decode(self, head: bytes, body: bytes, accept: Callable[[int], None]) -> tuple[bytes, list[bytes]]:
         """Have `decoding.work` done elsewhere. `accept` is called with the bytes that are about to come back, and may raise.
 
-        Raises `RequestTooLarge` for a body that takes more time or memory than it may, and a `Backpressure` if there is no process to be
-        had. Cancellation ends the process; the next call starts another.
+        Raises `RequestTooLarge` for a body that takes more CPU time or memory than it may, and a `Backpressure` if there is no process to
+        be had or the machine is too busy. Cancellation ends the process; the next call starts another.
         """
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,8 +18,8 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock, Timer
-from forwarder.core.errors import Backpressure, RequestTooLarge
-from forwarder.intake.decoding import FRAME, decode_outcome
+from forwarder.core.errors import Backpressure, BufferFull, RequestTooLarge
+from forwarder.intake.decoding import CPU_SECONDS, FRAME, decode_outcome
 
 IDLE_SECONDS: Final = 300.0
 PIECE: Final = 128 * 1024
@@ -41,7 +42,7 @@ class DecoderProcess:
     """See `intake.large.Decoder`. One body at a time."""
 
     def __init__(self, max_body: int, clock: Clock, seconds: float, start: Callable[[int], Command] = command) -> None:
-        """`seconds`: how long one body may take; `start`: the command, given the bytes of memory that the process may take."""
+        """`seconds`: how long one body may take on a busy machine; `start`: the command, given the bytes of memory that it may take."""
         self._command = start(memory_limit(max_body))
         self._clock = clock
         self._seconds = seconds
@@ -65,8 +66,12 @@ class DecoderProcess:
                     return await self._decode_once(head, body, accept)
                 except ConnectionError:
                     code = await self._end()
+                    if code == -signal.SIGPROF:
+                        raise RequestTooLarge(f"the body takes over {CPU_SECONDS} s of CPU to be decoded") from None
                     _log.warning("the decoder process has ended unexpectedly", exit_code=code)
         except Backpressure:
+            if self._line is not None and self._line.lost:
+                await self._end()
             raise
         except BaseException:
             await self._end()
@@ -181,8 +186,8 @@ class _Line(asyncio.Protocol):
                 await asyncio.sleep(0)
 
     def expire(self) -> None:
-        """Time is over."""
-        self._fail(RequestTooLarge("the body takes too long to be decoded"))
+        """Time is over: the machine is too busy now, for the process itself ends at a body that takes too much CPU."""
+        self._fail(BufferFull("the request can't be decoded in time", retry_after=5.0, hint="the machine is busy; send smaller batches"))
         self._writable.set()
         self.lost = True
 

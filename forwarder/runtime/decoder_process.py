@@ -1,7 +1,7 @@
 """The decoder process itself: `python -m forwarder.runtime.decoder_process PARENT MEMORY`, with a socket as standard input.
 
-It reads a job, does it, writes its outcome, and so on until the socket is closed. Signals that a terminal or a service manager sends to
-all processes of a group are ignored: it ends when the daemon has no use for it any more.
+It reads a job, does it, writes its outcome, and so on until the socket is closed. A job that takes over `CPU_SECONDS` ends it. Signals that
+a terminal or a service manager sends to all processes of a group are ignored: it ends when the daemon has no use for it any more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import traceback
 from typing import Final
 
 from forwarder.core.errors import RequestTooLarge
-from forwarder.intake.decoding import FRAME, failed, work
+from forwarder.intake.decoding import CPU_SECONDS, FRAME, failed, work
 from forwarder.runtime.allocator import fix_thresholds
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -49,6 +49,7 @@ def _serve(daemon: socket.socket) -> bool:
         return False
     head_size, body_size = FRAME.unpack(start)
     head = _receive(daemon, head_size)
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     try:
         body = _receive(daemon, body_size)
         outcome, parts = work(head, body)
@@ -57,6 +58,8 @@ def _serve(daemon: socket.socket) -> bool:
         outcome, parts = failed(RequestTooLarge.code, "the body takes too much memory to be decoded"), []
     except Exception:
         outcome, parts = failed("unforeseen", traceback.format_exc()), []
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
     daemon.sendall(FRAME.pack(len(outcome), sum(map(len, parts))))
     daemon.sendall(outcome)
     for part in parts:

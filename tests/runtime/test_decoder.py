@@ -25,6 +25,7 @@ from tests.support.waiting import eventually, tick
 
 BODY = b'{"api_key":"phc_good","batch":[%b]}' % b",".join([b'{"event":"e","distinct_id":"d"}'] * 5000)
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
+BUSY = (sys.executable, "-c", "import signal; signal.setitimer(signal.ITIMER_PROF, 0.01)\nwhile True: pass")
 MUTE = (sys.executable, "-c", "import socket; socket.socket(fileno=0).recv(1)")
 
 
@@ -105,16 +106,25 @@ async def test_one_that_was_killed_is_replaced(decoder: DecoderProcess) -> None:
     assert decoder.starts == 2
 
 
-async def test_a_body_that_takes_too_long_ends_the_process_and_is_rejected() -> None:
-    """413, and the next body finds another process."""
+async def test_a_body_that_takes_too_long_ends_the_process() -> None:
+    """Its sender is asked to come back, for the machine may only be busy, and the next body finds another process."""
     clock = FakeClock()
     decoder = decoder_of(clock, SLEEPER)
     waiting = asyncio.ensure_future(decoder.decode(job(), BODY * 20, anything))
     await eventually(lambda: decoder.pid is not None)
     await clock.advance(30.0)
-    with pytest.raises(RequestTooLarge, match="too long"):
+    with pytest.raises(Backpressure, match="in time"):
         await waiting
     assert decoder.pid is None
+    await decoder.close()
+
+
+async def test_a_body_that_takes_too_much_cpu_is_rejected() -> None:
+    """413: the process ends itself, whatever else the machine does; it isn't tried again."""
+    decoder = decoder_of(command=BUSY)
+    with pytest.raises(RequestTooLarge, match="of CPU"):
+        await decoder.decode(job(), BODY, anything)
+    assert (decoder.pid, decoder.starts) == (None, 1)
     await decoder.close()
 
 
