@@ -61,6 +61,11 @@ def fill(bootstrap: str, topic: str, content: Content, codec: str, count: int = 
     asyncio.run(_fill(bootstrap, topic, content, codec, count))
 
 
+def make_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
+    """Make an empty topic. Blocks."""
+    asyncio.run(_make(bootstrap, topic, partitions))
+
+
 def forget(bootstrap: str, topics: list[str]) -> None:
     """Delete topics. Blocks."""
     asyncio.run(_forget(bootstrap, topics))
@@ -81,9 +86,13 @@ async def _forget(bootstrap: str, topics: list[str]) -> None:
         await admin.delete_topics(topics)
 
 
-async def _fill(bootstrap: str, topic: str, content: Content, codec: str, count: int) -> None:
+async def _make(bootstrap: str, topic: str, partitions: int) -> None:
     async with _admin(bootstrap) as admin:
-        await admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+        await admin.create_topics([NewTopic(topic, partitions, 1)])
+
+
+async def _fill(bootstrap: str, topic: str, content: Content, codec: str, count: int) -> None:
+    await _make(bootstrap, topic, PARTITIONS)
     compression = None if codec == "none" else codec
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=BATCH_BYTES, compression_type=compression)
     await producer.start()

@@ -23,6 +23,7 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.bodies import API_KEY
 from benchmarks.kafka import broker
 from benchmarks.processes import Program, free_port
+from benchmarks.records import make_topic
 from benchmarks.stall_bodies import WorstBody, bodies, records
 from benchmarks.targets import Machine, Target
 from benchmarks.upstream import upstream
@@ -35,6 +36,8 @@ QUIET: Final = 1.0
 """Seconds of probing before the bodies, for what the machine itself does."""
 LIMIT: Final = 120.0
 PAUSE: Final = 0.002
+JOIN: Final = 15.0
+"""Seconds that a group takes to form."""
 _EVENT: Final = b'{"api_key":"%b","event":"probe","distinct_id":"p"}' % API_KEY.encode()
 _LARGEST_REQUEST: Final = 64 << 20
 """Of Kafka's producer: what the broker takes is the limit."""
@@ -128,11 +131,11 @@ def measure_kafka_stall(target: Target, machine: Machine) -> StallResult:
     stalls = []
     with broker(machine.load_core) as bootstrap:
         topic = f"stall-{os.urandom(3).hex()}"
-        cluster = {"bootstrap_servers": bootstrap, "topics": [topic], "group_id": topic, "missing_topics": "wait"}
+        cluster = {"bootstrap_servers": bootstrap, "topics": [topic], "group_id": topic}
+        make_topic(bootstrap, topic, AT_ONCE)
         settings = {"FORWARDER_SOURCES__KAFKA": json.dumps([cluster])}
         with _daemon(target, machine, settings) as (program, probes):
-            _produce(bootstrap, topic, _EVENT, 1)
-            time.sleep(15.0)  # the group has to form
+            time.sleep(JOIN)
             quiet = _quiet(probes)
             for name, record in records():
                 stall = Stall(name, size=len(record), answers="-")

@@ -141,7 +141,7 @@ class RecordsIntake:
         lane = lanes.pop() if len(lanes) == 1 else None
         rejected = Rejected(Reason.TOO_LARGE, records.values[0], why=why)
         letter = self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), now)
-        return UnitContent(letters=[letter])
+        return UnitContent(letters=[letter], whole=True)
 
     def _put(self, content: UnitContent, waiter: Waiter, level: AckLevel, now: float, given_up: Collection[Lane]) -> Unit | None:
         """What was read of a unit into buffer, dead letters and books. Raises a `Backpressure`, or `RequestTooLarge` if it never fits."""
@@ -151,7 +151,7 @@ class RecordsIntake:
         except LaneFull:
             chunks = self._give_up(chunks, content, given_up, now)
         unit = Unit(now, _sizes(chunks), waiter, self._letters)
-        entry = _Entry(chunks, content, self._reserve(content.letters))
+        entry = _Entry(chunks, content, self._reserve(content))
         try:
             waits = self._offer(unit, entry, level)
         except BaseException:
@@ -182,15 +182,16 @@ class RecordsIntake:
         lanes.admit(chunks)
         self._admission.quotas.check(chunks)
 
-    def _reserve(self, letters: Sequence[DeadLetter]) -> int:
-        """Room for these letters. Raises `DeadLettersFull`, or `RequestTooLarge` for so many that there never is."""
+    def _reserve(self, content: UnitContent) -> int:
+        """Room for a unit's letters. Raises `DeadLettersFull`, or `RequestTooLarge` for such that there never is."""
+        letters = content.letters
         if not letters:
             return 0
         size = sum([len(letter.data) + len(letter.why) + len(letter.attributes) for letter in letters])
         reserved = self._letters.reserve(size, len(letters))
         if reserved is None:
-            if len(letters) > 1 and not self._letters.could_hold(size, len(letters)):
-                what = f"{len(letters)} events of it are refused, more than the dead letters could hold (dead_letters.max_bytes)"
+            if not content.whole and not self._letters.could_hold(size, len(letters)):
+                what = f"{len(letters)} events of it are refused, which are more than the dead letters could hold (dead_letters.max_bytes)"
                 raise RequestTooLarge(what)
             what = f"no room among the dead letters for {len(letters)} refused events ({letters[0].reason.value}: {letters[0].why})"
             raise DeadLettersFull(what, retry_after=5.0, hint="raise dead_letters.max_bytes, or look why they are refused")

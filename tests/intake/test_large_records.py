@@ -115,6 +115,16 @@ async def test_a_record_that_cannot_be_read_is_one_dead_letter(rig: Rig) -> None
     assert (letter.reason, letter.data, letter.coordinates) == (Reason.UNDECODABLE, value, "kafka/events/0/7")
 
 
+async def test_an_event_that_no_dead_letters_could_hold_does_not_stop_its_partition() -> None:
+    """A few bytes stand for an event that is larger than all dead letters together may be: the record is kept as it came."""
+    rig = Rig(dead_letter_bytes=1_000_000)
+    value = gzip.compress(json.dumps(batch({**EVENT, "x": "y" * 3_000_000})).encode())
+    await rig.take_all(unit(value))
+    (letter,) = rig.dead_letters.letters
+    assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value)
+    await rig.intake.close()
+
+
 async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
     """Further ones wait until those are taken."""
     rig = Rig(closed=True)
