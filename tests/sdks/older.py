@@ -1,8 +1,9 @@
 """Client versions that are still in use, all at once through one forwarder: what became of each one's events.
 
 A run has three parts. In the first everything works. In the second nothing listens upstream for 20 s, and pages are loaded meanwhile, so
-that no flags and no remote configuration answer. In the third forwarder seems full for some seconds, 503 with Retry-After, so that the SDKs
-repeat what they have. Between SDKs and forwarder stands a `Recorder`, which knows what was answered 200: only that has to arrive.
+that no flags and no remote configuration answer. In the third forwarder seems full to each client, 503 with Retry-After, for some seconds
+from its first request on (whenever that comes: on a busy machine some begin late), so that the SDKs repeat what they have. Between SDKs
+and forwarder stands a `Recorder`, which knows what was answered 200: only that has to arrive.
 
 Clocks of clients that say what time they think it is are an hour ahead.
 """
@@ -14,7 +15,7 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,10 +40,11 @@ PARTS: Final = 3
 OUTAGE: Final = 20.0
 """Seconds in which nothing listens upstream."""
 FULL: Final = 4.0
-"""Seconds in which forwarder seems full: few enough for SDKs that give up soon."""
+"""Seconds in which forwarder seems full to a client: few enough for SDKs that give up soon."""
 AHEAD: Final = 3600
 _PATIENCE: Final = 60.0
 """Seconds after which what an SDK still has not sent is not waited for."""
+_GIVE_UP: Final = frozenset({"rs-0.3", "java-1.2", "node-3.6", "python-3.7", "python-6.9", "android-3.23"})
 _EVENT_PATHS: Final = re.compile(r"/+(batch|capture|e|engage|track|i/v0/e|i/v1/analytics/events)/?")
 _HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "content-length", "keep-alive"})
 
@@ -63,6 +65,11 @@ class Client:
     """Events in each part."""
 
     @property
+    def gives_up(self) -> bool:
+        """Whether it doesn't repeat what was refused (Android's deletes it at the first 503), or not for as long as it is here."""
+        return self.name in _GIVE_UP
+
+    @property
     def in_browser(self) -> bool:
         """Whether it runs in a page."""
         return not self.command
@@ -70,7 +77,11 @@ class Client:
     @property
     def marks(self) -> set[str]:
         """What marks its events, one each."""
-        return {f"{self.name}:{part}:{n}:" for part in range(1, PARTS + 1) for n in range(self.count)}
+        return self.marks_until(PARTS)
+
+    def marks_until(self, last: int) -> set[str]:
+        """The same of its parts up to this one."""
+        return {f"{self.name}:{part}:{n}:" for part in range(1, last + 1) for n in range(self.count)}
 
 
 def _page(version: str, package: str = "posthog-js", sdk: str = "older-js", ahead: int = AHEAD) -> Client:
@@ -111,8 +122,8 @@ class Run:
 
     answered: frozenset[str]
     """Marks of the events in requests that were answered 200."""
-    repeated: frozenset[str]
-    """Marks of the events in requests that were answered 503 before."""
+    delays: Mapping[str, float]
+    """Seconds from the 503 that an event was answered first to its 200, by mark."""
     rejected: list[str]
     """Requests with events that got neither 200 nor the 503 of the third part."""
     events: dict[str, list[StoredEvent]]
@@ -129,11 +140,15 @@ class Recorder:
 
     upstream: str
     client: aiohttp.ClientSession
-    full: bool = False
-    """Whether requests with events get 503."""
+    filling: bool = False
+    """Whether requests with events get 503, of each client for `FULL` seconds."""
     answered: set[str] = field(default_factory=set)
-    repeated: set[str] = field(default_factory=set)
+    refused: dict[str, float] = field(default_factory=dict)
+    """When an event was answered 503 first, by mark."""
+    delays: dict[str, float] = field(default_factory=dict)
     rejected: list[str] = field(default_factory=list)
+    _full_since: dict[str, float] = field(default_factory=dict)
+    """When forwarder began to seem full, by client."""
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
@@ -151,8 +166,9 @@ class Recorder:
     async def _pass(self, request: web.Request) -> web.Response:
         body = await request.read()
         has_events = request.method == "POST" and _EVENT_PATHS.fullmatch(request.path) is not None
-        if has_events and self.full:
-            self.repeated |= marks_in(request, body)
+        if has_events and self.filling and self._is_full(marks := marks_in(request, body)):
+            now = asyncio.get_running_loop().time()
+            self.refused = dict.fromkeys(marks, now) | self.refused
             cors = {"Access-Control-Allow-Origin": request.headers.get("Origin", "*"), "Access-Control-Allow-Credentials": "true"}
             return web.Response(status=503, text="full", headers={"Retry-After": "1", **cors})
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
@@ -160,10 +176,20 @@ class Recorder:
             text = await answer.read()
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
             if has_events and answer.status in (200, 204):
-                self.answered |= marks_in(request, body)
+                self._accepted(marks_in(request, body))
             elif has_events:
                 self.rejected.append(f"{request.method} {request.raw_path[:200]} {answer.status} {text[:200]!r}")
             return web.Response(status=answer.status, body=text, headers=kept)
+
+    def _is_full(self, marks: set[str]) -> bool:
+        """Whether forwarder seems full to the client of these marks; requests without any are of one client."""
+        client, now = min(marks, default="").partition(":")[0], asyncio.get_running_loop().time()
+        return now - self._full_since.setdefault(client, now) < FULL
+
+    def _accepted(self, marks: set[str]) -> None:
+        now = asyncio.get_running_loop().time()
+        self.delays |= {mark: now - self.refused[mark] for mark in marks - self.answered if mark in self.refused}
+        self.answered |= marks
 
 
 def marks_in(request: web.Request, body: bytes) -> set[str]:
@@ -189,20 +215,19 @@ async def run(clients: list[Client], database: Path) -> Run:
         await service.stop()
         await asyncio.gather(_part(players, 2), pause(OUTAGE))
         await service.start()
-        recorder.full = True
-        await asyncio.gather(_part(players, 3), pause(FULL))
-        recorder.full = False
+        recorder.filling = True
+        await _part(players, 3)
         await _all_sent(recorder, clients)
         await asyncio.gather(*(player.end() for player in players))
         snapshot = await tried.emptied()
         events, persons = await _held(tried, clients)
         summary = await service.sandbox.summary()
-    return Run(frozenset(recorder.answered), frozenset(recorder.repeated), recorder.rejected, events, persons, summary, snapshot)
+    return Run(frozenset(recorder.answered), recorder.delays, recorder.rejected, events, persons, summary, snapshot)
 
 
 async def _all_sent(recorder: Recorder, clients: list[Client]) -> None:
-    """Wait until every event was answered 200, or for a while: some SDKs give up."""
-    wanted = set().union(*(client.marks for client in clients))
+    """Wait until every event was answered 200 that will be, or for a while."""
+    wanted = set().union(*(client.marks_until(PARTS - client.gives_up) for client in clients))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             while not wanted <= recorder.answered:
