@@ -215,9 +215,10 @@ async def run(clients: list[Client], database: Path) -> Run:
         await service.stop()
         await asyncio.gather(_part(players, 2), pause(OUTAGE))
         await service.start()
+        await _all_sent(recorder, *(client.marks_until(PARTS - 1) for client in clients))
         recorder.filling = True
-        await _part(players, 3)
-        await _all_sent(recorder, clients)
+        await _part(players, PARTS)
+        await _all_sent(recorder, *(client.marks for client in clients if not client.gives_up))
         await asyncio.gather(*(player.end() for player in players))
         snapshot = await tried.emptied()
         events, persons = await _held(tried, clients)
@@ -225,9 +226,9 @@ async def run(clients: list[Client], database: Path) -> Run:
     return Run(frozenset(recorder.answered), recorder.delays, recorder.rejected, events, persons, summary, snapshot)
 
 
-async def _all_sent(recorder: Recorder, clients: list[Client]) -> None:
-    """Wait until every event was answered 200 that will be, or for a while."""
-    wanted = set().union(*(client.marks_until(PARTS - client.gives_up) for client in clients))
+async def _all_sent(recorder: Recorder, *marks: set[str]) -> None:
+    """Wait until the events with these marks were answered 200, or for a while: what is missing then will be seen."""
+    wanted = set().union(*marks)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             while not wanted <= recorder.answered:

@@ -20,7 +20,6 @@ KEEPS_SENT_AT = {"rs-0.30", "node-3.6", "node-4.18", "js-lite-2.5"}
 """Clients that repeat a request with the `sent_at` of its first attempt, unmarked: its events are moved by as long as it was refused."""
 SLACK = 15
 """Seconds between an SDK building a request and its arrival, on a machine that is busy; less than the outage, far less than an hour."""
-_runs: list[Run | Exception] = []
 
 
 @pytest.fixture(scope="module")
