@@ -37,6 +37,8 @@ def status_page(snapshot: Snapshot, address: str) -> RenderableType:
     lanes = by_label(snapshot.lanes)
     parts: list[RenderableType] = [_head(snapshot, address), Text(), flow(snapshot), Text(), lane_table(lanes, books=False), Text()]
     parts.append(_upstream(snapshot))
+    if snapshot.rejected_requests:
+        parts.append(_rejected(snapshot.rejected_requests))
     parts.extend(_kafka(cluster, snapshot.now) for cluster in snapshot.kafka)
     parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
     parts.extend(_halts(lanes, snapshot.now))
@@ -96,6 +98,13 @@ def _upstream(snapshot: Snapshot) -> Text:
     if upstream.last_error:
         text.append(f"\n  last error: {upstream.last_error}", style="red")
     return text
+
+
+def _rejected(requests: Mapping[tuple[str, str], int]) -> Text:
+    """One line: which requests were rejected, the most frequent first."""
+    counts = sorted(requests.items(), key=lambda entry: (-entry[1], entry[0]))
+    shown = ", ".join(f"{path} {reason}: {count:,}" for (path, reason), count in counts)
+    return Text(f"  rejected requests  {shown}", style="yellow")
 
 
 def _kafka(cluster: KafkaCluster, now: float) -> Text:

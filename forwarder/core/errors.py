@@ -100,10 +100,28 @@ class InvalidRequest(ForwarderError):
     code = "invalid_request"
 
 
+class InvalidAck(InvalidRequest):
+    """A level of acknowledgement that doesn't exist, or that can't be had here."""
+
+    code = "invalid_ack"
+
+
 class InvalidToken(ForwarderError):
     """No project key, or one that can't be one. HTTP 401."""
 
     code = "invalid_token"
+
+
+class NoKey(InvalidToken):
+    """No project key at all."""
+
+    code = "no_key"
+
+
+class UnknownKey(InvalidToken):
+    """A project key that is not among the configured ones."""
+
+    code = "unknown_key"
 
 
 class RequestTooLarge(ForwarderError):

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge, UnsupportedMedia
+from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, NoKey, RequestTooLarge, UnknownKey, UnsupportedMedia
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import Incoming, Ordering, Reason, V1Head
 from forwarder.core.records import RecordFacts, RefusedRecord
@@ -47,7 +47,7 @@ MAX_REJECTED: Final = 5000
 """Of events that the service wouldn't ingest either, and again of others."""
 
 _ERRORS: Final[dict[str, type[ForwarderError]]] = {
-    each.code: each for each in (InvalidRequest, InvalidToken, RequestTooLarge, UnsupportedMedia)
+    each.code: each for each in (InvalidRequest, InvalidToken, NoKey, UnknownKey, RequestTooLarge, UnsupportedMedia)
 }
 _NO_LANE: Final = -1
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from forwarder.core.ack import AckLevel, Waiter
 from forwarder.core.clock import Clock
-from forwarder.core.errors import Backpressure, Draining, InvalidRequest, RequestTooLarge
+from forwarder.core.errors import Backpressure, Draining, InvalidAck, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.headroom import Headroom
 from forwarder.core.path import ForwarderPath, RequestPath
@@ -212,7 +212,7 @@ class Intake:
         asked = incoming.ack or self._level
         level = asked if asked.rank > self._level.rank else self._level
         if level is AckLevel.DISK and not self._durable:
-            raise InvalidRequest("Forwarder-Ack: disk can't be had here: the buffer is in memory (buffer.kind).")
+            raise InvalidAck("Forwarder-Ack: disk can't be had here: the buffer is in memory (buffer.kind).")
         return level
 
     def _take_v1(self, incoming: Incoming, head: V1Head, level: AckLevel, now: float, waiter: Waiter) -> bool:

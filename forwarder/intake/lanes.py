@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from forwarder.core.errors import InvalidToken, RequestTooLarge, TooManyLanes
+from forwarder.core.errors import RequestTooLarge, TooManyLanes, UnknownKey
 from forwarder.core.event import Chunk, Lane
 from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.quotas import Holding
@@ -52,7 +52,7 @@ class LaneRegistry:
     def check_key(self, api_key: str) -> None:
         """Raises `InvalidToken` for a key that isn't in the configured list, if there is one."""
         if self._api_keys and api_key not in self._api_keys:
-            raise InvalidToken("this project key isn't in sources.http.api_keys")
+            raise UnknownKey("this project key isn't in sources.http.api_keys")
 
     def check(self, lanes: Collection[Lane]) -> None:
         """Raises `RequestTooLarge` for more lanes in one request than there may ever be, and what `check_key` raises for each."""

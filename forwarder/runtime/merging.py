@@ -78,6 +78,7 @@ def merge(members: Sequence[Member], labels: Callable[[str], str] = str) -> Snap
         in_flight=sum(member.snapshot.in_flight for member in members if member.there),
         http_requests=_sum(member.snapshot.http_requests for member in members),
         passthrough_requests=_sum(member.snapshot.passthrough_requests for member in members),
+        rejected_requests=_sum(member.snapshot.rejected_requests for member in members),
         http_rejected_connections=sum(member.snapshot.http_rejected_connections for member in members),
         addresses=tuple(dict.fromkeys(address for member in members if member.there for address in member.snapshot.addresses)),
         connections=sum(member.snapshot.connections for member in members if member.there),

@@ -95,6 +95,7 @@ class Observer:
             http_requests=listener.requests,
             passthrough_requests=passed.requests,
             http_rejected_connections=listener.rejected_connections,
+            rejected_requests=listener.rejected,
             addresses=tuple(parts.listener.addresses),
             connections=listener.connections,
             warnings=(

@@ -24,9 +24,11 @@ class NotAStatus(ForwarderError):
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as plain JSON values, with what follows from it: `balanced`, and per lane `difference`."""
-    plain: dict[str, Any] = msgspec.to_builtins(replace(snapshot, http_requests={}, passthrough_requests={}))
+    plain: dict[str, Any] = msgspec.to_builtins(replace(snapshot, http_requests={}, passthrough_requests={}, rejected_requests={}))
     plain["http_requests"] = _listed(snapshot.http_requests)
     plain["passthrough_requests"] = _listed(snapshot.passthrough_requests)
+    rejected = snapshot.rejected_requests.items()
+    plain["rejected_requests"] = [{"path": path, "reason": reason, "count": count} for (path, reason), count in rejected]
     plain["balanced"] = balanced(snapshot)
     for lane, entry in zip(snapshot.lanes, plain["lanes"], strict=True):
         entry["difference"] = lane.difference
@@ -44,10 +46,12 @@ def parse(body: bytes) -> Snapshot:
         plain = msgspec.json.decode(body, type=dict[str, Any])
         requests = _counted(plain.pop("http_requests", []))
         passed = _counted(plain.pop("passthrough_requests", []))
+        listed = msgspec.convert(plain.pop("rejected_requests", []), list[_Rejected])
         snapshot = msgspec.convert(plain, Snapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise NotAStatus(f"the answer isn't a status document: {error}", hint="Is this the address of forwarder's admin server?") from error
-    return replace(snapshot, http_requests=requests, passthrough_requests=passed)
+    rejected = {(entry.path, entry.reason): entry.count for entry in listed}
+    return replace(snapshot, http_requests=requests, passthrough_requests=passed, rejected_requests=rejected)
 
 
 def _listed(requests: Mapping[tuple[str, int], int]) -> list[dict[str, str | int]]:
@@ -62,4 +66,10 @@ def _counted(listed: object) -> dict[tuple[str, int], int]:
 class _Requests(msgspec.Struct):
     path: str
     code: int
+    count: int
+
+
+class _Rejected(msgspec.Struct):
+    path: str
+    reason: str
     count: int

@@ -135,6 +135,12 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
         [((path, str(code)), count) for (path, code), count in snapshot.http_requests.items()],
     )
     yield counter(
+        "forwarder_http_requests_rejected",
+        "Requests of senders that were rejected here, passed through or not, by route and reason.",
+        ("path", "reason"),
+        [(labels, count) for labels, count in snapshot.rejected_requests.items()],
+    )
+    yield counter(
         "forwarder_http_connections_rejected",
         "Connections of senders that were closed because there were too many, of all senders or of one.",
         (),

@@ -210,6 +210,8 @@ class Snapshot:
     passthrough_requests: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """Requests that were passed through, by route and status code."""
     http_rejected_connections: int = 0
+    rejected_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Requests of senders that were rejected by the daemon itself, by route and reason."""
     """Connections that found no place: there were too many, of all senders or of one."""
     addresses: tuple[str, ...] = ()
     """Where senders are listened to: `host:port` or `unix:/path`."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 from msgspec import Raw, Struct, field
 
-from forwarder.core.errors import InvalidRequest, InvalidToken, RequestTooLarge
+from forwarder.core.errors import InvalidRequest, InvalidToken, NoKey, RequestTooLarge
 from forwarder.core.event import split_events
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.identity import ABSENT, first_byte
@@ -273,7 +273,7 @@ def split_by_token(events: bytes | Raw, default: str | None = None, *, foreign: 
     except msgspec.ValidationError:
         raise InvalidRequest("an event isn't an object") from None
     if None in tokens:
-        raise InvalidToken("no project key: send api_key (or token) with the batch or with each event")
+        raise NoKey("no project key: send api_key (or token) with the batch or with each event")
     if len(set(tokens)) == 1:
         return {tokens[0]: bytes(events)} if tokens[0] else {}
     groups: dict[str, list[bytes]] = {}

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from forwarder.core.errors import InvalidRequest, InvalidToken, UnsupportedMedia
+from forwarder.core.errors import InvalidRequest, NoKey, UnsupportedMedia
 from forwarder.core.ports import Incoming
 from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
 from forwarder.wire.encodings import GZIP_MAGIC, gunzip
@@ -41,7 +41,7 @@ def bearer_token(authorization: bytes) -> str:
     """The project key. Raises `InvalidToken` if there is none, or one that can't be one."""
     match = _BEARER.fullmatch(authorization)
     if match is None:
-        raise InvalidToken("no project key: send it as `Authorization: Bearer <project key>`")
+        raise NoKey("no project key: send it as `Authorization: Bearer <project key>`")
     return check_token(match[1].decode("latin-1"))
 
 

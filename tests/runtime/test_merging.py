@@ -66,6 +66,7 @@ def test_figures_are_added_up() -> None:
     assert (merged.concurrency_limit, merged.in_flight, merged.connections) == (16.0, 4, 10)
     assert merged.upstream_requests == {"200": 24, "connection_refused": 6}
     assert merged.http_requests == {("/batch", 200): 48, ("/e", 400): 2}
+    assert merged.rejected_requests == {("/e", "undecodable"): 2, ("/static", "upstream"): 4}
     assert merged.passthrough_requests == {("/flags", 200): 14, ("/static", 503): 4}
     assert merged.request_duration == Histogram((0.1, 1.0), (20, 4, 6), 15.0)
     assert merged.addresses == FULL.addresses

@@ -24,6 +24,7 @@ def test_document_says_what_follows() -> None:
     assert [lane["difference"] for lane in plain["lanes"]] == [0, 0]
     assert {"path": "/batch", "code": 200, "count": 24} in plain["http_requests"]
     assert {"path": "/flags", "code": 200, "count": 7} in plain["passthrough_requests"]
+    assert {"path": "/e", "reason": "undecodable", "count": 1} in plain["rejected_requests"]
 
 
 def test_another_versions_document_is_understood() -> None:

@@ -68,6 +68,7 @@ def test_books_are_exposed_per_lane() -> None:
     assert value(text, "forwarder_oldest_event_age_seconds", lane=HALTED.label) == 4000
     assert value(text, "forwarder_http_requests_total", path="/batch", code="200") == 24
     assert value(text, "forwarder_passthrough_requests_total", path="/static", code="503") == 2
+    assert value(text, "forwarder_http_requests_rejected_total", path="/e", reason="undecodable") == 1
     assert value(text, "forwarder_build_info", version="9.8.7") == 1
 
 

@@ -15,7 +15,7 @@ from forwarder.pages import files
 from forwarder.runtime.page.flow import flow
 from forwarder.runtime.page.head import head, notes
 from forwarder.runtime.page.kafka import kafka
-from forwarder.runtime.page.tables import lanes, passed, senders, upstream, workers
+from forwarder.runtime.page.tables import lanes, passed, rejected, senders, upstream, workers
 from forwarder.telemetry.snapshot import Snapshot, by_label
 
 REFRESH_SECONDS: Final = 5
@@ -34,6 +34,7 @@ def page(snapshot: Snapshot) -> str:
         kafka(snapshot),
         lanes(own),
         f'<div class="pair">{upstream(snapshot)}{senders(snapshot)}</div>',
+        rejected(snapshot),
         passed(snapshot),
         workers(snapshot),
     ]

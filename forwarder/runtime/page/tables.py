@@ -29,6 +29,15 @@ def senders(snapshot: Snapshot) -> Markup:
     return section("senders", "What senders were answered", _answers(snapshot.http_requests, "What senders were answered"))
 
 
+def rejected(snapshot: Snapshot) -> Markup:
+    """Which requests were rejected, and why; nothing if none was."""
+    if not snapshot.rejected_requests:
+        return Markup("")
+    counts = sorted(snapshot.rejected_requests.items())
+    rows = [("bad", [code(path), text(reason), f"{count:,}"]) for (path, reason), count in counts]
+    return section("rejected", "Rejected requests", table(("route", "reason", "requests"), rows, "Rejected requests"))
+
+
 def passed(snapshot: Snapshot) -> Markup:
     """What was passed through, by route; nothing if nothing was."""
     if not snapshot.passthrough_requests:

@@ -69,7 +69,7 @@ class Answering(Connection):
             if last:
                 self._phase = ENDING
             return
-        route.count(answer.status)
+        route.give(answer)
         if last:
             self._write(answer.render(answers.CLOSE + headers, without_body=bodiless))
             self._finish()
@@ -87,7 +87,7 @@ class Answering(Connection):
             self._phase = ENDING
             self._release()
         else:
-            route.count(answer.status)
+            route.give(answer)
             self._write(answer.render(answers.CLOSE + headers, without_body=bodiless))
             self._linger()
 
@@ -170,7 +170,7 @@ class Answering(Connection):
         if phase == IDLE:
             self._since = NEW
         if answer is not None and pending.route is not None:
-            pending.route.count(answer.status)
+            pending.route.give(answer)
         if answer is None or (pending.taken and not ends):
             self._write(pending.taken)
         else:

@@ -18,7 +18,7 @@ from forwarder.core.ports import Intake
 from forwarder.core.shares import Pool
 from forwarder.sources.http import answers
 from forwarder.sources.http.addresses import NOBODY, ClientAddresses, Peer
-from forwarder.sources.http.answers import Answer
+from forwarder.sources.http.answers import Answer, Rejection
 from forwarder.sources.http.cors import Cors
 from forwarder.sources.http.known import Heads
 from forwarder.sources.http.limits import LINGER_BYTES, RECEIVING_RETRY_AFTER, REFUSED_CONNECTIONS, BodyPace, HttpPolicy
@@ -42,7 +42,7 @@ CLOSING: Final = 5
 NEW: Final = -1.0
 """In place of the time at which a wait began: at the next sweep."""
 
-TOO_MANY_CONNECTIONS: Final = answers.unavailable("There are too many connections.", RECEIVING_RETRY_AFTER)
+TOO_MANY_CONNECTIONS: Final = answers.unavailable("There are too many connections.", RECEIVING_RETRY_AFTER, Rejection.TOO_MANY_CONNECTIONS)
 
 
 class Shared:

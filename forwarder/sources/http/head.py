@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from forwarder.core.ack import AckLevel
-from forwarder.core.errors import InvalidRequest
+from forwarder.core.errors import InvalidAck
 from forwarder.core.path import HEADER, RequestPath, parse_path
 from forwarder.sources.http import answers
 from forwarder.sources.http.answers import Answer
@@ -220,5 +220,5 @@ def asked_level(value: bytes) -> AckLevel:
     """The level of acknowledgement that a `Forwarder-Ack` header asks for. Raises `InvalidRequest` for anything else."""
     level = _LEVELS.get(value.strip().lower())
     if level is None:
-        raise InvalidRequest("Forwarder-Ack is one of memory, disk, delivered.")
+        raise InvalidAck("Forwarder-Ack is one of memory, disk, delivered.")
     return level

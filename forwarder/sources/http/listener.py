@@ -12,7 +12,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,13 @@ from forwarder.core.errors import cannot_listen
 from forwarder.core.headroom import Headroom
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Intake
+from forwarder.sources.http.answers import Rejection
 from forwarder.sources.http.connection import Shared
 from forwarder.sources.http.handshakes import Handshakes, TlsGate
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol import HttpProtocol
+from forwarder.sources.http.routes import Rejected
 from forwarder.sources.http.sockets import KEY, bind_unix, describe, duplicates, parse_listen, remove_unix
 
 log = structlog.get_logger(__name__)
@@ -42,6 +44,12 @@ FIRST_REQUEST: Final = 0.2
 
 LOOK_EVERY: Final = 0.02
 """Seconds between two looks at connections that are to end."""
+
+REPORT_EVERY: Final = 60.0
+"""Seconds between two lines in the log about requests of one path that are rejected for one reason."""
+
+_OF_STRANGERS: Final = frozenset({Rejection.NOT_FOUND, Rejection.METHOD, Rejection.BAD_HTTP})
+"""Reasons that any port on the internet meets each day: no warnings."""
 
 TURNS: Final = 3
 """Turns of the loop within which a connection that was accepted has called its protocol."""
@@ -61,6 +69,8 @@ class HttpStatistics:
     """Connections that found no place."""
     receiving_bytes: int
     """Bytes held of bodies that are not complete."""
+    rejected: Mapping[tuple[str, str], int]
+    """Requests that were rejected here, those to be passed through too, by route and reason (`answers.Rejection`)."""
 
 
 class HttpListener:
@@ -223,14 +233,24 @@ class HttpListener:
     def statistics(self) -> HttpStatistics:
         """What has been counted, and what there is now."""
         shared = self._shared
-        return HttpStatistics(shared.routes.requests(), len(shared.connections), shared.rejected, shared.headroom.receiving)
+        requests, rejected = shared.routes.requests(), {(name, reason.value): found.count for name, reason, found in self._rejected()}
+        return HttpStatistics(requests, len(shared.connections), shared.rejected, shared.headroom.receiving, rejected)
+
+    def _rejected(self) -> Iterator[tuple[str, Rejection, Rejected]]:
+        """What was rejected, by route and reason, in a fixed order."""
+        shared = self._shared
+        routes = [*shared.routes.all(), *([] if shared.passthrough is None else shared.passthrough.allowed.all())]
+        for route in sorted(routes, key=lambda route: route.name):
+            yield from [(route.name, reason, found) for reason, found in sorted(route.rejected.items())]
 
     def _connection(self) -> HttpProtocol:
         return HttpProtocol(self._shared)
 
     def _sweep(self) -> None:
-        self._shared.sweep(self._clock.monotonic())
+        now = self._clock.monotonic()
+        self._shared.sweep(now)
         self._report_rejected()
+        self._report_requests(now)
         self._report_files()
         self._timer = self._clock.call_later(self._shared.policy.sweep_interval, self._sweep)
 
@@ -248,6 +268,16 @@ class HttpListener:
                 held=held,
                 hint="One address may hold 7/8 of sources.http.max_connections: raise it if these senders are yours.",
             )
+
+    def _report_requests(self, now: float) -> None:
+        """Say which requests were rejected: of each route and reason the first at once, then how many there were, each minute."""
+        for name, reason, found in self._rejected():
+            if found.count == found.reported or now < found.report_after:
+                continue
+            rejected, found.reported, found.report_after = found.count - found.reported, found.count, now + REPORT_EVERY
+            say = log.info if reason in _OF_STRANGERS else log.warning
+            why = "" if found.last is None else found.last.text
+            say("requests are rejected", path=name, reason=reason.value, rejected=rejected, in_all=found.count, why=why)
 
     def _report_files(self) -> None:
         """Say when no more files can be opened, and when they can again: the loop drops what connects meanwhile without a word."""

@@ -20,7 +20,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 from forwarder.core.ports import Incoming, V1Head
 from forwarder.sources.http import answers
 from forwarder.sources.http.answering import answer_to
-from forwarder.sources.http.answers import LATE_RESULTS, TAKEN, TAKEN_SILENTLY, Answer
+from forwarder.sources.http.answers import LATE_RESULTS, TAKEN, TAKEN_SILENTLY, Answer, Rejection
 from forwarder.sources.http.body import Body
 from forwarder.sources.http.connection import BODY, ENDING, HEAD, IDLE, NEW, Shared
 from forwarder.sources.http.cors import EXPOSED
@@ -37,7 +37,7 @@ from forwarder.sources.http.v1 import EXPOSED_V1, echoed, v1_head
 log = structlog.get_logger(__name__)
 
 _POST: Final = b"POST"
-_DRAINING: Final = answers.unavailable("This forwarder is shutting down.", RECEIVING_RETRY_AFTER)
+_DRAINING: Final = answers.unavailable("This forwarder is shutting down.", RECEIVING_RETRY_AFTER, Rejection.DRAINING)
 _TOO_MUCH: Final = answers.unavailable("Too much is being received.", RECEIVING_RETRY_AFTER)
 _TOO_MANY_PENDING: Final = answers.unavailable("Too many requests wait for their answers on this connection.", RECEIVING_RETRY_AFTER)
 

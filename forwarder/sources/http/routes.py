@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from forwarder.sources.http.answers import Answer, Rejection
+
 _TAKEN: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
 """All mean the same: any shape and encoding is taken on each, a second wrapping in base64 too (the service undoes that on some only)."""
 
@@ -30,7 +32,7 @@ class Route:
     `event`: the name of events that have none, as JSON text; empty if they are invalid.
     """
 
-    __slots__ = ("codes", "event", "name", "taken", "v1")
+    __slots__ = ("codes", "event", "name", "rejected", "taken", "v1")
 
     def __init__(self, name: str, *, v1: bool = False, event: bytes = b"") -> None:
         self.name = name
@@ -38,10 +40,35 @@ class Route:
         self.event = event
         self.taken = 0
         self.codes: defaultdict[int, int] = defaultdict(int)
+        self.rejected: dict[Rejection, Rejected] = {}
 
     def count(self, status: int) -> None:
         """One request was answered with `status`."""
         self.codes[status] += 1
+
+    def give(self, answer: Answer) -> None:
+        """One request was given an answer of the listener's own."""
+        self.codes[answer.status] += 1
+        if answer.reason is not None:
+            rejected = self.rejected.get(answer.reason)
+            if rejected is None:
+                rejected = self.rejected[answer.reason] = Rejected()
+            rejected.count += 1
+            rejected.last = answer
+
+
+class Rejected:
+    """The requests of a route that were rejected for one reason."""
+
+    __slots__ = ("count", "last", "report_after", "reported")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: Answer | None = None
+        self.reported = 0
+        """How many of them the log knows."""
+        self.report_after = 0.0
+        """When it may be told of more, in monotonic seconds."""
 
 
 class Routes:
@@ -79,12 +106,16 @@ class Routes:
                 return origin_form(target[len(prefix) :])
         return target
 
+    def all(self) -> set[Route]:
+        """Each route once."""
+        return {*self._plain.values(), self.other}
+
     def requests(self) -> Mapping[tuple[str, int], int]:
         """How many requests were answered, by route and status."""
         return dict(self._counts())
 
     def _counts(self) -> Iterator[tuple[tuple[str, int], int]]:
-        for route in {*self.by_path.values(), self.other}:
+        for route in self.all():
             codes = dict(route.codes)
             codes[200] = codes.get(200, 0) + route.taken
             yield from [((route.name, code), count) for code, count in sorted(codes.items()) if count]

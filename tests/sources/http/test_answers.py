@@ -61,7 +61,7 @@ async def test_bug_in_the_intake(seen_before: bool, caplog: pytest.LogCaptureFix
 def test_long_messages_are_cut() -> None:
     """A message never makes an answer large, and text that can't be encoded is replaced."""
     assert len(answers.bad_request("x" * 100_000).plain) < 1000
-    assert b"?" in answers.problem(400, "\ud800").plain
+    assert b"?" in answers.problem(400, "\ud800", answers.Rejection.UNDECODABLE).plain
 
 
 def test_no_content_has_no_length() -> None:

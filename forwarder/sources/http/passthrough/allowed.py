@@ -61,7 +61,10 @@ class Allowed:
         first, _, rest = path[1:].partition(b"/")
         return self._below.get(b"/" + first) if rest else None
 
+    def all(self) -> list[Route]:
+        """Each route once."""
+        return [passed.route for passed in (*self._exact.values(), *self._below.values())]
+
     def requests(self) -> dict[tuple[str, int], int]:
         """How many requests were answered, by route and status."""
-        routes = [passed.route for passed in (*self._exact.values(), *self._below.values())]
-        return {(route.name, code): count for route in routes for code, count in sorted(route.codes.items())}
+        return {(route.name, code): count for route in self.all() for code, count in sorted(route.codes.items())}

@@ -17,7 +17,7 @@ from yarl import URL
 
 from forwarder.core.clock import Clock
 from forwarder.sources.http import answers
-from forwarder.sources.http.answers import Answer
+from forwarder.sources.http.answers import Answer, Rejection
 from forwarder.sources.http.passthrough.body import Outgoing
 from forwarder.sources.http.passthrough.circuit import Attempt, Circuit
 from forwarder.sources.http.passthrough.policy import RETRY_AFTER, PassThroughPolicy
@@ -35,8 +35,8 @@ _READ: Final = 32 * 1024
 _BROKEN: Final = re.compile(rb"[\r\n\0]")
 """In a header's value: an answer could be read as two."""
 
-_OUT_OF_TIME: Final = answers.unavailable("The upstream did not answer in time.", RETRY_AFTER)
-_FAILED: Final = answers.unavailable("The upstream could not be reached, or broke off.", RETRY_AFTER)
+_OUT_OF_TIME: Final = answers.unavailable("The upstream did not answer in time.", RETRY_AFTER, Rejection.UPSTREAM)
+_FAILED: Final = answers.unavailable("The upstream could not be reached, or broke off.", RETRY_AFTER, Rejection.UPSTREAM)
 """Not 502 and 504: SDKs repeat a call for flags on just these, and their application waits for longer (docs/sdks.md)."""
 
 
@@ -59,7 +59,7 @@ class Upstream:
         attempt = self.circuit.begin(now)
         if attempt is not None:
             return attempt
-        return answers.unavailable("The upstream fails; it will be asked again soon.", self.circuit.retry_after(now))
+        return answers.unavailable("The upstream fails; it will be asked again soon.", self.circuit.retry_after(now), Rejection.UPSTREAM)
 
     async def ask(
         self, attempt: Attempt, method: bytes, target: bytes, headers: CIMultiDict[str], body: Outgoing | None = None
