@@ -37,6 +37,12 @@ def test_a_halt_says_since_when_and_what_is_next() -> None:
     assert f"lane {HALTED.label} is halted: unknown_key, for 1h 11m, next probe in 12s" in page
 
 
+def test_rejected_requests_are_shown() -> None:
+    """Which requests were rejected and why, the most frequent first; nothing where none was."""
+    assert "rejected requests  /static upstream: 2, /e undecodable: 1" in rendered(status_page(FULL, "127.0.0.1:8321"))
+    assert "rejected" not in rendered(status_page(replace(FULL, rejected_requests={}), "127.0.0.1:8321"))
+
+
 def test_flow_is_one_line() -> None:
     """In, buffer, out, dead letters and dropped fit one line."""
     assert flow(FULL).plain == "  in 1,230 → buffer 70 (2.0 MiB of 64.0 MiB) → out 1,150   dead letters 9   dropped 1"

@@ -102,6 +102,15 @@ def test_what_is_passed_through() -> None:
     assert "/flags" in text
 
 
+def test_rejected_requests() -> None:
+    """Which requests were rejected has a table with the reasons; without any there is none."""
+    text = read(replace(FULL, rejected_requests={("/e", "undecodable"): 1234})).text
+    assert "Rejected requests" in text
+    assert "undecodable" in text
+    assert "1,234" in text
+    assert "Rejected requests" not in read(replace(FULL, rejected_requests={})).text
+
+
 def test_page_says_why_nothing_is_taken() -> None:
     """A daemon that isn't ready says so, and why."""
     text = read(replace(FULL, state=State.DRAINING, ready=False, not_ready=("draining",))).text
