@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from tests.sdks.older import CLIENTS
 from tests.sdks.toolchains import TOOLS
 from tests.support.repository import ROOT
 
@@ -30,9 +31,57 @@ def _found(pattern: str, name: str) -> str:
     return found[1]
 
 
+def older() -> list[tuple[str, str]]:
+    """The older versions that are installed, by their packages' names, in the order of the clients."""
+    js = json.loads((PROGRAMS / "older-js" / "package.json").read_text())["dependencies"].values()
+    jars = re.findall(
+        r"<groupId>(com\.posthog[^<]*)</groupId>\s*<artifactId>([^<]+)</artifactId>\s*<version>([^<]+)</version>",
+        _text("older-java/pom.xml"),
+    )
+    return [
+        *[tuple_of(text.removeprefix("npm:").rpartition("@")) for text in js],
+        *[("posthog", _found(r"^posthog==(\S+) ", f"older-python/{version}.txt")) for version in ("3.7", "6.9")],
+        ("posthog-go", _found(r"^require github\.com/posthog/posthog-go v(\S+)$", "older-go/go.mod")),
+        *[("posthog-rs", _found(r'^posthog-rs = \{ version = "=([^"]+)"', f"rust/{name}/Cargo.toml")) for name in ("older", "newest")],
+        *[(f"{group}:{artifact}", version) for group, artifact, version in jars],
+    ]
+
+
+def tuple_of(parts: tuple[str, str, str]) -> tuple[str, str]:
+    """Name and version of what stands around an `@`."""
+    return parts[0], parts[2]
+
+
+def _text(name: str) -> str:
+    return (PROGRAMS / name).read_text()
+
+
+def _section(heading: str) -> str:
+    return DOCUMENT.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+
+
+def _versions(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"^\| `([^`]+)`[^|]*\| (\d[^ |]*) \|", text, re.MULTILINE)
+
+
 def test_the_document_names_the_versions_that_are_tested() -> None:
     """The table's versions are those of the pins, SDK by SDK."""
-    assert dict(re.findall(r"^\| `([^`]+)`[^|]*\| (\d[^ |]*) \|", DOCUMENT, re.MULTILINE)) == pinned()
+    assert dict(_versions(DOCUMENT.partition("\n## ")[0])) == pinned()
+
+
+def test_the_document_names_the_older_versions_that_are_tested() -> None:
+    """Each older version that is pinned has its row, and no other; each client of the tests is one of them, or the newest."""
+    assert sorted(_versions(_section("## Older versions"))) == sorted(older())
+    short = {".".join(version.split(".")[:2]) for _, version in older()}
+    assert {client.name.removesuffix("-v1").rpartition("-")[2] for client in CLIENTS} - short == {"newest"}
+
+
+def test_waiting_for_flags_is_said_of_every_sdk_that_waits() -> None:
+    """Server SDKs whose flags are tested have a row in the table of how long an application waits."""
+    rows = _section("## When the upstream is down").partition("### How long an application waits for flags")[2]
+    for name, version in (*older(), *pinned().items()):
+        if name in {"posthog", "posthog-node"}:
+            assert f"| `{name}` | {'.'.join(version.split('.')[:2])} |" in rows
 
 
 def test_the_python_sdk_is_the_one_of_all_other_tests() -> None:
