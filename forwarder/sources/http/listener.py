@@ -272,8 +272,8 @@ class HttpListener:
     def _report_requests(self, now: float) -> None:
         """Say which requests were rejected: of each route and reason the first at once, then how many there were, each minute."""
         for name, reason, found in self._rejected():
-            if found.count == found.reported or now < found.report_after:
-                continue
+            if found.count == found.reported or now < found.report_after or reason is Rejection.TOO_MANY_CONNECTIONS:
+                continue  # connections have a line of their own
             rejected, found.reported, found.report_after = found.count - found.reported, found.count, now + REPORT_EVERY
             say = log.info if reason in _OF_STRANGERS else log.warning
             why = "" if found.last is None else found.last.text
