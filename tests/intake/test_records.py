@@ -237,6 +237,12 @@ def test_no_address_is_ever_stamped() -> None:
         (b'{"event":"a"', Reason.UNDECODABLE, None),
         (b'{"event":"a"},{"event":"b"}', Reason.UNDECODABLE, None),
         (b'{"batch":[]}', Reason.UNDECODABLE, None),
+        (b"[]", Reason.UNDECODABLE, None),
+        (b'{"batch":{}}', Reason.UNDECODABLE, None),
+        (b'{"historical_migration":1,"batch":[{"event":"a","distinct_id":"x"}]}', Reason.UNDECODABLE, None),
+        (json.dumps({**stamped_event(), "historical_migration": "true"}).encode(), Reason.UNDECODABLE, None),
+        (b'{"event":"a","distinct_id":null}', Reason.MISSING_DISTINCT_ID, LANE),
+        (b'{"batch":null,"distinct_id":"x"}', Reason.MISSING_EVENT, LANE),
         (b'{"event":"a","distinct_id":"\xff"}', Reason.UNDECODABLE, None),
         (json.dumps(stamped_event(p="?")).encode().replace(b"?", b"\xff"), Reason.UNDECODABLE, None),
         (json.dumps(stamped_event(p="?")).encode().replace(b'"?"', b"0" * 5 + b"1"), Reason.UNDECODABLE, None),
@@ -268,6 +274,37 @@ def test_what_is_no_good_becomes_a_dead_letter(record: bytes, reason: Reason, la
     assert (account.dead_lettered, account.received["kafka"]) == ({reason: 1}, 1 if lane is None else 3)
     deliver(rig)
     assert told.code == "taken"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"batch": None},
+        {"historical_migration": None},
+        {"properties": 5},
+        {"timestamp": 5},
+        {"timestamp": "yesterday"},
+        {"distinct_id": 5},
+        {"groups": 5},
+    ],
+    ids=str,
+)
+def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
+    """What is odd about a body and accepted over HTTP is accepted of a record, too (docs/interface.md, Odd bodies)."""
+    rig = RecordsRig()
+    take(rig, unit({**stamped_event(), **odd}))
+    assert rig.dead_letters.letters == []
+    one = rig.one()
+    assert {name: one[name] for name in odd if name != "timestamp"} == {name: value for name, value in odd.items() if name != "timestamp"}
+
+
+@pytest.mark.parametrize(("record", "lane"), [(b"[5]", None), (b'{"api_key":"%b","batch":[5]}' % KEY.encode(), LANE)])
+def test_what_is_no_object_among_events(record: bytes, lane: Lane | None) -> None:
+    """It is a dead letter by itself, of the key that stands beside it."""
+    rig = RecordsRig()
+    take(rig, unit(stamped_event(), record))
+    (letter,) = rig.dead_letters.letters
+    assert (letter.reason, letter.lane, letter.data) == (Reason.INVALID_EVENT, lane, b"5")
 
 
 def test_one_event_without_a_good_key_doesnt_spoil_its_record() -> None:
