@@ -13,7 +13,7 @@ from typing import Any, Final
 from forwarder.contract.errors import ErrorBody
 from forwarder.contract.ingestion import BATCH, CAPTURE, DECIDE, INGESTION, IngestionEndpoint, Taken
 from forwarder.sandbox.ai import AI_PATH
-from forwarder.sandbox.flags import DEFINITIONS, FLAGS
+from forwarder.sandbox.flags import DEFINITIONS, FLAGS, LISTED
 from forwarder.sandbox.ingestion import POSTED, SCRIPTS, asked
 from forwarder.sandbox.openapi.newer import PROJECT_KEY, take_ai, take_v1
 from forwarder.sandbox.openapi.operations import (
@@ -129,6 +129,9 @@ def _asked(path: str, schemas: Schemas) -> Operation:
     if path in DEFINITIONS:
         found = {"200": answer("The definitions", _DEFINITIONS), "304": answer("As they were")}
         return _get(path, "The definitions that SDKs evaluate by themselves.", token, {**found, **not_allowed}, secret=True)
+    if path == LISTED:
+        found = {"200": answer("A list", OBJECT)}
+        return _get(path, "The definitions, as the oldest SDKs ask for them.", token, {**found, **not_allowed}, secret=True)
     if path.endswith("/remote_config"):
         found = {"404": answer("There is no such flag", error)}
         return _get(path, "The payload of one flag, for everybody.", in_path(path) + token, {**found, **not_allowed}, secret=True)
