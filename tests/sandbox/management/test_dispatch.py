@@ -205,7 +205,7 @@ async def test_the_largest_body(tmp_path: Path, size: int, chunked: bool) -> Non
         else [b"Content-Length: %d\r\n\r\n" % size, body]
     )
     for key, expected in ((seed.OWNER_KEY, 201 if size == 1_000_000 else 413), (seed.STRANGER_KEY, 404), ("phx_of_nobody", 401)):
-        head = f"POST {ORGANIZATION}/projects/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+        head = f"POST {ORGANIZATION}/projects/ HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
         async with serving(tmp_path) as service:
             status, _, answer = await raw(service, head.encode(), *sent)
         assert status == expected
