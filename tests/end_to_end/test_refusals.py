@@ -96,7 +96,7 @@ async def test_an_unknown_key_is_held_and_delivered_when_it_is_known() -> None:
 async def test_made_up_keys_do_not_stop_a_good_one() -> None:
     """Ten thousand keys that nobody knows, beside one good lane: the good one's events are taken and delivered all the while."""
     async with Upstream(decide=lambda request: OK if request.api_key == GOOD else UNAUTHORIZED) as upstream:
-        async with Whole(upstream.url, FastClock(10), upstream={"verify_keys": True}) as whole:
+        async with Whole(upstream.url, FastClock(2), upstream={"verify_keys": True}) as whole:
             await whole.take(events(1, "first"), GOOD)
             await eventually(lambda: upstream.delivered == ["first0"])
             taken, refused = 0, 0
@@ -119,7 +119,7 @@ async def test_made_up_keys_do_not_stop_a_good_one() -> None:
 async def test_a_good_key_that_comes_after_made_up_ones_gets_in() -> None:
     """A key that is new while made-up ones hold their share is told to come back, is checked meanwhile, and then taken."""
     upstream = Upstream(decide=lambda request: OK if request.api_key == GOOD else UNAUTHORIZED)
-    async with upstream, Whole(upstream.url, FastClock(10), upstream={"verify_keys": True}) as whole:
+    async with upstream, Whole(upstream.url, FastClock(2), upstream={"verify_keys": True}) as whole:
         for number in range(200):
             try:
                 whole.pipeline._parts.intake.take(Incoming(batch(events(1), f"phc_madeup{number:06}")), Told())
