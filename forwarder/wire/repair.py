@@ -18,8 +18,8 @@ from forwarder.core.errors import InvalidRequest
 _PIECE_BYTES: Final = 64 * 1024
 """Bytes repaired at a time: cut at its quotes, a text takes some twenty times its size."""
 
-_NON_FINITE: Final = (b"-Infinity", b"Infinity", b"NaN")
-"""In the order in which they are replaced."""
+_NON_FINITE: Final = (b"NaN", b"-Infinity", b"Infinity")
+"""In the order in which they are replaced: what stands for one never completes a later one."""
 _BEGINNINGS: Final = tuple(sorted({word[:length] for word in _NON_FINITE for length in range(1, len(word))}, key=len, reverse=True))
 """What a piece must not end with, longest first."""
 _BACKSLASH, _QUOTE = b"\\\\", b'\\"'

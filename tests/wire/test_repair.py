@@ -175,6 +175,11 @@ def test_hostile_texts_cost_a_few_times_their_size(text: bytes) -> None:
     assert peak < 6 * len(text)
 
 
+def test_what_replaces_a_number_makes_no_other() -> None:
+    """Both texts that v1 compares stay of one length, also where the body is no JSON."""
+    assert {len(null_non_finite_numbers(b"Na-Infinity", null)[0]) for null in (b"null", b"NULL")} == {6}
+
+
 @given(st.text())
 def test_pairs_of_three_bytes_are_joined(text: str) -> None:
     """Text whose characters above U+FFFF are written as two halves of three bytes each (CESU-8) is as it was meant."""
