@@ -129,7 +129,7 @@ async def test_a_large_event_is_kept_or_its_sender_keeps_it(kind: str, tmp_path:
     large = events(1, "large", padding=2_000_000)
     for limit, statuses in (("4MiB", [200, 503]), ("2MB", [413, 413])):
         letters = {"max_bytes": limit, "path": tmp_path / limit}
-        async with Upstream() as upstream, Whole(upstream.url, buffer={"kind": kind}, dead_letters=letters) as whole:
+        async with Upstream() as upstream, Whole(upstream.url, FastClock(1), buffer={"kind": kind}, dead_letters=letters) as whole:
             for expected in statuses:
                 reply = await whole.send(post("/batch/", batch([*large, *events(1)])))
                 assert reply.status == expected
@@ -145,7 +145,7 @@ async def test_nameless_events_do_not_get_other_senders_rejected(kind: str) -> N
     settings: dict[str, Any] = {"buffer": {"kind": kind}, "dead_letters": {"max_bytes": "32MiB"}, "http": {"api_keys": [KEY, MADE_UP[0]]}}
     nameless = batch([b'{"distinct_id":"d","properties":{"p":"%b"}}' % (b"x" * 200_000)] * 20, MADE_UP[0])
     large = events(1, "large", padding=2_000_000)
-    async with Upstream() as upstream, Whole(upstream.url, **settings) as whole:
+    async with Upstream() as upstream, Whole(upstream.url, FastClock(1), **settings) as whole:
         for _ in range(3):
             assert (await whole.send(post("/batch/", nameless))).status == 200
         assert whole.total(lambda lane: lane.dropped.get("invalid_overflow", 0)) > 0

@@ -58,7 +58,7 @@ class FastClock:
     """
 
     def __init__(self, speed: float = 40.0) -> None:
-        self._speed = speed
+        self.speed = speed
         self._began = time.monotonic()
 
     def now(self) -> float:
@@ -67,11 +67,11 @@ class FastClock:
 
     def monotonic(self) -> float:
         """See `Clock.monotonic`."""
-        return (time.monotonic() - self._began) * self._speed
+        return (time.monotonic() - self._began) * self.speed
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
         """See `Clock.call_later`."""
-        return asyncio.get_running_loop().call_later(delay / self._speed, callback)
+        return asyncio.get_running_loop().call_later(delay / self.speed, callback)
 
     async def sleep(self, seconds: float) -> None:
         """See `Clock.sleep`."""
