@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from forwarder.batching.batcher import Batcher, BatchPolicy
-from forwarder.batching.turns import Turns
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.disk.opening import OpenPolicy
 from forwarder.buffer.disk.stored import WINDOW
@@ -32,6 +30,7 @@ from forwarder.core.shares import size_for
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.store import DeadLetterStore
+from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.key_ledger import KeyStatus
@@ -39,6 +38,7 @@ from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.network_errors import describe
 from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
+from forwarder.delivery.turns import Turns
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.lanes import LaneRegistry

@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-from forwarder.batching.batcher import Batcher, BatchPolicy
-from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.backoff import Backoff
 from forwarder.core.batch import Batch
@@ -21,11 +19,13 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import HaltReason, Reply
 from forwarder.core.ports import Ordering, Sink
 from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
+from forwarder.delivery.turns import Turns
 from forwarder.telemetry.books import Books
 from forwarder.wire.identity import ids_of
 from tests.support.clock import FakeClock, settle

@@ -8,11 +8,11 @@ import tracemalloc
 import pytest
 import structlog
 
-from forwarder.batching.batcher import Batcher, BatchPolicy
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import HaltReason, Reply
 from forwarder.core.ports import Ordering
+from forwarder.delivery.batching import Batcher, BatchPolicy
 from tests.delivery.rig import LANE, Rig, event, events
 from tests.support.upstream import OK, Answer, Fault, Upstream, failing, plain
 

@@ -10,8 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forwarder.batching.batcher import Batcher, BatchPolicy
-from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import Ack
 from forwarder.core.backoff import Backoff
@@ -19,6 +17,7 @@ from forwarder.core.event import Lane
 from forwarder.core.outcome import Delivered, Reply
 from forwarder.core.ports import DropReason, Ordering, Reason
 from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.groups import Attempt
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.lanes import PARALLEL_AFTER
@@ -26,6 +25,7 @@ from forwarder.delivery.limiter import MAXIMUM, Limiter, verdict_of
 from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.scheduler import Scheduler
 from forwarder.delivery.settling import Settler
+from forwarder.delivery.turns import Turns
 from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of

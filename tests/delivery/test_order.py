@@ -7,8 +7,8 @@ import asyncio
 
 import pytest
 
-from forwarder.batching.batcher import BatchPolicy
 from forwarder.core.ports import Ordering
+from forwarder.delivery.batching import BatchPolicy
 from tests.delivery.rig import Rig, event, events
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
 

@@ -7,9 +7,9 @@ from math import log2
 
 import pytest
 
-from forwarder.batching.batcher import BatchPolicy
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Ordering, Reason
+from forwarder.delivery.batching import BatchPolicy
 from forwarder.delivery.pausing import RetryPolicy
 from tests.delivery.rig import LANE, Rig, event, events
 from tests.support.upstream import OK, Answer, Request, Upstream, plain

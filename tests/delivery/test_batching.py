@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.batching.batcher import READ_AHEAD_CHUNKS, READ_AHEAD_IDS, Batcher, BatchPolicy
-from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Fate
+from forwarder.delivery.batching import READ_AHEAD_CHUNKS, READ_AHEAD_IDS, Batcher, BatchPolicy
+from forwarder.delivery.turns import Turns
 from forwarder.wire.envelope import body_pieces, envelope_size
 from forwarder.wire.identity import ids_of
 

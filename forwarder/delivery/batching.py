@@ -12,11 +12,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from forwarder.batching.turns import Turns
 from forwarder.core.batch import Batch
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import Buffer
+from forwarder.delivery.turns import Turns
 from forwarder.wire.chunks import cut_by_size
 from forwarder.wire.envelope import envelope_size
 

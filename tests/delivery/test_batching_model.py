@@ -14,12 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from forwarder.batching.batcher import Batcher, BatchPolicy
-from forwarder.batching.turns import Turns
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.batch import Batch
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Fate
+from forwarder.delivery.batching import Batcher, BatchPolicy
+from forwarder.delivery.turns import Turns
 from forwarder.wire.envelope import body_pieces
 from forwarder.wire.identity import ids_of
 

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.batching.turns import HISTORICAL_EVERY, Turns
 from forwarder.core.event import Lane
+from forwarder.delivery.turns import HISTORICAL_EVERY, Turns
 
 A, B, C = Lane("phc_a"), Lane("phc_b"), Lane("phc_c")
 OLD, OLDER = Lane("phc_a", historical=True), Lane("phc_b", historical=True)

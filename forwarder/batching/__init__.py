@@ -1,1 +1,0 @@
-"""Which events make the next upstream request: whose turn it is, and how much of what waits goes together."""
