@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lane_pool import LanePool
-from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.lanes import LanePool, LaneQueue
 from forwarder.core.ports import DropReason, Fate
 
 PoolOf = Callable[[Lane], LanePool | None]

@@ -12,7 +12,7 @@ from forwarder.buffer.holdings import BufferStatistics, LaneHolding, PoolOf, dro
 from forwarder.core.ack import Ack, Held
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import DropReason, Fate
 
 

@@ -1,10 +1,18 @@
-"""Time as a port, so that tests turn the clock instead of waiting."""
+"""Time: the clock as a port, so that tests turn it instead of waiting, and how long to wait before a retry.
+
+Full jitter (uniform between zero and the bound) spreads retries best, so that clients that failed together do not return together. Equal
+jitter (between half the bound and all of it) is for probes, which are few and should not come too soon.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 
@@ -62,3 +70,38 @@ async def wait_for_event(event: asyncio.Event, timeout: float | None, clock: Clo
         expired.cancel()
         waiter.cancel()
     return event.is_set()
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waits that double from `initial` to `maximum` seconds."""
+
+    initial: float
+    maximum: float
+    uniform: Callable[[float, float], float] = random.uniform
+
+    def bound(self, attempt: int) -> float:
+        """The longest wait before attempt `attempt` + 1; attempts count from 1."""
+        return float(min(self.maximum, self.initial * 2 ** min(attempt - 1, 60)))
+
+    def full_jitter(self, attempt: int) -> float:
+        """A wait before attempt `attempt` + 1, anywhere up to the bound."""
+        return self.uniform(0.0, self.bound(attempt))
+
+    def equal_jitter(self, attempt: int) -> float:
+        """A wait before attempt `attempt` + 1, of half the bound at least."""
+        bound = self.bound(attempt)
+        return self.uniform(bound / 2, bound)
+
+
+def retry_after(value: str | None, now: float) -> float | None:
+    """Seconds to wait, seen from wall-clock second `now`; None if there is no such header, or one that can't be read."""
+    text = (value or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    moment = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.fromtimestamp(now, UTC)).total_seconds())

@@ -8,9 +8,8 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from forwarder.core.ack import Ack, AckLevel, Held, Waiter
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
-from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.lanes import LaneQueue
 from forwarder.core.outcome import Reply
 from forwarder.core.path import RequestPath
 

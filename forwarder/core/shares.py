@@ -1,8 +1,13 @@
-"""How senders share something of which there is a bounded amount: connections, permits, bytes being received.
+"""Bounded resources and how senders share them: connections, permits, and the bytes of requests that are received or decoded.
 
-The rule: a sender may hold at most `ALPHA` times what is free. A sender that is alone has 7/8 of the whole; n greedy ones have
-7/(1 + 7n) of it each; and a newcomer always finds something free, of which it may have 7/8 at once. So nothing is divided in advance: what
-others don't use isn't kept from the sender that needs it, which matters where everybody comes from the one address of a proxy.
+A sender may hold at most `ALPHA` times what is free. A sender that is alone has 7/8 of the whole; n greedy ones have 7/(1 + 7n) of it each;
+a newcomer always finds something free, of which it may have 7/8 at once. Nothing is divided in advance: what others do not use is available
+to the sender that needs it, which matters where all requests come from the one address of a proxy.
+
+`Headroom` bounds the bytes of requests in progress. A request in progress takes memory as a buffered one does, and while the buffer is full
+most of it would be rejected in the end. So the bound shrinks as the buffer fills; both together stay within the buffer's limit and a little
+more. At least `LEAST` bytes may be in progress, however full the buffer is, so that usual requests reach the buffer and get its answer. A
+buffer that is small beside the largest request never shrinks the bound below that: a request that could never fit gets a 413.
 
 Invariants: `held` is the sum of what the senders hold; a sender that holds nothing takes no memory.
 """
@@ -10,7 +15,9 @@ Invariants: `held` is the sum of what the senders hold; a sender that holds noth
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
+from typing import Final, Protocol
+
+from forwarder.core.errors import BufferFull
 
 ALPHA: Final = 7
 """How many times what is free a sender may hold."""
@@ -81,3 +88,58 @@ class Pool:
     def largest(self) -> tuple[Hashable, int]:
         """The sender that holds most, and how many. There is one that holds some."""
         return self._shares.largest()
+
+
+LEAST: Final = 4_000_000
+"""Bytes that may be in hand beside a full buffer."""
+
+
+class Holds(Protocol):
+    """What is asked of a buffer."""
+
+    used: int
+    """Bytes held, the overhead of holding them included."""
+    max_bytes: int
+
+
+class Headroom:
+    """One for a listener and the intake behind it.
+
+    `decoding` is the intake's account of bytes of large bodies that are decoded elsewhere, or wait for that.
+    """
+
+    def __init__(self, most: int, buffer: Holds | None = None) -> None:
+        """`most`: bytes that may be in hand at any time. Without a buffer they always may."""
+        self._most = most
+        self._buffer = buffer
+        self._receiving = Shares()
+        self.decoding = 0
+
+    @property
+    def receiving(self) -> int:
+        """The listener's account of bytes of bodies that aren't complete, of all senders."""
+        return self._receiving.held
+
+    def add(self, sender: Hashable, size: int) -> None:
+        """So many bytes of the sender's bodies arrived; with a negative `size`, so many are gone."""
+        self._receiving.add(sender, size)
+
+    def exceeded(self, sender: Hashable) -> bool:
+        """Whether too much is being received, from all senders or from this one."""
+        return self._receiving.exceeded(sender, self.bound())
+
+    def bound(self) -> int:
+        """Bytes that may be in hand now."""
+        buffer = self._buffer
+        return self._most if buffer is None else max(min(self._most, self._left(buffer) - self.decoding), min(LEAST, self._most))
+
+    def check(self, size: int) -> None:
+        """May a request's text of `size` bytes be worked on, beside what is being received? Raises `BufferFull` if not.
+
+        It is there twice for a moment: as it was received, and as what is to be buffered of it.
+        """
+        if self._buffer is not None and self.receiving + self.decoding + 2 * size > self._left(self._buffer) + LEAST:
+            raise BufferFull("too much is buffered and being received for a request of this size", hint="the upstream is slow, or down")
+
+    def _left(self, buffer: Holds) -> int:
+        return max(buffer.max_bytes, 2 * self._most) - buffer.used

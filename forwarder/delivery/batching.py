@@ -12,9 +12,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import NO_IDS, Chunk, Lane
-from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
+from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import Buffer
 from forwarder.delivery.turns import Turns
 from forwarder.wire.chunks import cut_by_size

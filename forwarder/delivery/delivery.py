@@ -18,8 +18,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.ack import Ack
-from forwarder.core.backoff import Backoff
-from forwarder.core.clock import Clock, Timer, wait_for_event
+from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import Books, Buffer, DeadLetters, Ordering, Sink

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 from forwarder.core.event import Lane
 from forwarder.core.outcome import HaltReason
 from forwarder.telemetry.labels import lane_label

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from forwarder.core.batch import Batch
+from forwarder.core.event import Batch
 from forwarder.wire.strict import Inspection, Suspicion
 
 _SLICE_BYTES: Final = 64 * 1024

@@ -13,8 +13,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.ports import Ordering
 from forwarder.delivery.groups import Group, Part
 from forwarder.delivery.splitting import Replaces

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 
 HOUR: Final = 3600.0
 FIRST_WAIT: Final = 5.0

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from forwarder.core.backoff import Backoff
-from forwarder.core.batch import Batch
-from forwarder.core.event import Lane
+from forwarder.core.clock import Backoff
+from forwarder.core.event import Batch, Lane
 from forwarder.core.ports import Ordering
 from forwarder.delivery.groups import Group, Part
 from forwarder.delivery.moment import Moment

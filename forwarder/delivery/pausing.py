@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 
 
 @dataclass(frozen=True, slots=True)

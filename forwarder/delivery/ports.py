@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Lane
+from forwarder.core.event import Batch, Lane
 
 
 class Batcher(Protocol):

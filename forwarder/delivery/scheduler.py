@@ -13,9 +13,8 @@ from typing import Final, Protocol
 import structlog
 
 from forwarder.core.ack import Ack
-from forwarder.core.backoff import Backoff
-from forwarder.core.batch import Batch
-from forwarder.core.event import NO_IDS, Chunk, Lane
+from forwarder.core.clock import Backoff
+from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import HaltReason, Outcome, Reply, Retry, Scope
 from forwarder.core.ports import Ordering
 from forwarder.delivery.classify import classify, is_web_page

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.outcome import Delivered
 from forwarder.core.ports import Books, DeadLetters, DropReason, Fate, Reason, letters_of
 from forwarder.telemetry.labels import lane_label

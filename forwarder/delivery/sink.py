@@ -19,11 +19,10 @@ from aiohttp.abc import AbstractStreamWriter
 from isal import isal_zlib
 
 from forwarder import __version__
-from forwarder.core.batch import Batch
-from forwarder.core.clock import Clock
+from forwarder.core.clock import Clock, retry_after
+from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.path import ERROR_HEADER, HEADER, LOOP, ForwarderPath
-from forwarder.core.retry_after import retry_after
 from forwarder.delivery.network_errors import describe
 from forwarder.wire.envelope import PIECE_BYTES, body_pieces
 

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.wire.chunks import cut_at
 from forwarder.wire.envelope import envelope_size
 

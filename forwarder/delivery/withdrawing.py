@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from forwarder.core.ack import Ack
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk
+from forwarder.core.event import Batch, Chunk
 from forwarder.delivery.groups import Group, Part
 from forwarder.delivery.lanes import LaneState
 from forwarder.wire.envelope import envelope_size

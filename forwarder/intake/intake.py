@@ -16,9 +16,9 @@ from forwarder.core.ack import AckLevel, Waiter
 from forwarder.core.clock import Clock
 from forwarder.core.errors import Backpressure, Draining, InvalidAck, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.headroom import Headroom
 from forwarder.core.path import ForwarderPath, RequestPath
 from forwarder.core.ports import Books, Buffer, EventResults, Incoming, Ordering, PatientWaiter, Revived, V1Head, WhenFull
+from forwarder.core.shares import Headroom
 from forwarder.intake.admission import NOT_INGESTED, WHY, Admission, ReceiptDeadLetters
 from forwarder.intake.decoding import Decoded, RequestJob, encode_job
 from forwarder.intake.early_key import early_key

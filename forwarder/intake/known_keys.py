@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from forwarder.core.event import Lane
-from forwarder.core.lane_pool import LanePool
+from forwarder.core.lanes import LanePool
 from forwarder.storage.key_file import MAX_KEYS, KeyHashes
 
 NO_HASHES: Final = KeyHashes(b"", ())

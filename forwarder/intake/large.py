@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.errors import BufferFull, Draining
-from forwarder.core.headroom import Headroom
+from forwarder.core.shares import Headroom
 from forwarder.intake.decoding import Decoded, decode_outcome
 
 MAX_WAITING: Final = 32

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, LaneFull, RequestTooLarge
 from forwarder.core.event import EVENT_OVERHEAD, Chunk, Lane
-from forwarder.core.lane_pool import LanePool
+from forwarder.core.lanes import LanePool
 from forwarder.intake.known_keys import KnownKeys
 
 LIVE: Final = 7

@@ -14,8 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from forwarder.contract.endpoints import Endpoint
-from forwarder.core.backoff import Backoff
-from forwarder.core.clock import Clock
+from forwarder.core.clock import Backoff, Clock
 from forwarder.management.addresses import path_of
 from forwarder.management.answers import value_of
 from forwarder.management.errors import ApiError, InvalidCall

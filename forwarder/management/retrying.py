@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from forwarder.contract.endpoints import Method
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 from forwarder.management.replies import Failure, Reply
 
 ATTEMPTS: Final = 4

@@ -16,7 +16,7 @@ import aiohttp
 from yarl import URL
 
 from forwarder import __version__
-from forwarder.core.retry_after import retry_after
+from forwarder.core.clock import retry_after
 from forwarder.management.connection_errors import failure, unrepeated
 from forwarder.management.replies import TOO_LARGE, Failure, Reply
 

@@ -22,11 +22,10 @@ from forwarder.config.settings import Settings, UpstreamSettings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.headroom import LEAST, Headroom
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Ordering, Reason, letters_of
 from forwarder.core.records import RecordIntake
-from forwarder.core.shares import size_for
+from forwarder.core.shares import LEAST, Headroom, size_for
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.store import DeadLetterStore

@@ -20,8 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from forwarder.core.backoff import Backoff
-from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.runtime.announcing import held
 from forwarder.runtime.assignment import Assignment

@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 
 PIECE_BYTES: Final = 256 * 1024
 """How much of a body is put together at a time: enough for few calls, little enough that 32 requests in flight stay small."""

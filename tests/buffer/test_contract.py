@@ -20,7 +20,7 @@ from forwarder.core.ack import Ack
 from forwarder.core.ack import Held as HeldBy
 from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import DropReason, Fate
 from forwarder.wire.chunks import cut_at
 from tests.support.disk import DiskRig

@@ -1,4 +1,4 @@
-"""The real clock, and waiting for an event on any clock."""
+"""The clock, waits between attempts, and the header Retry-After."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from forwarder.core.clock import SystemClock, wait_for_event
-from tests.support.clock import FakeClock, settle
+from forwarder.core.clock import Backoff, SystemClock, retry_after, wait_for_event
+from tests.support.clock import MIDNIGHT, FakeClock, settle
 
 
 def test_the_real_clock_is_the_systems() -> None:
@@ -75,3 +77,59 @@ async def test_no_limit_waits_for_ever(clock: FakeClock) -> None:
     assert not waiting.done()
     event.set()
     assert await waiting
+
+
+def upper(_low: float, high: float) -> float:
+    """In place of chance: the longest wait."""
+    return high
+
+
+def test_bounds_double_up_to_the_maximum() -> None:
+    """Attempt by attempt, from the initial bound on."""
+    backoff = Backoff(0.5, 30.0)
+    assert [backoff.bound(attempt) for attempt in range(1, 9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_jitter() -> None:
+    """A wait is drawn between zero (or half the bound, for equal jitter) and the bound, so that not all come back together."""
+    asked: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        asked.append((low, high))
+        return low
+
+    backoff = Backoff(1.0, 60.0, uniform)
+    assert (backoff.full_jitter(3), backoff.equal_jitter(3)) == (0.0, 2.0)
+    assert asked == [(0.0, 4.0), (2.0, 4.0)]
+    assert Backoff(1.0, 60.0, upper).full_jitter(3) == 4.0
+
+
+@given(st.integers(min_value=1, max_value=10**9), st.floats(0.001, 10), st.floats(10, 3600))
+def test_a_wait_is_never_over_the_maximum(attempt: int, initial: float, maximum: float) -> None:
+    """However many attempts failed: no overflow, no wait without end."""
+    backoff = Backoff(initial, maximum)
+    assert 0.0 <= backoff.full_jitter(attempt) <= maximum
+    assert 0.0 < backoff.equal_jitter(attempt) <= maximum
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("soon", None),
+        ("-3", None),
+        ("²", None),
+        ("0", 0.0),
+        (" 7 ", 7.0),
+        ("9" * 40, 999_999_999.0),
+        ("Thu, 01 Jan 2026 00:00:30 GMT", 30.0),
+        ("Thu, 01 Jan 2026 00:00:30", 30.0),
+        ("Wed, 31 Dec 2025 00:00:00 GMT", 0.0),
+        ("Thu, 01 Jan 99999 00:00:30 GMT", None),
+        (f"Thu, 01 Jan {'9' * 30} 00:00:30 GMT", None),
+    ],
+)
+def test_retry_after(value: str | None, seconds: float | None) -> None:
+    """Both forms of the header are read; what can't be read is no wish."""
+    assert retry_after(value, MIDNIGHT) == seconds

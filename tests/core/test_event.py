@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane, Where
+from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Batch, Chunk, Lane, Where
 from forwarder.core.ports import Reason, letters_of
 
 LANE = Lane("phc_corecorecore1234")

@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.backoff import Backoff
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.clock import Backoff
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.outcome import HaltReason, Reply
 from forwarder.core.ports import Ordering, Sink
 from forwarder.deadletter.memory import MemoryDeadLetters

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.ports import Fate
 from forwarder.delivery.batching import READ_AHEAD_CHUNKS, READ_AHEAD_IDS, Batcher, BatchPolicy
 from forwarder.delivery.turns import Turns

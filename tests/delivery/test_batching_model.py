@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.ports import Fate
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.turns import Turns

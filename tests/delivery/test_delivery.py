@@ -8,8 +8,7 @@ import tracemalloc
 import pytest
 import structlog
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.outcome import HaltReason, Reply
 from forwarder.core.ports import Ordering
 from forwarder.delivery.batching import Batcher, BatchPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 from forwarder.core.event import Lane
 from forwarder.core.outcome import HaltReason
 from forwarder.delivery.halting import HINTS, Halts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from forwarder.core.batch import Batch
+from forwarder.core.event import Batch
 from forwarder.delivery.inspecting import inspect
 from forwarder.wire.envelope import envelope_size
 from forwarder.wire.strict import Oddity

@@ -7,8 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk
+from forwarder.core.event import Batch, Chunk
 from forwarder.core.ports import Ordering
 from forwarder.delivery.groups import Group, Part
 from forwarder.delivery.isolating import exonerate, isolate, representative

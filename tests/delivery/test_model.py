@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import Ack
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 from forwarder.core.event import Lane
 from forwarder.core.outcome import Delivered, Reply
 from forwarder.core.ports import DropReason, Ordering, Reason

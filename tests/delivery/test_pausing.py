@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 from forwarder.delivery.pausing import Pause
 from tests.delivery.rig import upper
 

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from forwarder import __version__
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.outcome import Reply
 from forwarder.core.path import ForwarderPath, parse_path
 from forwarder.delivery.sink import MAX_ANSWER, MAX_RETRY_AFTER, HttpSink, UpstreamPolicy

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk
+from forwarder.core.event import Batch, Chunk
 from forwarder.delivery.splitting import cut, halves
 from forwarder.wire.envelope import body_pieces, envelope_size
 from tests.delivery.rig import LANE, chunk_of, event

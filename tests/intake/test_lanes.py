@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.core.errors import InvalidToken, TooManyLanes
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lane_pool import LanePool
+from forwarder.core.lanes import LanePool
 from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.lanes import LaneRegistry
 from tests.support.intakes import AllKnown

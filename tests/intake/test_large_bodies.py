@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure, BufferFull, ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.headroom import LEAST
 from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, V1Head
+from forwarder.core.shares import LEAST
 from forwarder.intake.decoding import MAX_REJECTED, PIECE_BYTES, PIECE_EVENTS
 from forwarder.intake.large import MAX_OF_SENDER, MAX_WAITING, WAIT_SECONDS
 from forwarder.wire.effort import INLINE

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.contract.endpoints import Method
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 from forwarder.management.replies import BROKEN, UNTRUSTED, Failure, Reply
 from forwarder.management.retrying import ATTEMPTS, wait_before_next
 

@@ -10,8 +10,8 @@ from typing import Any
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.headroom import LEAST, Headroom
 from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, WhenFull
+from forwarder.core.shares import LEAST, Headroom
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.known_keys import KnownKeys
 from forwarder.intake.lanes import LaneRegistry

@@ -10,9 +10,9 @@ from typing import Any
 
 from forwarder.core.ack import Waiter
 from forwarder.core.errors import Backpressure
-from forwarder.core.headroom import Headroom
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Incoming
+from forwarder.core.shares import Headroom
 from forwarder.sources.http import HttpListener, HttpPolicy
 from forwarder.sources.http.passthrough import PassThrough, PassThroughPolicy
 from tests.support.clock import FakeClock

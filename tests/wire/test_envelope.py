@@ -7,8 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.wire.envelope import PIECE_BYTES, body_pieces, envelope_head, envelope_size
 
 LANES = st.builds(Lane, st.text(alphabet=st.characters(codec="ascii"), min_size=1, max_size=64), st.booleans())

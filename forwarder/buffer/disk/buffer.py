@@ -31,7 +31,7 @@ from forwarder.core.ack import Ack, Held
 from forwarder.core.clock import Clock
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
-from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import DropReason, Fate, Ordering
 from forwarder.storage import failpoints
 from forwarder.storage.committer import RETRY_SECONDS, Committer

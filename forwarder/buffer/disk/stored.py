@@ -10,7 +10,7 @@ from forwarder.buffer.disk.segment import Stored
 from forwarder.buffer.holdings import LaneHolding
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lane_pool import LanePool
+from forwarder.core.lanes import LanePool
 
 WINDOW: Final = 64 << 20
 """Bytes of memory that events at hand may take together: waiting to be sent, or in flight. The others wait on disk alone."""

@@ -11,11 +11,10 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.batch import Batch
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
-from forwarder.core.event import Chunk, Lane
-from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.lanes import LaneQueue
 from forwarder.migration.moments import SECOND, when
 from forwarder.migration.pacing import Pace
 from forwarder.runtime.importing.chunks import ImportChunk

@@ -14,10 +14,9 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.batch import Batch
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.errors import ConfigurationError
-from forwarder.core.event import NO_IDS, Chunk, Lane, Where
+from forwarder.core.event import NO_IDS, Batch, Chunk, Lane, Where
 from forwarder.core.outcome import Delivered, HaltReason
 from forwarder.core.ports import DeadLetter, Ordering, Sink
 from forwarder.core.ports import Fate as Ending

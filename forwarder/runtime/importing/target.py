@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from forwarder.config.settings import UpstreamSettings
-from forwarder.core.batch import Batch
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.secrets import mask_key, mask_secrets
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy

@@ -12,10 +12,9 @@ import asyncio
 from collections import deque
 from typing import Final, cast
 
-from forwarder.core.headroom import Headroom
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Intake
-from forwarder.core.shares import Pool
+from forwarder.core.shares import Headroom, Pool
 from forwarder.sources.http import answers
 from forwarder.sources.http.addresses import NOBODY, ClientAddresses, Peer
 from forwarder.sources.http.answers import Answer, Rejection

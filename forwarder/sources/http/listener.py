@@ -22,9 +22,9 @@ import structlog
 
 from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.errors import cannot_listen
-from forwarder.core.headroom import Headroom
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Intake
+from forwarder.core.shares import Headroom
 from forwarder.sources.http.answers import Rejection
 from forwarder.sources.http.connection import Shared
 from forwarder.sources.http.handshakes import Handshakes, TlsGate

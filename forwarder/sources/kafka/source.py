@@ -11,8 +11,7 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from forwarder.core.backoff import Backoff
-from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.errors import ForwarderError
 from forwarder.core.records import RecordIntake
 from forwarder.sources.kafka.client import Brokers, Interrupted, RealBrokers, is_cancelled

@@ -12,8 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from forwarder.core.batch import Batch
-from forwarder.core.event import Lane, Where
+from forwarder.core.event import Batch, Lane, Where
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import DeadLetter
 from forwarder.delivery.pausing import RetryPolicy

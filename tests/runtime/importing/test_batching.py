@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.batch import Batch
-from forwarder.core.event import Where
+from forwarder.core.event import Batch, Where
 from forwarder.core.ports import Fate
 from forwarder.migration.finishing import Finished
 from forwarder.migration.moments import DAY

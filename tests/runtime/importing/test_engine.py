@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forwarder.core.batch import Batch
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.migration.days import BatchLimits
 from forwarder.migration.pacing import Pace, SharedLine

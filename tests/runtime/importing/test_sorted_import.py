@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from forwarder.core.batch import Batch
+from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.migration.days import BatchLimits
 from forwarder.migration.making import Maker

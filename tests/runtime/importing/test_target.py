@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from forwarder.config.settings import UpstreamSettings
-from forwarder.core.batch import Batch
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError
-from forwarder.core.event import Chunk
+from forwarder.core.event import Batch, Chunk
 from forwarder.core.outcome import Reply
 from forwarder.migration.pacing import Pace
 from forwarder.migration.quiet_hours import QuietHours

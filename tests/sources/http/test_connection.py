@@ -12,8 +12,7 @@ from functools import partial
 import pytest
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.headroom import Headroom
-from forwarder.core.shares import size_for
+from forwarder.core.shares import Headroom, size_for
 from forwarder.sources.http import HttpPolicy, answers
 from forwarder.sources.http import connection as phases
 from forwarder.sources.http.limits import BODY_GRACE, BODY_WINDOW

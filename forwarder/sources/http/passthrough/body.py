@@ -13,7 +13,7 @@ from typing import Protocol
 from aiohttp import payload
 from aiohttp.abc import AbstractStreamWriter
 
-from forwarder.core.headroom import Headroom
+from forwarder.core.shares import Headroom
 from forwarder.sources.http.passthrough.patience import Patience
 from forwarder.sources.http.passthrough.policy import WINDOW
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 
 FAILURES: Final = 5
 """Failures in a row that open a circuit."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from forwarder.core.clock import Clock, wait_for_event
-from forwarder.core.headroom import Headroom
+from forwarder.core.shares import Headroom
 from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.passthrough.allowed import PassedRoute
 from forwarder.sources.http.passthrough.body import RequestBody, Tap

@@ -17,8 +17,7 @@ import structlog
 from multidict import CIMultiDict
 
 from forwarder.core.clock import Clock, wait_for_event
-from forwarder.core.headroom import Headroom
-from forwarder.core.shares import Pool
+from forwarder.core.shares import Headroom, Pool
 from forwarder.sources.http import answers
 from forwarder.sources.http.answers import Answer
 from forwarder.sources.http.passthrough.allowed import Allowed

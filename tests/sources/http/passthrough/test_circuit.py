@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.backoff import Backoff
+from forwarder.core.clock import Backoff
 from forwarder.sources.http.passthrough.circuit import FAILURES, PROBE_SECONDS, Attempt, Circuit
 
 SURE = Backoff(1.0, 30.0, lambda _, high: high)

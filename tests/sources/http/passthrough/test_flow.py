@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.core.headroom import Headroom
+from forwarder.core.shares import Headroom
 from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.limits import BODY_GRACE
 from forwarder.sources.http.passthrough import PassThroughPolicy

@@ -1,14 +1,23 @@
-"""A lane's waiting chunks, oldest first, with their bytes and events counted as they come and go."""
+"""Lanes as the buffer holds them: a lane's pending chunks in order, and the limit that several lanes share."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import takewhile
 
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk
+
+
+@dataclass(slots=True)
+class LanePool:
+    """How many lanes of the pool the buffer holds, and what they count for against its limit, in bytes."""
+
+    bytes: int = 0
+    lanes: int = 0
 
 
 class LaneQueue:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lane_queue import LaneQueue
+from forwarder.core.lanes import LaneQueue
 
 LANE = Lane("phc_queuequeue123456")
 
