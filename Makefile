@@ -49,8 +49,8 @@ drill: setup  ## an outage, a kill -9 and a wrong key, held on purpose, with the
 check: lint types layers unit  ## the quick half of the tests: lint, types, layers, unit
 
 # The tests' own Kafka is fetched before their time limits apply; KAFKA_BOOTSTRAP_SERVERS=host:port names another one to use.
-$(VENV)/.broker: $(VENV)/.installed forwarder/runtime/broker/jars.txt
-	@test -n "$$KAFKA_BOOTSTRAP_SERVERS" || { $(BIN)/python -m forwarder.runtime.broker && touch $@; }
+$(VENV)/.broker: $(VENV)/.installed forwarder/demo/broker/jars.txt
+	@test -n "$$KAFKA_BOOTSTRAP_SERVERS" || { $(BIN)/python -m forwarder.demo.broker && touch $@; }
 
 test: lint types layers $(VENV)/.broker  ## every test
 	$(BIN)/pytest $(PARALLEL)

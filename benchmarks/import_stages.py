@@ -12,21 +12,21 @@ from typing import Any, Final
 
 from benchmarks.bare_loops import JOB, bare_loop
 from benchmarks.exports import Export
+from forwarder.imports.accounts import Accounts
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
-from forwarder.migration.catalog import BY_NAME
-from forwarder.migration.checkpoint import Job
-from forwarder.migration.days import BatchLimits
-from forwarder.migration.events import Converter
-from forwarder.migration.format import Given, Rules
-from forwarder.migration.formats.csv import CsvOptions
-from forwarder.migration.making import Choice, maker_of
-from forwarder.migration.planned import Ready
-from forwarder.migration.planning import steps
-from forwarder.migration.policy import Filters, Finish
-from forwarder.migration.raw_events import RawConverter
-from forwarder.migration.repeats import Repeats
-from forwarder.migration.sources.source import open_source
-from forwarder.runtime.importing.accounts import Accounts
+from forwarder.sources.files.source import open_source
+from forwarder.sources.imports.catalog import BY_NAME
+from forwarder.sources.imports.checkpoint import Job
+from forwarder.sources.imports.days import BatchLimits
+from forwarder.sources.imports.events import Converter
+from forwarder.sources.imports.format import Given, Rules
+from forwarder.sources.imports.formats.csv import CsvOptions
+from forwarder.sources.imports.making import Choice, maker_of
+from forwarder.sources.imports.planned import Ready
+from forwarder.sources.imports.planning import steps
+from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.imports.raw_events import RawConverter
+from forwarder.sources.imports.repeats import Repeats
 
 MAX_EVENT: Final = 1_000_000
 LIMITS: Final = BatchLimits(max_bytes=5_000_000, max_events=5_000)

@@ -24,7 +24,7 @@ from benchmarks.records import RECORDS, Content, fill, forget
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
 from benchmarks.upstream import Upstream, upstream
-from forwarder.runtime.broker import Broker, BrokerUnavailable
+from forwarder.demo.broker import Broker, BrokerUnavailable
 
 PROFILED: Final = 3.0
 """Seconds of a profile: about as long as reading a topic takes."""

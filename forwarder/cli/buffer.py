@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forwarder.config import Settings
-    from forwarder.runtime.inspection import Content
+    from forwarder.inspect.inspection import Content
 
 DAMAGED = LEFT = 1
 """Exit code: the answer is no."""
@@ -90,7 +90,7 @@ def export(
 
     Example: forwarder buffer export /var/lib/forwarder --output events.jsonl
     """
-    from forwarder.runtime.exporting import check_lane
+    from forwarder.inspect.exporting import check_lane
     from forwarder.storage.whole_file import whole_file
 
     directories = _directories(path, config)
@@ -108,7 +108,7 @@ def export(
 
 def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total: int) -> int:
     from forwarder.cli.progress import EventProgress
-    from forwarder.runtime.exporting import export as write_lines
+    from forwarder.inspect.exporting import export as write_lines
 
     try:
         with EventProgress("exporting", total) as progress:
@@ -163,7 +163,7 @@ def _drain(directories: Sequence[Path], settings: Settings) -> int:
     from forwarder.cli.buffer_tables import left_lines
     from forwarder.cli.progress import EventProgress
     from forwarder.core.clock import SystemClock
-    from forwarder.runtime.emptying import empty_directory
+    from forwarder.inspect.drain import empty_directory
 
     left = 0
     contents = _look(directories)
@@ -208,7 +208,7 @@ def _unreachable(settings: Settings) -> list[str]:
 
 def _directories(path: Path | None, config: Path | None) -> list[Path]:
     """The workers' directories that are meant. A PATH goes before the configuration."""
-    from forwarder.runtime.state_files import buffers_at, buffers_of
+    from forwarder.daemon.state_files import buffers_at, buffers_of
 
     return buffers_at(path) if path is not None else buffers_of(_settings(config))
 
@@ -220,6 +220,6 @@ def _settings(config: Path | None) -> Settings:
 
 
 def _look(directories: Sequence[Path]) -> list[Content]:
-    from forwarder.runtime.inspection import look
+    from forwarder.inspect.inspection import look
 
     return [look(directory) for directory in directories]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.output import console
-from forwarder.runtime.inspection import AsideFile, Content, Flaw, LaneContent
+from forwarder.inspect.inspection import AsideFile, Content, Flaw, LaneContent
 from forwarder.telemetry.readable import duration, size
 from forwarder.telemetry.snapshot import LaneSnapshot
 

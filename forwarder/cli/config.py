@@ -70,7 +70,7 @@ def _compile_mappings(loaded: Loaded) -> None:
     from forwarder.cli.output import report
     from forwarder.config import InvalidConfiguration, Problem
     from forwarder.core.errors import ConfigurationError
-    from forwarder.runtime.mappings import kafka_mapping
+    from forwarder.daemon.mappings import kafka_mapping
 
     problems = []
     for number, cluster in enumerate(loaded.settings.sources.kafka):
@@ -88,7 +88,7 @@ def _look_for_a_loop(loaded: Loaded) -> None:
     """Report an upstream that is this forwarder itself."""
     from forwarder.cli.output import report
     from forwarder.config import InvalidConfiguration, Problem
-    from forwarder.runtime.own_address import HINT, own_addresses
+    from forwarder.daemon.own_address import HINT, own_addresses
 
     problems = [Problem(loaded.where(own.key), own.key, own.message, HINT) for own in own_addresses(loaded.settings)]
     if problems:

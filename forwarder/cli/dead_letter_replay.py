@@ -21,7 +21,7 @@ from forwarder.cli.progress import EventProgress
 from forwarder.core.errors import ConfigurationError
 from forwarder.deadletter.marking import mark_for_replay, notes_of, still_marked
 from forwarder.deadletter.selection import Criteria, contents, summaries
-from forwarder.migration.checkpoint import read_checkpoint
+from forwarder.sources.imports.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from forwarder.core.event import Lane

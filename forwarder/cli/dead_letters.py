@@ -190,7 +190,7 @@ def _files(config: Path | None, path: Path | None) -> list[LetterFile]:
     from forwarder.cli.dead_letter_files import letter_files
     from forwarder.config import load_settings
     from forwarder.core.errors import ConfigurationError
-    from forwarder.runtime.state_files import files_at, files_of
+    from forwarder.daemon.state_files import files_at, files_of
 
     if path is not None:
         workers = files_at(path)
@@ -204,7 +204,7 @@ def _files(config: Path | None, path: Path | None) -> list[LetterFile]:
 
 def _may_be_empty(path: Path) -> bool:
     """Whether it is no mistake that nothing is there yet: no daemon has used it, or an import that hasn't sent anything."""
-    from forwarder.migration.standing import PREFLIGHT
+    from forwarder.sources.imports.standing import PREFLIGHT
 
     return path.is_dir() and (not any(path.iterdir()) or (path / PREFLIGHT).is_file())
 

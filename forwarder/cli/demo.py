@@ -14,8 +14,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from forwarder.runtime.demo import Demo, Ports, Verdict
-    from forwarder.runtime.demo_kafka import KafkaDemo
+    from forwarder.demo.demo import Demo, Ports, Verdict
+    from forwarder.demo.kafka import KafkaDemo
 
 LINE_EVERY = 2.0
 """Seconds between two lines where there is no terminal."""
@@ -41,7 +41,7 @@ def demo(
     """
     import uvloop
 
-    from forwarder.runtime.demo import choose_ports
+    from forwarder.demo.demo import choose_ports
     from forwarder.telemetry.logs import configure_logging
 
     configure_logging(level="error" if kafka else "warning")  # with Kafka one dead letter is part of the story
@@ -52,7 +52,7 @@ def demo(
 
 
 async def _show(ports: Ports, *, once: bool, kafka: bool) -> Verdict:
-    from forwarder.runtime.demo import LIVE_PAUSE, VISITORS
+    from forwarder.demo.demo import LIVE_PAUSE, VISITORS
 
     async with _open(ports, kafka=kafka) as demo:
         _print_addresses(demo, ports)
@@ -65,10 +65,10 @@ async def _show(ports: Ports, *, once: bool, kafka: bool) -> Verdict:
 
 def _open(ports: Ports, *, kafka: bool) -> AbstractAsyncContextManager[Demo | KafkaDemo]:
     if not kafka:
-        from forwarder.runtime.demo import open_demo
+        from forwarder.demo.demo import open_demo
 
         return open_demo(ports)
-    from forwarder.runtime.demo_kafka import open_kafka_demo
+    from forwarder.demo.kafka import open_kafka_demo
 
     sys.stdout.write("Starting a Kafka broker; the first time it is fetched.\n")
     sys.stdout.flush()

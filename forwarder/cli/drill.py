@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from forwarder.runtime.demo import Ports
-    from forwarder.runtime.drill.findings import Check, Step, Verdict
+    from forwarder.demo.demo import Ports
+    from forwarder.demo.drill.findings import Check, Step, Verdict
 
 INTERRUPTED = 130
 EXAMPLE = "Example: forwarder drill --port 0"
@@ -32,7 +32,7 @@ def drill(
     Both are processes of their own with files in a temporary directory; events come from the official Python SDK. It takes about
     half a minute, and exits with 0 only if every event arrived unchanged and the books balance; else it says what is missing.
     """
-    from forwarder.runtime.demo import choose_ports
+    from forwarder.demo.demo import choose_ports
 
     verdict = asyncio.run(_hold(choose_ports(port)))
     if verdict is None:
@@ -49,8 +49,8 @@ def register(app: typer.Typer) -> None:
 
 async def _hold(ports: Ports) -> Verdict | None:
     """The verdict; None if a signal ended the drill."""
-    from forwarder.runtime.drill.children import DrillFailed
-    from forwarder.runtime.drill.drill import run_drill
+    from forwarder.demo.drill.children import DrillFailed
+    from forwarder.demo.drill.drill import run_drill
 
     task = asyncio.create_task(run_drill(ports, print_step()))
     _obey_signals(task)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration.sources import Reading, ReadOptions, open_source
-from forwarder.migration.verifying import Holding, Unreadable, hold, rows
+from forwarder.sources.files import Reading, ReadOptions, open_source
+from forwarder.sources.imports.verifying import Holding, Unreadable, hold, rows
 
 _HINT = (
     "What is needed of each row are `uuid`, `timestamp` (ISO 8601) and `properties` (an object, or one as text), as the service's batch "

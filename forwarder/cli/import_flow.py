@@ -23,12 +23,12 @@ from forwarder.cli.import_progress import LookProgress, SendProgress
 from forwarder.cli.import_signals import stopped_by_signals
 from forwarder.cli.import_words import CONFIRM, UNCONFIRMED, beginning, goes_on, print_look, print_report, question, say
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration.checkpoint import Checkpoint, Job
-from forwarder.migration.manifest import Manifest
-from forwarder.migration.preflight_report import Report
-from forwarder.migration.sources.options import BrokenSource
-from forwarder.runtime.importing.reports import complete_reports
-from forwarder.runtime.importing.request import ImportRequest, Told
+from forwarder.imports.reports import complete_reports
+from forwarder.imports.request import ImportRequest, Told
+from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.imports.checkpoint import Checkpoint, Job
+from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.preflight_report import Report
 
 DONE: Final = 0
 NO: Final = 1
@@ -36,7 +36,7 @@ INTERRUPTED: Final = 130
 
 
 class Opened(Protocol):
-    """An import that was opened (`runtime.importing.job.Import`)."""
+    """An import that was opened (`imports.job.Import`)."""
 
     job: Job
     state: Path

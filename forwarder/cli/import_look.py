@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from forwarder.migration.findings import Finding, judge, unaccepted
-from forwarder.migration.preflight_page import as_json
-from forwarder.migration.preflight_report import Report
-from forwarder.migration.sources.options import BrokenSource
+from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.imports.findings import Finding, judge, unaccepted
+from forwarder.sources.imports.preflight_page import as_json
+from forwarder.sources.imports.preflight_report import Report
 from forwarder.storage.whole_file import whole_file
 
 FILE: Final = "preflight.json"

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
-from forwarder.migration.format import Format, Said
-from forwarder.migration.sources.options import Framing
+from forwarder.sources.files.options import Framing
+from forwarder.sources.imports.format import Format, Said
 
 _WHERE: Final = "From where, to where"
 _WHAT: Final = "What is sent"
@@ -41,7 +41,7 @@ class Persons(StrEnum):
 
 def _codes(incomplete: str) -> list[str]:
     """What completes --accept."""
-    from forwarder.migration.findings import SEVERITIES, Severity
+    from forwarder.sources.imports.findings import SEVERITIES, Severity
 
     return [code for code, severity in SEVERITIES.items() if severity is Severity.STOPS and code.startswith(incomplete)]
 

@@ -10,8 +10,8 @@ from forwarder.cli.import_access import SECTIONS
 from forwarder.cli.sections import loaded_sections
 from forwarder.config import DEFAULT_FILE, Loaded
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration import checkpoint, manifest
-from forwarder.migration.manifest import Manifest, manifest_of
+from forwarder.sources.imports import checkpoint, manifest
+from forwarder.sources.imports.manifest import Manifest, manifest_of
 from forwarder.storage.directory import is_locked
 
 

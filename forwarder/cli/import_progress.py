@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.progress import EVERY
-from forwarder.runtime.importing.request import Progress
+from forwarder.imports.request import Progress
 from forwarder.telemetry.readable import duration, size
 
 LATELY: Final = 15.0

@@ -18,13 +18,13 @@ from forwarder.config import DEFAULT_FILE, InvalidConfiguration, load_part
 from forwarder.config.imports import ImportSettings
 from forwarder.config.mapping import MappingSettings
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration.findings import unaccepted
-from forwarder.migration.format import Format, Given, Rules
-from forwarder.migration.policy import Filters, PersonProperties
-from forwarder.migration.quiet_hours import QuietHours
-from forwarder.migration.sources.options import Framing, ReadOptions
-from forwarder.runtime.importing.request import ChosenFormat, ImportRequest
-from forwarder.runtime.mappings import mapping_of, rules_of
+from forwarder.daemon.mappings import mapping_of, rules_of
+from forwarder.imports.request import ChosenFormat, ImportRequest
+from forwarder.sources.files.options import Framing, ReadOptions
+from forwarder.sources.imports.findings import unaccepted
+from forwarder.sources.imports.format import Format, Given, Rules
+from forwarder.sources.imports.policy import Filters, PersonProperties
+from forwarder.sources.imports.quiet_hours import QuietHours
 
 _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 from forwarder.cli.admin_client import MISDIRECTED
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.secrets import mask_secrets
-from forwarder.migration.verifying import Arrived, Holding, arrived, listed
+from forwarder.sources.imports.verifying import Arrived, Holding, arrived, listed
 
 Read = TypeVar("Read")
 

@@ -14,7 +14,7 @@ from forwarder.cli.import_options import Form
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forwarder.migration.standing import Standing
+    from forwarder.sources.imports.standing import Standing
 
 NOTHING = 1
 DAMAGED = 2
@@ -47,7 +47,7 @@ def _all_in(root: Path) -> tuple[list[Standing], bool]:
     """The imports below a folder, and whether there are some that can't be read: that is said."""
     from forwarder.cli.import_places import folders
     from forwarder.cli.output import report
-    from forwarder.migration.checkpoint import CheckpointDamaged
+    from forwarder.sources.imports.checkpoint import CheckpointDamaged
 
     found, damaged = [], False
     for folder in folders(root):
@@ -61,8 +61,8 @@ def _all_in(root: Path) -> tuple[list[Standing], bool]:
 
 def _standing(folder: Path) -> Standing:
     """Asked for the lock first: a process that comes to its end meanwhile is shown as running, never as stopped before its end."""
-    from forwarder.migration.checkpoint import read_checkpoint
-    from forwarder.migration.standing import Standing, counted_in
+    from forwarder.sources.imports.checkpoint import read_checkpoint
+    from forwarder.sources.imports.standing import Standing, counted_in
     from forwarder.storage.directory import is_locked
 
     running = is_locked(folder)
@@ -70,7 +70,7 @@ def _standing(folder: Path) -> Standing:
 
 
 def _show(found: Sequence[Standing], output: Form) -> None:
-    from forwarder.migration.standing import as_json
+    from forwarder.sources.imports.standing import as_json
 
     if output is Form.JSON:
         sys.stdout.write(as_json(list(found)).decode() + "\n")

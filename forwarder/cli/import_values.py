@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration.events import Refused
-from forwarder.migration.times import parse_time
+from forwarder.sources.imports.events import Refused
+from forwarder.sources.imports.times import parse_time
 
 UNLIMITED: Final = "unlimited"
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})", re.ASCII)

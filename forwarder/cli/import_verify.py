@@ -14,8 +14,8 @@ from forwarder.cli.import_options import Form
 
 if TYPE_CHECKING:
     from forwarder.config import Loaded
-    from forwarder.migration.manifest import Manifest
-    from forwarder.migration.verifying import Holding
+    from forwarder.sources.imports.manifest import Manifest
+    from forwarder.sources.imports.verifying import Holding
 
 DIFFERENT = 1
 UNREACHABLE = 3
@@ -59,8 +59,8 @@ def verify(
     _check(state, manifest, sandbox, export, any_job=any_job)
     from forwarder.cli.import_access import state_root
     from forwarder.cli.import_places import loaded, manifest_in, only_folder
-    from forwarder.migration import manifest as manifests
-    from forwarder.migration.verifying import verify as compare
+    from forwarder.sources.imports import manifest as manifests
+    from forwarder.sources.imports.verifying import verify as compare
 
     read = loaded(config)
     kept = manifests.read(manifest) if manifest else manifest_in(state or only_folder(state_root(read.settings)))
@@ -84,7 +84,7 @@ def _check(state: Path | None, manifest: Path | None, sandbox: str | None, expor
 def _of_exports(kept: Manifest, read: Loaded, paths: list[str], *, any_job: bool) -> Holding:
     from forwarder.cli.import_export import hold_exports
     from forwarder.cli.progress import EventProgress
-    from forwarder.migration.sources import ReadOptions
+    from forwarder.sources.files import ReadOptions
 
     job, options = None if any_job else kept.job.id, ReadOptions(store=read.settings.import_.store, follow_links=True)
     with tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder, EventProgress("Reading the export", kept.events) as progress:

@@ -17,14 +17,14 @@ from forwarder.cli.output import console, report
 from forwarder.cli.visible import visible_lines
 from forwarder.core.errors import ForwarderError
 from forwarder.core.secrets import mask_key
-from forwarder.migration.checkpoint import Checkpoint
-from forwarder.migration.findings import plural
-from forwarder.migration.manifest import FILE as MANIFEST
-from forwarder.migration.manifest import Manifest
-from forwarder.migration.preflight_page import page
-from forwarder.migration.report import as_json, as_text, sentence
-from forwarder.migration.sources.options import BrokenSource
-from forwarder.runtime.importing.request import ImportRequest
+from forwarder.imports.request import ImportRequest
+from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.imports.checkpoint import Checkpoint
+from forwarder.sources.imports.findings import plural
+from forwarder.sources.imports.manifest import FILE as MANIFEST
+from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.preflight_page import page
+from forwarder.sources.imports.report import as_json, as_text, sentence
 
 UNCONFIRMED: Final = "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked"
 CONFIRM: Final = "Check the source with --dry-run, then add --yes to the command."

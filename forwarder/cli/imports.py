@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 from forwarder.cli.import_options import parameters, shared
 from forwarder.cli.import_status import status
 from forwarder.cli.import_verify import verify
-from forwarder.migration.catalog import BY_NAME, FORMATS
-from forwarder.migration.format import Format
+from forwarder.sources.imports.catalog import BY_NAME, FORMATS
+from forwarder.sources.imports.format import Format
 
 HELP = "Move years of events into the service: run it twice, kill it anywhere, and each is there once."
 WRONG_USAGE: Final = 2
@@ -67,8 +67,8 @@ def _run(form: Format[Any], typed: dict[str, Any]) -> int:
     from forwarder.cli.import_words import say, tell
     from forwarder.core.clock import SystemClock
     from forwarder.core.errors import ForwarderError
-    from forwarder.runtime.importing.job import Import
-    from forwarder.runtime.importing.target import UpstreamRefuses
+    from forwarder.imports.job import Import
+    from forwarder.imports.target import UpstreamRefuses
     from forwarder.telemetry.logs import configure_logging
 
     asked = shared(typed)

@@ -76,7 +76,7 @@ def _trial(config: Path | None, source: str) -> Trial:
     from forwarder.cli.mapping_trial import Trial
     from forwarder.config import load_settings
     from forwarder.core.errors import ConfigurationError
-    from forwarder.runtime.mappings import kafka_mapping
+    from forwarder.daemon.mappings import kafka_mapping
 
     settings = load_settings(config, os.environ, require_upstream=False).settings
     for number, cluster in enumerate(settings.sources.kafka):

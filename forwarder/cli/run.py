@@ -25,14 +25,14 @@ def run(config: Config = None) -> None:
     SIGTERM and SIGINT drain and end it (exit code 1 when events were left), a second one ends it at once (130), SIGHUP reads
     the configuration again, SIGUSR2 restarts it in place. Sockets of systemd's socket activation are used where it passes some.
     """
-    from forwarder.runtime.assignment import assignment
-    from forwarder.runtime.daemon import run_daemon
-    from forwarder.runtime.inheritance import inherit
-    from forwarder.runtime.own_address import reject_own_address
-    from forwarder.runtime.restart import restart_of
-    from forwarder.runtime.supervisor import needs_supervisor, run_supervisor
-    from forwarder.runtime.worker import run_worker
+    from forwarder.daemon.daemon import run_daemon
+    from forwarder.daemon.inheritance import inherit
+    from forwarder.daemon.own_address import reject_own_address
+    from forwarder.daemon.restart import restart_of
     from forwarder.storage.failpoints import arm_from_environment
+    from forwarder.workers.assignment import assignment
+    from forwarder.workers.supervisor import needs_supervisor, run_supervisor
+    from forwarder.workers.worker import run_worker
 
     def load() -> Settings:
         from forwarder.config import load_settings

@@ -31,8 +31,8 @@ def status(
     if output is Output.JSON:
         sys.stdout.write(body.decode() + "\n")
         return
+    from forwarder.admin.status import parse
     from forwarder.cli.output import console, status_page
-    from forwarder.runtime.status import parse
 
     console().print(status_page(parse(body), address))
 

@@ -1,4 +1,4 @@
-"""What the layers ask of each other, as protocols. Implementations are wired together in `runtime/pipeline.py`."""
+"""What the layers ask of each other, as protocols. Implementations are wired together in `daemon/pipeline.py`."""
 
 from __future__ import annotations
 

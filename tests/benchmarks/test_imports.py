@@ -20,9 +20,9 @@ from benchmarks.live_beside import Delivery, ViaResult, measure_via, percentile,
 from benchmarks.processes import free_port
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
-from forwarder.migration.finishing import Finisher
-from forwarder.migration.raw_events import RawConverter
-from forwarder.migration.sources.source import open_source
+from forwarder.sources.files.source import open_source
+from forwarder.sources.imports.finishing import Finisher
+from forwarder.sources.imports.raw_events import RawConverter
 
 COUNT = 500
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")

@@ -24,8 +24,8 @@ import aiohttp
 import yaml
 from playwright.async_api import Browser, expect
 
+from forwarder.admin.server import AdminServer
 from forwarder.core.clock import SystemClock
-from forwarder.runtime.admin import AdminServer
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.browser.chromium import chromium, visit
 from tests.browser.import_pictures import shoot_import

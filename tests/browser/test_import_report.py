@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from forwarder.migration.report_page import page
+from forwarder.sources.imports.report_page import page
 from tests.browser.chromium import visit
 from tests.browser.looking import overflowing, unreadable
-from tests.migration.samples.manifests import manifest
+from tests.sources.imports.samples.manifests import manifest
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

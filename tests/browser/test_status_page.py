@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
+from forwarder.admin.server import AdminServer
 from forwarder.core.clock import SystemClock
-from forwarder.runtime.admin import AdminServer
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.telemetry.snapshot import Snapshot
 from tests.browser.chromium import Visit, visit

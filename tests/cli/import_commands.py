@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from forwarder.cli.main import WRONG_USAGE
 from forwarder.core.errors import ForwarderError
-from forwarder.migration import checkpoint, manifest
-from tests.migration.samples import manifests
+from forwarder.sources.imports import checkpoint, manifest
+from tests.sources.imports.samples import manifests
 from tests.support.commands import Finished
 
 DAYS = 4

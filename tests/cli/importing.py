@@ -12,17 +12,17 @@ from forwarder.cli.import_flow import Flow
 from forwarder.cli.import_options import Shared
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ForwarderError
-from forwarder.migration.checkpoint import Checkpoint, Job
-from forwarder.migration.events import Why
-from forwarder.migration.formats.native import Native
-from forwarder.migration.manifest import Manifest
-from forwarder.migration.preflight_report import Report
-from forwarder.migration.sources.options import BrokenSource
-from forwarder.migration.tallies import Totals
-from forwarder.runtime.importing.request import ChosenFormat, ImportRequest, Progress, Told
-from forwarder.runtime.importing.target import UpstreamRefuses
-from tests.migration.preflights import event, refused, report, seen
-from tests.migration.samples.manifests import JOB, manifest
+from forwarder.imports.request import ChosenFormat, ImportRequest, Progress, Told
+from forwarder.imports.target import UpstreamRefuses
+from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.imports.checkpoint import Checkpoint, Job
+from forwarder.sources.imports.events import Why
+from forwarder.sources.imports.formats.native import Native
+from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.preflight_report import Report
+from forwarder.sources.imports.tallies import Totals
+from tests.sources.imports.preflights import event, refused, report, seen
+from tests.sources.imports.samples.manifests import JOB, manifest
 
 URL: Final = "https://service.example.com"
 KEY: Final = "phc_0123456789hunter2good"

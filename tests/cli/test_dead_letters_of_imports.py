@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration.checkpoint import FILE, Checkpoint, Job, encode
-from forwarder.migration.events import Why
-from forwarder.migration.standing import PREFLIGHT
-from forwarder.runtime.importing.origins import REASONS
+from forwarder.imports.origins import REASONS
+from forwarder.sources.imports.checkpoint import FILE, Checkpoint, Job, encode
+from forwarder.sources.imports.events import Why
+from forwarder.sources.imports.standing import PREFLIGHT
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.test_dead_letters import invoke
 from tests.deadletter.rig import query
-from tests.runtime.importing.lettered import opened, refused
+from tests.imports.lettered import opened, refused
 
 CUT = b'{"event":"sign up","text":"\xff'
 JOB = Job("0190a0a0-0000-5000-8000-000000000000", "mixpanel", "/data/export")

@@ -14,7 +14,7 @@ import pytest
 
 from forwarder.cli.drill import print_verdict, step_page
 from forwarder.cli.output import console
-from forwarder.runtime.drill.findings import Check, Step, Verdict
+from forwarder.demo.drill.findings import Check, Step, Verdict
 from forwarder.telemetry.snapshot import LaneSnapshot
 from tests.support.commands import forwarder, running
 

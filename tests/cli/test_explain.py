@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from forwarder.admin.uuid_search import Sighting
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.runtime.uuid_search import Sighting
 from forwarder.telemetry.labels import lane_label
 from tests.cli.conftest import Answering
 from tests.support.commands import forwarder

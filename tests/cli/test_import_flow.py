@@ -16,12 +16,12 @@ from forwarder.cli.import_flow import DONE, INTERRUPTED, NO, code_of
 from forwarder.cli.import_options import Form
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration.checkpoint import Checkpoint
-from forwarder.migration.sources.options import BrokenSource
-from forwarder.runtime.importing.target import UpstreamRefuses
+from forwarder.imports.target import UpstreamRefuses
+from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.imports.checkpoint import Checkpoint
 from tests.cli.importing import ACCEPTED, BROKEN, KEY, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
-from tests.migration.preflights import report
-from tests.migration.samples.manifests import manifest
+from tests.sources.imports.preflights import report
+from tests.sources.imports.samples.manifests import manifest
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,7 +12,7 @@ from forwarder.cli.import_look import FILE, Looked, kept_to_send
 from forwarder.cli.import_progress import LATELY, LookProgress, SendProgress, Speed
 from forwarder.cli.progress import EVERY
 from tests.cli.importing import GOOD, PROGRESS
-from tests.migration.preflights import report
+from tests.sources.imports.preflights import report
 
 
 class Watch:

@@ -15,13 +15,13 @@ from forwarder.cli.import_options import shared
 from forwarder.cli.import_request import request_of
 from forwarder.cli.imports import app
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration.catalog import BY_NAME
-from forwarder.migration.formats.csv import Csv
-from forwarder.migration.formats.mapped import Mapped
-from forwarder.migration.policy import Filters
-from forwarder.migration.quiet_hours import QuietHours
-from forwarder.migration.sources.options import Framing
-from forwarder.runtime.importing.request import ImportRequest
+from forwarder.imports.request import ImportRequest
+from forwarder.sources.files.options import Framing
+from forwarder.sources.imports.catalog import BY_NAME
+from forwarder.sources.imports.formats.csv import Csv
+from forwarder.sources.imports.formats.mapped import Mapped
+from forwarder.sources.imports.policy import Filters
+from forwarder.sources.imports.quiet_hours import QuietHours
 
 URL = "https://service.example.com"
 KEY = "phc_0123456789hunter2good"

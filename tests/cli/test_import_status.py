@@ -9,10 +9,10 @@ import pytest
 
 from forwarder.cli import import_look
 from forwarder.cli.import_status import status
-from forwarder.migration.checkpoint import FILE
+from forwarder.sources.imports.checkpoint import FILE
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.import_commands import run, state
-from tests.migration.samples.manifests import JOB
+from tests.sources.imports.samples.manifests import JOB
 
 
 @pytest.fixture

@@ -18,14 +18,14 @@ from pyarrow import parquet
 
 from forwarder.cli import import_sandbox
 from forwarder.cli.import_verify import verify
-from forwarder.migration import checkpoint, manifest
-from forwarder.migration.events import Event
-from forwarder.migration.moments import when
 from forwarder.sandbox import Sandbox
+from forwarder.sources.imports import checkpoint, manifest
+from forwarder.sources.imports.events import Event
+from forwarder.sources.imports.moments import when
 from tests.cli.import_commands import DAYS, run, run_beside, state
-from tests.migration.samples import manifests
-from tests.migration.samples.manifests import JOB
 from tests.sandbox.client import KEY, Client, talking
+from tests.sources.imports.samples import manifests
+from tests.sources.imports.samples.manifests import JOB
 from tests.support.commands import forwarder
 
 OTHER_KEY = "phc_another_key_000000002"

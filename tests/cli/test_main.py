@@ -13,7 +13,7 @@ from forwarder import __version__
 from forwarder.cli.lazy import LAZY, load
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
-from forwarder.migration.catalog import FORMATS
+from forwarder.sources.imports.catalog import FORMATS
 from tests.support.commands import forwarder
 
 COMMANDS = [

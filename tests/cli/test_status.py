@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from forwarder.runtime.admin import AdminServer
-from forwarder.runtime.status import parse
+from forwarder.admin.server import AdminServer
+from forwarder.admin.status import parse
 from forwarder.telemetry.snapshot import State
 from tests.cli.conftest import Answering
 from tests.support.commands import forwarder

@@ -17,8 +17,8 @@ from forwarder.config.kafka import KafkaSettings
 from forwarder.config.keys import FIRST, Key, keys, lists
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.origins import nested
-from forwarder.migration.quiet_hours import QuietHours
-from forwarder.runtime.mappings import mapping_of
+from forwarder.daemon.mappings import mapping_of
+from forwarder.sources.imports.quiet_hours import QuietHours
 from tests.support.certificates import make_certificate
 
 ROOT = Path(__file__).parents[2]

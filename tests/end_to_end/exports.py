@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import yaml
 
-from tests.migration.samples import amplitude, mapped, mixpanel, native, segment
-from tests.migration.samples import csv as tables
+from tests.sources.imports.samples import amplitude, mapped, mixpanel, native, segment
+from tests.sources.imports.samples import csv as tables
 
 RULES: Final = {
     "event": '"order " + .state',

@@ -15,8 +15,8 @@ from typing import Any, Final
 from typer.testing import CliRunner
 
 from forwarder.cli.imports import app
-from forwarder.migration import manifest as manifests
-from forwarder.migration.manifest import Manifest
+from forwarder.sources.imports import manifest as manifests
+from forwarder.sources.imports.manifest import Manifest
 from tests.support.commands import LIMIT, Finished, command_line, environment
 
 KEY: Final = "phc_end_to_end_imports_0001"

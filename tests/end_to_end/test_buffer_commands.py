@@ -12,8 +12,8 @@ from pathlib import Path
 
 from forwarder.core.clock import SystemClock
 from forwarder.core.event import Lane
-from forwarder.runtime.inspection import look, read_log
-from forwarder.runtime.live_reading import unsettled
+from forwarder.inspect.inspection import look, read_log
+from forwarder.inspect.live_reading import unsettled
 from forwarder.telemetry.labels import lane_label
 from tests.support.commands import forwarder
 from tests.support.disk_logs import in_use

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from forwarder.cli import dead_letters
 from tests.end_to_end.importing import Service, imported, manifest_of
-from tests.migration.samples.native import as_json, complete_events
+from tests.sources.imports.samples.native import as_json, complete_events
 
 _REST: Final = '"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"'
 BAD: Final = (

@@ -8,9 +8,9 @@ from collections import Counter
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from forwarder.migration.checkpoint import read_checkpoint
+from forwarder.sources.imports.checkpoint import read_checkpoint
 from tests.end_to_end.importing import KEY, manifest_of
-from tests.migration.samples.native import as_json, complete_events
+from tests.sources.imports.samples.native import as_json, complete_events
 from tests.support.commands import Running, forwarder, running
 from tests.support.upstream import OK, UNAUTHORIZED, Answer, Fault, Request, Upstream, failing, plain
 

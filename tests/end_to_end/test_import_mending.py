@@ -12,14 +12,14 @@ from structlog.testing import capture_logs
 
 from forwarder.config import load_settings
 from forwarder.core.clock import SystemClock
-from forwarder.migration.catalog import BY_NAME
-from forwarder.migration.format import Given, NoOptions
-from forwarder.migration.manifest import Manifest
-from forwarder.migration.uuid_digest import digest_hex, uuid_hash
-from forwarder.runtime.importing.job import Import
-from forwarder.runtime.importing.request import ChosenFormat, ImportRequest
+from forwarder.imports.job import Import
+from forwarder.imports.request import ChosenFormat, ImportRequest
+from forwarder.sources.imports.catalog import BY_NAME
+from forwarder.sources.imports.format import Given, NoOptions
+from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
 from forwarder.storage.layout import DEAD_LETTERS
-from tests.runtime.importing.lettered import mark, rows
+from tests.imports.lettered import mark, rows
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
 
 KEY = "phc_imports12345678"

@@ -10,12 +10,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from forwarder.migration.checkpoint import Checkpoint, read_checkpoint
-from forwarder.migration.spool import FILE, SPOOL
+from forwarder.sources.imports.checkpoint import Checkpoint, read_checkpoint
+from forwarder.sources.imports.spool import FILE, SPOOL
 from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Arrival, arrivals
 from tests.end_to_end.importing import KEY, Service, manifest_of, sandbox
-from tests.runtime.importing.imports import line, write
+from tests.imports.imports import line, write
 from tests.support.commands import forwarder
 from tests.support.waiting import eventually
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from forwarder.migration import manifest
 from forwarder.sandbox import Sandbox
+from forwarder.sources.imports import manifest
 from tests.guides.reading import DOCS, text_of
 from tests.support.commands import LIMIT, Finished, environment
 from tests.support.management import EXPORT, ORGANIZATION, OWNER_KEY, PAUSED_EXPORT, PROJECT, TOKEN, seeded

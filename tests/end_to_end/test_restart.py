@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.runtime.test_process import daemon
+from tests.daemon.test_process import daemon
 from tests.support.supervised import supervised
 from tests.support.upstream import Upstream, plain
 

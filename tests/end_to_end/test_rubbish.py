@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from forwarder.core.errors import ForwarderError
 from forwarder.core.ports import Incoming, Intake
-from forwarder.runtime.pipeline import Pipeline, build
+from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.telemetry.snapshot import balanced
 from forwarder.wire.envelope import body_pieces
 from tests.support.clock import FakeClock

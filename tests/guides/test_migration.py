@@ -20,14 +20,14 @@ from forwarder.cli.main import app
 from forwarder.config import Settings, load_settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
-from forwarder.migration import preflight_report, repeats, spool
-from forwarder.migration.catalog import BY_NAME, FORMATS
-from forwarder.migration.findings import SEVERITIES, Severity
-from forwarder.migration.format import Given, NoOptions
-from forwarder.migration.moments import SECOND
-from forwarder.migration.sources import origins
-from forwarder.runtime.importing.job import Import
-from forwarder.runtime.importing.request import ChosenFormat, ImportRequest
+from forwarder.imports.job import Import
+from forwarder.imports.request import ChosenFormat, ImportRequest
+from forwarder.sources.files import origins
+from forwarder.sources.imports import preflight_report, repeats, spool
+from forwarder.sources.imports.catalog import BY_NAME, FORMATS
+from forwarder.sources.imports.findings import SEVERITIES, Severity
+from forwarder.sources.imports.format import Given, NoOptions
+from forwarder.sources.imports.moments import SECOND
 from tests.guides.reading import DOCS, sections, spans, text_of
 from tests.support.repository import ROOT
 from tests.support.upstream import OK, Answer, Request, Upstream
@@ -109,7 +109,7 @@ def test_messages_are_those_of_the_program() -> None:
     """What somebody sees in the terminal is what the table has, so that it can be searched for."""
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", PARTS["When something is in the way"], re.MULTILINE)
     quoted = [part for row in rows for words in re.findall(r'"([^"]+)"', row) for part in re.split(r" … |^waiting: ", words) if part]
-    folders = [ROOT / "forwarder" / name for name in ("cli", "migration", "runtime", "storage")]
+    folders = [ROOT / "forwarder" / name for name in ("cli", "sources", "imports", "daemon", "inspect", "storage")]
     sources = [file.read_text("utf-8") for folder in folders for file in folder.rglob("*.py")]
     code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))
     assert len(quoted) >= 12

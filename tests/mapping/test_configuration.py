@@ -11,8 +11,8 @@ import pytest
 from forwarder.config.kafka import KafkaSettings
 from forwarder.config.mapping import HashSettings, MappingSettings, TimestampSettings
 from forwarder.core.errors import ConfigurationError
+from forwarder.daemon.mappings import kafka_mapping, mapping_of, rules_of
 from forwarder.mapping import HashRule, MappingRules, TimestampRule
-from forwarder.runtime.mappings import kafka_mapping, mapping_of, rules_of
 from tests.mapping.mapped import mapping
 
 KEY = "sources.kafka[0].mapping"

@@ -10,7 +10,7 @@ import pytest
 
 from forwarder.config import load_settings
 from forwarder.config.mapping import MappingSettings
-from forwarder.runtime.mappings import kafka_mapping
+from forwarder.daemon.mappings import kafka_mapping
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "mapping.md").read_text()
 EXAMPLES = re.findall(

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from forwarder.admin import page as status_page
 from forwarder.pages import files
-from forwarder.runtime import page as status_page
 from forwarder.sandbox import page as sandbox_page
 
 MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=", "onclick=", "@import")

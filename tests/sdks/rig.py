@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from forwarder.runtime.status import parse
+from forwarder.admin.status import parse
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.telemetry.snapshot import Snapshot, UpstreamState
 from tests.sdks.installing import folder

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from forwarder.runtime.status import parse
+from forwarder.admin.status import parse
 from forwarder.telemetry.snapshot import Snapshot, balanced
 from tests.support.waiting import LIMIT, tick
 

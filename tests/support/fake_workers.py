@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from forwarder.runtime.status import document
-from forwarder.runtime.workers import Launch
+from forwarder.admin.status import document
 from forwarder.telemetry.snapshot import Snapshot
+from forwarder.workers.workers import Launch
 
 _SCRIPT: Final = '''
 import json, os, signal, socket, sys

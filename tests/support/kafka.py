@@ -22,7 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.partitioner import DefaultPartitioner
 
-from forwarder.runtime.broker import Broker
+from forwarder.demo.broker import Broker
 from tests.support.waiting import tick
 
 LIMIT: Final = 30.0

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
+from forwarder.admin.server import AdminServer
 from forwarder.config.settings import Settings
-from forwarder.runtime.admin import AdminServer
 from tests.support.deployment import (
     IMAGE,
     MARGIN,

@@ -8,8 +8,8 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from forwarder.migration.records import Block
-from forwarder.migration.sources import BrokenSource, ReadOptions, open_source
+from forwarder.sources.files import BrokenSource, ReadOptions, open_source
+from forwarder.sources.files.records import Block
 
 
 def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from forwarder.admin.uuid_search import Sighting, WantedUuid
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
-from forwarder.runtime.pipeline import Kept
-from forwarder.runtime.uuid_search import Sighting, WantedUuid
+from forwarder.daemon.pipeline import Kept
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.snapshots import FULL
 
 
 class FakePipeline:
-    """Implements `forwarder.runtime.daemon.Runnable`; `done` lists the calls, `settings` are those in use."""
+    """Implements `forwarder.daemon.daemon.Runnable`; `done` lists the calls, `settings` are those in use."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings

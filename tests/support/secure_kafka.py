@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 from aiokafka.protocol.admin import CreateAclsRequest
 
-from forwarder.runtime.broker import Broker, BrokerOptions, Listener
+from forwarder.demo.broker import Broker, BrokerOptions, Listener
 from forwarder.sources.kafka.security import Security
 from tests.support.certificates import Authority, Certificate
 from tests.support.kafka import EXTERNAL, admin, create_topic

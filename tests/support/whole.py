@@ -22,11 +22,11 @@ from forwarder.buffer.disk.stored import WINDOW
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
+from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.intake.large import DECODE_SECONDS
-from forwarder.runtime.pipeline import Pipeline, build
 from forwarder.telemetry.snapshot import Snapshot, balanced
 from tests.support.clock import FakeClock
 from tests.support.listening import Client, Reply, post
@@ -77,7 +77,7 @@ class Whole:
         try:
             # the decoder process works in real time, however fast the pipeline's clock runs
             speed = self.clock.speed if isinstance(self.clock, FastClock) else 1.0
-            with patch("forwarder.runtime.pipeline.DECODE_SECONDS", DECODE_SECONDS * speed):
+            with patch("forwarder.daemon.pipeline.DECODE_SECONDS", DECODE_SECONDS * speed):
                 return build(self.settings, self.clock, window=self._window)
         except BaseException:
             self._clean_up()

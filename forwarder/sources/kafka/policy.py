@@ -1,4 +1,4 @@
-"""How one cluster is consumed; `runtime/kafka.py` makes it from the settings. Times in seconds, sizes in bytes."""
+"""How one cluster is consumed; `daemon/kafka.py` makes it from the settings. Times in seconds, sizes in bytes."""
 
 from __future__ import annotations
 

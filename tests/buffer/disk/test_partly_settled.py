@@ -12,10 +12,10 @@ from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.disk.opening import OpenPolicy
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Ordering, Reason, letters_of
+from forwarder.daemon import stores
+from forwarder.daemon.roles import Role
 from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.store import DeadLetterStore
-from forwarder.runtime import stores
-from forwarder.runtime.roles import Role
 from forwarder.storage.layout import DEAD_LETTERS
 from forwarder.telemetry.books import Books
 from forwarder.wire.chunks import cut_at

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from forwarder.migration import manifest as manifests
-from forwarder.migration.checkpoint import read_checkpoint
-from forwarder.migration.manifest import Manifest
+from forwarder.sources.imports import manifest as manifests
+from forwarder.sources.imports.checkpoint import read_checkpoint
+from forwarder.sources.imports.manifest import Manifest
 from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Verdict, arrivals, judge
 from tests.crash.imports.plan import EventPlan, write

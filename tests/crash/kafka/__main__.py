@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from forwarder.runtime.broker import Broker
+from forwarder.demo.broker import Broker
 from tests.crash.kafka.campaign import Campaign, CrashFailure, Options, Report
 from tests.crash.kafka.hostile import HostileHour
 

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 import aiohttp
 
-from forwarder.runtime.broker import Broker
+from forwarder.demo.broker import Broker
 from forwarder.telemetry.snapshot import UpstreamState
 from tests.crash.kafka.judge import Verdict, arrivals, judge
 from tests.crash.kafka.plan import CONFIGURED, HEADER, RecordPlan

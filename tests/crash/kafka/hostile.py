@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from forwarder.runtime.broker import Broker
+from forwarder.demo.broker import Broker
 from tests.crash.kafka.campaign import Campaign, Disaster, Options
 from tests.support.streams import ASK_EVERY
 from tests.support.upstream import Fault, failing, plain

@@ -1,0 +1,105 @@
+"""The tables of the status page: lanes, what the upstream and the senders were told, what was passed through, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from forwarder.admin.page.parts import Markup, breakdown, code, counted, pill, section, table, text
+from forwarder.telemetry.readable import duration
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot
+
+_LANE_HEADS = ("lane", "state", "received", "buffered", "oldest", "delivered", "dead letters", "dropped", "books")
+
+
+def lanes(found: Sequence[LaneSnapshot]) -> Markup:
+    """A row for each lane; those that need a hand come first, the others in order of first appearance."""
+    ordered = sorted(found, key=lambda lane: not (lane.halted or lane.difference))
+    rows = [("bad" if lane.halted or lane.difference else "", _lane(lane)) for lane in ordered]
+    return section("lanes", f"Lanes ({len(found):,})" if found else "Lanes", table(_LANE_HEADS, rows, "Lanes"))
+
+
+def upstream(snapshot: Snapshot) -> Markup:
+    """What the upstream answered."""
+    rows = [("bad" if _is_bad(name) else "", [text(name), f"{count:,}"]) for name, count in sorted(snapshot.upstream_requests.items())]
+    return section("upstream", "What the upstream answered", table(("answer", "requests"), rows, "What the upstream answered"))
+
+
+def senders(snapshot: Snapshot) -> Markup:
+    """What senders were answered, by route."""
+    return section("senders", "What senders were answered", _answers(snapshot.http_requests, "What senders were answered"))
+
+
+def rejected(snapshot: Snapshot) -> Markup:
+    """Which requests were rejected, and why; nothing if none was."""
+    if not snapshot.rejected_requests:
+        return Markup("")
+    counts = sorted(snapshot.rejected_requests.items())
+    rows = [("bad", [code(path), text(reason), f"{count:,}"]) for (path, reason), count in counts]
+    return section("rejected", "Rejected requests", table(("route", "reason", "requests"), rows, "Rejected requests"))
+
+
+def passed(snapshot: Snapshot) -> Markup:
+    """What was passed through, by route; nothing if nothing was."""
+    if not snapshot.passthrough_requests:
+        return Markup("")
+    return section("passed", "Passed through", _answers(snapshot.passthrough_requests, "Passed through"))
+
+
+def workers(snapshot: Snapshot) -> Markup:
+    """The processes that share the work; nothing if it is one process."""
+    if not snapshot.workers:
+        return Markup("")
+    rows = [
+        (
+            "bad" if worker.why else "",
+            [
+                text(worker.name),
+                text(f"{worker.state}: {worker.why}".removesuffix(": ")),
+                text(worker.process or ""),
+                f"{worker.received:,}",
+                f"{worker.restarts:,}",
+            ],
+        )
+        for worker in snapshot.workers
+    ]
+    return section("workers", "Workers", table(("worker", "state", "process", "received", "restarts"), rows, "Workers"))
+
+
+def _lane(lane: LaneSnapshot) -> list[str]:
+    return [
+        code(lane.label),
+        _state(lane),
+        counted(lane.total_received, "received", lane.label) + _beyond_one(lane.received),
+        f"{lane.buffered:,}",
+        "" if lane.oldest_age is None else duration(lane.oldest_age),
+        counted(lane.delivered, "delivered", lane.label),
+        _reasons(lane.dead_lettered),
+        _reasons(lane.dropped),
+        '<span class="good-text">balanced</span>' if not lane.difference else f'<span class="bad-text">off by {lane.difference:,}</span>',
+    ]
+
+
+def _state(lane: LaneSnapshot) -> Markup:
+    if lane.halted:
+        return pill(f"halted: {lane.halted}", "bad")
+    return pill("waiting", "warn") if lane.buffered else pill("delivered", "good")
+
+
+def _beyond_one(counts: Mapping[str, int]) -> str:
+    return breakdown(counts) if len(counts) > 1 else ""
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    total = sum(counts.values())
+    return f"{total:,}{breakdown(counts)}" if total else "0"
+
+
+def _answers(requests: Mapping[tuple[str, int], int], caption: str) -> Markup:
+    rows = [
+        ("bad" if status >= 400 else "", [code(path), text(status), f"{count:,}"]) for (path, status), count in sorted(requests.items())
+    ]
+    return table(("route", "answer", "requests"), rows, caption)
+
+
+def _is_bad(answer: str) -> bool:
+    return not answer.startswith(("2", "3"))

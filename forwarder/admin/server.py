@@ -1,0 +1,180 @@
+"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`. It only reads: snapshots, and where one event is.
+
+Invariants: `/livez` answers as long as the loop turns, whatever else is broken; `/readyz` fails only when nothing can be taken (a
+failing upstream must not make an orchestrator take the buffers away); no answer holds a secret; all but `/livez` is answered to known host
+names only (`forwarder.pages.hosts`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from forwarder.admin.page import page
+from forwarder.admin.page import routes as page_routes
+from forwarder.admin.status import encode
+from forwarder.admin.uuid_search import NotAUuid, Sighting, WantedUuid
+from forwarder.core.errors import cannot_listen
+from forwarder.core.host_port import split_host_port
+from forwarder.pages.files import HEADERS
+from forwarder.pages.hosts import KnownHosts
+from forwarder.sources.http.listener import BACKLOG
+from forwarder.sources.http.sockets import UNIX_PREFIX, TcpAddress, adopt, bind_tcp, bind_unix, describe, duplicates, remove_unix
+from forwarder.telemetry.metrics import Exposition
+from forwarder.telemetry.snapshot import Snapshot
+
+KEY: Final = "admin.listen"
+"""The setting that holds its address."""
+
+HOSTS_KEY: Final = "admin.hosts"
+"""The setting that holds further names of it."""
+
+
+_PAGE_HEADERS = {**HEADERS, "Cache-Control": "no-store"}
+
+Explain: TypeAlias = Callable[[WantedUuid], Sequence[Sighting] | Awaitable[Sequence[Sighting]]]
+
+
+class AdminServer:
+    """Serves what `take` sees, at once or after asking others. What that raises makes the answer 500."""
+
+    def __init__(self, take: Callable[[], Snapshot | Awaitable[Snapshot]], explain: Explain | None = None) -> None:
+        """`explain` says where an event is, as far as the daemon has it at hand; without it nobody can ask."""
+        self._take = take
+        self._explain = explain
+        self._runner: web.AppRunner | None = None
+        self._listening: list[socket.socket] = []
+        self._socket: tuple[Path, int] | None = None
+        """The socket file and its inode: another process may have put its own in its place."""
+        self.address = ""
+        """Where it listens, once it does: `host:port` or `unix:/path`."""
+
+    async def start(self, listen: str, hosts: Sequence[str] = (), inherited: Sequence[int] = (), *, removes_file: bool = False) -> None:
+        """Listen on `host:port` or `unix:/path`; `hosts` are further names that it answers to.
+
+        With `inherited` descriptors it listens on those in place of the address, with `removes_file` as if they had been bound here. Raises
+        `ConfigurationError` when it can't listen. Cancelled, it listens nowhere.
+        """
+        sockets = self._sockets(listen, inherited, removes_file=removes_file)
+        known = _known(describe(sockets[0]) if inherited else listen, hosts)
+        runner = web.AppRunner(self._application(known), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            self.address = await self._listen(runner, sockets)
+        except OSError as error:
+            await runner.cleanup()
+            raise cannot_listen(KEY, listen, error) from error
+        except BaseException:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+
+    def keep(self) -> tuple[int, ...]:
+        """Have its listening sockets outlive it, for the next program of this process: further descriptors of them."""
+        self._socket = None
+        return duplicates(self._listening)
+
+    async def close(self) -> None:
+        """Stop listening and close every connection. Cancellation leaves connections to the end of the loop."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._socket is not None:
+            remove_unix(*self._socket)
+
+    async def _listen(self, runner: web.AppRunner, sockets: list[socket.socket]) -> str:
+        self._listening = sockets
+        try:
+            for each in sockets:
+                await web.SockSite(runner, each, backlog=BACKLOG).start()
+        except BaseException:
+            for each in sockets:
+                each.close()
+            raise
+        return describe(sockets[0])
+
+    def _sockets(self, listen: str, inherited: Sequence[int], *, removes_file: bool) -> list[socket.socket]:
+        path = Path(listen.removeprefix(UNIX_PREFIX)) if listen.startswith(UNIX_PREFIX) else None
+        if inherited:
+            sockets = [adopt(descriptor, KEY) for descriptor in inherited]
+        elif path is not None:
+            sockets = [bind_unix(path, KEY)]
+        else:
+            host, port = split_host_port(listen)
+            try:
+                sockets = bind_tcp(TcpAddress(host or None, port))
+            except OSError as error:
+                raise cannot_listen(KEY, listen, error) from error
+        if path is not None and (removes_file or not inherited):
+            self._socket = path, path.lstat().st_ino
+        return sockets
+
+    async def _now(self) -> Snapshot:
+        taken = self._take()
+        return await taken if inspect.isawaitable(taken) else taken
+
+    def _application(self, known: KnownHosts | None = None) -> web.Application:
+        application = web.Application(middlewares=() if known is None else [known.middleware(_is_livez)])
+        application.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/livez", self._livez),
+                web.get("/readyz", self._readyz),
+                web.get("/status", self._status),
+                web.get("/explain", self._where),
+                web.get("/", self._root),
+                *page_routes(),
+            ]
+        )
+        return application
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        snapshot = await self._now()
+        body, content_type = Exposition(lambda: snapshot).render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _livez(self, _: web.Request) -> web.Response:
+        return web.Response(text="live\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        snapshot = await self._now()
+        if snapshot.ready:
+            return web.Response(text="ready\n")
+        return web.Response(status=503, text="not ready: " + ("; ".join(snapshot.not_ready) or snapshot.state) + "\n")
+
+    async def _status(self, request: web.Request) -> web.Response:
+        snapshot = await self._now()
+        headers = {**_PAGE_HEADERS, "Vary": "Accept"}
+        if "text/html" in request.headers.get("Accept", ""):
+            return web.Response(text=page(snapshot), content_type="text/html", headers=headers)
+        return web.Response(body=encode(snapshot), content_type="application/json", headers=headers)
+
+    async def _where(self, request: web.Request) -> web.Response:
+        """Where the event with the query's `uuid` is; `[]` when it isn't at hand."""
+        if self._explain is None:
+            raise web.HTTPNotFound
+        try:
+            wanted = WantedUuid.parse(request.query.get("uuid", ""))
+        except NotAUuid as error:
+            return web.Response(status=400, text=f"{error.message}\n")
+        told = self._explain(wanted)
+        found = await told if inspect.isawaitable(told) else told
+        return web.Response(body=msgspec.json.encode(list(found)), content_type="application/json")
+
+    async def _root(self, _: web.Request) -> web.Response:
+        raise web.HTTPFound("/status")
+
+
+def _known(listen: str, hosts: Sequence[str]) -> KnownHosts | None:
+    """The hosts that it answers to; None: to any, for no browser reaches a Unix socket."""
+    return None if listen.startswith(UNIX_PREFIX) else KnownHosts([split_host_port(listen)[0], *hosts], f"`{HOSTS_KEY}`")
+
+
+def _is_livez(request: web.Request) -> bool:
+    """Whether the answer is the same whatever happens: an orchestrator that asks by a name is not to end the daemon for that."""
+    return request.path == "/livez"

@@ -1,0 +1,282 @@
+"""The daemon: starts the pipeline, obeys signals, drains, and says what was left behind.
+
+Invariants: the admin server is the first to listen and the last to close, so that a start or a drain can be watched; from the first
+SIGTERM or SIGINT on `/readyz` fails, while events are still taken for `shutdown.delay`; a second one ends the process at once. The
+exit code is 0 only if nothing that was taken is left undelivered in memory; what a disk buffer holds stays for the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import structlog
+import uvloop
+
+from forwarder.admin.server import AdminServer
+from forwarder.admin.uuid_search import Sighting, WantedUuid
+from forwarder.config.settings import Settings
+from forwarder.core.clock import Clock, SystemClock
+from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.ports import DeadLetter
+from forwarder.daemon.allocator import fix_thresholds
+from forwarder.daemon.announcements import announce_addresses, announce_buffer, held, name_what_is_left, name_what_waits
+from forwarder.daemon.inheritance import NOTHING, Inherited
+from forwarder.daemon.pipeline import Kept, build
+from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
+from forwarder.daemon.roles import ALONE, Role
+from forwarder.storage.layout import worker_directory
+from forwarder.telemetry.snapshot import Snapshot, State
+
+INTERRUPTED: Final = 130
+"""Exit code after a second signal, SIGINT and SIGTERM alike (surface: Exit codes)."""
+
+LEFT_BEHIND: Final = 1
+
+COLLECT_EVERY: Final = 50_000
+"""New objects between two looks for garbage."""
+
+OWN_KEYS: Final = ("log.", "shutdown.")
+"""Sections that take effect on a reload without the pipeline's help: loading applies the first, the shutdown reads the second."""
+
+Load = Callable[[], Settings]
+
+_log = structlog.get_logger(__name__)
+
+
+def say_interrupted(settings: Settings, number: signal.Signals, events: int) -> None:
+    """Say that a second signal ends everything now, and what becomes of the events in the buffer."""
+    fate = {"events_waiting": events} if settings.buffer.kind == "disk" else {"events_lost": events}
+    _log.error("interrupted", signal=number.name, exit_code=INTERRUPTED, **fate)
+
+
+def read_again(load: Load | None) -> Settings | None:
+    """The configuration as it is now; None, with the reason in the log, if it can't be read or there is none."""
+    if load is None:
+        _log.warning("there is no configuration to read again")
+        return None
+    try:
+        return load()
+    except ForwarderError as error:
+        _log.error("the configuration can't be read again; the one in use stays", why=error.message, hint=error.hint)
+        return None
+
+
+class Runnable(Protocol):
+    """What the daemon asks of a pipeline."""
+
+    async def start(self) -> None:
+        """Take and deliver. Raises `ForwarderError` or `OSError` when it can't listen."""
+
+    def snapshot(self) -> Snapshot:
+        """The state now."""
+
+    def explain(self, wanted: WantedUuid) -> Sequence[Sighting]:
+        """Where an event is, as far as it is at hand."""
+
+    def reload(self, settings: Settings) -> list[str]:
+        """Use other settings from now on; the keys that need a restart."""
+
+    def keep(self) -> Kept:
+        """Have the listening sockets and the locks stay open after `close`."""
+
+    def stop_taking(self) -> None:
+        """Refuse new events."""
+
+    async def shut_down(self, seconds: float) -> None:
+        """Answer what senders still bring, stop listening, and deliver, for at most `seconds` in all."""
+
+    async def close(self) -> list[DeadLetter]:
+        """Stop everything; the events that were left undelivered."""
+
+
+Build = Callable[[Settings, Clock, Role], Runnable]
+
+
+def run_daemon(
+    settings: Settings, load: Load | None = None, restart: InPlaceRestart | None = None, inherited: Inherited = NOTHING
+) -> int:
+    """Run until a signal ends it; the exit code. `load` reads the configuration again on SIGHUP, `restart` is for SIGUSR2.
+
+    Raises `ForwarderError` when it can't start: an address in use, an unusable certificate.
+    """
+    daemon: Daemon | None = None
+
+    async def main() -> int:
+        nonlocal daemon
+        daemon = Daemon(settings, build, load, restart=restart, inherited=inherited)
+        return await daemon.run()
+
+    code = run_tuned(main)
+    return daemon.restarting.replace(code) if daemon is not None else code
+
+
+def run_tuned(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run to its end what handles events, on the fast loop, with the C library and the collector set for it."""
+    fix_thresholds()
+    _spare_the_collector()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def _spare_the_collector() -> None:
+    """Look for garbage in cycles seldom: events make none, and each look would visit everything that waits in the buffer."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, 50, 100)
+
+
+class Daemon:
+    """One life of the process, from start to exit code."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        build_pipeline: Build,
+        load: Load | None = None,
+        *,
+        role: Role = ALONE,
+        clock: Clock | None = None,
+        exit_now: Callable[[int], None] = os._exit,
+        restart: InPlaceRestart | None = None,
+        inherited: Inherited = NOTHING,
+    ) -> None:
+        """`restart`: how SIGUSR2 restarts it in place; `inherited`: what it uses in place of the configured addresses, and its locks."""
+        self._inherited = inherited = inherited.fitting(settings)
+        if inherited is not NOTHING:
+            own = bool(inherited.listen)
+            role = replace(role, descriptors=inherited.sockets, removes_socket=own, locks=inherited.locks)
+        self._settings = settings
+        self._load = load
+        self._clock = clock or SystemClock()
+        self._exit_now = exit_now
+        self._pipeline = build_pipeline(settings, self._clock, role)
+        self._admin = AdminServer(self.snapshot, self._pipeline.explain)
+        self._addresses = settings.sources.http.listen, settings.admin.listen
+        self._stop = asyncio.Event()
+        self.restarting = Restarting(restart, self._stop)
+        self.directory = worker_directory(settings.buffer.path, role.number)
+        """Where a disk buffer's files are."""
+
+    @property
+    def admin_address(self) -> str:
+        """Where the admin server listens."""
+        return self._admin.address
+
+    def snapshot(self) -> Snapshot:
+        """The pipeline's snapshot; once a stop was asked for, it is draining and not ready."""
+        snapshot = self._pipeline.snapshot()
+        if not self._stop.is_set() or self.restarting.decided:
+            return snapshot
+        return replace(snapshot, state=State.DRAINING, ready=False, not_ready=("draining: this process is about to end",))
+
+    async def run(self) -> int:
+        """Start, wait for a signal, stop; the exit code. Cancellation closes what is open without draining."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.on_stop_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        loop.add_signal_handler(signal.SIGUSR2, self.on_restart_signal)
+        receive_signals()
+        self._inherited.announce()
+        try:
+            await self._open()
+            return await self._serve()
+        finally:
+            await self._close()
+            await self.restarting.close()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def on_restart_signal(self) -> None:
+        """Restart in place, if the new program accepts the configuration."""
+        self.restarting.ask()
+
+    def on_stop_signal(self, number: signal.Signals) -> None:
+        """Begin the shutdown; the second time, end the process at once."""
+        if not self._stop.is_set() or self.restarting.withdraw():
+            _log.info("stopping", signal=number.name, takes_for_seconds=self._settings.shutdown.delay)
+            self._stop.set()
+            return
+        say_interrupted(self._settings, number, held(self._pipeline.snapshot()))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._exit_now(INTERRUPTED)
+
+    def reload(self) -> None:
+        """Read the configuration again; what is wrong with it, or can't change live, is logged and changes nothing."""
+        settings = read_again(self._load)
+        if settings is None:
+            return
+        fixed = [key for key in self._pipeline.reload(settings) if not key.startswith(OWN_KEYS)]
+        self._settings = settings
+        self._reloaded(fixed)
+
+    async def _serve(self) -> int:
+        left: list[DeadLetter] = []
+        try:
+            await self._start()
+            await self._stop.wait()
+            await self._drain()
+        finally:
+            left = await self._pipeline.close()
+            if left:
+                name_what_is_left(left, self._pipeline.snapshot().dead_letters_path)
+        waiting = 0 if left else held(self._pipeline.snapshot())
+        if waiting:
+            name_what_waits(self._pipeline.snapshot(), self.directory)
+        _log.info("stopped", undelivered=len(left), waiting=waiting)
+        return LEFT_BEHIND if left else 0
+
+    async def _start(self) -> None:
+        try:
+            await self._pipeline.start()
+        except OSError as error:
+            raise ConfigurationError(f"can't start: {error.strerror or error}", hint="`forwarder config check` says more.") from error
+        self._announce()
+
+    async def _drain(self) -> None:
+        shutdown = self._settings.shutdown
+        if self.restarting.decided:
+            self.restarting.kept = self._keep()
+        else:
+            await self._clock.sleep(shutdown.delay)
+        _log.info("draining", seconds=shutdown.drain_timeout)
+        await self._pipeline.shut_down(shutdown.drain_timeout)
+
+    def _keep(self) -> Inherited:
+        """Have the sockets and locks stay open for the new program."""
+        kept, before = self._pipeline.keep(), self._inherited
+        return Inherited(
+            (kept.sockets,) if kept.sockets else (),
+            self._admin.keep(),
+            kept.locks,
+            listen=before.listen if before.sockets else self._addresses[0],
+            admin_listen=before.admin_listen if before.admin else self._addresses[1],
+        )
+
+    def _reloaded(self, fixed: list[str]) -> None:
+        """Say that the configuration was read again."""
+        _log.info("configuration read again", needs_restart=fixed)
+
+    def _announce(self) -> None:
+        """Say that it runs."""
+        snapshot = self._pipeline.snapshot()
+        announce_addresses(self._settings, snapshot, self.admin_address)
+        announce_buffer(self._settings, snapshot, self.directory)
+
+    async def _open(self) -> None:
+        """Be seen, from before the pipeline's start on."""
+        removes_file = bool(self._inherited.admin_listen)
+        admin = self._settings.admin
+        await self._admin.start(admin.listen, admin.hosts, self._inherited.admin, removes_file=removes_file)
+
+    async def _close(self) -> None:
+        """Be seen no more."""
+        await self._admin.close()

@@ -1,0 +1,83 @@
+"""The decoder process itself: `python -m forwarder.daemon.decoder_process PARENT MEMORY`, with a socket as standard input.
+
+It reads a job, does it, writes its outcome, and so on until the socket is closed. A job that takes over `CPU_SECONDS` ends it. Signals that
+a terminal or a service manager sends to all processes of a group are ignored: it ends when the daemon has no use for it any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from typing import Final
+
+from forwarder.core.errors import RequestTooLarge
+from forwarder.daemon.allocator import fix_thresholds
+from forwarder.intake.decoding import CPU_SECONDS, FRAME, failed, work
+
+_PR_SET_PDEATHSIG: Final = 1
+_NICER: Final = 5
+"""The daemon's loop comes first."""
+
+
+def main(parent: int, memory: int) -> None:
+    """Work until the daemon hangs up."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    fix_thresholds()
+    os.nice(_NICER)
+    with contextlib.suppress(ValueError, OSError):  # there is a lower limit already
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    with socket.socket(fileno=0) as daemon:
+        while _serve(daemon):
+            pass
+
+
+def _serve(daemon: socket.socket) -> bool:
+    """Do one job; whether there was one."""
+    start = _receive(daemon, FRAME.size)
+    if len(start) < FRAME.size:
+        return False
+    head_size, body_size = FRAME.unpack(start)
+    head = _receive(daemon, head_size)
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    try:
+        body = _receive(daemon, body_size)
+        outcome, parts = work(head, body)
+        del body
+    except MemoryError:
+        outcome, parts = failed(RequestTooLarge.code, "the body takes too much memory to be decoded"), []
+    except Exception:
+        outcome, parts = failed("unforeseen", traceback.format_exc()), []
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    daemon.sendall(FRAME.pack(len(outcome), sum(map(len, parts))))
+    daemon.sendall(outcome)
+    for part in parts:
+        daemon.sendall(part)
+    return True
+
+
+def _receive(daemon: socket.socket, size: int) -> bytes:
+    """That many bytes; fewer where the daemon has hung up."""
+    received = bytearray(size)
+    view = memoryview(received)
+    at = 0
+    while at < size and (count := daemon.recv_into(view[at:])):
+        at += count
+    view.release()
+    return bytes(received) if at == size else bytes(received[:at])
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,136 @@
+"""The configured Kafka clusters as one part of the pipeline. Imported only where there are any: the client is large."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from forwarder.config.kafka import KafkaSecuritySettings, KafkaSettings
+from forwarder.config.settings import Settings
+from forwarder.core.ack import AckLevel
+from forwarder.core.clock import Clock
+from forwarder.core.records import RecordIntake
+from forwarder.daemon.mappings import kafka_mapping
+from forwarder.daemon.roles import Role
+from forwarder.sources.kafka.errors import quiet
+from forwarder.sources.kafka.policy import KafkaPolicy
+from forwarder.sources.kafka.report import KafkaStatistics
+from forwarder.sources.kafka.security import Security
+from forwarder.sources.kafka.source import KafkaSource
+from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
+
+_log = structlog.get_logger(__name__)
+
+
+class KafkaSources:
+    """All clusters, from `start` to `close`."""
+
+    def __init__(self, sources: Sequence[KafkaSource]) -> None:
+        self._sources = sources
+
+    @classmethod
+    def of(cls, settings: Settings, role: Role, intake: RecordIntake, clock: Clock) -> KafkaSources:
+        """The clusters that the settings name, for one worker. Raises `ConfigurationError` for a mapping that can't be used."""
+        quiet()
+        policies = [policy_of(settings, number, role) for number in range(len(settings.sources.kafka))]
+        if role.number == 0:  # of several workers one says it for all
+            _warn_of_secrets_in_the_clear(policies)
+        return cls([KafkaSource(policy, intake, clock) for policy in policies])
+
+    def start(self) -> None:
+        """Begin to read, on the running loop; what goes wrong from now on is in `shown`."""
+        for source in self._sources:
+            source.start()
+
+    def stop_reading(self) -> None:
+        """Read nothing more; the groups keep their members."""
+        for source in self._sources:
+            source.stop_reading()
+
+    async def close(self) -> None:
+        """Commit what is settled, give back the rest, leave the groups; within a few seconds. Cancelled, it cuts the connections."""
+        await asyncio.gather(*[source.close() for source in self._sources])
+
+    def shown(self) -> tuple[KafkaCluster, ...]:
+        """How the clusters are."""
+        return tuple(_shown(source.statistics()) for source in self._sources)
+
+
+def policy_of(settings: Settings, number: int, role: Role) -> KafkaPolicy:
+    """How one worker reads the cluster that is `sources.kafka[number]`. Raises `ConfigurationError` for a mapping that can't be used."""
+    cluster = settings.sources.kafka[number]
+    return KafkaPolicy(
+        name=cluster.name,
+        key=f"sources.kafka[{number}]",
+        bootstrap_servers=cluster.bootstrap_servers,
+        topics=cluster.topics,
+        topics_pattern=cluster.topics_pattern,
+        wait_for_topics=cluster.missing_topics == "wait",
+        group_id=cluster.group_id,
+        group_instance_id=_instance(cluster, role),
+        client_id=cluster.client_id,
+        from_earliest=cluster.auto_offset_reset == "earliest",
+        mapping=kafka_mapping(cluster, number),
+        api_key=cluster.api_key,
+        api_key_header=cluster.api_key_header,
+        key_is_distinct_id=cluster.key_is_distinct_id,
+        level=AckLevel(cluster.commit),
+        commit_interval=cluster.commit_interval,
+        max_in_flight=settings.max_in_flight(cluster),
+        max_uncommitted=cluster.max_uncommitted,
+        fetch_max_bytes=cluster.fetch_max_bytes,
+        max_partition_fetch_bytes=cluster.max_partition_fetch_bytes,
+        fetch_min_bytes=cluster.fetch_min_bytes,
+        fetch_max_wait=cluster.fetch_max_wait,
+        session_timeout=cluster.session_timeout,
+        max_poll_interval=cluster.max_poll_interval,
+        revocation_timeout=cluster.revocation_timeout,
+        halt_after=cluster.halt_after,
+        read_committed=cluster.isolation_level == "read_committed",
+        security=_security(cluster.security),
+    )
+
+
+def _warn_of_secrets_in_the_clear(policies: Sequence[KafkaPolicy]) -> None:
+    for policy in [each for each in policies if each.security.shows_its_secret]:
+        what = "the password" if policy.security.mechanism == "PLAIN" else "the token"
+        _log.warning(
+            f"kafka: {what} goes over the network in the clear",
+            cluster=policy.name,
+            key=f"{policy.key}.security.protocol",
+            hint="Set it to SASL_SSL, if the brokers have a port for that.",
+        )
+
+
+def _instance(cluster: KafkaSettings, role: Role) -> str | None:
+    """The name of a static member: each worker is one of its own."""
+    name = cluster.group_instance_id
+    return name if name is None or role.workers == 1 else f"{name}-{role.number}"
+
+
+def _security(settings: KafkaSecuritySettings) -> Security:
+    return Security(**{name: getattr(settings, name) for name in type(settings).model_fields})
+
+
+def _shown(found: KafkaStatistics) -> KafkaCluster:
+    return KafkaCluster(
+        name=found.name,
+        group=found.group,
+        state=found.condition.value,
+        why=found.why,
+        hint=found.hint,
+        note=found.note,
+        partitions=tuple(
+            KafkaPartition(each.topic, each.partition, each.position, each.lag, each.paused)
+            for each in sorted(found.partitions, key=lambda each: (each.topic, each.partition))
+        ),
+        in_flight_bytes=found.in_flight_bytes,
+        records=found.records,
+        commits=found.commits,
+        rebalances=found.rebalances,
+        expired=found.expired,
+        last_commit=found.last_commit,
+        next_try=found.next_try,
+    )

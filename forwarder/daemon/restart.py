@@ -1,0 +1,155 @@
+"""A restart in place: the process becomes a new program of the same command, with the same process id.
+
+Nothing is given up for it that can't be had back: the new program has to accept the configuration before the old one stops. Listening
+sockets and locks stay open throughout, so that senders wait in the sockets' queues and no other process gets the directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+import structlog
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.daemon.inheritance import Inherited, announced
+
+CHECK_LIMIT: Final = 60.0
+"""Seconds that the new program may take to check the configuration."""
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+"""The signals that a daemon obeys."""
+
+_MAX_WHY: Final = 2000
+
+_log = structlog.get_logger(__name__)
+
+
+class InPlaceRestart:
+    """How this process is replaced. `command` runs the daemon, `check` says by its exit code whether it could."""
+
+    def __init__(self, command: Sequence[str], check: Sequence[str]) -> None:
+        self._command = list(command)
+        self._check = check
+
+    async def objection(self) -> str:
+        """Why the program on disk can't take this one's place; empty if it can. Cancellation ends the check."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._check, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            )
+        except OSError as error:
+            return f"{self._check[0]} can't be started: {error.strerror or error}"
+        try:
+            async with asyncio.timeout(CHECK_LIMIT):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            return f"it didn't check the configuration within {CHECK_LIMIT:g} s"
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+        return output.decode("utf-8", "replace").strip()[:_MAX_WHY] or "the check failed" if process.returncode else ""
+
+    def hold_signals(self) -> None:
+        """Have signals wait for the new program, from before this one's handlers are removed: they would end the process."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def replace(self, inherited: Inherited) -> NoReturn:
+        """Become the new program. Raises `OSError` if it can't be started any more."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _close_on_exec()
+        for descriptor in inherited.descriptors:
+            os.set_inheritable(descriptor, True)
+        os.execve(self._command[0], self._command, {**os.environ, **announced(inherited)})  # noqa: S606 - no shell is the point
+
+
+class Restarting:
+    """One daemon's restart in place, from the signal that asks for it to the new program. `stop` is set to have the daemon end for it."""
+
+    def __init__(self, how: InPlaceRestart | None, stop: asyncio.Event) -> None:
+        self.decided = False
+        """Whether the daemon ends to make way for a new program."""
+        self.kept: Inherited | None = None
+        """What the new program inherits, once it is known."""
+        self._how = how
+        self._stop = stop
+        self._check: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        """Restart if the new program accepts the configuration; else say why not, and change nothing."""
+        if self._how is None:
+            _log.warning("this process can't be restarted in place")
+        elif self._check is None and not self._stop.is_set():
+            self._check = asyncio.create_task(self._decide(self._how), name="check before the restart")
+
+    def withdraw(self) -> bool:
+        """End after all; whether a restart was decided."""
+        decided, self.decided = self.decided, False
+        return decided
+
+    async def close(self) -> None:
+        """End the check, if there is one. From here on signals wait for the new program, if there is to be one."""
+        if self._check is not None:
+            self._check.cancel()
+            await asyncio.gather(self._check, return_exceptions=True)
+        if self.kept is not None and not self.decided:
+            self.kept.close()
+            self.kept = None
+        if self._how is not None and self.kept is not None:
+            self._how.hold_signals()
+
+    def replace(self, code: int) -> int:
+        """Become the new program, if that was decided; else `code`. Raises `ConfigurationError` if it can't be started any more."""
+        if self._how is None or self.kept is None:
+            return code
+        try:
+            self._how.replace(self.kept)
+        except OSError as error:
+            raise ConfigurationError(f"can't restart in place: {error.strerror or error}", hint="Start forwarder again.") from error
+
+    async def _decide(self, how: InPlaceRestart) -> None:
+        objection = await how.objection()
+        self._check = None
+        if objection:
+            _log.error("can't restart in place; this process continues", why=objection, hint="`forwarder config check` says more.")
+        elif not self._stop.is_set():
+            _log.info("restarting in place")
+            self.decided = True
+            self._stop.set()
+
+
+def receive_signals() -> None:
+    """Receive the signals that were held, now that there are handlers for them."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def restart_of(arguments: Sequence[str], check: Sequence[str]) -> InPlaceRestart:
+    """How the program that runs now, as it is on disk by then, is run again with `arguments`."""
+    program = _program()
+    return InPlaceRestart([*program, *arguments], [*program, *check])
+
+
+def _program() -> list[str]:
+    """The command without its arguments: the script itself where there is one, for its first line names the interpreter."""
+    script = sys.argv[0]
+    if os.sep in script and script.endswith("forwarder") and os.access(script, os.X_OK) and Path(script).is_file():
+        return [script]
+    options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    return [sys.executable, *options]
+
+
+def _close_on_exec() -> None:
+    """Leave nothing to the new program that it doesn't know of, whatever library has opened it."""
+    own = Path("/proc/self/fd")
+    for descriptor in [int(each.name) for each in own.iterdir()] if own.is_dir() else ():
+        if descriptor > 2:
+            with suppress(OSError):  # the listing's own is closed by now
+                os.set_inheritable(descriptor, False)

@@ -1,0 +1,218 @@
+"""The demo: sandbox, forwarder and a little shop's traffic in one process.
+
+Invariants: it is the product's own pipeline with its default settings, and the official SDK unchanged; what it claims at the end is
+compared, uuid by uuid, with what the sandbox holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from forwarder.admin.server import AdminServer
+from forwarder.config.settings import Settings
+from forwarder.core.clock import Clock, SystemClock
+from forwarder.core.ports import DeadLetter
+from forwarder.daemon.pipeline import Pipeline, build
+from forwarder.demo.traffic import Sdk, connect, play, story
+from forwarder.sandbox import Sandbox, SandboxOptions
+from forwarder.telemetry.snapshot import Snapshot, balanced
+
+VISITORS: Final = 60
+"""Of the short form: about 400 events."""
+
+LIVE_PAUSE: Final = 0.1
+"""Seconds between two events of the live form."""
+
+SETTLE_SECONDS: Final = 30.0
+_LOOK_EVERY: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Ports on 127.0.0.1. `moved` names those that aren't the wanted ones because something else listens there."""
+
+    ingestion: int
+    admin: int
+    sandbox: int
+    moved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the sandbox holds, beside what was sent."""
+
+    sent: int
+    stored: int
+    missing: int
+    conflicts: int
+    snapshot: Snapshot
+    unreadable: int = 0
+    """What else was sent, that is no event: dead letters are to have become of it."""
+
+    @property
+    def dead(self) -> int:
+        """Dead letters."""
+        return sum(lane.total_dead for lane in self.snapshot.lanes)
+
+    @property
+    def good(self) -> bool:
+        """Whether everything arrived, nothing arrived changed, nothing else is a dead letter, and the books balance."""
+        arrived = not self.missing and not self.conflicts and self.stored == self.sent
+        return arrived and self.dead == self.unreadable and balanced(self.snapshot)
+
+
+@dataclass(slots=True)
+class Forwarder:
+    """The forwarder of a demo."""
+
+    pipeline: Pipeline
+    admin: AdminServer
+    left: list[DeadLetter] = field(default_factory=list)
+    """What it could not deliver before its end."""
+
+
+class Demo:
+    """A running demo; `open_demo` makes one."""
+
+    def __init__(self, sandbox: Sandbox, forwarder: Forwarder, host: str, client: Sdk, clock: Clock) -> None:
+        self.sandbox_url = sandbox.url
+        self.admin_address = forwarder.admin.address
+        self._sandbox = sandbox
+        self._forwarder = forwarder
+        self._host = host
+        self._client = client
+        self._clock = clock
+        self._sent: set[str] = set()
+        self._stop = threading.Event()
+
+    @property
+    def sent(self) -> int:
+        """Events handed to the SDK."""
+        return len(self._sent)
+
+    @property
+    def left(self) -> list[DeadLetter]:
+        """What was not delivered before the end."""
+        return self._forwarder.left
+
+    @property
+    def entrance(self) -> str:
+        """Where events go in, for a person."""
+        return f"events go in at  {self._host}  (Posthog('phc_…', host='{self._host}'))"
+
+    def beside(self) -> str:
+        """What else there is to tell of what was sent."""
+        return ""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the traffic was told to stop."""
+        return self._stop.is_set()
+
+    def snapshot(self) -> Snapshot:
+        """The forwarder's state now."""
+        return self._forwarder.pipeline.snapshot()
+
+    async def traffic(self, visitors: int | None, pause: float = 0.0) -> None:
+        """Tell the story, then flush the SDK. Cancelled, or after `stop_traffic`, it ends at the next event, flushed all the same."""
+        with ThreadPoolExecutor(1, "demo-traffic") as executor:
+            thread = asyncio.get_running_loop().run_in_executor(executor, self._play, visitors, pause)
+            try:
+                await asyncio.shield(thread)
+            except asyncio.CancelledError:
+                self.stop_traffic()
+                await thread
+                raise
+
+    def stop_traffic(self) -> None:
+        """Send nothing more."""
+        self._stop.set()
+
+    async def settle(self, seconds: float = SETTLE_SECONDS) -> bool:
+        """Wait until nothing is buffered, for at most `seconds`; whether that came about."""
+        return await settled(self._clock, lambda: not any(lane.buffered for lane in self.snapshot().lanes), seconds)
+
+    async def verdict(self) -> Verdict:
+        """Compare what was sent with what the sandbox holds."""
+        stored = {event.uuid for event in await self._sandbox.events()}
+        conflicts = len(await self._sandbox.conflicts())
+        return Verdict(self.sent, len(stored), len(self._sent.difference(stored)), conflicts, self.snapshot())
+
+    def _play(self, visitors: int | None, pause: float) -> None:
+        try:
+            play(self._client, story(visitors), self._sent, self._stop, pause)
+        finally:
+            self._client.shutdown()
+
+
+@contextlib.asynccontextmanager
+async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -> AsyncIterator[Demo]:
+    """Start sandbox, forwarder and admin server; at the end drain, and close all. Raises `ConfigurationError` without the SDK."""
+    ingestion = f"127.0.0.1:{ports.ingestion}"
+    host = f"http://{ingestion}"
+    client = connect_sdk(host)
+    with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a forwarder that is in earnest
+        async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
+            settings = _settings(sandbox.url, ingestion, letters)
+            async with running(settings, f"127.0.0.1:{ports.admin}") as forwarder:
+                yield Demo(sandbox, forwarder, host, client, SystemClock())
+
+
+def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
+    """The default ones, but for addresses and the place of dead letters."""
+    return Settings.model_validate(
+        {"upstream": {"url": upstream}, "sources": {"http": {"listen": ingestion}}, "dead_letters": {"path": letters}}
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings, admin_listen: str) -> AsyncIterator[Forwarder]:
+    """A forwarder as a demo needs it: started, and at the end drained and closed."""
+    pipeline = build(settings, SystemClock())
+    forwarder = Forwarder(pipeline, AdminServer(pipeline.snapshot, pipeline.explain))
+    await forwarder.admin.start(admin_listen)
+    try:
+        await pipeline.start()
+        yield forwarder
+        pipeline.stop_taking()
+        await pipeline.drain(settings.shutdown.drain_timeout)
+    finally:
+        forwarder.left = await pipeline.close()
+        await forwarder.admin.close()
+
+
+async def settled(clock: Clock, at_rest: Callable[[], bool], seconds: float) -> bool:
+    """Wait until `at_rest`, for at most `seconds`; whether that came about."""
+    end = clock.monotonic() + seconds
+    while not at_rest():
+        if clock.monotonic() >= end:
+            return False
+        await clock.sleep(_LOOK_EVERY)
+    return True
+
+
+def choose_ports(first: int) -> Ports:
+    """`first` and the two after it, where they are free; else any free ones. 0: any free ones."""
+    wanted = {"ingestion": first, "admin": first + 1 if first else 0, "sandbox": first + 2 if first else 0}
+    with contextlib.ExitStack() as held:
+        found = {name: _free(port, held) for name, port in wanted.items()}
+    moved = tuple(name for name, port in wanted.items() if port and found[name] != port)
+    return Ports(found["ingestion"], found["admin"], found["sandbox"], moved)
+
+
+def _free(port: int, held: contextlib.ExitStack) -> int:
+    for candidate in (port, 0):
+        holder = held.enter_context(socket.socket())
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            holder.bind(("127.0.0.1", candidate))
+            return int(holder.getsockname()[1])
+    raise OSError("no port is free on 127.0.0.1")

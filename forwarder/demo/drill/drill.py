@@ -1,0 +1,215 @@
+"""The drill: all well → upstream down → forwarder killed → upstream back → a key that the upstream doesn't know → known → the end.
+
+Invariants: both processes are the product's own commands, with the settings that a user would have but for a buffer on disk; nothing is
+waited for by time alone; each claim is checked on figures that were asked for after the fact; a step that isn't good ends the drill,
+and the verdict says what is missing. Processes and directory are gone when `run` returns, however it does.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from forwarder.core.clock import Clock, SystemClock
+from forwarder.core.event import Lane
+from forwarder.demo.demo import Ports
+from forwarder.demo.drill.crew import Crew, Place, crew
+from forwarder.demo.drill.findings import (
+    Check,
+    Step,
+    Tally,
+    Verdict,
+    answered_200,
+    balanced_books,
+    buffered,
+    counted,
+    flags_answered,
+    flags_fail_fast,
+    lane_of,
+)
+from forwarder.demo.drill.looking import Look
+from forwarder.demo.drill.traffic import Connect, Traffic
+from forwarder.demo.traffic import PROJECT_KEY, connect
+from forwarder.telemetry.labels import lane_label
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, unbalanced
+
+NEW_KEY: Final = "phc_drillProjectThatComesLater"
+"""The project that the upstream doesn't know at first."""
+
+PORTION: Final = 200
+SMALL_PORTION: Final = 50
+FLAG_CALLS: Final = 8
+"""More than it takes to open the pass-through's circuit, so that calls through it are among them."""
+
+SDK_FLAG_SECONDS: Final = 3.0
+"""What the official Python SDK waits for flags (`feature_flags_request_timeout_seconds`), blocking its caller."""
+
+ALL_THERE: Final = "the sandbox has them all"
+
+Tell = Callable[[Step], object]
+"""Called with each step when it is over."""
+
+
+async def run_drill(ports: Ports, tell: Tell, connect_sdk: Connect = connect, *, directory: Path | None = None) -> Verdict:
+    """Hold the drill in a temporary directory, made in `directory` if one is named. Cancellation ends it, with its processes and files.
+
+    Raises `DrillFailed` when a process ends unasked, `ConfigurationError` without the SDK.
+    """
+    clock = SystemClock()
+    with tempfile.TemporaryDirectory(prefix="forwarder-drill-", dir=directory) as place:
+        async with aiohttp.ClientSession() as client:
+            look = Look(client, ports, clock)
+            async with crew(Place(Path(place)), ports, look) as members:
+                return await Drill(members, look, Traffic(look.ingestion, connect_sdk), tell, clock).run()
+
+
+class Drill:
+    """One drill; `run` holds it."""
+
+    def __init__(self, members: Crew, look: Look, traffic: Traffic, tell: Tell, clock: Clock) -> None:
+        self._crew = members
+        self._look = look
+        self._traffic = traffic
+        self._tell = tell
+        self._clock = clock
+        self._steps: list[Step] = []
+        self._began = clock.monotonic()
+
+    async def run(self) -> Verdict:
+        """All steps, or those up to the first that isn't good, and what they come to."""
+        first = (self._all_well, self._upstream_down, self._forwarder_killed)
+        for part in (*first, self._upstream_back, self._key_unknown, self._key_known):
+            await part()
+            if not self._steps[-1].good:
+                break
+        return await self._end()
+
+    async def _all_well(self) -> None:
+        await self._crew.start_sandbox(PROJECT_KEY)
+        await self._crew.start_forwarder()
+        answers = await self._send(PROJECT_KEY, PORTION)
+        flags = await self._look.flags(PROJECT_KEY)
+        snapshot = await self._emptied()
+        checks = [answered_200(answers), flags_answered(flags), await self._arrived(ALL_THERE, PROJECT_KEY)]
+        self._over("All is well", f"a sandbox and a forwarder were started; {PORTION} events went in by the SDK", checks, snapshot)
+
+    async def _upstream_down(self) -> None:
+        await self._crew.sandbox.kill()
+        answers = await self._send(PROJECT_KEY, PORTION)
+        flags = [await self._look.flags(PROJECT_KEY) for _ in range(FLAG_CALLS)]
+        snapshot = await self._look.until(self._crew.forwarder, lambda now: buffered(now) == PORTION)
+        checks = [answered_200(answers), counted("the events wait", buffered(snapshot), PORTION), flags_fail_fast(flags, SDK_FLAG_SECONDS)]
+        self._over("The upstream is down", f"the sandbox was killed; {PORTION} more events were sent", checks, snapshot)
+
+    async def _forwarder_killed(self) -> None:
+        before = await self._look.status()
+        await self._crew.forwarder.kill()
+        await self._crew.start_forwarder()
+        found = (await self._look.status()).buffer_found
+        answers = await self._send(PROJECT_KEY, SMALL_PORTION)
+        snapshot = await self._look.status()
+        checks = [
+            counted("what waited is in the files", found, buffered(before)),
+            answered_200(answers),
+            counted("new events wait with the old ones", buffered(snapshot), buffered(before) + SMALL_PORTION),
+        ]
+        did = f"kill -9, and a start on the same directory; {SMALL_PORTION} more events were sent, with the upstream still down"
+        self._over("The forwarder is killed", did, checks, snapshot)
+
+    async def _upstream_back(self) -> None:
+        began = self._clock.monotonic()
+        await self._crew.start_sandbox(PROJECT_KEY)
+        snapshot = await self._emptied()
+        waited = self._clock.monotonic() - began
+        checks = [_drained(snapshot, waited), await self._arrived(ALL_THERE, PROJECT_KEY)]
+        self._over("The upstream is back", "the sandbox was started again on its database", checks, snapshot)
+
+    async def _key_unknown(self) -> None:
+        answers = await self._send(NEW_KEY, PORTION)
+        await self._send(PROJECT_KEY, SMALL_PORTION)
+        label = _label(NEW_KEY)
+        snapshot = await self._look.until(
+            self._crew.forwarder, lambda now: lane_of(now, label).halted is not None and not lane_of(now, _label(PROJECT_KEY)).buffered
+        )
+        lane = lane_of(snapshot, label)
+        known = len(await self._look.stored() & self._traffic.sent[NEW_KEY])
+        thrown = f"{lane.delivered:,} delivered, {known:,} in the sandbox"
+        checks = [
+            answered_200(answers),
+            Check("its lane is halted, and the reason is told", lane.halted == "unknown_key" and bool(lane.hint), _halt(lane)),
+            counted("its events wait", lane.buffered, PORTION),
+            Check("none was sent to be thrown away", not lane.delivered and not known, thrown),
+            await self._arrived("the other key's events arrive", PROJECT_KEY),
+        ]
+        did = f"{PORTION} events were sent with a project key that the upstream doesn't know, and {SMALL_PORTION} with the other one"
+        self._over("A key is wrong", did, checks, snapshot)
+
+    async def _key_known(self) -> None:
+        await self._crew.sandbox.stop()
+        began = self._clock.monotonic()
+        await self._crew.start_sandbox(PROJECT_KEY, NEW_KEY)
+        snapshot = await self._emptied()
+        waited = self._clock.monotonic() - began
+        lane = lane_of(snapshot, _label(NEW_KEY))
+        checks = [
+            Check("the lane went on by itself", lane.halted is None, _halt(lane)),
+            _drained(snapshot, waited),
+            await self._arrived(ALL_THERE, PROJECT_KEY, NEW_KEY),
+        ]
+        self._over("The key is right", "the sandbox was started again on its database, and knows the key now", checks, snapshot)
+
+    async def _end(self) -> Verdict:
+        snapshot = await self._brought_home()
+        stored, conflicts = await self._look.stored(), await self._look.conflicts()
+        code = await self._crew.forwarder.stop()
+        sent = self._traffic.everything
+        checks = [
+            counted("every event that was sent is in the sandbox", len(sent & stored), len(sent)),
+            Check("no event was changed on the way", not conflicts, f"{conflicts:,} conflicts"),
+            balanced_books(snapshot),
+            Check("the forwarder ends well", code == 0, f"SIGTERM, exit code {code}"),
+        ]
+        self._over("The end", "the forwarder was stopped", checks, snapshot)
+        off = tuple(lane.label for lane in unbalanced(snapshot))
+        return Verdict(tuple(self._steps), sent, stored, conflicts, off)
+
+    async def _brought_home(self) -> Snapshot:
+        """The forwarder's state when all that can arrive has arrived, also if a step ended in the upstream's absence."""
+        if self._crew.sandbox.code is not None:
+            await self._crew.start_sandbox(PROJECT_KEY, NEW_KEY)
+        return await self._emptied()
+
+    async def _send(self, api_key: str, events: int) -> dict[int, int]:
+        before = Tally.of(await self._look.status())
+        await self._traffic.send(api_key, events)
+        return Tally.of(await self._look.status()).since(before)
+
+    async def _emptied(self) -> Snapshot:
+        return await self._look.until(self._crew.forwarder, lambda now: buffered(now) == 0)
+
+    async def _arrived(self, claim: str, *api_keys: str) -> Check:
+        sent = frozenset().union(*(self._traffic.sent[api_key] for api_key in api_keys))
+        return counted(claim, len(await self._look.stored() & sent), len(sent))
+
+    def _over(self, title: str, did: str, checks: Sequence[Check], snapshot: Snapshot) -> None:
+        now = self._clock.monotonic()
+        step = Step(title, did, tuple(checks), snapshot.lanes, now - self._began)
+        self._began = now
+        self._steps.append(step)
+        self._tell(step)
+
+
+def _label(api_key: str) -> str:
+    return lane_label(Lane(api_key, historical=False))
+
+
+def _halt(lane: LaneSnapshot) -> str:
+    return f"{lane.halted}: {lane.why}; {lane.hint}" if lane.halted else "not halted"
+
+
+def _drained(snapshot: Snapshot, seconds: float) -> Check:
+    return Check("what waited is delivered", buffered(snapshot) == 0, f"{buffered(snapshot):,} left {seconds:,.1f} s after the start")

@@ -1,0 +1,175 @@
+"""When which batch of an import goes: in the order of the source, a chunk a batch, at the pace of the job, and no two days in one.
+
+Batches are made by days before they come here (`migration.days`), so nothing is joined. One may overtake another only if they share no
+distinct_id: delivery names the ids that are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.clock import Clock
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.lanes import LaneQueue
+from forwarder.imports.chunks import ImportChunk
+from forwarder.sources.imports.moments import SECOND, when
+from forwarder.sources.imports.pacing import Pace
+from forwarder.wire.chunks import cut_at, cut_by_size
+from forwarder.wire.envelope import envelope_size
+
+LOOK_AHEAD: Final = 16
+"""How many chunks that may not go yet are searched past for another."""
+
+
+class DayBatcher:
+    """See `delivery.ports.Batcher`. `one_day_at_a_time`: who takes the batches may join them, so no two days are under way at once."""
+
+    def __init__(self, buffer: MemoryBuffer, pace: Pace, clock: Clock, *, max_body: int, one_day_at_a_time: bool = False) -> None:
+        self._buffer = buffer
+        self._pace = pace
+        self._clock = clock
+        self._max_body = max_body
+        self._alone = one_day_at_a_time
+        self._day: int | None = None
+        """Of what is under way."""
+        self.under_way = 0
+        """Events that were taken and aren't settled."""
+        self._stuck = False
+        """Whether nothing can go before something that is under way is settled."""
+        self._booked = 0
+        """How many events the pace was asked for that haven't gone."""
+        self._going_from = 0.0
+        """From when these may go, monotonic."""
+        self._held = False
+        self._failed: Callable[[Exception], None] | None = None
+        self._asked = 0.0, 0.0
+        """The wall-clock time of the last question, and the monotonic time then."""
+
+    def lanes(self) -> Sequence[Lane]:
+        """The one lane, if something waits."""
+        return list(self._buffer.waiting_lanes())
+
+    def due_at(self, lane: Lane, now: float) -> float | None:
+        """When the next batch may go, wall-clock seconds; None if nothing waits, or only for what is under way."""
+        queue = self._buffer.queue(lane)
+        if not queue or self._held or self._stuck or self._is_barred(next(iter(queue))):
+            return None
+        try:
+            wait = self._wait(next(iter(queue)).count, now)
+        except OSError as error:
+            self._cannot_pace(error)
+            return None
+        return now + wait
+
+    def next(
+        self,
+        lane: Lane,
+        now: float,
+        *,
+        blocked: AbstractSet[str],
+        max_body: int | None,
+        flush: bool,  # noqa: ARG002 - an import's batches wait for nothing but their time
+        max_events: int | None = None,
+    ) -> Batch | None:
+        """See `delivery.ports.Batcher`."""
+        queue = self._buffer.queue(lane)
+        due = self.due_at(lane, now)
+        if due is None or due > now:
+            return None
+        limit = min(self._max_body, max_body or self._max_body) - envelope_size(lane, ())
+        chunk = self._first(queue, blocked, limit, max_events)
+        if chunk is None:
+            self._stuck = True
+            return None
+        self._goes(chunk)
+        return Batch(lane, (chunk,), envelope_size(lane, (chunk,)))
+
+    def settled(self, events: int) -> None:
+        """So many events that were under way are settled."""
+        self.under_way -= events
+        self._stuck = False
+
+    def hold(self) -> None:
+        """From now on nothing goes that hasn't gone."""
+        self._held = True
+
+    def on_failure(self, failed: Callable[[Exception], None]) -> None:
+        """Whom to tell when no batch can go any more."""
+        self._failed = failed
+
+    def rests(self) -> str:
+        """Why nothing is sent now though something could be; empty if nothing keeps it."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        rest = self._pace.resting_until(now, wall) - now
+        return f"nothing is sent until {when(int(wall + rest) * SECOND)}: quiet hours, or the service asked for it" if rest > 0 else ""
+
+    def _goes(self, chunk: Chunk) -> None:
+        self._booked -= chunk.count  # below zero, if another one goes than the first: it is made up for by the next
+        self.under_way += chunk.count
+        if isinstance(chunk, ImportChunk):
+            self._day = chunk.day
+
+    def _is_barred(self, chunk: Chunk) -> bool:
+        return self._alone and self.under_way > 0 and isinstance(chunk, ImportChunk) and chunk.day != self._day
+
+    def _wait(self, events: int, wall: float) -> float:
+        """Seconds until the pace lets so many events go. Raises OSError if the line can't be used in which all processes stand."""
+        now = self._monotonic(wall)
+        rest = self._pace.resting_until(now, wall) - now
+        if rest > 0:
+            return rest
+        if self._booked < events:
+            self._going_from = self._pace.book(events - self._booked, now)
+            self._booked = events
+        return max(0.0, self._going_from - now)
+
+    def _cannot_pace(self, error: OSError) -> None:
+        if self._failed is not None:
+            self._failed(
+                ConfigurationError(
+                    f"{error.filename or 'the file of the rate'} can't be used: {error.strerror or error}",
+                    hint="Processes that import to the same project share their rate by this small file: make it writable, or its folder.",
+                )
+            )
+
+    def _monotonic(self, wall: float) -> float:
+        """The time of a question by the pace's clock, the same for all questions of one time: if a batch became due between one that asks
+        for it and one that asks when it is due, nobody would wait for it."""
+        if self._asked[0] != wall:
+            self._asked = wall, self._clock.monotonic()
+        return self._asked[1]
+
+    def _first(self, queue: LaneQueue, blocked: Collection[str], limit: int, max_events: int | None) -> Chunk | None:
+        """Take the first chunk off the queue that may go, or as much of it as fits a body."""
+        passed: list[Chunk] = []
+        held: set[str] = set(blocked)
+        found: Chunk | None = None
+        while queue and len(passed) < LOOK_AHEAD:
+            chunk = queue.popleft()
+            if self._is_barred(chunk):
+                passed.append(chunk)
+                break
+            if held.isdisjoint(chunk.ids):
+                found, *rest = self._fitting(chunk, limit, max_events)
+                passed += rest
+                break
+            held |= chunk.ids
+            passed.append(chunk)
+        queue.put_back(passed)
+        return found
+
+    def _fitting(self, chunk: Chunk, limit: int, max_events: int | None) -> Sequence[Chunk]:
+        """The chunk in pieces that each fit a body; `max_events` is for the first of them alone."""
+        if max_events is not None and chunk.count > max_events:
+            pieces: Sequence[Chunk] = cut_at(chunk, max_events)
+        elif len(chunk.data) > limit:
+            pieces = cut_by_size(chunk, limit, chunk.count)
+        else:
+            return [chunk]
+        if len(pieces) > 1:
+            self._buffer.replace(chunk, pieces)
+        return pieces if len(pieces) > 1 else [chunk]

@@ -1,0 +1,475 @@
+"""One run of an import: the plan is read in a thread, batches go by the same delivery as the daemon's, checkpoints follow what is settled.
+
+Order of the steps, so that a kill at any moment loses nothing: a refused record is a durable dead letter before it counts as read; a batch
+is settled once the service has taken it; a checkpoint is written of what is settled. What was in flight is sent again by the next run, the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.event import NO_IDS, Batch, Chunk, Lane, Where
+from forwarder.core.outcome import Delivered, HaltReason
+from forwarder.core.ports import DeadLetter, Ordering, Sink
+from forwarder.core.ports import Fate as Ending
+from forwarder.delivery.classify import classify
+from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.keys import KeyCheck
+from forwarder.delivery.pausing import RetryPolicy
+from forwarder.imports.batching import DayBatcher
+from forwarder.imports.chunks import SOURCE, ImportChunk
+from forwarder.imports.replaying import Replays
+from forwarder.imports.request import Progress, Told
+from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.files.records import File
+from forwarder.sources.imports.checkpoint import Checkpoint, StateFolder
+from forwarder.sources.imports.columns import without_data
+from forwarder.sources.imports.days import DayBatch
+from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.ledger import Fate, Kind
+from forwarder.sources.imports.planned import Begun, Ended, Read, Ready, RefusedRecord, Sorted, Sorting, Step, Taken
+from forwarder.sources.imports.tallies import Books as RecordBooks
+from forwarder.sources.imports.tallies import Example
+from forwarder.telemetry.books import Books
+from forwarder.wire.envelope import envelope_size
+
+STOP_SECONDS: Final = 15.0
+"""How long what is in flight is waited for when somebody ends a run."""
+MAX_PENDING: Final = 300_000
+"""Records and events that may be held because something before them isn't settled (`Accounts.pending`); then reading waits."""
+MAX_WITNESS: Final = 10_000
+"""Bytes of a witness, which is in each checkpoint."""
+SHARE: Final = 20
+"""Of the time, one part in so many goes to checkpoints at most: those of very many files are large."""
+_TOLD_SECONDS: Final = 0.5
+_AT_ONCE: Final = 16
+"""Steps of the plan that are fetched at once, at most."""
+
+
+Key = tuple[int, int, int]
+"""An event: the number of its file, of its record, and which of the record's events it is."""
+
+
+class Counting(Protocol):
+    """What the engine needs of the accounts: of all that was read, what is in flight and what is settled."""
+
+    exhausted: bool
+    """Whether the source has no more records; for the engine to say."""
+
+    @property
+    def in_flight(self) -> int:
+        """Events that are to be sent and aren't settled."""
+
+    @property
+    def delivered(self) -> int:
+        """Events that have arrived in this run."""
+
+    @property
+    def pending(self) -> int:
+        """What memory holds because something before it isn't settled: records and events."""
+
+    @property
+    def doing(self) -> str:
+        """What is done before anything can be sent; empty if nothing is."""
+
+    @property
+    def books(self) -> RecordBooks:
+        """Of all records that are settled."""
+
+    @property
+    def settled(self) -> int:
+        """Records that are settled, in all runs."""
+
+    def take(self, step: Step) -> None:
+        """Note a step of the plan; what was refused of it is kept."""
+
+    def settle(self, events: Sequence[Finished], refused: Fate | None = None) -> None:
+        """Events of one UTC day have arrived, or were refused by the service."""
+
+    def name_of(self, file: int) -> str:
+        """A file's name."""
+
+    def checkpoint(self, now: float) -> Checkpoint:
+        """All of it that outlives the process, to be written at once."""
+
+
+class Letters(Protocol):
+    """What the engine needs of the dead letters."""
+
+    @property
+    def waiting(self) -> str:
+        """Why they can't be written now; empty if they can."""
+
+    def begin(self, number: int, file: File) -> None:
+        """A file of the source, and its number."""
+
+    def where(self, event: Finished) -> Where:
+        """See `Chunk.where`."""
+
+    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+        """See `core.ports.DeadLetters`."""
+
+    async def bury_records(self, records: Sequence[RefusedRecord]) -> None:
+        """Keep records that a format refused; returns when they are durable."""
+
+    async def durable(self) -> None:
+        """Returns when all that was buried is durable."""
+
+
+class Engine:
+    """See the module. `run` once."""
+
+    def __init__(
+        self,
+        plan: Iterator[Step],
+        accounts: Counting,
+        letters: Letters,
+        clock: Clock,
+        *,
+        replays: Replays,
+        folder: StateFolder,
+        lane: Lane,
+        window: int,
+        witness: str = "",
+    ) -> None:
+        """`window`: bytes of events that are on their way at most, beside what batches are being filled with.
+
+        `witness`: that of an earlier run (`Checkpoint.witness`).
+        """
+        self.accounts = accounts
+        self.broken: list[BrokenSource] = []
+        self._plan = plan
+        self._letters = letters
+        self._replays = replays
+        self._folder = folder
+        self._lane = lane
+        self._clock = clock
+        self._buffer = MemoryBuffer(window)
+        self._batcher: DayBatcher
+        self._delivery: Delivery
+        self._room = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._refusal: tuple[str, str] = "", ""
+        """Why the last letters were buried; read when their events are settled, which follows at once."""
+        self._witness = witness
+        self._ends: dict[Key, bytes] = {}
+        """The first and the last event of each batch that is on its way: the next witness. One of them may be refused."""
+        self._sink: Sink
+        self._news = asyncio.Event()
+        """Set when records are settled that the last checkpoint doesn't count, or no more are to come."""
+        self._failure: asyncio.Future[None]
+        """Gets what goes wrong where nobody waits for it."""
+
+    @property
+    def buffer(self) -> MemoryBuffer:
+        """Where batches wait."""
+        return self._buffer
+
+    def connect(self, batcher: DayBatcher, sink: Sink, retry: RetryPolicy, concurrency: int | None, keys: KeyCheck | None) -> None:
+        """Join it to the way out; before `run`."""
+        self._batcher, self._sink = batcher, sink
+        batcher.on_failure(self._fail)
+        self._delivery = Delivery(
+            batcher=batcher,
+            buffer=self._buffer,
+            sink=sink,
+            dead_letters=self,
+            books=Books(),
+            clock=self._clock,
+            retry=retry,
+            concurrency=concurrency,
+            ordering_of=lambda _lane: Ordering.PER_DISTINCT_ID,
+            keys=keys,
+        )
+
+    def stop(self) -> None:
+        """Read nothing more, begin no request, and let `run` end once what is in flight is settled, or soon. After `connect`."""
+        self._batcher.hold()
+        self._stopping.set()
+        self._room.set()
+
+    async def run(self, told: Told) -> None:
+        """Bring all of the plan to the service, or what is of it until `stop`. Raises what the plan raises; then, too, all is saved.
+
+        Cancelled, it drops what is in flight; what was settled is saved.
+        """
+        self._failure = asyncio.get_running_loop().create_future()
+        self._delivery.start()
+        helping = (self._save_as_it_settles(), self._tell(told), self._find_who_is_at_fault())
+        helpers = [self._failure, *map(asyncio.create_task, helping)]
+        try:
+            await self._watched(self._feed(), helpers)
+            await self._watched(self._until_settled(), helpers)
+            await self._watched(self._send_marked(), helpers)
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            try:
+                await asyncio.gather(*helpers, return_exceptions=True)
+            finally:
+                await self._delivery.close()  # also if it is cancelled only now
+            await self._conclude()
+            told(self.progress())
+
+    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+        """See `core.ports.DeadLetters`: why is remembered until the events are settled, which delivery does next."""
+        if not self._letters.bury(letters):
+            return False
+        self._refusal = letters[0].reason, letters[0].why
+        return True
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        books, accounts = self.accounts.books, self.accounts
+        refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
+        return Progress(
+            books.read, books.delivered, refused, left_out, books.repeats, accounts.in_flight, accounts.delivered, self._waiting()
+        )
+
+    async def _conclude(self) -> None:
+        """Save where it stands, if what was buried can be made durable soon. Raises `ConfigurationError` if it can't be saved."""
+        durable = asyncio.create_task(self._letters.durable())
+        limit = asyncio.create_task(self._clock.sleep(STOP_SECONDS))
+        try:
+            await asyncio.wait([durable, limit], return_when=asyncio.FIRST_COMPLETED)
+            if not durable.done():
+                raise ConfigurationError(
+                    f"{self._folder.path}: {self._letters.waiting or 'the dead letters are not written'}",
+                    hint="Make room there, and run the same command again: it goes on from the last checkpoint, and nothing is lost.",
+                )
+            durable.result()
+            self._save()
+        finally:
+            durable.cancel()
+            limit.cancel()
+            await asyncio.gather(durable, limit, return_exceptions=True)
+
+    async def _watched(self, work: Coroutine[None, None, None], helpers: Sequence[asyncio.Future[None]]) -> None:
+        """Do it, unless a helper fails first: a run that can't save mustn't go on."""
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait([task, *helpers], return_when=asyncio.FIRST_COMPLETED)
+            for each in (*helpers, task):
+                if each.done():
+                    each.result()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _feed(self) -> None:
+        with ThreadPoolExecutor(1, "plan") as thread:
+            loop = asyncio.get_running_loop()
+            while not self._stopping.is_set():
+                steps = await loop.run_in_executor(thread, _some, self._plan)
+                for step in steps:
+                    await self._take(step)
+                    if self._stopping.is_set():
+                        return
+                if not steps:
+                    self.accounts.exhausted = not self.broken
+                    self._news.set()
+                    return
+
+    async def _send_marked(self) -> None:
+        """Send the dead letters that somebody has marked for a replay: last, when all records are counted that can be."""
+        while not self._stopping.is_set():
+            fetching = asyncio.create_task(self._replays.next())
+            try:
+                await self._unless_stopped(_ended(fetching))
+            finally:
+                fetching.cancel()
+                await asyncio.gather(fetching, return_exceptions=True)
+            batches = None if fetching.cancelled() else fetching.result()
+            if batches is None:
+                return
+            for batch in batches:
+                await self._offer(batch)
+            await self._until_settled()
+
+    async def _take(self, step: Step) -> None:
+        self._news.set()
+        match step:
+            case Begun():
+                self.accounts.take(step)
+                self._letters.begin(step.number, step.file)
+            case Read():
+                await self._less_pending()
+                if not step.refused or await self._unless_stopped(self._letters.bury_records(step.refused)):
+                    self.accounts.take(step)
+            case Taken():
+                await self._less_pending()
+                self.accounts.take(step)
+            case Sorting() | Sorted():
+                self.accounts.take(step)
+            case Ready():
+                await self._offer(step.batch)
+            case Ended():
+                self.accounts.take(step)
+                if step.broken is not None:
+                    self.broken.append(step.broken)
+
+    async def _less_pending(self) -> None:
+        """Wait while memory holds too much that can't be counted yet, because of something that is in flight."""
+        while self.accounts.pending > MAX_PENDING and self._buffer.used and not self._stopping.is_set():
+            self._room.clear()
+            await self._room.wait()
+
+    async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
+        """Do it, unless somebody ends the run first; whether it was done. Nothing of it runs when this returns, or is cancelled."""
+        task, stop = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            return task.done()
+        finally:
+            task.cancel()
+            stop.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
+
+    async def _offer(self, batch: DayBatch) -> None:
+        """Hand a batch to delivery, once there is room for it. One that is alone is taken whatever its size."""
+        slim = without_data(batch.events)
+        chunk = ImportChunk(self._lane, batch.data, slim, batch.ids, self._clock.now(), self._settled, self._letters.where)
+        while self._buffer.used and self._buffer.used + chunk.cost > self._buffer.max_bytes and not self._stopping.is_set():
+            self._room.clear()
+            await self._room.wait()
+        if self._stopping.is_set():
+            return
+        self._buffer.max_bytes = max(self._buffer.max_bytes, chunk.cost)
+        self._ends.update((_key(event), event.data) for event in (batch.events[0], batch.events[-1]))
+        self._buffer.offer([chunk])
+        self._delivery.wake()
+
+    def _settled(self, events: Sequence[Finished], fate: str) -> None:
+        self._news.set()
+        try:
+            self._settle(events, fate)
+        except Exception as error:  # delivery would log it, and the run would wait for these events for ever
+            self._fail(error)
+            raise
+
+    def _fail(self, error: Exception) -> None:
+        """Let the run end with an error."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _settle(self, events: Sequence[Finished], fate: str) -> None:
+        for event in (events[0], events[-1]):
+            seen = self._ends.pop(_key(event), b"")
+            if fate == Ending.DELIVERED and 0 < len(seen) <= MAX_WITNESS:
+                self._witness = seen.decode()
+        if self._replays.owns(events[0]):
+            self._batcher.settled(len(events))
+            self._replays.settle(events, delivered=fate == Ending.DELIVERED)
+            self._room.set()
+            return
+        refused = None
+        if fate != Ending.DELIVERED:
+            reason, why = self._refusal
+            example = Example(self.accounts.name_of(events[0].file), events[0].line, why)
+            refused = Fate(Kind.REFUSED, reason, example)
+        self._batcher.settled(len(events))
+        self.accounts.settle(events, refused)
+        self._room.set()
+
+    async def _until_settled(self) -> None:
+        """Wait for all that was read; if somebody ends the run, for what is under way, and not for ever."""
+        while self._buffer.used and not self._stopping.is_set():
+            self._room.clear()
+            await self._room.wait()
+        end = self._clock.monotonic() + STOP_SECONDS
+        while self._batcher.under_way and (left := end - self._clock.monotonic()) > 0 and not self._only_waits():
+            self._room.clear()
+            await wait_for_event(self._room, min(left, _TOLD_SECONDS), self._clock)
+
+    def _only_waits(self) -> bool:
+        """Whether nothing of what is under way is on the wire: all of it waits to be sent again."""
+        found = self._delivery.statistics()
+        return not found.in_flight and bool(found.upstream.failing or found.halts or found.retries)
+
+    async def _save_as_it_settles(self) -> None:
+        """Write a checkpoint for each batch that is settled, but where writing takes long, for several: then it takes one part in `SHARE`.
+
+        So what a kill brings back is what was in flight, and seldom more.
+        """
+        saved = -1, False
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self._letters.durable()
+            if (settled := (self.accounts.settled + self._replays.replayed, self.accounts.exhausted)) != saved:
+                began = self._clock.monotonic()
+                self._save()
+                saved = settled
+                await self._clock.sleep((self._clock.monotonic() - began) * SHARE)
+
+    def _save(self) -> None:
+        counted = self._replays.counted()
+        checkpoint = self.accounts.checkpoint(self._clock.now())
+        checkpoint.witness = self._witness
+        self._folder.save(checkpoint)
+        self._replays.saved(counted)
+
+    async def _find_who_is_at_fault(self) -> None:
+        """While everything is answered 400 or 413, send an event again that was taken before, which changes nothing.
+
+        If it is taken, the others are refused for themselves. At the end of a source there may be no other event left that could show it.
+        """
+        asked = -1
+        while True:
+            await self._clock.sleep(_TOLD_SECONDS)
+            halted = self._delivery.halts.get(self._lane)
+            if halted is None or halted.reason is not HaltReason.REFUSES_ALL or not self._witness:
+                asked = -1
+            elif halted.probes > asked:
+                asked = halted.probes
+                chunk = Chunk(self._lane, self._witness.encode(), 1, NO_IDS, self._clock.now(), SOURCE)
+                reply = await self._sink.send(Batch(self._lane, (chunk,), envelope_size(self._lane, (chunk,))))
+                if isinstance(classify(reply), Delivered):
+                    self._delivery.vouch(self._lane)
+
+    async def _tell(self, told: Told) -> None:
+        while True:
+            told(self.progress())
+            await self._clock.sleep(_TOLD_SECONDS)
+
+    def _waiting(self) -> str:
+        """Why nothing goes, if nothing does."""
+        if waiting := self._letters.waiting or self.accounts.doing:
+            return waiting
+        found = self._delivery.statistics()
+        for halt in found.halts:
+            return f"the service refuses: {halt.why}; {halt.hint}"
+        if found.upstream.failing:
+            return f"the service doesn't take events now: {found.upstream.why}"
+        for retry in found.retries:
+            return f"the last request is sent again: {retry.why}"
+        return self._batcher.rests()
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])
+
+
+def _key(event: Finished) -> Key:
+    return event.file, event.number, event.part
+
+
+def _some(plan: Iterator[Step]) -> list[Step]:
+    """The next steps, up to a batch; none at the end. Nothing is sorted before all that was refused on the way there is kept."""
+    found: list[Step] = []
+    for step in plan:
+        found.append(step)
+        if isinstance(step, Ready | Sorting) or len(found) >= _AT_ONCE:
+            break
+    return found

@@ -1,0 +1,222 @@
+"""The dead letters of an import, in its state folder: what the format refused, and what the service refused, each with file and line.
+
+Invariants: a record that a format refused is durable here before it counts as read, and an event that the service refused before a
+checkpoint is written that counts it (`durable`). What is refused again, because a run was killed before its checkpoint, is the letter that
+is there: letters are told apart by their places (`origins`). While letters can't be written nothing that is refused goes on; none is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from forwarder.core.clock import Clock
+from forwarder.core.errors import Backpressure
+from forwarder.core.event import Lane, Where
+from forwarder.core.ports import DeadLetter, Reason
+from forwarder.deadletter.schema import Garbled, open_readable
+from forwarder.deadletter.selection import marked_of
+from forwarder.deadletter.store import DeadLetterStore
+from forwarder.deadletter.writing import Marked
+from forwarder.imports.chunks import SOURCE
+from forwarder.imports.origins import REASONS, where_of_event, where_of_record
+from forwarder.sources.files.records import File
+from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.planned import RefusedRecord
+from forwarder.storage.committer import RETRY_SECONDS, Committer
+from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.telemetry.readable import size
+
+AT_ONCE: Final = 200
+"""Marked letters that are taken at once."""
+
+Place = tuple[int, int]
+
+
+class ImportLetters:
+    """See the module. Used on one loop; `begin` says which files there are, before anything of them is buried."""
+
+    def __init__(self, store: DeadLetterStore, committer: Committer, clock: Clock, folder: Path, lane: Lane | None) -> None:
+        """Use `open`."""
+        self._store = store
+        self._committer = committer
+        self._clock = clock
+        self._folder = folder
+        self._lane = lane
+        self._files: dict[int, File] = {}
+        self._full = False
+        self._asking = False
+        """Whether somebody waits to hear which letters are marked."""
+        self.returning: dict[Place, int] = {}
+        """Letters whose events are on their way, by the places of these: refused again, they stay the letters that they are."""
+
+    @staticmethod
+    def marked_in(state: Path) -> int:
+        """How many letters in a state folder are marked to be replayed: an import with some isn't done. Nothing is opened for writing.
+
+        0 also if they can't be read: opening them says why.
+        """
+        try:
+            with closing(open_readable(state / DEAD_LETTERS)) as connection:
+                return marked_of(connection)
+        except (Garbled, sqlite3.Error, OSError):
+            return 0
+
+    @classmethod
+    def open(
+        cls, state: Path, clock: Clock, max_bytes: int, *, lane: Lane | None = None, replayed: Sequence[int] = ()
+    ) -> ImportLetters:
+        """Open the letters in the folder `state`, which this process has the lock of.
+
+        `lane`: whose they are. `replayed`: letters that the checkpoint counts as replayed (`Totals.replayed`), which are removed if they
+        are still there. A file that can't be read is moved aside, and said. Raises `ConfigurationError` if that can't be done.
+        """
+        committer = Committer(clock)
+        store = DeadLetterStore.open(state, max_bytes, committer, clock, books=_NoBooks(), logged=False)
+        store.forget(replayed)
+        return cls(store, committer, clock, state, lane)
+
+    def start(self) -> None:
+        """Begin to write, on the running loop."""
+        self._committer.start()
+
+    def begin(self, number: int, file: File) -> None:
+        """A file of the source, and its number."""
+        self._files[number] = file
+
+    def file(self, number: int) -> File | None:
+        """The file with that number; None if it hasn't begun."""
+        return self._files.get(number)
+
+    def where(self, event: Finished) -> Where:
+        """See `Chunk.where`."""
+        return where_of_event(event, self._files[event.file])
+
+    @property
+    def waiting(self) -> str:
+        """Why letters can't be written now; empty if they can."""
+        found = self._store.statistics()
+        if found.failing:
+            return f"dead letters can't be written: {found.failing}; it is tried again every second"
+        if self._full:
+            ask = f"mend or drop some: `forwarder dead-letters ls --path {self._folder}`"
+            return f"there is no room for more dead letters ({size(found.bytes)} of {size(found.limit_bytes)}); {ask}"
+        return ""
+
+    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+        """Keep events that the service refused, all or none: False, there is no room, or nothing can be written. See `durable`.
+
+        The event of a letter that is on its way stays that letter, with a note.
+        """
+        fresh = [letter for letter in letters if letter.place not in self.returning]
+        if not self._keep(fresh):
+            return False
+        for letter in letters:
+            if letter.place in self.returning:
+                self.refuse(self.returning[letter.place], f"the service refused it again: {letter.why or letter.reason}")
+        return True
+
+    async def bury_records(self, records: Sequence[RefusedRecord]) -> None:
+        """Keep records that a format refused. Returns when they are durable, and waits as long as that can't be (`waiting`).
+
+        Cancelled, it keeps as many as it had begun to; buried again, they are the same letters.
+        """
+        now = self._clock.now()
+        for record in records:
+            letter = self._letter(record, now)
+            while not self._keep([letter]):
+                await self._clock.sleep(RETRY_SECONDS)
+        await self.durable()
+
+    async def durable(self) -> None:
+        """Returns when all that was buried is durable; nothing is buried between that and the caller's next step.
+
+        Cancelling only ends the wait.
+        """
+        held = _Held()
+        while not self._store.when_durable(held):
+            await held.told.wait()
+            held = _Held()
+
+    async def take_marked(self) -> Sequence[Marked]:
+        """The next letters that are marked for a replay, some of them; none if there are no others. Those marked to be dropped are dropped.
+
+        They aren't given again before they are refused (`refuse`) or removed. Waits while the file can't be read.
+        """
+        while True:
+            marked = await self._ask()
+            if marked or not self._store.statistics().failing:
+                self._store.busy.update(each.number for each in marked)
+                return marked
+            await self._clock.sleep(RETRY_SECONDS)
+
+    def refuse(self, number: int, why: str) -> None:
+        """A letter can't be replayed as it is: it stays, with a note that says why."""
+        self._store.unmark(number, why)
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Letters were replayed, and that is saved: they go as soon as that can be written."""
+        self._store.busy.update(numbers)
+        self._store.remove(numbers)
+
+    def is_gone(self, number: int) -> bool:
+        """Whether a letter that was to be removed is, durably."""
+        return number not in self._store.busy
+
+    async def close(self) -> None:
+        """Write what isn't written, and close the file."""
+        await self._committer.close()
+        self._store.close()
+
+    def _keep(self, letters: Sequence[DeadLetter]) -> bool:
+        kept = self._store.bury(letters)
+        self._full = not kept
+        if not kept and not self._asking:
+            self._store.poll(1, _not_told)  # drops what somebody has marked to be dropped
+        return kept
+
+    async def _ask(self) -> Sequence[Marked]:
+        heard: asyncio.Future[Sequence[Marked]] = asyncio.get_running_loop().create_future()
+
+        def told(marked: Sequence[Marked]) -> None:
+            if not heard.done():
+                heard.set_result(marked)
+
+        self._asking = True
+        try:
+            self._store.poll(AT_ONCE, told)
+            return await heard
+        finally:
+            self._asking = False
+
+    def _letter(self, record: RefusedRecord, now: float) -> DeadLetter:
+        where = where_of_record(record, self._files[record.file_number].identity)
+        return DeadLetter(REASONS[record.why], self._lane, record.data, now, record.detail, SOURCE, *where)
+
+
+class _Held:
+    """See `core.ack.Held`. An error is none to wait for: the store tries again by itself."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+
+    def held(self, error: Backpressure | None) -> None:  # noqa: ARG002 - asked again
+        self.told.set()
+
+
+class _NoBooks:
+    """An import counts in its own (`migration.ledger`), by record, where no letter counts twice."""
+
+    def unbury(self, lane: Lane | None, reason: Reason, count: int) -> None:
+        """See `deadletter.store.LetterBooks`."""
+
+    def discard(self, lane: Lane | None, reason: Reason, count: int) -> None:
+        """See `deadletter.store.LetterBooks`."""
+
+
+def _not_told(marked: Sequence[Marked]) -> None:
+    """Which letters are marked to be replayed isn't asked here."""

@@ -1,0 +1,1 @@
+"""What commands do with the files of a daemon that may be down: audit, explain, export, drain."""

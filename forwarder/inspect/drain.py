@@ -1,0 +1,160 @@
+"""Delivering what a disk buffer holds whose daemon is down: the pipeline without a listener, until there is nothing left.
+
+It ends early when the rest can't be delivered: when only halted lanes are left, which were probed a last time in vain, or when the upstream
+fails as a whole and nothing was delivered for `PATIENCE` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from forwarder.config.settings import Settings
+from forwarder.core.clock import Clock
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.ports import DeadLetter
+from forwarder.daemon.pipeline import build
+from forwarder.daemon.roles import Role
+from forwarder.storage.layout import worker_number
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState
+
+PATIENCE: Final = 60.0
+"""Seconds that an upstream may fail."""
+
+TOLD_EVERY: Final = 0.5
+"""Seconds between two reports of progress."""
+
+
+_LOOK_SECONDS: Final = 0.2
+
+
+class Drainable(Protocol):
+    """What emptying asks of a pipeline."""
+
+    async def start(self) -> None:
+        """Deliver."""
+
+    def snapshot(self) -> Snapshot:
+        """The state now."""
+
+    async def drain(self, seconds: float) -> bool:
+        """Deliver what is buffered, for at most `seconds`; whether all of it was."""
+
+    async def close(self) -> list[DeadLetter]:
+        """Stop everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """What came of it, in events; `left` are the lanes that still hold some, `unreachable` is why the upstream could not be used."""
+
+    delivered: int
+    buried: int
+    left: tuple[LaneSnapshot, ...]
+    unreachable: str = ""
+
+    @property
+    def left_events(self) -> int:
+        """Events that are still in the buffer."""
+        return sum(lane.buffered for lane in self.left)
+
+
+async def empty_directory(settings: Settings, directory: Path, clock: Clock, told: Callable[[int], None]) -> Emptied:
+    """Deliver what a worker's directory holds; `told` is called with events that are done.
+
+    Raises `Locked` if a process has the directory, `ConfigurationError` if it can't be used. Cancelled, it closes what it opened; what
+    wasn't delivered stays.
+    """
+    alone, role = _alone(settings, directory)
+    return await empty(build(alone, clock, role), clock, told)
+
+
+async def empty(pipeline: Drainable, clock: Clock, told: Callable[[int], None]) -> Emptied:
+    """Deliver what a pipeline that isn't started holds, and close it."""
+    reporter: asyncio.Task[None] | None = None
+    try:
+        await pipeline.start()
+        before = pipeline.snapshot()
+        progress = _Progress(told, before)
+        reporter = asyncio.create_task(_report(pipeline, clock, progress), name="report progress")
+        unreachable = await _drain(pipeline, clock)
+        after = pipeline.snapshot()
+        progress.tell(after)
+        return _emptied(before, after, unreachable)
+    finally:
+        if reporter is not None:
+            reporter.cancel()
+            await asyncio.gather(reporter, return_exceptions=True)
+        await pipeline.close()
+
+
+def _alone(settings: Settings, directory: Path) -> tuple[Settings, Role]:
+    """The settings and the part of a process that has to do with this directory alone."""
+    number = worker_number(directory)
+    if number is None:
+        raise ConfigurationError(f"{directory} isn't called worker-<n>", hint="Move it to a directory of that name, such as worker-0.")
+    buffer = settings.buffer.model_copy(update={"kind": "disk", "path": directory.resolve().parent})
+    return settings.model_copy(update={"buffer": buffer, "workers": 1}), Role(number, listens=False)
+
+
+async def _drain(pipeline: Drainable, clock: Clock) -> str:
+    """Deliver until that is of no use any more; why the upstream can't be used, if that was it."""
+    while True:
+        done, began = _delivered(pipeline.snapshot().lanes), clock.monotonic()
+        if await pipeline.drain(PATIENCE) or clock.monotonic() - began < PATIENCE:
+            if await _replayed(pipeline, clock):
+                continue
+            return ""
+        now = pipeline.snapshot()
+        if now.upstream.state is UpstreamState.DOWN and _delivered(now.lanes) == done:
+            return now.upstream.last_error or "it fails"
+
+
+async def _replayed(pipeline: Drainable, clock: Clock) -> bool:
+    """Whether dead letters that were to be sent again have come into the buffer: waits for that as long as there are such."""
+    wanted = pipeline.snapshot().dead_letters_wanted
+    began = clock.monotonic()
+    while wanted and pipeline.snapshot().dead_letters_wanted >= wanted and clock.monotonic() - began < PATIENCE:
+        await clock.sleep(_LOOK_SECONDS)
+    return pipeline.snapshot().dead_letters_wanted < wanted
+
+
+class _Progress:
+    """Tells how many events are done since it told last."""
+
+    def __init__(self, told: Callable[[int], None], before: Snapshot) -> None:
+        self._told = told
+        self._done = _done(before)
+
+    def tell(self, snapshot: Snapshot) -> None:
+        """Tell of those that are done by now."""
+        done = _done(snapshot)
+        self._told(done - self._done)
+        self._done = done
+
+
+async def _report(pipeline: Drainable, clock: Clock, progress: _Progress) -> None:
+    while True:
+        await clock.sleep(TOLD_EVERY)
+        progress.tell(pipeline.snapshot())
+
+
+def _done(snapshot: Snapshot) -> int:
+    return _delivered(snapshot.lanes) + _buried(snapshot.lanes)
+
+
+def _delivered(lanes: Sequence[LaneSnapshot]) -> int:
+    return sum(lane.delivered for lane in lanes)
+
+
+def _buried(lanes: Sequence[LaneSnapshot]) -> int:
+    return sum(lane.total_dead for lane in lanes)
+
+
+def _emptied(before: Snapshot, after: Snapshot, unreachable: str) -> Emptied:
+    left = tuple(lane for lane in after.lanes if lane.buffered)
+    delivered = _delivered(after.lanes) - _delivered(before.lanes)
+    return Emptied(delivered, _buried(after.lanes) - _buried(before.lanes), left, unreachable)

@@ -1,0 +1,63 @@
+"""Writing out what a disk buffer holds: one line for each event, in the form in which it could be sent to forwarder again.
+
+A line is `{"api_key":…,"historical_migration":…,"batch":[EVENT]}`, with the event's bytes as they were received; only a line break between
+its tokens becomes a blank, or it would end the line. The lines hold project keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from forwarder.buffer.disk.recovery import Record
+from forwarder.core.errors import ForwarderError
+from forwarder.core.event import Lane
+from forwarder.inspect.inspection import Content
+from forwarder.inspect.live_reading import unsettled
+from forwarder.telemetry.labels import lane_label
+
+_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+class NoSuchLane(ForwarderError):
+    """No lane of the buffer has the label that was asked for."""
+
+    code = "no_such_lane"
+
+
+def check_lane(contents: Iterable[Content], label: str) -> None:
+    """Raise `NoSuchLane`, naming those that there are, if no lane has that label."""
+    labels = sorted({lane.label for content in contents for lane in content.lanes})
+    if label not in labels:
+        raise NoSuchLane(f"no lane {label} has events here", hint=f"There are {', '.join(labels)}." if labels else "The buffer is empty.")
+
+
+def export(directory: Path, label: str | None, write: Callable[[bytes], object], told: Callable[[int], None]) -> int:
+    """Write a line for each event of a worker's buffer, or of one lane of it; how many.
+
+    `told` is called with the events of each record. Raises `ConfigurationError` if the files can't be read, and what `write` raises.
+    """
+    count = 0
+    for record in unsettled(directory):
+        if label is None or lane_label(record.lane) == label:
+            write(b"".join(lines(record)))
+            count += len(record.events)
+            told(len(record.events))
+    return count
+
+
+def lines(record: Record) -> Iterator[bytes]:
+    """A line for each event of a record."""
+    head = _head(record.lane)
+    for event in record.events:
+        yield b"%b%b]}\n" % (head, event.translate(_BREAKS))
+
+
+@lru_cache(maxsize=256)
+def _head(lane: Lane) -> bytes:
+    historical = b"true" if lane.historical else b"false"
+    return b'{"api_key":%b,"historical_migration":%b,"batch":[' % (msgspec.json.encode(lane.api_key), historical)

@@ -1,0 +1,76 @@
+"""The books of a daemon that is down, from its files: the log has what was received, delivered and dropped, the dead letters' file what is
+in it, and what it alone knows of. What the buffer holds is counted, not derived, so that the equation is a check.
+
+Between two commits the same event may stand in both files: a dead letter is durable before the mark that settles its event, and a replayed
+one is in the log before it leaves the dead letters. Both are told by their places, as at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from forwarder.buffer.disk.accounts import LaneAccount
+from forwarder.buffer.disk.recovery import Recovered
+from forwarder.core.event import Lane
+from forwarder.daemon.state_files import WorkerFiles
+from forwarder.deadletter.reading import read_accounts, read_places
+from forwarder.deadletter.records import LetterAccount
+from forwarder.deadletter.schema import Garbled, open_readable
+from forwarder.inspect.event_search import unreadable_letters
+from forwarder.inspect.inspection import read_log
+from forwarder.storage.layout import LOG
+from forwarder.telemetry.labels import OTHER, UNDECODABLE, lane_label
+from forwarder.telemetry.snapshot import LaneSnapshot, by_label
+
+K = TypeVar("K")
+
+
+def books_of(workers: Iterable[WorkerFiles]) -> tuple[LaneSnapshot, ...]:
+    """The books of all lanes over these workers. Raises `ConfigurationError` if their files can't be read."""
+    return by_label([lane for files in workers for lane in _of_worker(files)])
+
+
+def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:
+    if files.dead_letters is None:
+        return _lanes(_log(files, ()), {})
+    try:
+        with contextlib.closing(open_readable(files.dead_letters)) as connection:
+            found = _log(files, read_places(connection, 0))
+            return _lanes(found, read_accounts(connection, logged=files.log is not None, without=sorted(found.origins)))
+    except (sqlite3.Error, Garbled, OSError) as error:
+        raise unreadable_letters(files.dead_letters, error) from error
+
+
+def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> Recovered:
+    return Recovered(Path(LOG)) if files.log is None else read_log(files.log, letters=places)
+
+
+def _lanes(found: Recovered, letters: Mapping[Lane | None, LetterAccount]) -> list[LaneSnapshot]:
+    logged, others = found.accounts.lanes, found.accounts.others
+    lanes = [
+        _lane(lane, logged.get(lane, LaneAccount()), letters.get(lane, LetterAccount()), found.events(lane) if lane else 0)
+        for lane in dict.fromkeys([*logged, *letters, *found.runs])
+    ]
+    return [*lanes, LaneSnapshot(OTHER, others.received, others.delivered, 0, {}, others.dropped)] if others.received else lanes
+
+
+def _lane(lane: Lane | None, log: LaneAccount, letters: LetterAccount, buffered: int) -> LaneSnapshot:
+    return LaneSnapshot(
+        UNDECODABLE if lane is None else lane_label(lane),
+        _sum(log.received, letters.received),
+        log.delivered,
+        buffered,
+        {reason.value: count for reason, count in letters.dead_lettered.items() if count},
+        _sum(log.dropped, {reason.value: count for reason, count in letters.dropped.items()}),
+    )
+
+
+def _sum(one: Mapping[K, int], other: Mapping[K, int]) -> dict[K, int]:
+    total = Counter(one)
+    total.update(other)
+    return dict(total)

@@ -1,0 +1,159 @@
+"""Looking into a disk buffer, whether a daemon has it or not: what is in each lane, what is damaged, what was moved aside.
+
+Invariants: nothing is changed, and no lock is taken. Beside a running daemon a log is read while it is written: what looks damaged then is
+believed only if it looks the same again and again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from forwarder.buffer.disk.recovery import Recovered, recover
+from forwarder.buffer.disk.scanning import Finding
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.event import Lane
+from forwarder.daemon.state_files import holder
+from forwarder.storage.directory import is_locked
+from forwarder.storage.layout import ASIDE, LOG
+from forwarder.telemetry.labels import lane_label
+
+LOOKS: Final = 4
+"""How often the log of a running daemon is read before what looks damaged is called so."""
+
+_NOTES: Final = "README"
+"""The file beside what was moved aside that says what each of it is."""
+
+PAUSE: Final = 0.25
+"""Seconds between two looks: far longer than a commit takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneContent:
+    """What waits in a lane. `bytes` is what its events count for against the limit; `oldest` is wall-clock seconds."""
+
+    label: str
+    historical: bool
+    events: int
+    bytes: int
+    oldest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A place that can't be read: in `file`, `size` bytes from `offset` on (0 and 0: the file as a whole), with so many events in it."""
+
+    file: Path
+    what: str
+    offset: int = 0
+    size: int = 0
+    events: int = 0
+    known: bool = False
+    """Whether a daemon has found it already, and copied it aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsideFile:
+    """What a daemon couldn't read and moved aside, or a copy of it. `what`: what it said about it."""
+
+    file: Path
+    size: int
+    at: float
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """One worker's buffer. `process` is who has it now, if somebody has (0: it isn't known who)."""
+
+    directory: Path
+    process: int | None
+    lanes: tuple[LaneContent, ...]
+    flaws: tuple[Flaw, ...]
+    aside: tuple[AsideFile, ...]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether there is damage that no daemon has dealt with."""
+        return any(not flaw.known for flaw in self.flaws)
+
+    @property
+    def events(self) -> int:
+        """Events in all lanes."""
+        return sum(lane.events for lane in self.lanes)
+
+    @property
+    def bytes(self) -> int:
+        """What they count for."""
+        return sum(lane.bytes for lane in self.lanes)
+
+
+def look(directory: Path, pause: Callable[[float], None] = time.sleep) -> Content:
+    """What is in a worker's directory. Raises `ConfigurationError` if its files can't be read at all."""
+    found = read_log(directory, pause)
+    lanes = [_content(lane, found) for lane in found.runs]
+    aside = _aside(directory)
+    generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
+    flaws = tuple(_flaw(finding, generations.get(finding.path, 0), aside) for finding in found.findings)
+    return Content(directory, process_of(directory), tuple(lane for lane in lanes if lane.events), flaws, aside)
+
+
+def read_log(
+    directory: Path, pause: Callable[[float], None] = time.sleep, letters: Collection[tuple[int, int]] = ()
+) -> Recovered:
+    """A worker's log as it is now; `letters` are the places of events that are dead letters, and settled by that.
+
+    Raises `ConfigurationError` if its files can't be read at all.
+    """
+    try:
+        found = recover(directory / LOG, letters)
+        looks = 1
+        while found.findings and is_locked(directory) and looks < LOOKS:
+            pause(PAUSE)
+            again = recover(directory / LOG, letters)
+            again.findings = [finding for finding in again.findings if finding in found.findings]
+            found = again
+            looks += 1
+    except OSError as error:
+        raise unreadable(directory, error) from error
+    return found
+
+
+def process_of(directory: Path) -> int | None:
+    """Who has the directory; 0 if it isn't known who, None if nobody has."""
+    return (holder(directory) or 0) if is_locked(directory) else None
+
+
+def unreadable(directory: Path, error: OSError) -> ConfigurationError:
+    """The error for files that can't be read."""
+    where = error.filename or directory
+    return ConfigurationError(f"{where} can't be read: {error.strerror or error}", hint="Run this as the user that forwarder runs as.")
+
+
+def _content(lane: Lane, found: Recovered) -> LaneContent:
+    runs = found.runs[lane]
+    oldest = min((run.received_at for run in runs if run.events), default=None)
+    return LaneContent(lane_label(lane), lane.historical, found.events(lane), sum(run.bytes for run in runs), oldest)
+
+
+def _flaw(finding: Finding, generation: int, aside: Sequence[AsideFile]) -> Flaw:
+    damage = finding.damage
+    if damage is None:
+        return Flaw(finding.path, finding.what)
+    copy = f"-segment-{generation}-at-{damage.offset}.bytes"
+    known = any(kept.file.name.endswith(copy) for kept in aside)
+    return Flaw(finding.path, finding.what, damage.offset, damage.size, damage.events, known)
+
+
+def _aside(directory: Path) -> tuple[AsideFile, ...]:
+    folder = directory / ASIDE
+    try:
+        files = [(file, file.stat()) for file in sorted(folder.rglob("*")) if file.is_file() and file != folder / _NOTES]
+        lines = (folder / _NOTES).read_text("utf-8", "replace").splitlines() if (folder / _NOTES).is_file() else []
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    notes = {name: what for name, _, what in (line.partition(": ") for line in lines)}
+    return tuple(AsideFile(file, stat.st_size, stat.st_mtime, notes.get(file.name, "")) for file, stat in files)

@@ -1,0 +1,238 @@
+"""What is inside a file: compressions and archives are opened, one within the other, until there are records.
+
+Each is recognised by its first bytes, whatever it is called. Members of a zip come in the order of their names, those of a tar as they
+stand in it. A member that can't be read is a leaf with a failure, so that those after it are still read.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final, cast
+
+from forwarder.sources.files.decompress import Bzip2, Decompressed, Gzip, Zstd
+from forwarder.sources.files.guarded import FAILURES, Ahead, Guarded, reason
+from forwarder.sources.files.options import Readable, ReadOptions, Unreadable
+from forwarder.sources.files.origins import is_wanted, natural, plain_name, spooled
+
+PARQUET: Final = b"PAR1"
+_HEAD: Final = 512
+_COPY: Final = 1 << 20
+_COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], type[Decompressed]], ...]] = (
+    (re.compile(rb"\x1f\x8b\x08"), Gzip),
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), Zstd),  # the second: a frame to be skipped, which pzstd writes first
+    (re.compile(rb"BZh[1-9]"), Bzip2),
+)
+_ZIPS: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_FOREIGN: Final = {
+    b"\xfd7zXZ\x00": "compressed by xz: decompress it, or compress it by gzip or zstd",
+    b"\x04\x22\x4d\x18": "compressed by lz4: decompress it, or compress it by gzip or zstd",
+    b"\xff\x06\x00\x00sNaPpY": "compressed by snappy: decompress it, or compress it by gzip or zstd",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive: unpack it, or pack it as a zip",
+    b"Rar!\x1a\x07": "a RAR archive: unpack it, or pack it as a zip",
+    b"Obj\x01": "an Avro file: convert it to JSON lines or Parquet",
+    b"\xff\xfe": "UTF-16 text: convert it to UTF-8",
+    b"\xfe\xff": "UTF-16 text: convert it to UTF-8",
+}
+"""What isn't read here, by its first bytes. Told as such, it is one finding; read as lines, it would be thousands of them."""
+
+
+@dataclass
+class Leaf:
+    """A file with records in it, open until the next one is asked for."""
+
+    member: str
+    """Its way inside the file that the user named: `""`, or `2025-01.json.gz`, or `a.zip!b.json`."""
+    stream: Guarded
+    head: bytes = b""
+    """Its first bytes, for recognising; `stream` gives them too."""
+    seekable: BinaryIO | None = None
+    """Instead of `stream`, where the format needs it."""
+    is_open: bool = field(default=True)
+
+
+class Opener:
+    """Looks into one file; `wanted` leaves out all members but one and what is in it."""
+
+    def __init__(self, options: ReadOptions, wanted: str | None = None) -> None:
+        self._options, self._wanted = options, wanted
+
+    def leaves(self, source: Readable, seekable: BinaryIO | None, member: str = "", depth: int = 0) -> Iterator[Leaf]:
+        """What has records in it. Each is closed when the next is asked for."""
+        try:
+            head = read_up_to(source, _HEAD)
+        except FAILURES as error:
+            yield _failed(member, reason(error))
+            return
+        is_archive = head.startswith(_ZIPS) or head[257:262] == b"ustar"
+        compression = next((kind for magic, kind in _COMPRESSIONS if magic.match(head)), None)
+        foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
+        if (is_archive or compression is not None) and depth >= self._options.max_depth:
+            yield _failed(member, f"archives and compressions are more than {self._options.max_depth} deep")
+        elif compression is not None:
+            yield from self.leaves(compression(Ahead(head, source)), None, member, depth + 1)
+        elif head.startswith(_ZIPS):
+            yield from self._sought(head, source, seekable, member, depth)
+        elif is_archive:
+            yield from self._tar(Ahead(head, source), member, depth)
+        elif head.startswith(PARQUET):
+            yield from self._sought(head, source, seekable, member, depth)
+        elif foreign is not None:
+            yield _failed(member, f"it is {foreign}")
+        else:
+            yield from _given(Leaf(member, Guarded(head, source), head))
+
+    def _sought(self, head: bytes, source: Readable, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[Leaf]:
+        """What can't be read in one go is on disk already, or is put there."""
+        if seekable is not None:
+            seekable.seek(0)
+            yield from self._random(head, seekable, member, depth)
+            return
+        with spooled(self._options) as spool:
+            try:
+                _copy(Ahead(head, source), spool, self._options.max_spool)
+            except FAILURES as error:
+                yield _failed(member, reason(error))
+                return
+            yield from self._random(head, spool, member, depth)
+
+    def _random(self, head: bytes, file: BinaryIO, member: str, depth: int) -> Iterator[Leaf]:
+        if head.startswith(PARQUET):
+            yield from _given(Leaf(member, Guarded(b"", file), head, file))
+        else:
+            yield from self._zip(file, member, depth)
+
+    def _zip(self, file: BinaryIO, member: str, depth: int) -> Iterator[Leaf]:
+        try:
+            archive = zipfile.ZipFile(file)
+        except FAILURES as error:
+            yield _failed(member, f"the zip archive is damaged or cut off: {reason(error)}")
+            return
+        with archive:
+            names: Counter[str] = Counter()
+            for info in sorted(archive.infolist(), key=lambda each: natural(each.filename)):
+                inner = self._member(member, info.filename, names)
+                if info.is_dir() or inner is None:
+                    continue
+                try:
+                    content = archive.open(info)
+                except FAILURES as error:
+                    yield _failed(inner, reason(error))
+                    continue
+                with content:
+                    yield from self.leaves(cast("Readable", content), None, inner, depth + 1)
+
+    def _tar(self, source: Readable, member: str, depth: int) -> Iterator[Leaf]:
+        tail = _Tail(source)
+        names: Counter[str] = Counter()
+        try:
+            with closing(tarfile.open(fileobj=tail, mode="r|")) as archive:  # type: ignore[call-overload]
+                for info in archive:
+                    inner = self._member(member, info.name, names)
+                    archive.members = []  # or it remembers every member
+                    if info.isreg() and inner is not None:
+                        yield from self.leaves(_TarMember(archive, info), None, inner, depth + 1)
+            failure = tail.finished()
+        except FAILURES as error:
+            failure = reason(error)
+        if failure:
+            yield _failed(member, f"the tar archive is damaged or cut off: {failure}")
+
+    def _member(self, parent: str, name: str, names: Counter[str]) -> str | None:
+        """The way to a member; None if it isn't wanted. Of several with one name, the later ones are numbered."""
+        name = plain_name(name)
+        names[name] += 1
+        if not is_wanted(name.removeprefix("./")):
+            return None
+        inner = f"{parent}!{name}" if parent else name
+        if names[name] > 1:
+            inner = f"{inner}#{names[name]}"
+        if self._wanted is None or inner == self._wanted or self._wanted.startswith(f"{inner}!"):
+            return inner
+        return None
+
+
+class _TarMember:
+    """A tar's member, read to where it is cut off: tarfile's own reader forgets what it got when it fails after that."""
+
+    def __init__(self, archive: tarfile.TarFile, info: tarfile.TarInfo) -> None:
+        self._file = cast("BinaryIO", archive.fileobj)
+        self._file.seek(info.offset_data)
+        self._left = info.size
+
+    def read(self, size: int, /) -> bytes:
+        data = self._file.read(min(size, self._left))
+        if not data and self._left:
+            raise Unreadable("it is cut off")
+        self._left -= len(data)
+        return data
+
+
+class _Tail:
+    """What tarfile reads from: it minds neither a missing end nor what comes after it, and forgets what it got before an error."""
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+        self._last = b""
+        self._failure = ""
+
+    def read(self, size: int, /) -> bytes:
+        try:
+            data = self._source.read(size)
+        except FAILURES as error:
+            self._failure, data = reason(error), b""
+        if data:
+            self._last = (self._last + data)[-_HEAD:] if len(data) < _HEAD else data[-_HEAD:]
+        return data
+
+    def finished(self) -> str:
+        """What is wrong with the archive, if anything: a whole one ends with zeros, and the compression's checksum is after them."""
+        has_end = not self._last.strip(b"\0")
+        while self.read(_COPY):
+            pass
+        return self._failure or ("" if has_end else "it is cut off")
+
+
+def _failed(member: str, failure: str) -> Leaf:
+    leaf = Leaf(member, Guarded(b"", Ahead(b"", _Nothing())))
+    leaf.stream.failure = failure
+    return leaf
+
+
+class _Nothing:
+    def read(self, _: int, /) -> bytes:
+        return b""
+
+
+def _given(leaf: Leaf) -> Iterator[Leaf]:
+    try:
+        yield leaf
+    finally:
+        leaf.is_open = False
+
+
+def _copy(source: Readable, target: BinaryIO, limit: int) -> None:
+    size = 0
+    while data := source.read(_COPY):
+        size += len(data)
+        if size > limit:
+            raise Unreadable(f"it takes more than {limit} bytes on disk")
+        target.write(data)
+    target.seek(0)
+
+
+def read_up_to(source: Readable, size: int) -> bytes:
+    """So many bytes, or all that can be read. Raises what reading raises if nothing can."""
+    data = b""
+    try:
+        while len(data) < size and (more := source.read(size - len(data))):
+            data += more
+    except FAILURES:
+        if not data:
+            raise
+    return data

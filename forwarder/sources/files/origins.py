@@ -1,0 +1,257 @@
+"""What the user names, as a list of files that can be opened: folders and patterns resolved, in a stable order.
+
+The order is the names', numbers in them by their value: exports are named by their time, and `…_9.json` comes before `…_10.json`.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.sources.files.addresses import redact
+from forwarder.sources.files.options import ReadOptions
+
+_END: Final = 64 << 10
+_COPY: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What the checkpoint remembers of a file, to see that it is the same one when an import goes on."""
+
+    size: int
+    digest: str
+    """Of size, first and last 64 KiB; of an object its size and ETag."""
+    modified: int = 0
+    """Nanoseconds since 1970; 0 where it says nothing, as of standard input."""
+
+
+class Origin(Protocol):
+    """A file as the user named it, not looked into."""
+
+    @property
+    def name(self) -> str:
+        """As it was named; unique in a source."""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Of its content now; read once."""
+
+    def open(self) -> BinaryIO:
+        """Its bytes, seekable. The caller closes it."""
+
+
+class LocalFile:
+    """A file of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = plain_name(str(path))
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """Of size, time of change, and both ends of the content."""
+        with self.open() as file:
+            return fingerprint(file, os.fstat(file.fileno()).st_mtime_ns)
+
+    def open(self) -> BinaryIO:
+        """The file, at its beginning."""
+        try:
+            return self._path.open("rb")
+        except OSError as error:
+            raise ConfigurationError(f"{self.name}: can't be read: {error.strerror}", hint="Make it readable, or leave it out.") from None
+
+
+class SpooledFile:
+    """Standard input or a pipe: kept on disk while the import runs, for it is read more than once, and archives need to be sought in.
+
+    It has the fingerprint and so the uuids of the same bytes in a file.
+    """
+
+    def __init__(self, name: str, source: BinaryIO, options: ReadOptions) -> None:
+        self.name = plain_name(name)
+        self._source, self._options = source, options
+        self._spool: BinaryIO | None = None
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """Of size and both ends."""
+        with self.open() as file:
+            return fingerprint(file, 0)
+
+    def open(self) -> BinaryIO:
+        """A view of what came; the first time it is received, to its end."""
+        if self._spool is None:
+            self._spool = spooled(self._options)
+            shutil.copyfileobj(self._source, self._spool, _COPY)
+            self._spool.flush()
+        return io.BufferedReader(_View(self._spool.fileno()))
+
+    def close(self) -> None:
+        """Give the disk's space back."""
+        if self._source is not sys.stdin.buffer:
+            self._source.close()
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+
+class _View(io.RawIOBase):
+    """A file read at positions of its own."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._position = descriptor, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: os.fstat(self._descriptor).st_size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer: object, /) -> int:
+        with memoryview(buffer) as view:  # type: ignore[arg-type]
+            count = os.preadv(self._descriptor, [view], self._position)
+        self._position += count
+        return count
+
+
+def spooled(options: ReadOptions) -> BinaryIO:
+    """A file without a name, gone when it is closed."""
+    return tempfile.TemporaryFile(prefix="forwarder-import-", dir=options.spool_directory)
+
+
+def fingerprint(file: BinaryIO, modified: int) -> Fingerprint:
+    """Of a file that can be sought in."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    digest = blake2b(b"%d " % size, digest_size=20)
+    digest.update(file.read(_END))
+    file.seek(max(0, size - _END))
+    digest.update(file.read(_END))
+    return Fingerprint(size, digest.hexdigest(), modified)
+
+
+def local(path: str, options: ReadOptions) -> Iterator[Origin]:
+    """The files that a path, a folder or a pattern stands for. Raises `ConfigurationError` if there are none, or they can't be found."""
+    try:
+        yield from _local(path, options)
+    except OSError as error:
+        name, why = redact(plain_name(str(error.filename or path))), error.strerror or str(error)
+        raise ConfigurationError(f"{name}: can't be looked at: {why}", hint="Make it readable, or leave it out.") from None
+
+
+def _local(path: str, options: ReadOptions) -> Iterator[Origin]:
+    if path == "-":
+        yield SpooledFile("-", sys.stdin.buffer, options)
+    elif Path(path).is_dir():
+        found = list(_folder(Path(path), options))
+        if not found:
+            raise ConfigurationError(f"{redact(path)}: there is no file in it", hint="Hidden files aren't looked at. Is it mounted?")
+        yield from found
+    elif Path(path).is_file():
+        yield LocalFile(Path(path))
+    elif Path(path).exists():
+        yield _pipe(path, options)
+    elif glob.has_magic(path):
+        yield from _pattern(path, options)
+    else:
+        hint = "Name files, folders, patterns, URLs of object stores, or - for standard input."
+        raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=hint)
+
+
+def _pipe(path: str, options: ReadOptions) -> Origin:
+    if not Path(path).is_fifo():
+        raise ConfigurationError(f"{path}: it is neither a file nor a pipe", hint="Name files, folders, patterns, or - for standard input.")
+    return SpooledFile(path, Path(path).open("rb"), options)
+
+
+def _pattern(pattern: str, options: ReadOptions) -> Iterator[Origin]:
+    found = sorted(glob.glob(pattern, recursive=True), key=natural)  # noqa: PTH207 -- the pattern may begin at the root
+    if not found:
+        raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint="Try `ls` with the same pattern.")
+    parts = Path(pattern).parts
+    root = Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))])
+    _check_links(map(Path, found), root, options)
+    for each in found:
+        if Path(each).is_dir():
+            yield from _folder(Path(each), options)
+        else:
+            yield LocalFile(Path(each))
+
+
+def _folder(folder: Path, options: ReadOptions) -> Iterator[Origin]:
+    names = []
+    seen = {folder.resolve()}
+    for root, folders, files in os.walk(folder, onerror=_raise, followlinks=options.follow_links):
+        links = [Path(root, name) for name in (*folders, *files) if Path(root, name).is_symlink()]
+        _check_links([link for link in links if is_wanted(str(link.relative_to(folder)))], folder, options)
+        if options.follow_links:  # a folder once: links may lead around
+            folders[:] = [name for name in folders if _is_new(Path(root, name), seen)]
+        names += [Path(root, name) for name in files]
+    wanted = [path for path in names if is_wanted(str(path.relative_to(folder))) and path.is_file()]
+    for path in sorted(wanted, key=lambda each: natural(str(each))):
+        yield LocalFile(path)
+
+
+def _is_new(folder: Path, seen: set[Path]) -> bool:
+    target = folder.resolve()
+    if target in seen:
+        return False
+    seen.add(target)
+    return True
+
+
+def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> None:
+    """Raises `ConfigurationError` for a file or folder that a link outside of `root` stands for, unless such links are to be followed."""
+    if options.follow_links:
+        return
+    inside = root.resolve()
+    for path in found:
+        if path.exists() and not path.resolve().is_relative_to(inside):
+            message = f"{plain_name(str(path))}: a link that leads out of {root}, to {plain_name(str(path.resolve()))}"
+            raise ConfigurationError(message, hint="Add --follow-links to read what such links lead to, or remove the link.")
+
+
+def _raise(error: OSError) -> None:
+    """A folder that can't be listed isn't left out in silence."""
+    raise error
+
+
+def is_wanted(name: str) -> bool:
+    """Whether a file that nobody named is of the export: hidden files and what a Mac adds to archives are not."""
+    return not any(part.startswith(".") or part == "__MACOSX" for part in name.split("/") if part not in {".", ".."})
+
+
+def plain_name(name: str) -> str:
+    """A name that can be written down (checkpoint, dead letters) also where its bytes aren't UTF-8, as old archives and disks have them."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def natural(name: str) -> list[tuple[list[tuple[int, str]], str]]:
+    """A key that orders names by their folders, and numbers in them by value."""
+    return [(_texts_and_numbers(part), part) for part in name.split("/")]
+
+
+def _texts_and_numbers(part: str) -> list[tuple[int, str]]:
+    """In turn, beginning with a text, which may be empty. Of two numbers the one with more digits is larger, however many they have."""
+    pieces = re.split("([0-9]+)", part)
+    numbers = (piece.lstrip("0") for piece in pieces[1::2])
+    pieces[1::2] = numbers
+    return [(len(piece) if place % 2 else 0, piece) for place, piece in enumerate(pieces)]

@@ -1,0 +1,149 @@
+"""A file's records as blocks, with a running digest of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Self
+
+from forwarder.sources.files.archives import PARQUET, Leaf
+from forwarder.sources.files.lines import BOM, Records, lines, values
+from forwarder.sources.files.options import BrokenSource, Framing, ReadOptions, SourceChanged
+from forwarder.sources.files.records import Block, File, Lines
+from forwarder.sources.files.tables import csv_rows, parquet_rows
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
+_SPACE: Final = b" \t\r\n"
+
+
+class Reading(Iterator[Block]):
+    """The blocks of one file, from a record on.
+
+    Invariant: the digest is the SHA-256 of the file's records from its first one, each followed by a line feed, so it doesn't depend on how
+    they were cut into blocks; of plain lines it is that of the decompressed file. Records that are skipped are read for it too.
+    """
+
+    def __init__(self, file: File, leaf: Leaf, options: ReadOptions, skip_records: int, close: Callable[[], None]) -> None:
+        self._file, self._leaf, self._close = file, leaf, close
+        self._skip = skip_records
+        self._before = self._after = hashlib.sha256()
+        self._first = 0
+        self._block: Sequence[bytes] = ()
+        self._blocks = self._read(framed(file.name, leaf, options))
+
+    @property
+    def name(self) -> str:
+        """The file's."""
+        return self._file.name
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Block:
+        return next(self._blocks)
+
+    def digest_at(self, records: int) -> str:
+        """The digest of so many records from the file's first: from the first of the block that was given last to its end.
+
+        Once the first block was given, or the end has come without one, that of `skip_records` can be had: before anything of the block is
+        sent, a checkpoint's digest is to be compared with it.
+        """
+        count = records - self._first
+        if not 0 <= count <= len(self._block):
+            raise ValueError(f"record {records} isn't in the block from {self._first} to {self._first + len(self._block)}")
+        if count == len(self._block):
+            return self._after.hexdigest()
+        digest = self._before.copy()
+        _update(digest, self._block[:count])
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Give up the file. Not needed once all was read."""
+        self._blocks.close()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, parts: Iterator[Records]) -> Generator[Block]:
+        try:
+            for records, numbers in self._parts(parts):
+                self._before, self._first, self._block = self._after, self._first + len(self._block), records
+                self._after = self._before.copy()
+                _update(self._after, records)
+                begin = min(max(0, self._skip - self._first), len(records))
+                if begin == 0:
+                    yield Block(self._file, self._first, records, numbers)
+                elif begin < len(records):
+                    yield Block(self._file, self._first + begin, records[begin:], numbers[begin:])
+            self._finish()
+        finally:
+            self._close()
+
+    def _parts(self, parts: Iterator[Records]) -> Iterator[Records]:
+        while True:
+            if not self._leaf.is_open:
+                raise RuntimeError(f"{self._file.name}: the next file was asked for while this one was being read")
+            part = next(parts, None)
+            if part is None:
+                return
+            yield part
+
+    def _finish(self) -> None:
+        stream, count = self._leaf.stream, self._first + len(self._block)
+        if stream.failure is not None:
+            raise BrokenSource(self._file.name, stream.offset, stream.failure)
+        if count < self._skip:
+            raise SourceChanged(
+                f"{self._file.name}: has {count} records, and {self._skip} were read before",
+                hint="Bring the file back as it was, or start a new import.",
+            )
+
+
+def _update(digest: _Hash, records: Sequence[bytes]) -> None:
+    """Add records, all at once: what else runs can go on meanwhile."""
+    if isinstance(records, Lines):
+        digest.update(records.text)
+    elif records:
+        digest.update(b"\n".join(records))
+        digest.update(b"\n")
+
+
+def framed(name: str, leaf: Leaf, options: ReadOptions) -> Iterator[Records]:
+    """The records of an open file."""
+    framing = options.framing if options.framing is not Framing.AUTO else _framing(name, leaf.head)
+    if framing is Framing.PARQUET or leaf.head.startswith(PARQUET):
+        return _parquet(leaf)
+    if framing is Framing.CSV:
+        return csv_rows(leaf.stream, options, options.delimiter or ("\t" if _bare(name).endswith(".tsv") else ","))
+    cut = values if framing is Framing.JSON else lines
+    return cut(leaf.stream, options.max_record, options.block_bytes)
+
+
+def _parquet(leaf: Leaf) -> Iterator[Records]:
+    if leaf.seekable is None:
+        leaf.stream.failure = leaf.stream.failure or "it isn't a Parquet file"
+        return iter(())
+    return parquet_rows(leaf.seekable, leaf.stream)
+
+
+def _framing(name: str, head: bytes) -> Framing:
+    if _bare(name).endswith((".csv", ".tsv")):
+        return Framing.CSV
+    begin = head.removeprefix(BOM).lstrip(_SPACE)
+    is_spread = begin.startswith(b"[") or begin.split(b"\n", 1)[0].strip() == b"{"
+    return Framing.JSON if is_spread else Framing.LINES
+
+
+def _bare(name: str) -> str:
+    """A file's name without those of its compressions."""
+    name = name.lower()
+    while name.endswith(_COMPRESSED):
+        name = name.rpartition(".")[0]
+    return name

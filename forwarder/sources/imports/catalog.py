@@ -1,0 +1,22 @@
+"""Every format that there is. A new one is a file in `formats`, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from forwarder.sources.imports.format import Format
+from forwarder.sources.imports.formats import amplitude, csv, mapped, mixpanel, mixpanel_profiles, native, segment
+
+FORMATS: Final[tuple[Format[Any], ...]] = (
+    native.DESCRIPTION,
+    amplitude.DESCRIPTION,
+    mixpanel.DESCRIPTION,
+    mixpanel_profiles.DESCRIPTION,
+    segment.DESCRIPTION,
+    csv.DESCRIPTION,
+    mapped.DESCRIPTION,
+)
+"""In the order in which they are listed."""
+
+BY_NAME: Final[Mapping[str, Format[Any]]] = {each.name: each for each in FORMATS}

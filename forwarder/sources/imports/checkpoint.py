@@ -1,0 +1,237 @@
+"""The checkpoint of a job, in its state folder: how far each file is settled, what was counted until there, and of which job it is.
+
+On disk: `checkpoint.json`, one JSON object with `version`, `sha256` (of the bytes of `checkpoint`) and `checkpoint`. It is written after
+delivery, beside its place, made durable and moved there, so a kill at any moment leaves the former one or this one. What can't be read is
+told, and never taken for a new job: a second import under another id could not be undone.
+
+Invariants: one process at a time has the folder; a checkpoint that is read is whole, of this version, and its books balance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.sources.imports.changes import Content
+from forwarder.sources.imports.ledger import Position
+from forwarder.sources.imports.tallies import Books, Totals, check_days
+from forwarder.storage.directory import LockedDirectory
+from forwarder.storage.whole_file import whole_file
+
+VERSION: Final = 1
+FILE: Final = "checkpoint.json"
+
+
+class CheckpointDamaged(ConfigurationError):
+    """There is a checkpoint, and it can't be relied on."""
+
+    code = "checkpoint_damaged"
+
+
+class OtherJob(ConfigurationError):
+    """The state folder is of a job with other options, or of another source."""
+
+    code = "other_job"
+
+
+class Job(Struct, frozen=True, forbid_unknown_fields=True):
+    """What makes an import this one and no other."""
+
+    id: str
+    format: str
+    source: str
+    """As it was named."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Those that change what is sent."""
+
+
+class FileState(Struct, forbid_unknown_fields=True):
+    """One file of the source, or one member of an archive: how far it is settled."""
+
+    name: str
+    identity: str
+    books: Books
+    """Of the records before the position; `books.read` is the position: the records before the first unsettled one."""
+    read: int
+    """Records that were read when this was written: what is between is in flight, and is sent again."""
+    digested: int = 0
+    digest: str = ""
+    """The running digest of the source after `digested` records, which is at or before the position."""
+    complete: bool = False
+
+    @classmethod
+    def of(cls, name: str, identity: str, position: Position) -> FileState:
+        """The state of a file from its position, to be written at once: the position goes on counting in the same books."""
+        return cls(name, identity, position.books, position.read, position.digested, position.digest, position.complete)
+
+    def position(self, totals: Totals, of_all: Books | None = None) -> Position:
+        """Where a run goes on, counting in these books, and in those `of_all` files."""
+        position = Position(totals, self.books, of_all=of_all, digested=self.digested, digest=self.digest)
+        position.ended = self.complete
+        return position
+
+
+class SpoolState(Struct, forbid_unknown_fields=True):
+    """Of a sorted import: how far its events are settled, in the order of time over all files."""
+
+    entries: int
+    digest: str
+    """What the entries must have to be those that are counted here."""
+    settled: int
+    """The entries before the first unsettled one."""
+    before: dict[str, int] = field(default_factory=dict)
+    """Records that were settled before the sorting, by file."""
+    refused: list[tuple[int, int, str]] = field(default_factory=list)
+    """Records that aren't settled, and of which the service has refused an event: file, number, and why."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all of them are."""
+        return self.settled == self.entries
+
+
+class Checkpoint(Struct, forbid_unknown_fields=True):
+    """All of a job that outlives its process."""
+
+    job: Job
+    started_at: float
+    """Of the job's first run."""
+    written_at: float
+    contents: list[Content]
+    """Of the source's files as they are named, archives whole."""
+    files: list[FileState] = field(default_factory=list)
+    totals: Totals = field(default_factory=Totals)
+    exhausted: bool = False
+    """Whether all of the source's files are among `files`: none is still to be found."""
+    spool: SpoolState | None = None
+    """Of a sorted import, once all is sorted. Then the books of a file count its settled records, wherever in it they are."""
+    witness: str = ""
+    """An event that the service has taken, as it was sent: taken once more, it shows that another one is refused for itself."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the source has is settled."""
+        return self.exhausted and all(file.complete for file in self.files)
+
+    @property
+    def books(self) -> Books:
+        """Of all files together."""
+        total = Books()
+        for file in self.files:
+            total.add(file.books)
+        return total
+
+
+class _Envelope(Struct, forbid_unknown_fields=True):
+    version: int
+    sha256: str
+    checkpoint: Raw
+
+
+class StateFolder:
+    """The folder of one job, for one process at a time."""
+
+    def __init__(self, path: Path, key: str = "--state", own: int = 0) -> None:
+        """Make it if it isn't there, and lock it. `key` is what names it, for messages; `own` is as for `LockedDirectory.acquire`.
+
+        Raises `Locked` if another process has it, `ConfigurationError` if it can't be used.
+        """
+        self.path = path
+        self._lock = LockedDirectory.acquire(path, key, own)
+        for part in path.glob(f".{FILE}.*.part"):
+            part.unlink()  # of a process that was killed; another may have its number now
+
+    def load(self, job: Job) -> Checkpoint | None:
+        """The checkpoint of this job; None if there was never one.
+
+        Raises `CheckpointDamaged`, and `OtherJob` if it is of a job that isn't the same in all.
+        """
+        found = read_checkpoint(self.path)
+        if found is not None and (different := differences(found.job, job)):
+            raise OtherJob(
+                f"{self.path} is of another import: {'; '.join(different)}",
+                hint="Say the same again to go on with it, or give this import a state folder of its own with `--state`.",
+            )
+        return found
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write it durably, in the place of the former one. Raises `ConfigurationError` if the disk refuses."""
+        try:
+            with whole_file(self.path / FILE, replace=True) as file:
+                file.write(encode(checkpoint))
+        except ConfigurationError as error:
+            hint = "Make room there, or the folder writable, and run the same command again: it goes on from the last checkpoint."
+            raise ConfigurationError(error.message, hint=hint) from error
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._lock.release()
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """A checkpoint as it stands in its file."""
+    body = msgspec.json.encode(checkpoint)
+    return msgspec.json.encode(_Envelope(VERSION, hashlib.sha256(body).hexdigest(), Raw(body))) + b"\n"
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint of a state folder, without its lock (for `import status`); None if there is none. Raises `CheckpointDamaged`."""
+    path = folder / FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from error
+    try:
+        return _decode(data)
+    except ValueError as error:  # msgspec's errors are, too
+        raise _damaged(path, str(error)) from error
+
+
+def _decode(data: bytes) -> Checkpoint:
+    version = msgspec.json.decode(data, type=dict[str, Raw]).get("version", Raw(b"none"))
+    if bytes(version) != b"%d" % VERSION:
+        raise ValueError(f"it is of version {bytes(version).decode(errors='replace')[:20]}, this forwarder reads version {VERSION}")
+    envelope = msgspec.json.decode(data, type=_Envelope)
+    if hashlib.sha256(envelope.checkpoint).hexdigest() != envelope.sha256:
+        raise ValueError("its bytes aren't those that were written")
+    checkpoint = msgspec.json.decode(envelope.checkpoint, type=Checkpoint)
+    check_days(checkpoint.totals.days)
+    for file in checkpoint.files:
+        if file.books.difference or file.books.unmended < 0 or not file.digested <= file.books.read <= file.read:
+            raise ValueError(f"its books of {file.name!r} don't balance")
+    return checkpoint
+
+
+def _damaged(path: Path, why: str) -> CheckpointDamaged:
+    return CheckpointDamaged(
+        f"{path} can't be read: {why}",
+        hint="Nothing was changed. Bring the file back from a backup; or start over with another `--state`: the same source and options "
+        "give the same uuids and times, so the service counts again nothing that it has.",
+    )
+
+
+def differences(saved: Job, wanted: Job) -> list[str]:
+    """What a job that is wanted has otherwise than the saved one, in words."""
+    found = [
+        f"its {name} is {old!r}, now it is {new!r}"
+        for name, old, new in (("format", saved.format, wanted.format), ("source", saved.source, wanted.source))
+        if old != new
+    ]
+    for name in sorted(saved.options.keys() | wanted.options.keys()):
+        old, new = saved.options.get(name), wanted.options.get(name)
+        if old != new:
+            found.append(f"`--{name}` was {_said(old)}, now it is {_said(new)}")
+    if saved.id != wanted.id and not found:
+        found.append(f"its id is {saved.id}, now it is {wanted.id}: what the source holds is another")
+    return found
+
+
+def _said(value: str | None) -> str:
+    return "not said" if value is None else repr(value)

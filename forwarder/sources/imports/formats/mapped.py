@@ -1,0 +1,119 @@
+"""Records of any kind by the mapping that Kafka, logs and imports share (`forwarder.mapping`).
+
+The rules say what an event's name, id, time, uuid and properties are. What they leave out is not guessed: an event without time or id is
+refused; only a missing uuid follows from where its record stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.mapping import Mapping, NotJson, Unmappable
+from forwarder.sources.files.options import Framing
+from forwarder.sources.files.records import Block
+from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
+from forwarder.sources.imports.format import Format, Given, NoOptions, Rules
+from forwarder.sources.imports.identifiers import check_id, is_blank
+from forwarder.sources.imports.times import parse_time
+
+_ARRAY: Final = b"["
+
+
+class _Mapped(Struct, gc=False):
+    """An event as a mapping makes it."""
+
+    event: str
+    properties: dict[str, Raw]
+    distinct_id: str = ""
+    timestamp: str = ""
+    uuid: str = ""
+
+
+_decode = msgspec.json.Decoder(_Mapped).decode
+_decode_all = msgspec.json.Decoder(list[_Mapped]).decode
+
+
+class Mapped:
+    """The mapping format. A record is an object, or an array of them: if one of them can't be mapped, none is."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        self._map = mapping.map_record
+
+    def convert(self, block: Block, index: int) -> Sequence[Event]:
+        """The events of one record; none if `where` says so.
+
+        Raises `Refused`.
+        """
+        try:
+            text = self._map(block.records[index])
+        except NotJson as error:
+            raise Refused(Why.NOT_JSON, str(error)) from error
+        except Unmappable as error:
+            raise Refused(Why.UNMAPPABLE, str(error)) from error
+        if text is None:
+            return ()
+        try:
+            if text[:1] != _ARRAY:
+                return (_event(_decode(text), block, index, None),)
+            return [_event(each, block, index, member) for member, each in enumerate(_decode_all(text))]
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:  # what the rules passed over, and only decoding sees
+            raise Refused(Why.NOT_JSON, str(error)) from error
+
+
+def _event(mapped: _Mapped, block: Block, index: int, member: int | None) -> Event:
+    """An event with what it must have; `member`: its index, if its record holds several. Raises `Refused`."""
+    if is_blank(mapped.distinct_id):
+        raise Refused(Why.NO_ID, "the rules give it no distinct_id")
+    check_id(mapped.distinct_id)
+    if not mapped.timestamp:
+        raise Refused(Why.NO_TIME, "the rules give it no timestamp")
+    time = parse_time(mapped.timestamp)
+    uuid = mapped.uuid.lower()
+    # As in a table: of an id that isn't one ("undefined") no event is lost, because its time and person are part of the key.
+    key = _written("mapping", mapped.event, time, mapped.distinct_id, uuid) if uuid else None
+    if not uuid:
+        place: list[str | int] = [block.file.identity, block.first + index]
+        uuid = derived_uuid(_written("mapping", *place, *(() if member is None else (member,))))
+    return Event(mapped.event, mapped.distinct_id, time, uuid, mapped.properties, key)
+
+
+def _written(*parts: str | int) -> str:
+    """Parts as one text that no other parts give."""
+    return msgspec.json.encode(parts).decode()
+
+
+_PLAIN: Final = re.compile(r"\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)", re.ASCII)
+
+
+def _rules(given: Given) -> Rules:
+    if given.mapping is None:
+        hint = "Write the rules into `import.mapping` of the configuration, or into a file of their own: --mapping FILE."
+        raise ConfigurationError("the format mapping has no rules", hint=hint)
+    return given.mapping
+
+
+def _times(given: Given) -> Sequence[str]:
+    """The field of the time, where the rule is the path of one."""
+    rule = _rules(given).rules.timestamp
+    found = _PLAIN.fullmatch(rule.source.strip()) if rule is not None else None
+    return (found[1],) if found else ()
+
+
+DESCRIPTION: Final = Format(
+    name="mapping",
+    summary="Records of any kind, as JSON lines, CSV or Parquet, by rules of your own.",
+    example="records.parquet --mapping rules.yaml --dry-run",
+    options=NoOptions,
+    make=lambda _, given: Mapped(_rules(given).compile()),
+    times=lambda _, given: _times(given),
+    zone_said=lambda _, given: _rules(given).zone_said,
+    framings=tuple(Framing),
+    takes_time_offset=False,
+    takes_mapping=True,
+)

@@ -1,0 +1,145 @@
+"""Records and their values as JSON bytes: what is needed of them is read with its type, the rest is carried on as it was written.
+
+`msgspec.Raw` carries bytes that are JSON in form, but it doesn't look at UTF-8: so a record's text is checked as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, DecimalException
+from itertools import repeat
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from forwarder.sources.imports.events import Refused, Why
+
+_KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no", b"n": "null"}
+
+MAX_DEPTH: Final = 120
+"""Levels that a record or an event may have: common parsers accept 128, two of which are the request's own."""
+SHALLOW_BYTES: Final = 2 * MAX_DEPTH
+"""A text that has no more can't be nested too deep."""
+
+_BRACKET_OR_STRING: Final = re.compile(rb'([][{}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.encode
+
+
+def object_of(record: bytes) -> dict[str, Raw]:
+    """The fields of a record, each as its bytes; of a name that comes twice, the last. Raises `Refused` (`NOT_JSON`) for anything else."""
+    try:
+        if not record.isascii():
+            record.decode()
+        return _decode_object(record)
+    except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
+        raise Refused(Why.NOT_JSON, f"the record isn't a JSON object: {error}") from error
+
+
+def text(fields: Mapping[str, Raw], name: str) -> str | None:
+    """A field's text; None if there is none, or null. Raises `Refused` (`WRONG_TYPE`) if it is anything else."""
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    try:
+        return _decode_text(raw)
+    except ValueError:
+        _refuse_unless_null(raw, name, "a text")
+        return None
+
+
+def text_or_number(fields: Mapping[str, Raw], name: str) -> str | None:
+    """A field's text, or a number as it is written in JSON (ids); None if there is none, or null. Raises `Refused` (`WRONG_TYPE`)."""
+    raw = fields.get(name)
+    return None if raw is None else text_or_number_of(raw, name)
+
+
+def text_or_number_of(raw: Raw, name: str) -> str | None:
+    """The same of a value; the name is for the refusal."""
+    try:
+        return _decode_text(raw)  # most are
+    except msgspec.ValidationError:
+        value = bytes(raw)
+    if value[:1] in b"-0123456789":
+        return value.decode()
+    _refuse_unless_null(raw, name, "a text or a number")
+    return None
+
+
+def number_of(digits: bytes) -> int | Decimal:
+    """The number that JSON digits stand for, exactly. Raises `ValueError` if it has more digits or a larger power than any number has."""
+    try:
+        return int(digits) if digits.removeprefix(b"-").isdigit() else Decimal(digits.decode())
+    except DecimalException as error:
+        raise ValueError(digits) from error
+
+
+def nested(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
+    """The fields of an object in a field; of none, or null, no fields. Raises `Refused` (`WRONG_TYPE`) if it is anything else."""
+    raw = fields.get(name)
+    if raw is None:
+        return {}
+    try:
+        return _decode_object(raw)
+    except ValueError:
+        _refuse_unless_null(raw, name, "an object")
+        return {}
+
+
+def items(fields: Mapping[str, Raw], name: str) -> list[Raw]:
+    """The values of a list in a field; of none, or null, no values. Raises `Refused` (`WRONG_TYPE`) if it is anything else."""
+    raw = fields.get(name)
+    if raw is None:
+        return []
+    try:
+        return _decode_list(raw)
+    except ValueError:
+        _refuse_unless_null(raw, name, "a list")
+        return []
+
+
+def is_deep(text: bytes) -> bool:
+    """Whether a text is nested so deep that a decoder somewhere fails at it."""
+    return text.count(b"[") + text.count(b"{") > MAX_DEPTH and _depth(text) > MAX_DEPTH
+
+
+def are_deep(texts: Sequence[bytes]) -> bool:
+    """Whether one of some texts is."""
+    braces = max(map(bytes.count, texts, repeat(b"{")), default=0)
+    return braces + max(map(bytes.count, texts, repeat(b"[")), default=0) > MAX_DEPTH and any(map(is_deep, texts))
+
+
+def _depth(text: bytes) -> int:
+    """How deep a text is nested; of one that isn't JSON, at most so deep."""
+    depth = deepest = 0
+    for found in _BRACKET_OR_STRING.finditer(text):
+        bracket = found[1]
+        if bracket is not None:
+            depth += 1 if bracket in b"[{" else -1
+            deepest = max(deepest, depth)
+    return deepest
+
+
+def written(value: Any) -> Raw:
+    """A value as JSON, to stand among those of a record."""
+    return Raw(_encode(value))
+
+
+def is_null(raw: Raw) -> bool:
+    """Whether a value is null."""
+    return bytes(raw) == b"null"
+
+
+def kind(raw: Raw) -> str:
+    """What a value is, in words."""
+    return _KINDS.get(bytes(raw)[:1], "a number")
+
+
+def _refuse_unless_null(raw: Raw, name: str, wanted: str) -> None:
+    if not is_null(raw):
+        raise Refused(Why.WRONG_TYPE, f"{name} is {kind(raw)}, not {wanted}")

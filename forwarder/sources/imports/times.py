@@ -1,0 +1,114 @@
+"""Times in records of a past, as microseconds since 1970, UTC.
+
+A time that can't be read is refused, never "now": an event at a wrong time can't be taken away again. Digits past the microsecond are
+cut off.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, Context, Decimal, DecimalException
+from typing import Final
+
+import msgspec
+
+from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.jsonvalues import number_of
+
+MINUTE: Final = 60_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_WITHOUT_ZONE: Final = _EPOCH.replace(tzinfo=None)
+AFTER_LAST: Final = 253_402_300_800_000_000
+"""The first microsecond of the year 10,000."""
+_LAST_SECONDS: Final = 10_000_000_000
+"""An epoch above it counts milliseconds (as seconds it would be past 2286; as milliseconds it is past April 1970)."""
+_LAST_MILLISECONDS: Final = 10_000_000_000_000
+"""An epoch above it counts microseconds."""
+_LONGEST: Final = 64
+"""No time takes more characters; the rest of a longer text isn't looked at."""
+_BASIC_DATE: Final = len("20260131")
+_EXACT: Final = Context(prec=100)
+
+_JSON: Final = (bytes, msgspec.Raw)
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, offset_minutes: int = 0) -> int:
+    """The microseconds since 1970 of a time. Raises `Refused` (`NO_TIME`) if it can't be read or isn't of the years 1970 to 9999.
+
+    Bytes and `Raw` are a JSON value, text is the time itself: ISO 8601 with `T` or a space, or an epoch in seconds, milliseconds
+    (above 1e10) or microseconds (above 1e13), as a number or as its digits; eight digits as a text are a date. A text without a zone
+    is of a clock `offset_minutes` ahead of UTC. Epochs are taken as UTC: a format whose vendor shifts them takes the offset off itself.
+    """
+    if isinstance(value, str):
+        micros = _of_text(value, offset_minutes)
+    else:
+        value = _json_value(value) if isinstance(value, _JSON) else value
+        micros = _of_text(value, offset_minutes) if isinstance(value, str) else _of_number(value)
+    if not 0 <= micros < AFTER_LAST:
+        raise _unreadable(value)
+    return micros
+
+
+def _json_value(raw: bytes | msgspec.Raw) -> int | Decimal | str:
+    value = bytes(raw)
+    try:
+        if value.isdigit():
+            return int(value)
+        return _decode_text(value) if value[:1] == b'"' else number_of(value)
+    except ValueError as error:  # null, an object, a number that is out of all bounds
+        raise _unreadable(value) from error
+
+
+def _of_text(text: str, offset_minutes: int) -> int:
+    if len(text) > _LONGEST:
+        raise _unreadable(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or "-" not in text:
+        return _of_uncommon_text(text.strip(), offset_minutes)
+    return _of_datetime(found, offset_minutes)
+
+
+def _of_datetime(time: datetime, offset_minutes: int) -> int:
+    if time.tzinfo is None:
+        since, ahead = time - _EPOCH_WITHOUT_ZONE, offset_minutes * MINUTE
+    else:
+        since, ahead = time - _EPOCH, 0
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds - ahead  # as `// microsecond`, in half of its time
+
+
+def _of_uncommon_text(text: str, offset_minutes: int) -> int:
+    """Digits, spaces around, a small z, a zone named UTC or GMT, or the basic form without hyphens."""
+    if text.replace(".", "", 1).isdecimal() and text.isascii() and len(text) != _BASIC_DATE:
+        return _of_number(Decimal(text))
+    plain = text.upper()
+    for zone in ("UTC", "GMT"):
+        plain = plain.removesuffix(zone) + "Z" if plain.endswith(zone) else plain
+    try:
+        return _of_datetime(datetime.fromisoformat(plain.replace(" Z", "Z")), offset_minutes)
+    except ValueError as error:
+        raise _unreadable(text) from error
+
+
+def _of_number(number: float | Decimal) -> int:
+    """Floats count by their shortest digits: 1712010112.345 is that, not what is nearest to it in binary."""
+    if isinstance(number, bool):
+        raise _unreadable(number)
+    if isinstance(number, int):
+        return number * (1_000_000 if number <= _LAST_SECONDS else 1000 if number <= _LAST_MILLISECONDS else 1)
+    exact = Decimal(repr(number)) if isinstance(number, float) else number
+    try:
+        micros = _EXACT.multiply(exact, 1_000_000 if exact <= _LAST_SECONDS else 1000 if exact <= _LAST_MILLISECONDS else 1)
+        if not 0 <= micros < AFTER_LAST:
+            raise _unreadable(number)
+        return int(micros.to_integral_value(ROUND_FLOOR, _EXACT))
+    except DecimalException as error:  # not a number
+        raise _unreadable(number) from error
+
+
+def _unreadable(value: object) -> Refused:
+    shown = repr(value) if isinstance(value, str) else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return Refused(Why.NO_TIME, f"{shown if len(shown) <= 80 else shown[:80] + '…'} can't be read as a time of the years 1970 to 9999")

@@ -1,0 +1,109 @@
+"""Directories that more workers have left behind: which they are, and when one can go.
+
+Invariant: a directory goes only if nothing is in it that anybody could want: no event, no dead letter, nothing that was moved aside,
+and no file that forwarder doesn't know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from forwarder.config.settings import Settings
+from forwarder.core.errors import ConfigurationError
+from forwarder.daemon.announcements import held
+from forwarder.storage.directory import LOCK, LockedDirectory
+from forwarder.storage.layout import ASIDE, DEAD_LETTERS, LOG, state_directories, worker_directories, worker_directory
+from forwarder.telemetry.snapshot import Snapshot
+
+_FILES: Final = frozenset({LOCK, DEAD_LETTERS, f"{DEAD_LETTERS}-wal", f"{DEAD_LETTERS}-shm", f"{DEAD_LETTERS}-journal"})
+_FOLDERS: Final = frozenset({LOG, ASIDE})
+
+_log = structlog.get_logger(__name__)
+
+
+def leftovers(settings: Settings, environment: Mapping[str, str]) -> list[int]:
+    """The numbers of the workers' directories that are there and for which there is no worker."""
+    found = {number for root in _roots(settings, environment) for number, directory in _directories(root).items() if _is_ours(directory)}
+    return sorted(number for number in found if number >= settings.workers)
+
+
+def _roots(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
+    """The directories that workers' directories are in; of those that forwarder chooses by itself, the first that is there."""
+    configured = settings.dead_letters.path
+    if settings.buffer.kind == "disk":
+        return list(dict.fromkeys([settings.buffer.path, configured or settings.buffer.path]))
+    chosen = state_directories(environment, is_root=os.geteuid() == 0)
+    return [configured] if configured else [root for root in chosen if root.is_dir()][:1]
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether it is a worker's."""
+    return (directory / LOG).is_dir() or (directory / DEAD_LETTERS).is_file()
+
+
+def remove_if_empty(settings: Settings, environment: Mapping[str, str], number: int, last: Snapshot) -> bool:
+    """Remove the directory of a worker that has ended, whose last words were `last`, if it is empty; whether it was."""
+    if held(last) or last.dead_letters_wanted or any(lane.total_dead for lane in last.lanes):
+        return False
+    directories = [worker_directory(root, number) for root in _roots(settings, environment)]
+    removed = [_remove(directory) for directory in directories if directory.is_dir()]
+    return all(removed)
+
+
+def letters_changed_at(settings: Settings, environment: Mapping[str, str], number: int) -> int:
+    """When the dead letters of a former worker changed last, in nanoseconds since 1970; 0 if it has none."""
+    files = [worker_directory(root, number) / DEAD_LETTERS for root in _roots(settings, environment)]
+    return max((_changed_at(file) for file in files), default=0)
+
+
+def _changed_at(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _directories(root: Path) -> dict[int, Path]:
+    try:
+        return worker_directories(root)
+    except OSError:  # not there yet, or to be complained of by whoever uses it
+        return {}
+
+
+def _remove(directory: Path) -> bool:
+    try:
+        lock = LockedDirectory.acquire(directory, "buffer.path", own=1)
+    except ConfigurationError:
+        return False
+    try:
+        return _is_known(directory) and _delete(directory)
+    except OSError as error:
+        _log.warning("an empty directory can't be removed", path=str(directory), why=error.strerror)
+        return False
+    finally:
+        lock.release()
+
+
+def _is_known(directory: Path) -> bool:
+    entries = list(directory.iterdir())
+    aside = directory / ASIDE
+    known = all(entry.name in (_FOLDERS if entry.is_dir() else _FILES) for entry in entries)
+    return known and not (aside.is_dir() and any(aside.iterdir()))
+
+
+def _delete(directory: Path) -> bool:
+    for folder in (directory / LOG, directory / ASIDE):
+        if folder.is_dir():
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
+    for name in _FILES:
+        (directory / name).unlink(missing_ok=True)
+    directory.rmdir()
+    _log.info("an empty directory of a former worker was removed", path=str(directory))
+    return True

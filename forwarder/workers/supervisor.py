@@ -1,0 +1,284 @@
+"""The supervisor of workers: it holds the address, starts the workers and keeps them running, and shows all of them as one daemon.
+
+Invariants: it handles no event itself; the admin server is the first to listen and the last to close; from the first SIGTERM or SIGINT on
+nothing is started any more, and the supervisor ends when its workers have, with the worst of their exit codes; a second signal kills them.
+Directories that more workers have left behind are emptied by workers that don't listen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import structlog
+
+from forwarder import __version__
+from forwarder.admin.server import AdminServer
+from forwarder.admin.uuid_search import Sighting, WantedUuid
+from forwarder.config.settings import Settings
+from forwarder.core.clock import Clock, SystemClock, wait_for_event
+from forwarder.core.errors import ForwarderError
+from forwarder.core.path import new_instance
+from forwarder.daemon.announcements import announce_addresses, announce_buffer, held
+from forwarder.daemon.daemon import INTERRUPTED, OWN_KEYS, Load, read_again, say_interrupted
+from forwarder.daemon.inheritance import NOTHING, Inherited
+from forwarder.daemon.pipeline import RELOADABLE
+from forwarder.daemon.reload import changed_keys
+from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
+from forwarder.daemon.roles import Role
+from forwarder.telemetry.snapshot import Snapshot, State
+from forwarder.workers.adoption import leftovers, letters_changed_at, remove_if_empty
+from forwarder.workers.assignment import Assignment
+from forwarder.workers.channel import Command
+from forwarder.workers.merging import Labels, merge
+from forwarder.workers.shared_address import SharedAddress, hold
+from forwarder.workers.workers import Launch, WorkerProcess, WorkerState, launch
+
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks for work in directories that former workers have left."""
+
+_log = structlog.get_logger(__name__)
+
+
+def needs_supervisor(settings: Settings) -> bool:
+    """Whether one process isn't enough: several workers are asked for, or were, and have left something behind."""
+    return settings.workers > 1 or bool(leftovers(settings, os.environ))
+
+
+def run_supervisor(
+    settings: Settings, load: Load, arguments: Sequence[str], restart: InPlaceRestart | None = None, inherited: Inherited = NOTHING
+) -> int:
+    """Run until a signal ends it; the exit code. Each worker is `forwarder` with `arguments`.
+
+    Raises `ForwarderError` when it, or a worker, can't start.
+    """
+    supervisor: Supervisor | None = None
+
+    async def main() -> int:
+        nonlocal supervisor
+        supervisor = Supervisor(settings, load, launch(arguments), restart=restart, inherited=inherited)
+        return await supervisor.run()
+
+    code = asyncio.run(main())
+    return supervisor.restarting.replace(code) if supervisor is not None else code
+
+
+class Supervisor:
+    """One life of the supervisor, from start to exit code."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Load,
+        how: Launch,
+        *,
+        clock: Clock | None = None,
+        exit_now: Callable[[int], None] = os._exit,
+        restart: InPlaceRestart | None = None,
+        inherited: Inherited = NOTHING,
+    ) -> None:
+        """`restart`: how SIGUSR2 restarts it in place; `inherited`: sockets to use in place of the configured addresses."""
+        self._inherited = inherited.fitting(settings).without_locks()  # each worker takes its directory's lock itself
+        self._settings = settings
+        self._load = load
+        self._how = how
+        self._clock = clock or SystemClock()
+        self._exit_now = exit_now
+        self._instance = new_instance()
+        self._admin = AdminServer(self.snapshot, self.find)
+        self._started_at = self._clock.now()
+        self._labels = Labels()
+        self._address: SharedAddress | None = None
+        self._addresses = settings.sources.http.listen, settings.admin.listen
+        self._stop = asyncio.Event()
+        self.restarting = Restarting(restart, self._stop)
+        self._workers: dict[int, WorkerProcess] = {}
+        self._tasks: dict[int, asyncio.Task[int]] = {}
+        self._letters: dict[int, int] = {}
+        """When the dead letters that former workers have left changed last, as far as their workers know."""
+
+    async def run(self) -> int:
+        """Start, wait for a signal, stop; the exit code. Cancellation kills the workers."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.on_stop_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self.on_hangup)
+        loop.add_signal_handler(signal.SIGUSR2, self.restarting.ask)
+        receive_signals()
+        inherited = self._inherited
+        inherited.announce()
+        try:
+            admin = self._settings.admin
+            await self._admin.start(admin.listen, admin.hosts, inherited.admin, removes_file=bool(inherited.admin_listen))
+            self._address = hold(self._settings.sources.http.listen, inherited, self._settings.workers)
+            return await self._supervise(self._address)
+        finally:
+            if self._address is not None:
+                self._address.close()
+            await self._admin.close()
+            await self.restarting.close()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def on_stop_signal(self, number: signal.Signals) -> None:
+        """Have the workers drain; the second time, kill them and end at once."""
+        if not self._stop.is_set() or self.restarting.withdraw():
+            _log.info("stopping", signal=signal.Signals(number).name, takes_for_seconds=self._settings.shutdown.delay)
+            self._stop.set()
+            return
+        for worker in self._workers.values():
+            worker.kill()
+        shown = [worker.shown for worker in self._workers.values() if worker.shown and worker.state is not WorkerState.DONE]
+        say_interrupted(self._settings, signal.Signals(number), sum(map(held, shown)))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._exit_now(INTERRUPTED)
+
+    def on_hangup(self) -> None:
+        """Have the workers read the configuration again, if it can be used; look again for directories that were left."""
+        settings = read_again(self._load)
+        if settings is None:
+            return
+        fixed = [key for key in changed_keys(self._settings, settings) if key not in RELOADABLE and not key.startswith(OWN_KEYS)]
+        for worker in self._workers.values():
+            worker.command(Command.RELOAD)
+        self._adopt()
+        _log.info("configuration read again", needs_restart=fixed)
+
+    async def snapshot(self) -> Snapshot:
+        """The workers' snapshots as one. Cancellation only ends the wait for them."""
+        await asyncio.gather(*(worker.show() for worker in self._workers.values()))
+        now = self._clock.now()
+        known = [member for worker in self._workers.values() if (member := worker.member()) is not None]
+        merged = merge(known, self._labels) if known else Snapshot(__version__, State.STARTING, now, now, not_ready=("starting",))
+        warnings = [warning for worker in self._workers.values() if (warning := worker.warning())]
+        merged = replace(
+            merged,
+            started_at=self._started_at,
+            now=now,
+            warnings=(*warnings, *merged.warnings),
+            workers=tuple(worker.described() for worker in self._workers.values()),
+        )
+        if self._stop.is_set() and not self.restarting.decided:
+            return replace(merged, state=State.DRAINING, ready=False, not_ready=("draining: this process is about to end",))
+        return merged
+
+    async def find(self, wanted: WantedUuid) -> list[Sighting]:
+        """Where workers have an event at hand. Cancellation only ends the wait for them."""
+        found = await asyncio.gather(*(worker.find(wanted) for worker in self._workers.values()))
+        return [sighting for sightings in found for sighting in sightings]
+
+    async def _supervise(self, address: SharedAddress) -> int:
+        for number in range(self._settings.workers):
+            self._begin(number, address, listens=True)
+        failure: ForwarderError | None = None
+        try:
+            failure = await self._all_settled()
+            if not self._stop.is_set() and failure is None:
+                await self._announce()
+                self._adopt()
+                while not await wait_for_event(self._stop, LOOK_EVERY, self._clock):
+                    self._adopt_changed()
+            code = await self._end(address)
+        finally:
+            await _cancelled(self._tasks.values())
+        if failure is not None:
+            raise failure
+        _log.info("stopped", exit_code=code)
+        return code
+
+    def _begin(self, number: int, address: SharedAddress, *, listens: bool) -> None:
+        """Have worker `number` run from now on."""
+
+        def assign(channel: int) -> Assignment:
+            sockets = address.descriptors(number) if listens else ()
+            role = Role(number, self._settings.workers, listens, descriptors=sockets, instance=self._instance)
+            return Assignment.of(self._settings, role, channel, address.listen)
+
+        def on_ended() -> None:
+            if not self._stop.is_set():
+                address.forget(number)
+
+        worker = WorkerProcess(f"worker-{number}", self._how, assign, self._clock, listens=listens, on_ended=on_ended)
+        self._workers[number] = worker
+        self._tasks[number] = asyncio.create_task(worker.keep(), name=worker.name)
+        self._tasks[number].add_done_callback(lambda task: self._on_done(number, task))
+
+    def _on_done(self, number: int, task: asyncio.Task[int]) -> None:
+        if task.cancelled():
+            return
+        if task.exception() is not None:
+            self._stop.set()  # a bug: it is raised when all have ended
+            return
+        last = self._workers[number].shown
+        if number >= self._settings.workers and task.result() == 0 and last is not None:
+            remove_if_empty(self._settings, os.environ, number, last)
+            self._letters[number] = letters_changed_at(self._settings, os.environ, number)
+
+    async def _all_settled(self) -> ForwarderError | None:
+        """Wait until each worker runs, or has ended once, or a stop is asked for; why one can't start at all, if so."""
+        settled = [worker.settled for worker in self._workers.values()]
+        first_failure = asyncio.ensure_future(_failure(settled))
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({first_failure, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return first_failure.result() if first_failure.done() else None
+        finally:
+            await _cancelled([first_failure, stopped])
+
+    async def _announce(self) -> None:
+        snapshot = await self.snapshot()
+        announce_addresses(self._settings, snapshot, self._admin.address)
+        announce_buffer(self._settings, snapshot, self._settings.buffer.path)
+
+    def _adopt(self) -> None:
+        """Have a worker without a listener empty each directory that was left."""
+        for number in leftovers(self._settings, os.environ):
+            task = self._tasks.get(number)
+            if self._address is not None and (task is None or task.done()):
+                _log.info("a directory was left by more workers: its events go on", directory=f"worker-{number}")
+                self._begin(number, self._address, listens=False)
+
+    def _adopt_changed(self) -> None:
+        """Look again after directories whose dead letters somebody has marked since their worker ended."""
+        if any(letters_changed_at(self._settings, os.environ, number) > known for number, known in self._letters.items()):
+            self._letters.clear()
+            self._adopt()
+
+    async def _end(self, address: SharedAddress) -> int:
+        """Have all workers end; the worst of their exit codes."""
+        self._stop.set()
+        if self.restarting.decided:
+            before = self._inherited
+            self.restarting.kept = Inherited(
+                address.keep(),
+                self._admin.keep(),
+                listen=before.listen if before.sockets else self._addresses[0],
+                admin_listen=before.admin_listen if before.admin else self._addresses[1],
+            )
+        address.let_go()
+        for worker in self._workers.values():
+            worker.stop(Command.MAKE_WAY if self.restarting.decided else Command.STOP)
+        codes = await asyncio.gather(*self._tasks.values())
+        return max((code if code >= 0 else 1 for code in codes), default=0)
+
+
+async def _failure(settled: Iterable[asyncio.Future[ForwarderError | None]]) -> ForwarderError | None:
+    """The first failure, as soon as there is one; None when all are settled without. Cancellation only ends the wait."""
+    for each in asyncio.as_completed(settled):
+        if (failure := await each) is not None:
+            return failure
+    return None
+
+
+async def _cancelled(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel what isn't done, and see it end."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,289 @@
+"""A worker as its supervisor keeps it: one process after the other, each with a channel of its own.
+
+Invariants: at most one process of a worker runs at a time; one that ends unasked is followed by another, after a pause that grows while
+they end soon; what was shown last is shown until the successor shows something, so that the books go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from forwarder.admin.uuid_search import Sighting, WantedUuid
+from forwarder.core.clock import Backoff, Clock, wait_for_event
+from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.daemon.announcements import held
+from forwarder.telemetry.snapshot import Snapshot, Worker
+from forwarder.workers.assignment import Assignment
+from forwarder.workers.channel import Command, SupervisorsEnd
+from forwarder.workers.merging import Member
+from forwarder.workers.worker import CANT_START
+
+ANSWER_SECONDS: Final = 2.0
+"""How long a worker may take to show how it is; then what it showed before is shown."""
+
+STEADY_SECONDS: Final = 60.0
+"""A process that has run so long didn't end because of how it was started: the next one begins after the shortest pause."""
+
+LOOK_EVERY: Final = 10.0
+SILENT_LOOKS: Final = 6
+"""A worker that was asked so often in a row, in vain, hangs: it is killed, as an orchestrator would a daemon whose loop doesn't turn."""
+
+PAUSES: Final = Backoff(0.2, 30.0)
+
+_log = structlog.get_logger(__name__)
+
+
+class WorkerState(StrEnum):
+    """Where a worker is in its life; see `Worker.state`."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    AWAY = "away"
+    DONE = "done"
+
+
+THERE: Final = frozenset({WorkerState.RUNNING, WorkerState.DRAINING})
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a worker's process is started."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+def launch(arguments: Sequence[str]) -> Launch:
+    """This very program, with `arguments`, in the same surroundings."""
+    here = {"", str(Path.cwd())}
+    safe = [] if here & set(sys.path) else ["-P"]  # modules in the working directory take no part, unless they do here
+    return Launch([sys.executable, *safe, "-m", "forwarder", *arguments], dict(os.environ))
+
+
+class WorkerProcess:
+    """One worker, from its first process to its last."""
+
+    def __init__(
+        self,
+        name: str,
+        how: Launch,
+        assign: Callable[[int], Assignment],
+        clock: Clock,
+        *,
+        listens: bool = True,
+        on_ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it takes events; `on_ended`: called when a process
+        has ended unasked."""
+        self._on_ended = on_ended
+        self._in_memory = False
+        self.name = name
+        self.shown: Snapshot | None = None
+        """What it showed last."""
+        self.settled: asyncio.Future[ForwarderError | None] = asyncio.get_running_loop().create_future()
+        """Done as soon as the first process runs or has ended; with the reason if it can't start at all."""
+        self.state = WorkerState.STARTING
+        self._how = how
+        self._assign = assign
+        self._clock = clock
+        self._listens = listens
+        self._process: asyncio.subprocess.Process | None = None
+        self._line: SupervisorsEnd | None = None
+        self._stop = asyncio.Event()
+        self._stop_by = Command.STOP
+        self._failure: ForwarderError | None = None
+        self._restarts = 0
+        self._cause = ""
+        """Why its process ends, where neither the process nor its exit code says it."""
+        self._why = ""
+        self._answers = True
+
+    async def keep(self) -> int:
+        """Have it run until it is told to stop, or has nothing left to do; the exit code. Cancelled, it kills the process."""
+        attempt = 0
+        while True:
+            began = self._clock.monotonic()
+            code = await self._live()
+            if self.state is WorkerState.STARTING and code == -signal.SIGTERM:
+                code = 0  # the whole group was stopped before this process could drain, or had anything to drain
+            if self._is_over(code):
+                return code
+            attempt = 1 if self._clock.monotonic() - began > STEADY_SECONDS else attempt + 1
+            self._on_ended()
+            self._tell_of_the_end(code, PAUSES.bound(attempt))
+            if await wait_for_event(self._stop, PAUSES.bound(attempt), self._clock):
+                return 0
+            self._restarts += 1
+            self.state = WorkerState.STARTING
+
+    def stop(self, command: Command = Command.STOP) -> None:
+        """Have it drain and end, by this command."""
+        self._stop_by = command
+        self._stop.set()
+        self.command(command)
+        if self.state is WorkerState.RUNNING:
+            self.state = WorkerState.DRAINING
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._stop.set()
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def command(self, command: Command) -> None:
+        """Tell the process, if there is one."""
+        if self._line is not None:
+            self._line.command(command)
+
+    async def show(self) -> None:
+        """Have it show how it is now, if it can. Cancellation only ends the wait."""
+        if self._line is not None and self.state in THERE:
+            self._answers = bool(await self._line.ask(Command.SHOW, ANSWER_SECONDS))
+
+    def member(self) -> Member | None:
+        """Its share of the sum; None if it never showed one."""
+        if self.shown is None:
+            return None
+        return Member(self.name, self.shown, listens=self._listens, there=self.state in THERE)
+
+    async def find(self, wanted: WantedUuid) -> list[Sighting]:
+        """Where the process has the event at hand. Cancellation only ends the wait."""
+        found = await self._line.ask(Command.FIND, ANSWER_SECONDS, wanted.text) if self._line is not None and self.state in THERE else b""
+        return msgspec.json.decode(found, type=list[Sighting]) if found else []
+
+    def described(self) -> Worker:
+        """It, for `/status`."""
+        process = self._process.pid if self._process is not None and self._process.returncode is None else None
+        received = sum(lane.total_received for lane in self.shown.lanes) if self.shown else 0
+        return Worker(self.name, self.state.value, process, self._restarts, self._why, received)
+
+    def warning(self) -> str:
+        """What a person should know about it; empty if nothing."""
+        if self._why:
+            return f"{self.name}: {self._why}; it is started again"
+        return "" if self._answers or self.state not in THERE else f"{self.name} doesn't answer: its figures are those of a while ago"
+
+    def on_started(self) -> None:
+        """See `channel.Listener`."""
+        self.state = WorkerState.DRAINING if self._stop.is_set() else WorkerState.RUNNING
+        self._why, self._answers = "", True
+        if not self._listens and self.shown is not None:
+            _log.info("delivering what was left", worker=self.name, events=held(self.shown))
+        elif self._restarts:
+            _log.info("a worker is back", worker=self.name, restarts=self._restarts)
+        self._settle(None)
+
+    def on_shown(self, snapshot: Snapshot) -> None:
+        """See `channel.Listener`."""
+        self.shown = snapshot
+
+    def on_failed(self, error: ForwarderError) -> None:
+        """See `channel.Listener`."""
+        self._failure = error
+
+    async def _live(self) -> int:
+        """One process, from start to exit code. Cancelled, it kills the process."""
+        own, its = socket.socketpair()
+        self._failure, self._cause = None, ""
+        line = SupervisorsEnd(own, self)
+        try:
+            with its:
+                self._process = process = await self._spawn(its.fileno())
+        except OSError as error:
+            self._cause = f"its process can't be started: {error}"
+            await line.close()
+            return 1
+        except BaseException:
+            await line.close()
+            raise
+        watch: asyncio.Task[None] | None = None
+        try:
+            await line.open()
+            self._line = line
+            if self._stop.is_set():
+                line.command(self._stop_by)
+            watch = asyncio.create_task(self._watch(line, process), name=f"watch over {self.name}")
+            return await process.wait()
+        finally:
+            if watch is not None:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            self._line = None
+            await line.close()
+
+    async def _watch(self, line: SupervisorsEnd, process: asyncio.subprocess.Process) -> None:
+        silent = 0
+        while silent < SILENT_LOOKS:
+            await self._clock.sleep(LOOK_EVERY)
+            if self.state in THERE:
+                silent = 0 if await line.ask(Command.SHOW, ANSWER_SECONDS) else silent + 1
+        self._cause = "it hung, and was killed"
+        process.kill()
+
+    async def _spawn(self, channel: int) -> asyncio.subprocess.Process:
+        assignment = self._assign(channel)
+        self._in_memory = assignment.kind == "memory"
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})  # for all processes of a service: it would end one that only begins
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._how.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**self._how.environment, **assignment.variable()},
+                pass_fds=[channel, *assignment.role.descriptors],
+                start_new_session=True,  # a terminal's Ctrl-C is for the supervisor
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+
+    def _is_over(self, code: int) -> bool:
+        if self._stop.is_set() or (not self._listens and code == 0 and self.shown and not held(self.shown)):
+            self.state = WorkerState.DONE
+            self._settle(None)
+            return True
+        if code == CANT_START and self._listens and not self.settled.done():
+            self._settle(self._failure or ConfigurationError(f"{self.name} can't start", hint="What it says itself is above."))
+            return True
+        return False
+
+    def _settle(self, error: ForwarderError | None) -> None:
+        if not self.settled.done():
+            self.settled.set_result(error)
+
+    def _tell_of_the_end(self, code: int, pause: float) -> None:
+        self._why = self._failure.message if self._failure else self._cause or _words(code)
+        self.state = WorkerState.AWAY
+        _log.error(
+            "a worker ended",
+            worker=self.name,
+            why=self._why,
+            hint=self._failure.hint if self._failure else "",
+            starts_again_in_seconds=pause,
+            **({"events_lost": held(self.shown)} if self.shown and self._in_memory else {}),
+        )
+        self._settle(None)
+
+
+def _words(code: int) -> str:
+    """How a process ended."""
+    if code >= 0:
+        return f"it ended with exit code {code}"
+    try:
+        return f"it was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was ended by signal {-code}"

@@ -1,0 +1,46 @@
+"""docs/operations.md, held against the program."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from forwarder.cli.main import INTERRUPTED, WRONG_USAGE, app
+from forwarder.cli.status import UNREACHABLE
+from forwarder.core.outcome import HaltReason
+from forwarder.core.ports import DropReason, Reason
+
+TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+
+
+def table(title: str) -> set[str]:
+    """The first column of the section's table."""
+    section = TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return {cell.strip("` ") for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)} - {"reason", "code"}
+
+
+@pytest.mark.parametrize(
+    ("title", "values"), [("Halted lanes", HaltReason), ("Dead letters", Reason), ("Dropped events", DropReason)], ids=str
+)
+def test_closed_sets_are_documented(title: str, values: type[HaltReason | Reason | DropReason]) -> None:
+    """Each reason that exists is documented, and no other."""
+    assert table(title) == {value.value for value in values}
+
+
+def test_exit_codes_are_documented() -> None:
+    """The codes that commands use are in the table."""
+    assert {str(code) for code in (0, 1, WRONG_USAGE, UNREACHABLE, INTERRUPTED)} == table("Exit codes")
+
+
+def test_commands_are_real() -> None:
+    """Every command that the page names exists."""
+    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    assert set(re.findall(r"`(?:\S+ )?forwarder ([a-z]+(?:-[a-z]+)*)", TEXT)) <= known
+
+
+def test_admin_paths_are_real() -> None:
+    """The admin server's paths are those of the table."""
+    source = (Path(__file__).parents[2] / "forwarder" / "admin" / "server.py").read_text()
+    assert set(re.findall(r'web\.get\("(/\w+)"', source)) == {path for path in table("Watching") if path.startswith("/")}

@@ -1,0 +1,138 @@
+"""The `/status` page for a browser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from forwarder.admin.page import page
+from forwarder.telemetry.snapshot import Snapshot, State
+from tests.support.snapshots import FULL, GOOD, HALTED
+
+VOID = {"meta", "br", "link", "img"}
+OWN = {"status/icon.svg", "status/base.css", "status/status.css", "status/status.js", "status", "metrics"}
+
+
+class Reader(HTMLParser):
+    """Collects the text, and checks that every element is closed in its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.tags: set[str] = set()
+        self.open: list[str] = []
+        self.addresses: set[str] = set()
+        self.texts: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses |= {value or "" for name, value in attrs if name in ("src", "href")}
+        self.texts |= {value or "" for name, value in attrs if name not in ("src", "href")}
+        assert not [name for name, _ in attrs if name.startswith("on") or name == "style"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += " ".join(data.split()) + (" " if data.strip() else "")
+
+
+def read(snapshot: Snapshot) -> Reader:
+    """The page as a browser would see it."""
+    reader = Reader()
+    reader.feed(page(snapshot))
+    assert not reader.open
+    assert reader.addresses <= OWN
+    return reader
+
+
+def test_page_tells_the_facts() -> None:
+    """State, flow, lanes, halts with what to do, upstream and warnings can be read on it."""
+    text = read(FULL).text
+    for fact in ("running, ready", "9.8.7", "1,230", "1,150", "2.0 MiB of 64.0 MiB", GOOD.label, "refused 7", "1m 15s", "up 1h 1m"):
+        assert fact in text
+    for fact in ("unknown_key", "401 from <b>/decide</b>", "Check the project key.", "for 1h 11m, next probe in 12s"):
+        assert fact in text
+    assert "30 of its events wait" in text
+    for fact in ("https://analytics.example.com", "connection refused", "upstream is down"):
+        assert fact in text
+    assert "/batch" in text
+
+
+def test_page_runs_nothing_that_came_from_outside() -> None:
+    """The upstream's words are text: markup in them is shown, not obeyed; the page loads nothing but its own files."""
+    evil = replace(HALTED, label='<script>x" onclick="y', why="<script>alert(1)</script>", hint='"><img src=x>')
+    answers = {("/<i>\"", 200): 1}
+    reader = read(replace(FULL, lanes=(evil,), warnings=("<script>",), http_requests=answers, passthrough_requests=answers))
+    assert page(FULL).count("<script") == page(replace(FULL, lanes=(evil,), warnings=("<script>",))).count("<script") == 1
+    assert not reader.tags & {"iframe", "b", "i"}
+    assert "<script>alert(1)</script>" in reader.text
+    assert 'received <script>x" onclick="y' in reader.texts
+
+
+def test_page_is_whole_without_scripts() -> None:
+    """Everything is in the page itself; a browser without scripts asks for it again by itself, one with scripts doesn't flash."""
+    refresh = '<noscript><meta http-equiv="refresh" content="5"></noscript>'
+    assert refresh in page(FULL)
+    assert "http-equiv" not in page(FULL).replace(refresh, "")
+
+
+def test_lanes_that_need_a_hand_come_first() -> None:
+    """Of many lanes the halted ones are on top, in the table and above it; the others keep their order."""
+    lanes = [replace(GOOD, label=f"lane-{number}") for number in range(200)]
+    text = read(replace(FULL, lanes=(*lanes, HALTED))).text
+    order = [text.rindex(label) for label in (HALTED.label, "lane-0", "lane-1", "lane-199")]
+    assert order == sorted(order)
+    assert "Lanes (201)" in text
+
+
+def test_figures_say_what_they_count() -> None:
+    """What rates are made of has a name of its own for each lane and for all together."""
+    names = read(FULL).texts
+    assert {"received all", "delivered all", "passed all", f"received {GOOD.label}", f"delivered {HALTED.label}"} <= names
+
+
+def test_what_is_passed_through() -> None:
+    """Calls that go past the buffer are counted, and those that failed stand out."""
+    text = read(replace(FULL, passthrough_requests={("/flags", 200): 120, ("/flags", 503): 3})).text
+    assert "123 requests for flags and assets" in text
+    assert "3 of them failed" in text
+    assert "/flags" in text
+
+
+def test_rejected_requests() -> None:
+    """Which requests were rejected has a table with the reasons; without any there is none."""
+    text = read(replace(FULL, rejected_requests={("/e", "undecodable"): 1234})).text
+    assert "Rejected requests" in text
+    assert "undecodable" in text
+    assert "1,234" in text
+    assert "Rejected requests" not in read(replace(FULL, rejected_requests={})).text
+
+
+def test_page_says_why_nothing_is_taken() -> None:
+    """A daemon that isn't ready says so, and why."""
+    text = read(replace(FULL, state=State.DRAINING, ready=False, not_ready=("draining",))).text
+    assert "draining, not ready" in text
+    assert "Takes nothing: draining" in text
+
+
+def test_page_shows_books_that_are_off() -> None:
+    """A lane whose books don't balance stands out."""
+    assert "off by 1" in read(replace(FULL, lanes=(replace(GOOD, buffered=39),))).text
+
+
+def test_page_of_a_fresh_daemon() -> None:
+    """Before the first event there are no empty tables."""
+    reader = read(Snapshot("1", State.STARTING, 0.0, 0.0))
+    assert "None yet." in reader.text
+    assert "table" not in reader.tags
+
+
+def test_workers_are_listed_where_there_are_several() -> None:
+    """Each worker has a row, with why it is away; a daemon of one process has no such table."""
+    text = read(FULL).text
+    assert "worker-1" in text
+    assert "away: it was ended by SIGKILL" in text
+    assert "Workers" not in read(replace(FULL, workers=())).text

@@ -1,0 +1,44 @@
+"""The `/status` document."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from forwarder.admin.status import NotAStatus, document, encode, parse
+from forwarder.telemetry.snapshot import Snapshot, State
+from tests.support.snapshots import FULL
+
+
+@pytest.mark.parametrize("snapshot", [FULL, Snapshot("1", State.STARTING, 0.0, 0.0)], ids=["full", "empty"])
+def test_document_can_be_read_back(snapshot: Snapshot) -> None:
+    """What a command reads is the snapshot that the daemon took."""
+    assert parse(encode(snapshot)) == snapshot
+
+
+def test_document_says_what_follows() -> None:
+    """Whether the books balance stands in it, so that a script needs no arithmetic."""
+    plain = document(FULL)
+    assert plain["balanced"] is True
+    assert [lane["difference"] for lane in plain["lanes"]] == [0, 0]
+    assert {"path": "/batch", "code": 200, "count": 24} in plain["http_requests"]
+    assert {"path": "/flags", "code": 200, "count": 7} in plain["passthrough_requests"]
+    assert {"path": "/e", "reason": "undecodable", "count": 1} in plain["rejected_requests"]
+
+
+def test_another_versions_document_is_understood() -> None:
+    """Fields that this version doesn't know are ignored, those that are missing have defaults."""
+    plain = json.loads(encode(FULL))
+    plain["of_the_future"] = {"x": 1}
+    del plain["in_flight"], plain["http_requests"]
+    snapshot = parse(json.dumps(plain).encode())
+    assert (snapshot.in_flight, snapshot.http_requests, snapshot.lanes) == (0, {}, FULL.lanes)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"version": 1}', b"\xff"])
+def test_anything_else_is_refused(body: bytes) -> None:
+    """The answer of some other program is no status; the hint says to look at the address."""
+    with pytest.raises(NotAStatus) as raised:
+        parse(body)
+    assert "admin" in raised.value.hint

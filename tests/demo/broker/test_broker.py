@@ -1,0 +1,79 @@
+"""The broker of the tests and of the demo: what it keeps over a restart, and that nothing of it is left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forwarder.demo.broker import Broker, BrokerOptions
+from tests.support.kafka import Kafka, MakeTopic, Record, add_partitions, committed, ends, produce
+from tests.support.waiting import in_thread
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+async def test_what_is_produced_is_there(kafka: Kafka, topic: MakeTopic, compression: str | None) -> None:
+    """Every compression, keys, headers, tombstones and chosen partitions reach the broker, and each record's place is told."""
+    name = await topic(2)
+    records = [
+        Record(b"a" * 1000, b"key", [("h", b"\xff")], 0, 1_700_000_000_000),
+        Record(None, b"key", partition=0),
+        Record(b"b", partition=1),
+    ]
+    assert await produce(kafka.bootstrap, name, records, compression) == [(0, 0), (0, 1), (1, 0)]
+    assert await ends(kafka.bootstrap, name) == {0: 2, 1: 1}
+
+
+async def test_a_broker_killed_and_started_again_has_its_records_and_its_address(kafka: Kafka, topic: MakeTopic) -> None:
+    """kill -9 costs nothing that was acknowledged, and clients find the broker where it was."""
+    name = await topic()
+    await produce(kafka.bootstrap, name, [b"1", b"2"])
+    await in_thread(lambda: kafka.broker.restart(kill=True))
+    await produce(kafka.bootstrap, name, [b"3"])
+    assert await ends(kafka.bootstrap, name) == {0: 3}
+
+
+async def test_partitions_are_added(kafka: Kafka, topic: MakeTopic) -> None:
+    """A topic grows; a group that has committed nothing has no offsets."""
+    name = await topic()
+    await add_partitions(kafka.bootstrap, name, 3)
+    assert await ends(kafka.bootstrap, name) == {0: 0, 1: 0, 2: 0}
+    assert await committed(kafka.bootstrap, "nobody", name) == {}
+
+
+def test_an_operators_port_is_used_if_it_is_free(kafka: Kafka) -> None:
+    """A port that something listens on is another's."""
+    taken = int(kafka.bootstrap.rpartition(":")[2])
+    with Broker(BrokerOptions(port=taken)) as other:
+        assert other.bootstrap != kafka.bootstrap
+
+
+ENDS = """
+import os, signal
+from forwarder.demo.broker import Broker
+with Broker() as broker:
+    print(broker.log_file.parent, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_broker_dies_with_the_process_that_made_it() -> None:
+    """Of a process that is killed with -9 neither the broker nor its data is left."""
+    ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=50, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr  # the guard holds its stderr: it has ended as well by now
+    folder = ended.stdout.strip()
+    assert folder
+    assert not Path(folder).exists()
+    assert [each.parent.name for each in Path("/proc").glob("[0-9]*/cmdline") if folder in _command(each)] == []
+
+
+def _command(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # it has ended meanwhile
+        return ""

@@ -1,0 +1,130 @@
+"""The demo: a real sandbox and a real pipeline in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from forwarder.demo.demo import Demo, Verdict, choose_ports, open_demo
+from forwarder.demo.traffic import PROJECT_KEY, Sdk
+from tests.support.sdk import PostingSdk
+
+pytestmark = pytest.mark.slow
+
+Spoil = Callable[[list[dict[str, Any]]], object]
+
+
+def sdk(spoil: Spoil = lambda _: None) -> Callable[[str], Sdk]:
+    """An SDK that posts, after `spoil`."""
+    return lambda host: PostingSdk(host, PROJECT_KEY, spoil)
+
+
+def kept() -> list[Path]:
+    """What there is in this user's state directory."""
+    return sorted(Path(os.environ["STATE_DIRECTORY"]).glob("**/*"))
+
+
+async def verdict(spoil: Spoil) -> Verdict:
+    """Of a short demo with a spoilt SDK."""
+    async with open_demo(choose_ports(0), sdk(spoil)) as demo:
+        await demo.traffic(3)
+        assert await demo.settle()
+        return await demo.verdict()
+
+
+async def test_everything_arrives() -> None:
+    """What the SDK sent is in the sandbox, event by event, and the books balance."""
+    found = await verdict(lambda _: None)
+    assert found.good
+    assert found.sent == found.stored > 10
+
+
+async def test_a_demo_leaves_nothing_behind() -> None:
+    """It neither reads nor writes what a forwarder that is in earnest keeps on this machine."""
+    before = kept()
+    assert (await verdict(lambda _: None)).good
+    assert kept() == before
+
+
+async def test_a_lost_event_is_noticed() -> None:
+    """An event that never arrived makes the verdict bad."""
+    found = await verdict(lambda events: events.pop())
+    assert (found.missing, found.good) == (1, False)
+
+
+async def test_an_event_that_wasnt_sent_is_noticed() -> None:
+    """An event that nobody sent makes the verdict bad too."""
+    found = await verdict(lambda events: events.append({"event": "x", "distinct_id": "y"}))
+    assert (found.missing, found.stored - found.sent, found.good) == (0, 1, False)
+
+
+async def test_an_event_that_changes_is_noticed() -> None:
+    """The same uuid with other bytes is a conflict, and makes the verdict bad."""
+    found = await verdict(lambda events: events.append({**events[0], "properties": {"changed": True}}))
+    assert (found.conflicts, found.good) == (1, False)
+
+
+async def test_status_can_be_watched() -> None:
+    """While it runs, the admin server answers at the address that is printed."""
+    async with open_demo(choose_ports(0), sdk()) as demo, aiohttp.ClientSession() as client:
+        async with client.get(f"http://{demo.admin_address}/readyz") as response:
+            assert response.status == 200
+        async with client.get(demo.sandbox_url) as response:
+            assert response.status == 200
+    assert demo.left == []
+
+
+async def live(demo: Demo) -> asyncio.Task[None]:
+    """Endless traffic, once it has begun."""
+    task = asyncio.create_task(demo.traffic(None, pause=0.001))
+    async with asyncio.timeout(5):
+        while not demo.sent:
+            await asyncio.wait({task}, timeout=0.01)
+    return task
+
+
+async def test_endless_traffic_stops_when_told() -> None:
+    """`stop_traffic` ends the story; what was sent by then is flushed and delivered."""
+    async with open_demo(choose_ports(0), sdk()) as demo:
+        task = await live(demo)
+        demo.stop_traffic()
+        await task
+        await demo.settle()
+        assert (await demo.verdict()).good
+
+
+async def test_cancelled_traffic_is_flushed() -> None:
+    """Cancelling the traffic ends it at the next event, and still sends what the SDK holds."""
+    async with open_demo(choose_ports(0), sdk()) as demo:
+        task = await live(demo)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await demo.settle()
+        assert (await demo.verdict()).good
+
+
+def test_usual_ports_are_used_when_free() -> None:
+    """The wanted port and the next two are used; one that is taken is replaced by a free one, and named."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ports = choose_ports(port)
+    assert "ingestion" in ports.moved
+    assert ports.ingestion not in {port, 0}
+    assert len({ports.ingestion, ports.admin, ports.sandbox}) == 3
+
+
+def test_any_free_ports() -> None:
+    """Port 0 means any free ones, and nothing has moved."""
+    ports = choose_ports(0)
+    assert ports.moved == ()
+    assert all(port > 1023 for port in (ports.ingestion, ports.admin, ports.sandbox))

@@ -1,0 +1,460 @@
+"""A sorted import as a state machine without a service: the plan, the spool and the accounts are real, only who settles is the test."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import count, groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.imports.accounts import Accounts
+from forwarder.imports.job import contents_of
+from forwarder.imports.sorted_accounts import SortedAccounts
+from forwarder.sources.files.options import BrokenSource, ReadOptions, SourceChanged
+from forwarder.sources.files.source import Source, open_source
+from forwarder.sources.imports.checkpoint import Checkpoint, StateFolder, read_checkpoint
+from forwarder.sources.imports.days import BatchLimits
+from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.formats.native import Native
+from forwarder.sources.imports.ledger import Fate, Kind
+from forwarder.sources.imports.making import Choice, maker_of
+from forwarder.sources.imports.planned import Begun, Ended, Read, Ready, RefusedRecord, Sorted, Sorting, Step, Taken
+from forwarder.sources.imports.planning import steps
+from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.imports.repeats import Repeats
+from forwarder.sources.imports.sorted_ledger import FileBooks, SortedPosition
+from forwarder.sources.imports.sorted_planning import SortedPlan, least_room
+from forwarder.sources.imports.sorting import SortLimits
+from forwarder.sources.imports.spool import FILE, SPOOL, Spool, SpoolDamaged
+from forwarder.sources.imports.tallies import Books, Example, Totals
+from tests.imports.imports import JOB, line, uuid_of, write
+
+READING = ReadOptions(block_bytes=900)
+"""Some six records a block."""
+SORT = SortLimits(memory=8_000, runs=2)
+"""Some ten events a run."""
+LIMITS = BatchLimits(100_000, 4)
+REJECTED = "rejected_400"
+
+
+Key = tuple[int, int, int]
+"""Of a dead letter."""
+
+
+def keys(refused: Sequence[RefusedRecord]) -> set[Key]:
+    """What tells dead letters apart."""
+    return {(each.file_number, each.number, each.part) for each in refused}
+
+
+class Service:
+    """Settles what it is given by the order that a test wants, and refuses some events for good."""
+
+    def __init__(self, refused: frozenset[str] = frozenset()) -> None:
+        self.refused = refused
+        self.arrived: list[Finished] = []
+
+    def take(self, accounts: Accounts | SortedAccounts, events: Sequence[Finished]) -> None:
+        """Settle a batch, what is refused of it by itself."""
+        for refused, part in groupby(events, key=lambda event: event.uuid in self.refused):
+            of_part = list(part)
+            first = of_part[0]
+            fate = Fate(Kind.REFUSED, REJECTED, Example(accounts.name_of(first.file), first.line, "no")) if refused else None
+            if not refused:
+                self.arrived += of_part
+            accounts.settle(of_part, fate)
+
+
+class Run:
+    """One run of a sorted import in a state folder, from its last checkpoint on."""
+
+    def __init__(self, source: Source, folder: Path, filters: Filters | None = None) -> None:
+        self.source = source
+        self.folder = folder
+        self.filters = filters or Filters()
+        self.room = 0
+        self.accounts = SortedAccounts(JOB, 1.0, contents_of(source), read_checkpoint(folder))
+        self.refused: list[RefusedRecord] = []
+        self.broken: list[BrokenSource] = []
+        self.flying: list[Sequence[Finished]] = []
+        """Batches that aren't settled."""
+        self.left: list[Finished] = []
+        """Events in the order in which they left."""
+        self.days: list[int] = []
+        """Of the batches, in that order."""
+
+    def steps(self, repeats: Repeats) -> Generator[Step]:
+        """The plan."""
+        maker = maker_of(Native("set_once"), Finish("set_once", False, JOB.id), 1_000_000, Choice(self.filters, repeats))
+        spool = Spool(self.folder, JOB)
+        saved, at = self.accounts.saved(), self.accounts.spool
+        return SortedPlan(self.source, maker, spool, saved, at, limits=LIMITS, sort=SORT, room=self.room).steps()
+
+    def take(self, step: Step) -> None:
+        """What the engine does with a step."""
+        match step:
+            case Ready(batch=batch):
+                self.flying.append(batch.events)
+                self.left += batch.events
+                self.days.append(batch.day)
+                return
+            case Read(refused=refused):
+                self.refused += refused
+            case Ended(broken=BrokenSource() as broken):
+                self.broken.append(broken)
+        self.accounts.take(step)
+
+    def save(self) -> Checkpoint:
+        """Write a checkpoint, and read it back, which checks its books."""
+        folder = StateFolder(self.folder)
+        try:
+            folder.save(self.accounts.checkpoint(2.0))
+        finally:
+            folder.close()
+        saved = read_checkpoint(self.folder)
+        assert saved is not None
+        return saved
+
+    def finish(self, service: Service) -> Checkpoint:
+        """All of it at once, batch by batch."""
+        with Repeats(self.folder) as repeats:
+            for step in self.steps(repeats):
+                self.take(step)
+                while self.flying:
+                    service.take(self.accounts, self.flying.pop(0))
+        self.accounts.exhausted = not self.broken
+        return self.save()
+
+
+@contextmanager
+def opened(*paths: Path) -> Iterator[Source]:
+    """The source of these files."""
+    with open_source([str(path) for path in paths], READING) as source:
+        yield source
+
+
+def unsorted(source: Source, folder: Path, service: Service) -> tuple[Checkpoint, set[Key]]:
+    """What an import that isn't sorted counts, and its dead letters: the model."""
+    folder.mkdir()
+    letters: set[Key] = set()
+    accounts = Accounts(JOB, 1.0, contents_of(source), None)
+    with Repeats(folder) as repeats:
+        maker = maker_of(Native("set_once"), Finish("set_once", False, JOB.id), 1_000_000, Choice(Filters(), repeats))
+        for step in steps(source, maker, {}, LIMITS):
+            if isinstance(step, Ready):
+                service.take(accounts, step.batch.events)
+                continue
+            if isinstance(step, Read):
+                letters |= keys(step.refused)
+            accounts.take(step)
+    accounts.exhausted = True
+    return accounts.checkpoint(2.0), letters
+
+
+def body(*events: bytes) -> bytes:
+    """A record with several events."""
+    return b'{"batch":[' + b",".join(events) + b"]}"
+
+
+def nameless(number: int) -> bytes:
+    """An event that the format refuses."""
+    return msgspec.json.encode({"distinct_id": f"p{number}", "uuid": uuid_of(number), "timestamp": "2024-01-01T00:00:00Z"})
+
+
+def some_files(folder: Path, seed: int) -> list[Path]:
+    """Two files in no order: single events, bodies of several of several days, repeats, and records that are refused whole or in part."""
+    rng = random.Random(seed)
+    numbers = iter(range(10_000))
+    paths = []
+    for name in ("a.jsonl", "b.jsonl"):
+        records: list[bytes] = []
+        for _ in range(rng.randrange(2, 25)):
+            kind = rng.randrange(8)
+            if kind == 0:
+                records.append(body(*[line(next(numbers), rng.randrange(4), "one of few") for _ in range(rng.randrange(1, 4))]))
+            elif kind == 1:
+                good = [line(next(numbers), rng.randrange(4)) for _ in range(rng.randrange(1, 3))]
+                records.append(body(nameless(next(numbers)), *good))
+            elif kind == 2:
+                records.append(rng.choice([b"no json", nameless(next(numbers)), body(nameless(next(numbers)))]))
+            elif kind == 3 and records:
+                records.append(rng.choice(records))
+            else:
+                records.append(line(next(numbers), rng.randrange(4)))
+        paths.append(write(folder / name, records))
+    return paths
+
+
+def books(checkpoint: Checkpoint) -> list[tuple[str, Books, bool, str]]:
+    """What is to be the same of files however they are imported."""
+    return [(state.name, state.books, state.complete, state.digest) for state in checkpoint.files]
+
+
+def counts(totals: Totals) -> Totals:
+    """What is to be the same of the totals: not the choice of examples."""
+    return msgspec.structs.replace(totals, examples={}, names=dict(sorted(totals.names.items())), days=dict(sorted(totals.days.items())))
+
+
+def check_is_as_unsorted(found: Checkpoint, model: Checkpoint) -> None:
+    """All that is counted in the end is what an import counts that isn't sorted."""
+    assert books(found) == books(model)
+    assert counts(found.totals) == counts(model.totals)
+    assert found.totals.examples.keys() == model.totals.examples.keys()
+    assert found.complete
+
+
+def check_order(events: Sequence[Finished]) -> None:
+    """From the oldest to the newest, and of one time as the source has them."""
+    places = [(event.time, event.file, event.number, event.part) for event in events]
+    assert places == sorted(places)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 100), max_size=4), st.sets(st.integers(0, 40), max_size=12), st.randoms())
+def test_killed_anywhere_it_counts_what_an_unsorted_import_counts(
+    seed: int, lives: list[int], refused: set[int], chance: random.Random
+) -> None:
+    """Whatever is settled in whatever order, and after how many steps it is killed: each checkpoint balances, nothing is lost or counted
+    twice, and what comes twice was in flight when it was killed.
+    """
+    with TemporaryDirectory() as name:
+        place, state = Path(name), Path(name) / "state"
+        state.mkdir()
+        service, model = Service(frozenset(map(uuid_of, refused))), Service(frozenset(map(uuid_of, refused)))
+        letters: set[Key] = set()
+        may_come_again: Counter[str] = Counter()
+        with opened(*some_files(place, seed)) as source:
+            expected, expected_letters = unsorted(source, place / "model", model)
+            for life in [*lives, 0]:
+                run = Run(source, state)
+                came = len(service.arrived)
+                found = live(run, service, chance, life)
+                letters |= keys(run.refused)
+                settled = 0 if found is None or found.spool is None else found.spool.settled
+                may_come_again.update(event.uuid for event in service.arrived[came:] if event.turn >= settled)
+        assert found is not None
+        check_is_as_unsorted(found, expected)
+        assert letters == expected_letters
+        arrived = Counter(event.uuid for event in service.arrived)
+        assert arrived.keys() == {event.uuid for event in model.arrived}
+        assert all(count <= 1 + may_come_again[uuid] for uuid, count in arrived.items())
+
+
+def live(run: Run, service: Service, chance: random.Random, life: int) -> Checkpoint | None:
+    """A run that reads, settles and saves in any order, and is killed after so many steps, unless that is 0; its last checkpoint."""
+    with Repeats(run.folder) as repeats, closing(run.steps(repeats)) as plan:
+        done = at_end = False
+        for turn in count(1):
+            done = at_end and not run.flying
+            if done or turn == life:
+                break
+            choice = chance.randrange(4)
+            if run.flying and (at_end or choice == 0):
+                service.take(run.accounts, run.flying.pop(chance.randrange(len(run.flying))))
+            elif choice == 1:
+                run.save()
+            else:
+                step = next(plan, None)
+                at_end = step is None
+                if step is not None:
+                    run.take(step)
+    check_order(run.left)
+    assert run.days == sorted(run.days)
+    if done:
+        run.accounts.exhausted = True
+        assert not run.accounts.in_flight
+        assert not run.accounts.pending
+        run.save()
+    return read_checkpoint(run.folder)
+
+
+def test_nothing_is_sorted_before_what_was_refused_is_kept(tmp_path: Path) -> None:
+    """A run that finds sorted events doesn't read the source: whoever takes the steps has kept all that is refused by then."""
+    with opened(write(tmp_path / "a.jsonl", [b"no json", line(1)])) as source, Repeats(tmp_path) as repeats:
+        run = Run(source, tmp_path)
+        seen: list[type[Step]] = []
+        for step in run.steps(repeats):
+            seen.append(type(step))
+            run.take(step)
+            assert Sorted in seen or not (tmp_path / FILE).exists()
+        assert seen == [Begun, Read, Ended, Sorting, Sorting, Sorted, Taken, Ready]
+
+
+def test_a_checkpoint_while_it_sorts_counts_nothing(tmp_path: Path) -> None:
+    """What is refused while it is read counts when the events are sorted: else a run that sorts again would count it twice."""
+    with opened(write(tmp_path / "a.jsonl", [b"no json", *map(line, range(30))])) as source, Repeats(tmp_path) as repeats:
+        run = Run(source, tmp_path)
+        for step in run.steps(repeats):
+            run.take(step)
+            saved = run.save()
+            if isinstance(step, Sorted):
+                break
+            assert (saved.files, saved.spool, saved.books) == ([], None, Books())
+            assert isinstance(step, Begun) or run.accounts.doing.startswith("it sorts before it sends: ")
+        assert saved.books == Books(1, refused={"not_json": 1})
+        assert run.accounts.doing == ""
+
+
+def test_a_run_that_goes_on_reads_nothing_of_the_source(tmp_path: Path) -> None:
+    """It goes on in the sorted events, at the first that isn't settled."""
+    path = write(tmp_path / "a.jsonl", [line(number, number * 7 % 4) for number in range(30)])
+    service = Service()
+    with opened(path) as source, Repeats(tmp_path) as repeats:
+        run = Run(source, tmp_path)
+        for step in run.steps(repeats):
+            run.take(step)
+            if len(run.flying) == 2:
+                break
+        service.take(run.accounts, run.flying[0])
+        run.save()
+        path.unlink()
+        found = Run(source, tmp_path).finish(service)
+    assert found.books == Books(30, 30)
+    assert len(service.arrived) == 30
+    check_order(service.arrived)
+
+
+def test_sorted_events_that_are_lost_are_sorted_again(tmp_path: Path) -> None:
+    """And it goes on where it stands; also after the disk has changed them."""
+    paths = some_files(tmp_path, 3)
+    with opened(*paths) as source:
+        expected, _ = unsorted(source, tmp_path / "model", Service())
+        for is_lost in (True, False):
+            state = tmp_path / f"lost {is_lost}"
+            state.mkdir()
+            service = Service()
+            half_done(Run(source, state), service)
+            if is_lost:
+                (state / SPOOL).unlink()
+            else:
+                (state / SPOOL).write_bytes((state / SPOOL).read_bytes()[:-9])
+                with pytest.raises(SpoolDamaged):
+                    Run(source, state).finish(Service())
+            check_is_as_unsorted(Run(source, state).finish(service), expected)
+            assert len(service.arrived) == len({event.uuid for event in service.arrived})
+
+
+def test_other_events_are_never_taken_for_those_that_were_sorted(tmp_path: Path) -> None:
+    """If sorting again gives others, the numbers of a checkpoint mean nothing: it is refused, and the checkpoint stays."""
+    path = write(tmp_path / "a.jsonl", [line(number, number * 7 % 4) for number in range(30)])
+    with opened(path) as source:
+        half_done(Run(source, tmp_path), Service())
+    (tmp_path / SPOOL).unlink()
+    write(path, [line(number, number * 5 % 4) for number in range(30)])
+    before = read_checkpoint(tmp_path)
+    assert before is not None
+    with opened(path) as source:
+        run = Run(source, tmp_path)
+        with pytest.raises(SourceChanged, match="sorted again, and its events aren't those"):
+            run.finish(Service())
+        assert msgspec.structs.replace(run.save(), contents=before.contents) == before
+
+
+def test_a_file_that_is_broken_is_settled_as_far_as_it_goes_and_the_rest_later(tmp_path: Path) -> None:
+    """The next run sorts what it can read beyond that, and nothing a second time; each run says what is broken."""
+    pads = [random.Random(number).randbytes(200).hex() for number in range(40)]
+    content = gzip.compress(b"".join(line(number, number * 7 % 4, pad=pad) + b"\n" for number, pad in enumerate(pads)))
+    path, other = tmp_path / "a.jsonl.gz", write(tmp_path / "b.jsonl", [line(100), line(101)])
+    path.write_bytes(content[: len(content) // 2])
+    service = Service()
+    for life in range(3):
+        with opened(path, other) as source:
+            run = Run(source, tmp_path)
+            saved = run.finish(service)
+            assert ([each.file for each in run.broken], saved.complete) == (([str(path)], False) if life < 2 else ([], True))
+            assert [file.complete for file in saved.files] == [life == 2, True]
+            assert saved.books == Books(len(service.arrived), len(service.arrived))
+            assert (2 < len(service.arrived) < 42) if life < 2 else (len(service.arrived) == 42)
+        if life == 1:
+            path.write_bytes(content)
+    assert len({event.uuid for event in service.arrived}) == 42
+
+
+def test_a_run_that_goes_on_says_what_is_broken_too(tmp_path: Path) -> None:
+    """It doesn't read the file, but knows that it couldn't be read to its end: the import isn't complete."""
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b"".join(line(number, number % 4) + b"\n" for number in range(40)))[:-8])
+    with opened(path) as source:
+        half_done(Run(source, tmp_path), Service())
+        run = Run(source, tmp_path)
+        assert not run.finish(Service()).complete
+        assert [each.file for each in run.broken] == [str(path)]
+
+
+def test_a_limit_counts_events_in_the_order_of_the_source(tmp_path: Path) -> None:
+    """It is taken while the source is read, so what is left are the first events of the files, not the oldest of all."""
+    paths = [write(tmp_path / "a.jsonl", [line(number, 9 - number) for number in range(10)]), write(tmp_path / "b.jsonl", [line(50, 0)])]
+    service = Service()
+    with opened(*paths) as source:
+        found = Run(source, tmp_path, Filters(limit=4)).finish(service)
+    assert [event.uuid for event in service.arrived] == [uuid_of(number) for number in (3, 2, 1, 0)]
+    assert found.complete
+
+
+def test_the_room_that_it_takes_is_known_from_the_files(tmp_path: Path) -> None:
+    """What is compressed counts as it is, text by a tenth of it: no more than it will take, for an import that has room isn't refused."""
+    for name in ("a.jsonl", "b.JSONL.gz"):
+        (tmp_path / name).write_bytes(bytes(1_000))
+    with opened(tmp_path / "a.jsonl", tmp_path / "b.JSONL.gz") as source, Repeats(tmp_path) as repeats:
+        assert least_room(source) == 1_100
+        run = Run(source, tmp_path)
+        run.room = 1 << 50
+        with pytest.raises(ConfigurationError, match="at least"):
+            list(run.steps(repeats))
+
+
+def test_a_record_is_refused_if_one_of_its_events_was_also_in_an_earlier_run(tmp_path: Path) -> None:
+    """The service refused the first of them; the last arrives after a kill."""
+    path = write(tmp_path / "a.jsonl", [body(line(1, 0), line(2, 1)), line(3, 1)])
+    service = Service(frozenset({uuid_of(1)}))
+    with opened(path) as source:
+        half_done(Run(source, tmp_path), service)
+        found = Run(source, tmp_path).finish(service)
+    assert found.books == Books(2, 1, refused={REJECTED: 1})
+    assert [event.uuid for event in service.arrived] == [uuid_of(2), uuid_of(3)]
+
+
+def test_of_events_of_one_time_the_one_that_stands_last_settles_the_record(tmp_path: Path) -> None:
+    """It leaves last; so a record of which just that one is refused is refused, and not delivered."""
+    path = write(tmp_path / "a.jsonl", [body(line(1), line(1).replace(uuid_of(1).encode(), uuid_of(2).encode()))])
+    with opened(path) as source:
+        found = Run(source, tmp_path).finish(Service(frozenset({uuid_of(2)})))
+    assert found.books == Books(1, refused={REJECTED: 1})
+    assert found.spool is not None
+    assert found.spool.refused == []
+
+
+def test_an_event_that_isnt_open_cant_be_settled() -> None:
+    """Not one that wasn't read, and none twice: that would be an error in counting, which nobody must miss."""
+    position = SortedPosition([FileBooks("a.jsonl", Books())], Totals(), Books())
+    position.opened(3, {})
+    events = [Finished(turn, "someone", "seen", uuid_of(turn), b"", 0, turn, turn, 0, turn) for turn in range(4)]
+    position.settle(events[1:2])
+    for wrong in (events[1:2], events[3:4]):
+        with pytest.raises(ValueError, match="aren't open"):
+            position.settle(wrong)
+    position.settle([events[0], events[2]])
+    assert (position.settled, position.pending) == (3, 0)
+    with pytest.raises(ValueError, match="aren't open"):
+        position.settle(events[:1])
+
+
+def half_done(run: Run, service: Service) -> None:
+    """A run that is killed when half of its batches are settled, and that is saved."""
+    with Repeats(run.folder) as repeats:
+        for step in run.steps(repeats):
+            run.take(step)
+    for events in run.flying[: len(run.flying) // 2]:
+        service.take(run.accounts, events)
+    saved = run.save()
+    assert saved.spool is not None
+    assert 0 < saved.spool.settled < saved.spool.entries

@@ -1,0 +1,69 @@
+"""An import through a running daemon: a real listener, a real pipeline behind it, and a service that isn't always there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from forwarder.config.settings import Settings
+from forwarder.core.clock import SystemClock
+from forwarder.imports.job import Import
+from forwarder.imports.request import ChosenFormat, ImportRequest
+from forwarder.sources.imports.formats.native import Native
+from tests.imports.imports import line, uuid_of, write
+from tests.support.upstream import Answer, Request, Upstream, plain
+from tests.support.whole import KEY, Whole
+
+NATIVE = ChosenFormat("native", {}, lambda: Native("set_once"), ("timestamp",))
+
+
+def days_of(request: Request) -> set[str]:
+    """The UTC days of a request's events."""
+    return {str(event["timestamp"])[:10] for event in request.events}
+
+
+@pytest.mark.slow
+async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) -> None:
+    """It waits for the service longer than the daemon does, and is told to come again: nothing is lost or changed, and no two days
+    meet in a request that the daemon joins."""
+    path = write(tmp_path / "a.jsonl", [line(n, day=n // 25, person=f"p{n % 9}") for n in range(100)])
+    taken: list[str] = []
+    requests = 0
+
+    def answer(request: Request) -> Answer:
+        nonlocal requests
+        requests += 1
+        if requests % 3 == 1 and requests < 12:
+            return plain(503, "later", retry_after="1")
+        taken.extend(event["uuid"] for event in request.events)
+        return plain(200)
+
+    async with Upstream(answer) as upstream, Whole(upstream.url, SystemClock(), buffer={"ack_timeout": "300ms"}) as daemon:
+        settings = Settings.model_validate(
+            {"upstream": {"url": upstream.url}, "batch": {"max_events": 5}, "delivery": {"retry": {"initial": "50ms", "max": "200ms"}}}
+        )
+        url = f"http://{daemon.address}"
+        wanted = ImportRequest(NATIVE, (str(path),), settings, KEY, tmp_path / "state", via=url, rate=None)
+        it = Import.open(wanted, SystemClock())
+        try:
+            await it.check_key()
+            manifest = await it.run(lambda _: None)
+        finally:
+            it.close()
+    assert manifest.complete
+    assert manifest.books.delivered == 100
+    assert set(taken) == {uuid_of(n) for n in range(100)}  # what was on its way when the daemon gave up comes twice, the same
+    assert all(len(days_of(each)) == 1 for each in upstream.requests)
+    assert all(each.json["historical_migration"] for each in upstream.requests)
+    same: dict[str, bytes] = {}
+    for event in [event for each in upstream.requests for event in each.events]:
+        assert same.setdefault(event["uuid"], _text(event)) == _text(event)
+        assert "$ip" not in event["properties"]
+
+
+def _text(event: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(event)
+

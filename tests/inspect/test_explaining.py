@@ -1,0 +1,78 @@
+"""Where an event is, asked of a running pipeline."""
+
+from __future__ import annotations
+
+import aiohttp
+import msgspec
+
+from forwarder.admin.server import AdminServer
+from forwarder.admin.uuid_search import Sighting, WantedUuid
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.event import Lane
+from forwarder.core.ports import DeadLetter, Reason
+from forwarder.daemon.live_lookup import at_hand
+from forwarder.telemetry.labels import lane_label
+from tests.support.snapshots import FULL
+from tests.support.upstream import Upstream
+from tests.support.whole import KEY, Whole, event
+
+LABEL = lane_label(Lane(KEY))
+
+
+def uuid_of(raw: bytes) -> WantedUuid:
+    """The event's uuid."""
+    return WantedUuid.parse(msgspec.json.decode(raw)["uuid"])
+
+
+async def test_an_event_is_followed_from_waiting_to_gone() -> None:
+    """It waits for its batch, is being sent, and is at hand no more once it was delivered."""
+    first, second = event("first"), event("second")
+    async with Upstream() as upstream, Whole(upstream.url, batch={"max_age": "1h"}) as whole:
+        await whole.take([first, second])
+        (found,) = whole.pipeline.explain(uuid_of(first))
+        assert (found.lane, found.where) == (LABEL, "waiting")
+        assert abs(found.since - whole.clock.now()) < 60
+        assert whole.pipeline.explain(uuid_of(event("third"))) == []
+        whole.pipeline.stop_taking()
+        assert await whole.pipeline.drain(10)
+        assert whole.pipeline.explain(uuid_of(first)) == []
+
+
+def test_dead_letters_in_memory_are_at_hand() -> None:
+    """Those in a file are looked for there; these end with the process, so that only it can tell of them."""
+    letters = [DeadLetter(Reason.REFUSED, Lane(KEY), event("refused"), 7.0, "400"), DeadLetter(Reason.INVALID_EVENT, None, b"[", 8.0)]
+    found = at_hand(uuid_of(event("refused")), MemoryBuffer(1000), [], letters)
+    assert found == [Sighting(LABEL, "dead letter", 7.0, "refused", "400")]
+
+
+async def test_an_event_in_flight_is_being_sent() -> None:
+    """What delivery has taken from the buffer is told apart from what waits."""
+    raw = event("held up")
+    async with Whole("http://127.0.0.1:9") as whole:
+        await whole.take([raw])
+        await whole.until(lambda: [each.where for each in whole.pipeline.explain(uuid_of(raw))] == ["sending"])
+
+
+async def test_the_admin_server_answers_without_project_keys() -> None:
+    """`/explain` says lane, place and time as JSON; a wrong question is told, and without anybody to ask there is no such page."""
+    told = Sighting(LABEL, "waiting", 1000.0)
+    asked: list[WantedUuid] = []
+
+    def explain(wanted: WantedUuid) -> list[Sighting]:
+        asked.append(wanted)
+        return [told]
+
+    server, deaf = AdminServer(lambda: FULL, explain), AdminServer(lambda: FULL)
+    await server.start("127.0.0.1:0")
+    await deaf.start("127.0.0.1:0")
+    async with aiohttp.ClientSession() as client:
+        wanted = uuid_of(event("any"))
+        async with client.get(f"http://{server.address}/explain", params={"uuid": wanted.text.upper()}) as answer:
+            assert msgspec.json.decode(await answer.read(), type=list[Sighting]) == [told]
+        assert [each.text for each in asked] == [wanted.text]
+        async with client.get(f"http://{server.address}/explain", params={"uuid": "rubbish"}) as answer:
+            assert (answer.status, await answer.text()) == (400, "'rubbish' is no uuid\n")
+        async with client.get(f"http://{deaf.address}/explain", params={"uuid": wanted.text}) as answer:
+            assert answer.status == 404
+    await server.close()
+    await deaf.close()

@@ -1,0 +1,390 @@
+"""What each field of an Amplitude record becomes, rule by rule, which events a record brings, and which records are refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forwarder.sources.files.records import Block, File
+from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
+from forwarder.sources.imports.formats.amplitude import KEPT, Amplitude, AmplitudeOptions
+from tests.sources.imports.samples.amplitude import archive, sample
+
+FILE = File("12345_2024-03-01_10#0.json.gz", "c0ffee")
+UUID = "6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02"
+MICROS = 1_709_288_430_456_789
+RECORD = {"event_type": "Bought", "device_id": "d1", "uuid": UUID, "event_time": "2024-03-01 10:20:30.456789"}
+SIGNED_IN = {**RECORD, "user_id": "u1"}
+ACME = {"groups": {"company": "acme"}, "group_properties": {"company": {"plan": "pro"}}}
+
+
+def convert(record: dict[str, Any] | bytes, amplitude: Amplitude | None = None, place: int = 0) -> list[Event]:
+    """The events of a record, of a converter that has seen none before unless one is given."""
+    data = record if isinstance(record, bytes) else json.dumps(record).encode()
+    return list((amplitude or Amplitude()).convert(Block(FILE, place, [data], [place + 1]), 0))
+
+
+def one(record: dict[str, Any], amplitude: Amplitude | None = None) -> Event:
+    """A record's own event, which comes last."""
+    return convert(record, amplitude)[-1]
+
+
+def plain(event: Event) -> Any:
+    """An event's properties as JSON values."""
+    return json.loads(msgspec.json.encode(event.properties))
+
+
+def names(record: dict[str, Any], amplitude: Amplitude | None = None) -> list[str]:
+    """The names of the events of a record."""
+    return [event.event for event in convert(record, amplitude)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "properties"),
+    [
+        ({"os_name": "Chrome"}, {"$browser": "Chrome"}),
+        ({"os_version": "120"}, {"$browser_version": "120"}),
+        ({"device_type": "Mac"}, {"$os": "Mac"}),
+        ({"ip_address": "203.0.113.9"}, {"$ip": "203.0.113.9"}),
+        ({"city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
+        ({"region": "Land Berlin"}, {"$geoip_subdivision_1_name": "Land Berlin"}),
+        ({"country": "Germany"}, {"$geoip_country_name": "Germany"}),
+        ({"event_properties": {"[Amplitude] Page URL": "https://x.example/p"}}, {"$current_url": "https://x.example/p"}),
+        ({"event_properties": {"[Amplitude] Page Domain": "x.example"}}, {"$host": "x.example"}),
+        ({"event_properties": {"[Amplitude] Page Path": "/p"}}, {"$pathname": "/p"}),
+        (
+            {"event_properties": {"[Amplitude] Page Title": "P", "total": 1.5, "none": None}},
+            {"[Amplitude] Page Title": "P", "total": 1.5, "none": None},
+        ),
+        ({"event_properties": {"$browser": "mine"}, "os_name": "Chrome"}, {"$browser": "mine"}),
+        ({"event_properties": {"$host": "mine", "[Amplitude] Page Domain": "x"}}, {"$host": "mine", "[Amplitude] Page Domain": "x"}),
+        ({"user_properties": {"plan": "pro"}}, {"$set": {"plan": "pro"}}),
+        ({"user_properties": {}}, {}),
+        ({"user_properties": None, "groups": None, "event_properties": None, "group_properties": None}, {}),
+        ({"groups": {"company": "acme"}}, {"$groups": {"company": "acme"}}),
+        ({"groups": {"company": ["acme", "other"], "team": 7, "no": ""}}, {"$groups": {"company": "acme", "team": "7"}}),
+        ({"session_id": 1709288430000}, {"amplitude_session_id": 1709288430000}),
+        ({"amplitude_id": 2**62 + 1}, {"amplitude_id": 2**62 + 1}),
+        ({"$insert_id": "i1"}, {"amplitude_insert_id": "i1"}),
+        ({"paying": False, "location_lat": 0}, {"amplitude_paying": False, "amplitude_location_lat": 0}),
+        ({"os_name": None, "city": "", "dma": None}, {}),
+        ({"app": 12345, "$schema": 13, "data": {"a": 1}, "processed_time": "x", "server_upload_time": "x", "sample_rate": 1}, {}),
+    ],
+)
+def test_each_field_becomes_its_property(fields: dict[str, Any], properties: dict[str, Any]) -> None:
+    """The event's own properties win; nothing stands for null or an empty text; notes of receipt aren't brought along."""
+    assert plain(one({**RECORD, **fields})) == {"$device_id": "d1", **properties}
+
+
+def test_fields_without_a_name_of_the_service_keep_their_own() -> None:
+    """Each of them with `amplitude_` before it, once."""
+    assert set(KEPT.values()) == {f"amplitude_{name.removeprefix('amplitude_')}" for name in KEPT}
+    assert plain(one({**RECORD, "platform": "iOS", "version_name": "4.2"})) == {
+        "$device_id": "d1",
+        "amplitude_platform": "iOS",
+        "amplitude_version_name": "4.2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("[Amplitude] Page Viewed", "$pageview"),
+        ("[Amplitude] Element Clicked", "$autocapture"),
+        ("[Amplitude] Element Changed", "$autocapture"),
+        ("[Amplitude] Form Submitted", "[Amplitude] Form Submitted"),
+        ("$identify", "$identify"),
+        ("Grüße", "Grüße"),
+    ],
+)
+def test_each_name_becomes_its_name(theirs: str, ours: str) -> None:
+    """Page views and clicks get the service's names, others keep theirs."""
+    assert names({**RECORD, "event_type": theirs}) == [ours]
+
+
+def test_a_session_start_stands_for_no_event() -> None:
+    """Nor for the first time of its pair: the next event brings the identify."""
+    amplitude = Amplitude()
+    assert convert({**SIGNED_IN, "event_type": "session_start"}, amplitude) == []
+    assert convert({"event_type": "session_start"}, amplitude) == []
+    assert names(SIGNED_IN, amplitude) == ["$identify", "Bought"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "distinct_id"),
+    [
+        ({"user_id": "u1"}, "u1"),
+        ({"user_id": 4711}, "4711"),
+        ({"user_id": 1.5}, "1.5"),
+        ({"user_id": None}, "d1"),
+        ({"user_id": " "}, "d1"),
+        ({"user_id": "u1", "device_id": None}, "u1"),
+        ({"user_id": "u1", "device_id": "null"}, "u1"),
+    ],
+)
+def test_the_user_else_the_device_is_the_person(ids: dict[str, Any], distinct_id: str) -> None:
+    """A blank user is none; a number is its text."""
+    assert one({**RECORD, **ids}).distinct_id == distinct_id
+
+
+@pytest.mark.parametrize(
+    ("times", "micros"),
+    [
+        ({"event_time": "2024-03-01 10:20:30.456789"}, MICROS),
+        ({"event_time": "2024-03-01 10:20:30"}, MICROS - 456_789),
+        ({"event_time": "2024-03-01T10:20:30.456Z"}, MICROS - 789),
+        ({"event_time": "2024-03-01T10:20:30.456789+00:00"}, MICROS),
+        ({"event_time": "2024-03-01T10:20:30.456789"}, MICROS),
+        ({"client_event_time": "2020-01-01 00:00:00", "server_received_time": "2020-01-01 00:00:00"}, MICROS),
+        ({"event_time": None, "client_event_time": "2024-03-01 10:20:30.456789", "server_received_time": "2020-01-01"}, MICROS),
+        ({"event_time": "", "client_event_time": "", "server_received_time": "2024-03-01T10:20:30.456789Z"}, MICROS),
+    ],
+)
+def test_the_first_time_that_is_there_counts(times: dict[str, Any], micros: int) -> None:
+    """In both forms, to the microsecond, as UTC."""
+    assert one({**RECORD, **times}).time == micros
+
+
+def test_the_offset_moves_times_without_a_zone() -> None:
+    """For exports that went through a tool which wrote local times."""
+    moved = Amplitude(AmplitudeOptions(offset_minutes=60))
+    assert one(RECORD, moved).time == MICROS - 3_600_000_000
+    assert one({**RECORD, "event_time": "2024-03-01T10:20:30.456789Z"}, moved).time == MICROS
+
+
+def test_the_uuid_is_the_records_own_in_lower_case() -> None:
+    """And what tells the record from others: an hour that was exported twice is sent once."""
+    event = one({**RECORD, "uuid": UUID.upper()})
+    assert (event.uuid, event.natural_key) == (UUID, f'["amplitude","{UUID}"]')
+    assert one({**RECORD, "uuid": UUID.replace("-", "")}).uuid == UUID.replace("-", "")
+
+
+@pytest.mark.parametrize("uuid", [None, "", "not-a-uuid", 7, UUID + "0", "00000000-0000-0000-0000-000000000000"])
+def test_without_one_the_uuid_follows_from_the_place(uuid: object) -> None:
+    """Of the file's identity and the record's number; nothing but the place tells such a record from others."""
+    record = {**SIGNED_IN, "uuid": uuid}
+    identify, event = convert(record, place=17)
+    assert event.uuid == derived_uuid('["amplitude","c0ffee",17]')
+    assert (event.natural_key, identify.natural_key) == (None, None)
+    assert convert(record, place=18)[-1].uuid != event.uuid
+
+
+def test_the_first_event_of_a_pair_of_device_and_user_brings_an_identify() -> None:
+    """Before it, at its time, with a uuid of its own; the pair's later events bring none, another pair's first does."""
+    amplitude = Amplitude()
+    identify, event = convert(SIGNED_IN, amplitude)
+    assert (identify.event, identify.distinct_id, identify.time) == ("$identify", "u1", event.time)
+    assert plain(identify) == {"$anon_distinct_id": "d1"}
+    assert identify.natural_key == f'["amplitude","{UUID}","$identify"]'
+    assert identify.uuid == derived_uuid(identify.natural_key)
+    assert names(SIGNED_IN, amplitude) == ["Bought"]
+    assert names({**SIGNED_IN, "device_id": "d2"}, amplitude) == ["$identify", "Bought"]
+    assert names({**SIGNED_IN, "user_id": "u2"}, amplitude) == ["$identify", "Bought"]
+    assert names({**SIGNED_IN, "device_id": "d2"}, amplitude) == ["Bought"]
+
+
+@pytest.mark.parametrize("ids", [{"device_id": "u1"}, {"device_id": None}, {"device_id": "undefined"}, {"user_id": None}])
+def test_no_identify_where_there_is_nothing_to_join(ids: dict[str, Any]) -> None:
+    """One id alone, twice the same, or a device that is nobody's: joining it would make one person of strangers."""
+    assert names({**SIGNED_IN, **ids}) == ["Bought"]
+
+
+def test_what_is_said_once_is_said_from_since_on() -> None:
+    """Records from before are left out with all that they bring: so the first one after them brings it, or the pair was never joined."""
+    amplitude = Amplitude(AmplitudeOptions(since=MICROS))
+    before = {**SIGNED_IN, **ACME, "event_time": "2024-03-01 10:20:30.456788"}
+    assert names(before, amplitude) == ["Bought"]
+    assert names({**SIGNED_IN, **ACME}, amplitude) == ["$identify", "$groupidentify", "Bought"]
+    assert names(before, amplitude) == names({**SIGNED_IN, **ACME}, amplitude) == ["Bought"]
+
+
+def test_pairs_are_told_apart_by_both_ids() -> None:
+    """`1` with `23` isn't `12` with `3`."""
+    amplitude = Amplitude()
+    assert names({**SIGNED_IN, "user_id": "1", "device_id": "23"}, amplitude) == ["$identify", "Bought"]
+    assert names({**SIGNED_IN, "user_id": "12", "device_id": "3"}, amplitude) == ["$identify", "Bought"]
+
+
+def test_a_forgotten_pair_gets_another_identify_never_the_same_uuid_at_another_time() -> None:
+    """A second one changes nothing; the same uuid at two times would be two events that look like one."""
+    amplitude = Amplitude(AmplitudeOptions(remembered=1))
+    first = convert(SIGNED_IN, amplitude)[0]
+    for device in ("d2", "d3"):
+        convert({**SIGNED_IN, "device_id": device}, amplitude)
+    again = convert({**SIGNED_IN, "uuid": UUID.replace("6", "7"), "event_time": "2024-03-02 00:00:00"}, amplitude)[0]
+    assert (again.event, plain(again)) == (first.event, plain(first))
+    assert again.uuid != first.uuid
+
+
+def test_a_groups_properties_are_sent_when_they_are_new() -> None:
+    """Once for a group and its properties, whoever's event it is; again when they are others."""
+    amplitude = Amplitude()
+    group, event = convert({**RECORD, **ACME}, amplitude)
+    assert (group.event, group.distinct_id, group.time) == ("$groupidentify", "d1", event.time)
+    assert plain(group) == {"$group_type": "company", "$group_key": "acme", "$group_set": {"plan": "pro"}}
+    assert group.natural_key == f'["amplitude","{UUID}","$groupidentify","company","acme"]'
+    assert group.uuid == derived_uuid(group.natural_key)
+    assert names({**RECORD, **ACME, "device_id": "d2"}, amplitude) == ["Bought"]
+    assert names({**RECORD, **ACME, "group_properties": {"company": {"plan": "free"}}}, amplitude) == ["$groupidentify", "Bought"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "said", "sent"),
+    [
+        ({"company": "a"}, None, {"a": None}),
+        ({"company": "a"}, {"company": {"a": {"x": 1}}}, {"a": {"x": 1}}),
+        ({"company": "a"}, {"company": {"x": {"y": 1}}}, {"a": {"x": {"y": 1}}}),
+        ({"company": ["a", "b"]}, {"company": {"a": {"x": 1}, "b": {"x": 2}}}, {"a": {"x": 1}, "b": {"x": 2}}),
+        ({"company": ["a", "a", " ", None]}, {"other": {"x": 1}}, {"a": None}),
+    ],
+)
+def test_properties_of_groups_come_by_type_or_by_type_and_name(groups: Any, said: Any, sent: dict[str, Any]) -> None:
+    """Both forms are read; a group without properties is sent without; blank names are no groups."""
+    events = convert({**RECORD, "groups": groups, "group_properties": said})[:-1]
+    assert {plain(event)["$group_key"]: plain(event).get("$group_set") for event in events} == sent
+    assert len(events) == len(sent) == len({event.uuid for event in events})
+
+
+def test_amplitudes_own_group_identify_is_about_its_groups_alone() -> None:
+    """It would be an event without a group otherwise; without groups it is refused."""
+    own = {**RECORD, "event_type": "$groupidentify"}
+    amplitude = Amplitude()
+    assert names({**own, **ACME}, amplitude) == ["$groupidentify"]
+    assert names({**own, **ACME}, amplitude) == []
+    with pytest.raises(Refused) as refused:
+        convert(own)
+    assert refused.value.why is Why.UNMAPPABLE
+
+
+def test_a_refused_record_is_not_remembered() -> None:
+    """What it would have brought comes with the next record that is taken."""
+    amplitude = Amplitude()
+    wrongs: list[dict[str, Any]] = [{"event_time": "?"}, {"groups": {"a": {}}}, {"event_type": "$groupidentify"}, {"user_properties": 1}]
+    for wrong in wrongs:
+        with pytest.raises(Refused):
+            convert({**SIGNED_IN, **ACME, "groups": {}, **wrong}, amplitude)
+    assert names({**SIGNED_IN, **ACME}, amplitude) == ["$identify", "$groupidentify", "Bought"]
+
+
+def test_values_keep_their_bytes() -> None:
+    """Of events, persons and groups: digits that a float would lose, and the form of numbers."""
+    values = b'{"n":1.10,"big":123456789012345678901234567890,"e":1E2,"t":"\\u00e9"}'
+    record = json.dumps({**RECORD, "groups": {"g": "k"}}).encode()[:-1]
+    record += b',"event_properties":%b,"user_properties":%b,"group_properties":{"g":%b}}' % (values, values, values)
+    group, event = convert(record)
+    assert values[1:-1] in msgspec.json.encode(event.properties)
+    assert bytes(event.properties["$set"]) == values
+    assert bytes(group.properties["$group_set"]) == values
+
+
+@pytest.mark.parametrize(
+    ("record", "why", "words"),
+    [
+        (b"", Why.NOT_JSON, ""),
+        (b'{"event_type":"a"', Why.NOT_JSON, ""),
+        (b'["event_type"]', Why.NOT_JSON, "isn't a JSON object"),
+        (b'{"event_type":"a","city":"\xff"}', Why.NOT_JSON, "utf-8"),
+        (b'{"event_type":"a","unread":"\xff"}', Why.NOT_JSON, "utf-8"),
+        (b'{"city":' + b"[" * 100_000, Why.NOT_JSON, ""),
+        ({"event_type": None}, Why.NO_EVENT, ""),
+        ({"event_type": " "}, Why.NO_EVENT, ""),
+        ({"event_type": 5}, Why.WRONG_TYPE, "event_type"),
+        ({"device_id": None}, Why.NO_ID, ""),
+        ({"device_id": "", "user_id": " "}, Why.NO_ID, ""),
+        ({"user_id": "undefined"}, Why.ILLEGAL_ID, ""),
+        ({"user_id": 0}, Why.ILLEGAL_ID, ""),
+        ({"device_id": '"NULL"'}, Why.ILLEGAL_ID, ""),
+        ({"user_id": True}, Why.WRONG_TYPE, "user_id"),
+        ({"device_id": []}, Why.WRONG_TYPE, "device_id"),
+        ({"event_time": None}, Why.NO_TIME, "event_time"),
+        ({"event_time": "yesterday", "client_event_time": "2024-01-01"}, Why.NO_TIME, "yesterday"),
+        ({"event_time": {}}, Why.WRONG_TYPE, "event_time"),
+        ({"event_properties": "{}"}, Why.WRONG_TYPE, "event_properties"),
+        ({"user_properties": "{}"}, Why.WRONG_TYPE, "user_properties"),
+        ({"groups": []}, Why.WRONG_TYPE, "groups"),
+        ({"groups": {"company": {"a": 1}}}, Why.WRONG_TYPE, "company"),
+        ({"groups": {"company": "a"}, "group_properties": []}, Why.WRONG_TYPE, "group_properties"),
+    ],
+)
+def test_what_cant_be_an_event_is_refused(record: dict[str, Any] | bytes, why: Why, words: str) -> None:
+    """With the reason, and the field where there is one; a time that can't be read isn't replaced by another."""
+    with pytest.raises(Refused) as refused:
+        convert(record if isinstance(record, bytes) else {**RECORD, **record})
+    assert refused.value.why is why
+    assert words in refused.value.detail
+
+
+def test_a_sample_becomes_events_but_for_what_is_marked_as_wrong() -> None:
+    """Every record gets its events or its reason; uuids are unique, and each pair of device and user is identified once."""
+    records = sample()
+    assert len(records) >= 2_000
+    events: list[Event] = []
+    amplitude = Amplitude()
+    for place, (record, why) in enumerate(records):
+        if why is None:
+            events += convert(record, amplitude, place)
+            continue
+        with pytest.raises(Refused) as refused:
+            convert(record, amplitude, place)
+        assert refused.value.why is why
+    assert len({event.uuid for event in events}) == len(events)
+    pairs = Counter((event.distinct_id, plain(event)["$anon_distinct_id"]) for event in events if "$anon_distinct_id" in event.properties)
+    assert set(pairs.values()) == {1}
+    assert {"$pageview", "$autocapture", "$identify", "$groupidentify", "Order Completed"} <= {event.event for event in events}
+
+
+def test_reading_a_source_again_gives_the_same_bytes() -> None:
+    """However its records are cut into blocks, and whatever was converted in between by another converter."""
+    records = [record for record, why in sample(600) if why is None]
+    lines = range(1, len(records) + 1)
+    whole, parts = Amplitude(AmplitudeOptions(remembered=20)), Amplitude(AmplitudeOptions(remembered=20))
+    first = [msgspec.json.encode(whole.convert(Block(FILE, 0, records, lines), index)) for index in range(len(records))]
+    again = [msgspec.json.encode(convert(record, parts, place)) for place, record in enumerate(records)]
+    assert first == again
+
+
+def test_the_sample_is_the_same_each_time_and_its_archive_has_the_same_records() -> None:
+    """A seed gives one sample; the ZIP of gzip files has all of it."""
+    records = [record for record, _ in sample(200)]
+    assert records == [record for record, _ in sample(200)] != [record for record, _ in sample(200, seed=2)]
+    with zipfile.ZipFile(io.BytesIO(archive(200))) as made:
+        lines = [line for name in made.namelist() for line in gzip.decompress(made.read(name)).splitlines()]
+    assert lines == records
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(
+            [*KEPT, "event_type", "user_id", "device_id", "uuid", "event_time", "event_properties", "user_properties", "groups"]
+        ),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers()
+            | st.floats(allow_nan=False, allow_infinity=False)
+            | st.text(st.characters(codec="utf-8")),
+            lambda inner: (
+                st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), inner, max_size=3)
+            ),
+            max_leaves=4,
+        ),
+    )
+)
+def test_any_record_becomes_events_or_is_refused(changes: dict[str, Any]) -> None:
+    """Nothing else happens, whatever its fields hold; and what becomes of it can be written."""
+    try:
+        events = convert({**SIGNED_IN, **ACME, **changes})
+    except Refused:
+        return
+    assert all(event.distinct_id and event.event and event.time >= 0 for event in events)
+    json.loads(msgspec.json.encode(events))

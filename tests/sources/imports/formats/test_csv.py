@@ -1,0 +1,235 @@
+"""What a row of CSV becomes, column by column, and which rows are refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forwarder.sources.files.records import Block, File
+from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
+from forwarder.sources.imports.formats.csv import Csv, CsvOptions
+from tests.sources.imports.samples.csv import COLUMNS, OPTIONS, rows, sample, table
+
+FILE = File("events.csv", "c0ffee")
+UUID = "0190f7a2-93c5-7e01-8a55-2f4be0a6d001"
+ROW: dict[str, Any] = {"event": "bought", "distinct_id": "u1", "timestamp": "2024-03-01T10:20:30.456789Z", "uuid": UUID}
+WITHOUT_UUID = {name: cell for name, cell in ROW.items() if name != "uuid"}
+MICROS = 1_709_288_430_456_789
+NO_NUMBERS = ["1,5", "+1", ".5", "5.", "007", "0x1", "NaN", "Infinity", "1e999", "1 2", "\u0663"]
+NO_JSON = ["x", "{", "[1,]", "NaN", '"\\ud800"', "1 2", "[" * 100_000, "\n{"]
+TYPED = CsvOptions(json=frozenset({"j"}), numbers=frozenset({"n"}), booleans=frozenset({"b"}))
+
+
+def one(row: dict[str, Any] | bytes, options: CsvOptions | None = None, first: int = 0) -> Event:
+    """The event of a row."""
+    data = row if isinstance(row, bytes) else json.dumps(row).encode()
+    (event,) = Csv(options).convert(Block(FILE, first, [data], [first + 2]), 0)
+    return event
+
+
+def written(event: Event) -> str:
+    """An event's properties as JSON."""
+    return msgspec.json.encode(event.properties).decode()
+
+
+def refusal(row: dict[str, Any] | bytes) -> Refused:
+    """Why a row is refused."""
+    with pytest.raises(Refused) as refused:
+        one(row, TYPED)
+    return refused.value
+
+
+def outcome(converter: Csv, block: Block, index: int) -> Event | Why:
+    """The event of a row, or why it is refused."""
+    try:
+        (event,) = converter.convert(block, index)
+    except Refused as refused:
+        return refused.why
+    return event
+
+
+GOLDEN = [
+    ("no other columns", {}, "{}"),
+    ("text", {"plan": "pro", "zip": "007", "flag": "true"}, '{"plan":"pro","zip":"007","flag":"true"}'),
+    ("empty cells", {"plan": "", "n": "", "b": "", "j": "", "properties": "", "none": None}, "{}"),
+    ("white space is a text", {"plan": " "}, '{"plan":" "}'),
+    ("white space is no value", {"n": " ", "b": "\t", "j": "\n", "properties": " "}, "{}"),
+    ("odd names", {"": "x", "$ip": "::1", "a.b": "c"}, '{"":"x","$ip":"::1","a.b":"c"}'),
+    ("number", {"n": "12"}, '{"n":12}'),
+    ("number with its zeros", {"n": " 1.50"}, '{"n":1.50}'),
+    ("number of many digits", {"n": "-123456789012345678901234567890"}, '{"n":-123456789012345678901234567890}'),
+    ("number with a power", {"n": "1e3"}, '{"n":1e3}'),
+    ("yes", {"b": "Yes"}, '{"b":true}'),
+    ("no", {"b": "0"}, '{"b":false}'),
+    ("JSON text", {"j": '"x"'}, '{"j":"x"}'),
+    ("JSON null", {"j": "null"}, '{"j":null}'),
+    ("JSON list", {"j": ' [1, 2.50, {"a": "\\u00e9"}] '}, '{"j":[1, 2.50, {"a": "\\u00e9"}]}'),
+    ("JSON of several lines", {"j": '{\r\n "a":\n 1.50}'}, '{"j":{"a":1.50}}'),
+    ("properties", {"properties": '{"a": 1.50, "b": {"c": []}}'}, '{"a":1.50,"b":{"c": []}}'),
+    ("properties of several lines", {"properties": '{\n"a": [1,\n2]}'}, '{"a":[1,2]}'),
+    ("properties of null", {"properties": "null"}, "{}"),
+    ("a column wins over properties", {"plan": "pro", "properties": '{"plan":"free","x":1}'}, '{"plan":"pro","x":1}'),
+    ("an empty cell doesn't", {"plan": "", "properties": '{"plan":"free"}'}, '{"plan":"free"}'),
+]
+
+
+@pytest.mark.parametrize(("cells", "properties"), [pytest.param(*row[1:], id=row[0]) for row in GOLDEN])
+def test_cells(cells: dict[str, Any], properties: str) -> None:
+    """Each column becomes the property that its kind says, as it was written."""
+    made = one({**ROW, **cells}, TYPED)
+    assert written(made) == properties
+    assert (made.event, made.distinct_id, made.time, made.uuid) == ("bought", "u1", MICROS, UUID)
+
+
+def test_columns_can_have_other_names() -> None:
+    """The options say what the columns are called; the usual names are properties then."""
+    options = CsvOptions(event="name", distinct_id="user", timestamp="at", uuid="row", properties="more")
+    row = {
+        "name": "bought",
+        "user": "u1",
+        "at": "1709288430",
+        "row": UUID.upper(),
+        "more": '{"a":1}',
+        "event": "e",
+        "uuid": "u",
+        "properties": "p",
+    }
+    made = one(row, options)
+    assert (made.event, made.distinct_id, made.time, made.uuid) == ("bought", "u1", 1_709_288_430_000_000, UUID)
+    assert json.loads(written(made)) == {"a": 1, "event": "e", "uuid": "u", "properties": "p"}
+
+
+def test_a_column_is_one_thing() -> None:
+    """Options that give a column two meanings are an error, which names it."""
+    for wrong in ({"event": "uuid"}, {"json": frozenset({"x"}), "numbers": frozenset({"x"})}, {"booleans": frozenset({"timestamp"})}):
+        with pytest.raises(ValueError, match=r"two things: (uuid|x|timestamp)$"):
+            CsvOptions(**wrong)
+
+
+def test_times_without_a_zone_are_of_the_clock_that_was_said() -> None:
+    """They are UTC unless the options say how far ahead that clock is."""
+    row = {**ROW, "timestamp": "2024-03-01 10:20:30.456789"}
+    assert one(row).time == MICROS
+    assert one(row, CsvOptions(offset_minutes=-60)).time == MICROS + 3_600_000_000
+
+
+@pytest.mark.parametrize("cell", [UUID, UUID.upper(), UUID.replace("-", ""), f" {UUID} "])
+def test_a_row_keeps_its_uuid(cell: str) -> None:
+    """A UUID is kept in its own spelling, but for capitals."""
+    assert one({**ROW, "uuid": cell}).uuid == cell.strip().lower()
+
+
+def test_another_id_of_a_row_makes_its_uuid() -> None:
+    """What isn't a UUID still tells rows apart, together with event, time and id, wherever the row stands."""
+    key = f'["csv","bought",{MICROS},"u1","17"]'
+    made = one({**ROW, "uuid": "17"}, first=4)
+    assert (made.natural_key, made.uuid) == (key, derived_uuid(key))
+    assert one({**ROW, "uuid": "17"}).uuid == made.uuid
+    others = [{"uuid": "18"}, {"event": "sold"}, {"distinct_id": "u2"}, {"timestamp": "2024-03-01T10:20:30.456788Z"}]
+    assert made.uuid not in {one({**ROW, "uuid": "17", **other}).uuid for other in others}
+
+
+@pytest.mark.parametrize("row", [{**ROW, "uuid": ""}, {**ROW, "uuid": " "}, {**ROW, "uuid": None}, WITHOUT_UUID])
+def test_the_place_makes_the_uuid_of_other_rows(row: dict[str, Any]) -> None:
+    """Without an id two rows that say the same are two events, told apart by the file and their number."""
+    made = one(row, first=4)
+    assert (made.natural_key, made.uuid) == (None, derived_uuid('["csv","c0ffee",4]'))
+    assert one(row, first=5).uuid != made.uuid
+
+
+def test_repeats_have_the_same_natural_key() -> None:
+    """A row that comes again is recognised, however its time and its uuid are spelled."""
+    again = {**ROW, "timestamp": "2024-03-01T11:20:30.456789+01:00", "uuid": UUID.upper(), "note": "again"}
+    assert one(ROW).natural_key == one(again).natural_key
+    assert one(ROW).natural_key is not None
+
+
+def test_a_row_of_another_length_is_told_as_such() -> None:
+    """Whoever has a table knows nothing of JSON."""
+    assert "more or fewer cells than the header" in refusal(b"bought,u1").detail
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (b'"bought","u1"', Why.NOT_JSON),
+        (b'["bought"]', Why.NOT_JSON),
+        (b'{"event":"\xff"}', Why.NOT_JSON),
+        ({**ROW, "n": 5}, Why.WRONG_TYPE),
+        ({**ROW, "event": " "}, Why.NO_EVENT),
+        ({"distinct_id": "u1"}, Why.NO_EVENT),
+        ({**ROW, "distinct_id": ""}, Why.NO_ID),
+        ({**ROW, "distinct_id": None}, Why.NO_ID),
+        ({**ROW, "distinct_id": "[object Object]"}, Why.ILLEGAL_ID),
+        ({**ROW, "timestamp": ""}, Why.NO_TIME),
+        ({**ROW, "timestamp": "soon"}, Why.NO_TIME),
+        *(({**ROW, "n": cell}, Why.WRONG_TYPE) for cell in NO_NUMBERS),
+        *(({**ROW, "b": cell}, Why.WRONG_TYPE) for cell in ("2", "maybe", "truee")),
+        *(({**ROW, "j": cell}, Why.WRONG_TYPE) for cell in NO_JSON),
+        *(({**ROW, "properties": cell}, Why.WRONG_TYPE) for cell in ("[1]", "5", "{", '{"a":}', '{"a":' * 100_000)),
+    ],
+)
+def test_refused_rows(row: dict[str, Any] | bytes, why: Why) -> None:
+    """What can't be read for sure is refused, in few words that name the column."""
+    refused = refusal(row)
+    assert refused.why == why
+    assert 0 < len(refused.detail) < 300
+
+
+def test_the_sample_becomes_what_it_says() -> None:
+    """Each of its rows becomes an event with the values of its cells, or is refused for the reason for which it was made."""
+    made = rows(2_400, 1)
+    block = Block(FILE, 0, [record for record, _ in sample()], range(2, 2_402))
+    converter = Csv(OPTIONS)
+    for index, (row, expected) in enumerate(made):
+        event = outcome(converter, block, index)
+        if not isinstance(event, Event):
+            assert event == expected, row
+            continue
+        assert expected is None, row
+        found = json.loads(written(event))
+        assert (event.event, event.distinct_id) == (row["event"], row["distinct_id"])
+        assert {name: found.get(name, "") for name in ("plan", "note")} == {name: row[name] for name in ("plan", "note")}
+        assert found.get("amount") == (json.loads(row["amount"]) if row["amount"] else None)
+        assert found.get("cart") == (json.loads(row["cart"]) if row["cart"] else None)
+
+
+def test_the_file_of_the_sample_holds_its_rows() -> None:
+    """What a CSV reader makes of the file are the sample's rows."""
+    assert list(csv.DictReader(io.StringIO(table(300)))) == [row for row, _ in rows(300, 1)]
+    assert len(COLUMNS) == len(rows(1, 1)[0][0])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from([*ROW, "n", "b", "j", "properties", "x"]), st.none() | st.text(max_size=8)))
+def test_any_row_becomes_an_event_or_is_refused(cells: dict[str, Any]) -> None:
+    """Whatever stands in the cells, nothing but `Refused` comes of it, and an event is complete, on one line."""
+    try:
+        event = one({**ROW, **cells}, TYPED)
+    except Refused:
+        return
+    assert event.event
+    assert event.distinct_id.strip()
+    assert json.loads(written(event)).keys() <= {*cells}
+    assert "\n" not in written(event)
+
+
+SIMPLE = st.none() | st.booleans() | st.integers() | st.text(max_size=4)
+VALUES = st.recursive(
+    SIMPLE, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=8
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(VALUES)
+def test_json_cells_come_out_as_they_went_in(value: Any) -> None:
+    """A JSON cell has its value whether it is written on one line or on many."""
+    for cell in (json.dumps(value), json.dumps(value, indent=1, ensure_ascii=False)):
+        assert json.loads(written(one({**ROW, "j": cell}, TYPED))) == {"j": value}

@@ -1,0 +1,250 @@
+"""What Mixpanel's events become: each rule of the wire facts ("Migrations") as a line of a table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
+from forwarder.sources.imports.formats.mixpanel import Mixpanel, MixpanelOptions
+from forwarder.sources.imports.formats.mixpanel_clock import ProjectClock
+from tests.sources.imports.samples.mixpanel import STRANGE, as_json, block, event_export
+
+TIME = 1_704_067_200_345_000
+BEFORE = "$distinct_id_before_identity"
+
+
+def converted(record: object, options: MixpanelOptions | None = None) -> Event:
+    """What becomes of one record."""
+    (event,) = Mixpanel(options).convert(block(record), 0)
+    return event
+
+
+def record(event: str = "Purchase", /, **properties: Any) -> dict[str, Any]:
+    """A record with a time and an id, unless others are given; without what is given as `...`."""
+    given = {"time": TIME // 1000, "distinct_id": "u1", "$insert_id": "i1"} | properties
+    return {"event": event, "properties": {name: value for name, value in given.items() if value is not ...}}
+
+
+def properties(event: Event) -> dict[str, Any]:
+    """An event's properties, as they would be sent."""
+    read: dict[str, Any] = json.loads(msgspec.json.encode(event.properties))
+    return read
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [("$mp_web_page_view", "$pageview"), ("Purchase", "Purchase"), ("$identify", "$identify"), ("$session_start", "$session_start")],
+)
+def test_the_event_name(given: str, becomes: str) -> None:
+    """A page view has the service's name for it; every other event keeps its own."""
+    assert converted(record(given)).event == becomes
+
+
+@pytest.mark.parametrize(
+    ("time", "micros"),
+    [
+        (1_704_067_200, 1_704_067_200_000_000),
+        (1_704_067_200_345, 1_704_067_200_345_000),
+        (1_704_067_200.345678, 1_704_067_200_345_678),
+        (10_000_000_000, 10_000_000_000_000_000),
+        (10_000_000_001, 10_000_000_001_000),
+        ("1704067200", 1_704_067_200_000_000),
+    ],
+)
+def test_the_time(time: object, micros: int) -> None:
+    """An epoch above 1e10 counts milliseconds, any other seconds; nothing is cut to seconds."""
+    assert converted(record(time=time)).time == micros
+
+
+@pytest.mark.parametrize(
+    ("own", "before", "becomes"),
+    [
+        ("u1", ..., "u1"),
+        ("u1", "u0", "u1"),
+        (..., "u0", "u0"),
+        (None, "u0", "u0"),
+        ("", "u0", "u0"),
+        (" ", "u0", "u0"),
+        ("$device:d1", "u0", "u0"),
+        ("$device:d1", ..., "$device:d1"),
+        ("$device:d1", "anonymous", "$device:d1"),
+        ("$device:d1", "", "$device:d1"),
+        ("A1-B2", "u0", "A1-B2"),
+        ("A1-b2", "u0", "A1-b2"),
+        (4, ..., "4"),
+        (12345678901234567890, ..., "12345678901234567890"),
+        (..., 17, "17"),
+    ],
+)
+def test_the_id(own: object, before: object, becomes: str) -> None:
+    """The record's id, or the one before the merge where that id is missing or a device's, unless that one means nobody."""
+    assert converted(record(distinct_id=own, **{BEFORE: before})).distinct_id == becomes
+
+
+@pytest.mark.parametrize(
+    ("own", "before", "becomes", "counted"),
+    [
+        ("A1-B2", "u0", "u0", 1),
+        ("12345", "u0", "u0", 1),
+        (12345, "u0", "u0", 1),
+        ("A1-B2", ..., "A1-B2", 0),
+        ("A1-B2", "A1-B2", "A1-B2", 0),
+        ("A1-B2", "null", "A1-B2", 0),
+        ("A1-b2", "u0", "A1-b2", 0),
+        ("A1-B2\n", "u0", "A1-B2\n", 0),
+        ("$device:D1", "u0", "u0", 0),
+    ],
+)
+def test_ids_of_capitals_digits_and_hyphens(own: object, before: object, becomes: str, counted: int) -> None:
+    """They are replaced only when the option says so; off or on, the converter counts the events that it touches."""
+    one = block(record(distinct_id=own, **{BEFORE: before}))
+    off, on = Mixpanel(), Mixpanel(MixpanelOptions(replace_upper_case_ids=True))
+    assert off.convert(one, 0)[0].distinct_id == (becomes if not counted else str(own))
+    assert on.convert(one, 0)[0].distinct_id == becomes
+    assert off.upper_case_ids == on.upper_case_ids == counted
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ({"$city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
+        ({"$region": "Land Berlin"}, {"$geoip_subdivision_1_name": "Land Berlin"}),
+        ({"mp_country_code": "DE"}, {"$geoip_country_code": "DE"}),
+        ({"$city": "Berlin", "$geoip_city_name": "Bonn"}, {"$city": "Berlin", "$geoip_city_name": "Bonn"}),
+        ({"$mp_api_endpoint": "api.mixpanel.com"}, {}),
+        ({"mp_processing_time_ms": 1}, {}),
+        ({"$geo_source": "ip_lookup"}, {}),
+        ({"$mp_api_timestamp_ms": 1}, {}),
+        ({"token": "0123"}, {}),
+        ({BEFORE: "u0"}, {BEFORE: "u0"}),
+        ({"$browser": "Chrome", "a b": None}, {"$browser": "Chrome", "a b": None}),
+    ],
+)
+def test_the_properties(given: dict[str, Any], becomes: dict[str, Any]) -> None:
+    """Places are renamed, Mixpanel's own notes and its token dropped; time and id are the event's, everything else stays."""
+    assert properties(converted(record(**given))) == {"$insert_id": "i1", **becomes}
+
+
+def test_an_id_that_was_replaced_stays_a_property() -> None:
+    """The id of the device isn't lost when the event has the user's."""
+    event = converted(record(distinct_id="$device:d1", **{BEFORE: "u0"}))
+    assert properties(event) == {"$insert_id": "i1", "distinct_id": "$device:d1", BEFORE: "u0"}
+
+
+def test_values_keep_their_bytes() -> None:
+    """Large numbers, spellings of numbers, escapes and spaces inside values are carried on as they were written."""
+    value = b'{ "n" : 12345678901234567890123, "x": 1.10e2, "s":"\\u00e9\\/", "o": [ 1 ] }'
+    line = b'{"event":"e","properties":{"time":1704067200,"distinct_id":"u1","v":' + value + b"}}"
+    assert bytes(converted(line).properties["v"]) == value
+
+
+def test_the_natural_key() -> None:
+    """Name, time, the record's own id and `$insert_id` tell events apart, and the uuid follows from them."""
+    event = converted(record("$mp_web_page_view", distinct_id="$device:d1", **{BEFORE: "u0"}))
+    assert event.natural_key == '["mixpanel","$mp_web_page_view",1704067200345000,"$device:d1","i1"]'
+    assert event.uuid == derived_uuid(event.natural_key) == "21b3778a-1fac-58f4-81e5-07376c1f3778"
+
+
+@pytest.mark.parametrize("other", [{"time": 1_704_067_200_346}, {"distinct_id": "u2"}, {"$insert_id": "i2"}])
+def test_each_part_of_the_natural_key_counts(other: dict[str, Any]) -> None:
+    """Records that differ in one part of the key are two events."""
+    assert len({converted(one).natural_key for one in (record(), record(**other), record("Refund"))}) == 3
+
+
+def test_a_repeat_has_the_same_key_whatever_else_differs() -> None:
+    """A raw export's repeat is known by its key, though Mixpanel's own notes differ."""
+    first, again = converted(record(mp_processing_time_ms=1)), converted(record(mp_processing_time_ms=2))
+    assert (first.natural_key, first.uuid) == (again.natural_key, again.uuid)
+
+
+@pytest.mark.parametrize("insert_id", [..., None, "", "undefined"])
+def test_without_an_insert_id_the_place_counts(insert_id: object) -> None:
+    """Without a usable `$insert_id` nothing tells repeats: the uuid follows from the file's content and the record's number."""
+    one = record(**{"$insert_id": insert_id})
+    first, second = (Mixpanel().convert(block(one, one, first=100), index)[0] for index in (0, 1))
+    assert first.natural_key is second.natural_key is None
+    assert first.uuid == derived_uuid(f'["mixpanel","{"5eed" * 16}",100]') != second.uuid
+    assert Mixpanel().convert(block(one, first=101), 0)[0].uuid == second.uuid
+
+
+def test_a_fixed_offset() -> None:
+    """A project whose clock is two hours ahead of UTC had the event two hours earlier."""
+    options = MixpanelOptions(clock=ProjectClock(time_offset=120))
+    assert converted(record(), options).time == TIME - 7_200_000_000
+
+
+@pytest.mark.parametrize(("line", "why"), STRANGE)
+def test_strange_records(line: bytes, why: Why | None) -> None:
+    """Each is refused for its reason, or becomes an event."""
+    if why is None:
+        assert converted(line).distinct_id
+        return
+    with pytest.raises(Refused) as refused:
+        converted(line)
+    assert refused.value.why is why
+
+
+def test_a_profile_among_events_is_told_as_such() -> None:
+    """Who imports a profile export as events reads which format it is of."""
+    with pytest.raises(Refused, match="mixpanel-profiles"):
+        converted({"$distinct_id": "u1", "$properties": {}})
+
+
+def test_deep_nesting_is_refused() -> None:
+    """A record nested deeper than can be read is refused like any other that can't be."""
+    with pytest.raises(Refused) as refused:
+        converted(b'{"event":"e","properties":{"time":1,"distinct_id":"u1","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}}")
+    assert refused.value.why is Why.NOT_JSON
+
+
+def test_the_sample() -> None:
+    """Two thousand records and more: only the strange ones are refused, and a second run makes the same events of the rest."""
+    export = event_export()
+    one = block(*export)
+    assert len(export) >= 2_000
+    assert export == event_export()
+
+    def run() -> tuple[list[Event], Counter[Why]]:
+        converter, events, refused = Mixpanel(), list[Event](), Counter[Why]()
+        for index in range(len(export)):
+            try:
+                events.extend(converter.convert(one, index))
+            except Refused as error:
+                refused[error.why] += 1
+        assert converter.upper_case_ids > 100
+        return events, refused
+
+    events, refused = run()
+    assert refused == Counter(why for _, why in STRANGE if why is not None)
+    assert len(events) + refused.total() == len(export)
+    assert (events, refused) == run()
+    keys = [event.natural_key for event in events if event.natural_key is not None]
+    assert len(keys) - len(set(keys)) > 20
+    assert len({event.uuid for event in events}) == len(set(keys)) + sum(event.natural_key is None for event in events)
+
+
+_values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(alphabet="abc$_ é").map(lambda name: f"p{name}"), _values))
+def test_what_is_not_renamed_or_dropped_comes_through(name: str, given: dict[str, Any]) -> None:
+    """Any event name and any other properties are the same after as before."""
+    event = converted(as_json(record(name, **given)))
+    assert (event.event, event.distinct_id, event.time) == (name, "u1", TIME)
+    assert properties(event) == {"$insert_id": "i1", **given}
+
+
+def test_a_zone_with_summer_time() -> None:
+    """A project's zone is one of the options, for years in which its offset changed."""
+    options = MixpanelOptions(clock=ProjectClock(zone=ZoneInfo("America/Los_Angeles")))
+    assert converted(record(time=1_704_067_200), options).time == (1_704_067_200 + 8 * 3600) * 1_000_000
+    assert converted(record(time=1_719_792_000), options).time == (1_719_792_000 + 7 * 3600) * 1_000_000

@@ -1,0 +1,216 @@
+"""Every mapping rule of every format, against tables that a person can read: `golden/rules/*.yaml`.
+
+A table begins with a usual record and the event that it becomes. Each rule says what it changes in the record (`record`, `without`, or
+`text`: another record altogether), under which options, and what that changes in the event. All else has to be as usual: so a row says
+everything of its event.
+
+- `event`, `distinct_id`, `timestamp`, `uuid`: members of the event. `uuid_of`: the text whose UUIDv5 it is. `natural_key`: of repeats.
+- `properties`: those beside the usual ones; `gone`: those of the usual ones that aren't there; `everything`: all of them, and also what
+  every imported event gets.
+- `before`: the events that the record brings before its own. `becomes: nothing`: it has none of its own. `refused`: why nothing is sent.
+- `keeps`: what the event's bytes hold.
+
+Unless a rule names another `policy`, properties of persons are shown as the format gives them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from uuid import uuid5
+
+import pytest
+import yaml
+
+from forwarder.mapping import Mapping as RecordMapping
+from forwarder.mapping import MappingRules, TimestampRule
+from forwarder.sources.files.records import Block, File
+from forwarder.sources.imports.catalog import BY_NAME
+from forwarder.sources.imports.events import NAMESPACE, Refused, Why
+from forwarder.sources.imports.finishing import Finisher
+from forwarder.sources.imports.format import Given, Rules
+from forwarder.sources.imports.formats import amplitude, mixpanel, segment
+from forwarder.sources.imports.policy import Finish, PersonProperties
+from forwarder.sources.imports.raw_events import RawConverter
+from forwarder.sources.imports.raw_finishing import RawFinisher
+
+FOLDER: Final = Path(__file__).parent.parent / "golden" / "rules"
+JOB: Final = "the job"
+EVERY_EVENT: Final = {"$geoip_disable": True, "$import_job_id": JOB}
+MEMBERS: Final = ("event", "distinct_id", "timestamp")
+KNOWN: Final = {
+    *("rule", "record", "without", "text", "options", "policy", "geoip", "time_offset"),
+    *(*MEMBERS, "uuid", "uuid_of", "natural_key", "properties", "gone", "everything", "before", "becomes", "refused", "keeps"),
+}
+
+Table = dict[str, Any]
+Rule = dict[str, Any]
+TABLES: Final[dict[str, Table]] = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def rows(*, refused: bool) -> list[Any]:
+    """The rules of all tables by which a record is refused, or those of the others."""
+    found = ((name, table, rule) for name, table in TABLES.items() for rule in table["rules"])
+    return [pytest.param(table, rule, id=f"{name}: {rule['rule']}") for name, table, rule in found if ("refused" in rule) is refused]
+
+
+class Outcome(NamedTuple):
+    """What a record became."""
+
+    bodies: Sequence[bytes]
+    natural_key: str | None
+    """Of its own event."""
+
+
+def given(table: Table, rule: Rule) -> Given:
+    """What is said of the import."""
+    rules = table.get("mapping")
+    made = Given(policy(rule), time_offset=rule.get("time_offset"))
+    if rules is None:
+        return made
+    written = MappingRules(**{**rules, "timestamp": TimestampRule(**rules["timestamp"])})
+    return Given(made.person_properties, mapping=Rules(written, lambda: RecordMapping.compile(written, "table", "mapping")))
+
+
+def policy(rule: Rule) -> PersonProperties:
+    """Of a rule."""
+    found: PersonProperties = rule.get("policy", "set")
+    return found
+
+
+def record(table: Table, rule: Rule) -> bytes:
+    """The usual record with what the rule changes."""
+    if "text" in rule:
+        return str(rule["text"]).encode()
+    whole = {**table["usual"]["record"]}
+    inside = table.get("inside")
+    part = {**whole[inside]} if inside else whole
+    part.update(rule.get("record", {}))
+    for name in rule.get("without", ()):
+        del part[name]
+    if inside:
+        whole[inside] = part
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def outcome(table: Table, rule: Rule) -> Outcome:
+    """What becomes of the rule's record. Raises `Refused`."""
+    form = BY_NAME[table["format"]]
+    options = {name: frozenset(value) if isinstance(value, list) else value for name, value in rule.get("options", {}).items()}
+    converter = form.make(form.options(**options), given(table, rule))
+    block = Block(File("table", "c0ffee"), 0, [_with_spaces(rule, record(table, rule))], [1])
+    finish = Finish(policy(rule), rule.get("geoip", False), JOB)
+    if isinstance(converter, RawConverter):
+        found = converter.convert_block(block)
+        for part in found.refused:
+            raise part.why
+        return Outcome([body for body in RawFinisher(finish).finish(found) if isinstance(body, bytes)], None)
+    events = converter.convert(block, 0)
+    return Outcome([Finisher(finish).finish(event) for event in events], events[-1].natural_key if events else None)
+
+
+def _with_spaces(rule: Rule, text: bytes) -> bytes:
+    """Where a rule shows that nested values keep their bytes, the record has a space that a writer of its own wouldn't write."""
+    wanted = str(rule.get("keeps", "")).encode()
+    return text.replace(wanted.replace(b": ", b":"), wanted) if b": " in wanted else text
+
+
+def expected(table: Table, rule: Rule) -> dict[str, Any]:
+    """The record's own event."""
+    usual = table["usual"]
+    whole = {name: rule.get(name, usual[name]) for name in MEMBERS}
+    said = rule if {"uuid", "uuid_of"} & rule.keys() else usual
+    if "uuid" in said:
+        whole["uuid"] = said["uuid"]
+    elif "uuid_of" in said:
+        whole["uuid"] = str(uuid5(NAMESPACE, said["uuid_of"]))
+    kept = {name: value for name, value in usual["properties"].items() if name not in rule.get("gone", ())}
+    properties = {**kept, **rule.get("properties", {}), **EVERY_EVENT}
+    return {**whole, "properties": rule.get("everything", properties)}
+
+
+@pytest.mark.parametrize(("table", "rule"), rows(refused=False))
+def test_what_a_record_becomes(table: Table, rule: Rule) -> None:
+    """The events of the record, with all that is in them, are those of the table."""
+    bodies, natural_key = outcome(table, rule)
+    found, own = [json.loads(body) for body in bodies], expected(table, rule)
+    if "uuid" not in own:  # of profiles: it follows from the whole record
+        own["uuid"] = found[-1]["uuid"]
+    brought = rule.get("before", [])
+    if rule.get("becomes") != "nothing":
+        assert found.pop() == own
+    shown = [{"event": each["event"], "properties": {**each["properties"], **EVERY_EVENT}} for each in brought]
+    assert [{"event": each["event"], "properties": each["properties"]} for each in found] == shown
+    assert all((each["distinct_id"], each["timestamp"]) == (own["distinct_id"], own["timestamp"]) for each in found)
+    assert len({each["uuid"] for each in found} - {own["uuid"]}) == len(found)
+    if "natural_key" in rule:
+        assert natural_key == rule["natural_key"]
+    if "keeps" in rule:
+        assert rule["keeps"].encode() in bodies[-1]
+
+
+@pytest.mark.parametrize(("table", "rule"), rows(refused=True))
+def test_why_a_record_is_refused(table: Table, rule: Rule) -> None:
+    """It is a dead letter for the reason that the table says, told in words."""
+    with pytest.raises(Refused) as refused:
+        outcome(table, rule)
+    assert (str(refused.value.why), bool(refused.value.detail)) == (rule["refused"], True)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_usual_record_becomes_the_usual_event(name: str) -> None:
+    """What all rows are compared with holds itself; and each format has a table."""
+    test_what_a_record_becomes(TABLES[name], {"rule": "usual"})
+
+
+def test_tables_are_written_as_they_are_read() -> None:
+    """No word in a row is passed over, each row changes or says something, and no rule is there twice."""
+    assert set(TABLES) == set(BY_NAME)
+    for name, table in TABLES.items():
+        titles = [rule["rule"] for rule in table["rules"]]
+        assert table["format"] == name
+        assert len(set(titles)) == len(titles)
+        for rule in table["rules"]:
+            assert not rule.keys() - KNOWN, rule
+            assert len(rule) > 1, rule
+
+
+def words(table: Table) -> Iterator[str]:
+    """Every name of a member, and every text, in the table's records and events."""
+    waiting: list[Any] = [table["usual"], table["rules"]]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Mapping):
+            yield from map(str, each)
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+        elif isinstance(each, str):
+            yield each
+            yield from (part for part in each.split('"') if part.startswith("$"))
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("amplitude", {*amplitude.DROPPED_EVENTS, *amplitude.EVENT_NAMES, *amplitude.EVENT_NAMES.values()}),
+        ("amplitude", {*amplitude.PAGE, *amplitude.PAGE.values(), *amplitude.RENAMED, *amplitude.RENAMED.values()}),
+        ("amplitude", {*amplitude.KEPT.values(), "event_time", "client_event_time", "server_received_time"}),
+        ("mixpanel", {*mixpanel.EVENT_NAMES, *mixpanel.EVENT_NAMES.values(), *mixpanel.RENAMED, *mixpanel.RENAMED.values()}),
+        ("mixpanel", {*mixpanel.DROPPED, "token", "$distinct_id_before_identity", "$identify", "$create_alias", "$merge"}),
+        ("segment", {*segment.CALLS, *segment.SURROUNDINGS, "timestamp", "originalTimestamp", "$group_set", "alias", "$anon_distinct_id"}),
+    ],
+)
+def test_nothing_that_a_format_knows_is_missing(name: str, needed: set[str]) -> None:
+    """Every name that a format renames, drops or keeps stands in a rule: a new one has to be written down."""
+    assert needed - set(words(TABLES[name])) == set()
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_kind_of_refusal_is_there(name: str) -> None:
+    """No id, one that many share, no time, no record: each format has a rule for each. A mapping's missing name is its rules' to say."""
+    reasons = {rule.get("refused") for rule in TABLES[name]["rules"]}
+    no_event = {"mapping": Why.UNMAPPABLE, "mixpanel-profiles": Why.WRONG_TYPE}.get(name, Why.NO_EVENT)
+    assert {Why.NO_ID, Why.ILLEGAL_ID, Why.NO_TIME, Why.NOT_JSON, no_event} - reasons == set()

@@ -1,0 +1,166 @@
+"""The checkpoint of a job, in its state folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.sources.imports.changes import Content
+from forwarder.sources.imports.checkpoint import (
+    FILE,
+    Checkpoint,
+    CheckpointDamaged,
+    FileState,
+    Job,
+    OtherJob,
+    StateFolder,
+    encode,
+    read_checkpoint,
+)
+from forwarder.sources.imports.events import Event
+from forwarder.sources.imports.ledger import Position
+from forwarder.sources.imports.tallies import Books, Totals
+from forwarder.storage.directory import Locked
+
+JOB = Job("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[StateFolder]:
+    """A state folder that this process has."""
+    folder = StateFolder(tmp_path / "state")
+    yield folder
+    folder.close()
+
+
+def checkpoint() -> Checkpoint:
+    """Of a file with two records, one of them in flight."""
+    totals = Totals()
+    position = Position(totals)
+    position.opened([1], {}, "digest of 1")
+    position.opened([1], {}, "digest of 2")
+    position.settle([0], [Event("seen", "someone", 1_700_000_000_000_000, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})])
+    return Checkpoint(JOB, 1.5, 2.5, [Content("a.json", 9, "5eed")], [FileState.of("a.json", "ab", position)], totals)
+
+
+def test_a_new_folder_has_none(folder: StateFolder) -> None:
+    """That is the only way to begin anew."""
+    assert folder.load(JOB) is None
+
+
+def test_what_is_written_is_read_back(folder: StateFolder) -> None:
+    """All of it, with the lock and without; nothing else is left in the folder."""
+    folder.save(checkpoint())
+    folder.save(checkpoint())
+    assert folder.load(JOB) == read_checkpoint(folder.path) == checkpoint()
+    assert sorted(path.name for path in folder.path.iterdir()) == [FILE, "lock"]
+
+
+def test_a_run_goes_on_at_the_position(folder: StateFolder) -> None:
+    """Records are counted on from it; what was in flight is read again."""
+    folder.save(checkpoint())
+    found = folder.load(JOB)
+    assert found is not None
+    [file] = found.files
+    assert (file.books.read, file.read, file.digested, file.digest, file.complete) == (1, 2, 1, "digest of 1", False)
+    position = file.position(found.totals)
+    assert (position.settled, position.read) == (1, 1)
+    assert found.books == Books(read=1, delivered=1)
+
+
+def test_one_process_at_a_time_has_the_folder(folder: StateFolder) -> None:
+    """Another is told which option to use."""
+    with pytest.raises(Locked, match="in use by another forwarder") as caught:
+        StateFolder(folder.path)
+    assert "--state" in caught.value.hint
+
+
+def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
+    """In a container the next process has the same number: its own checkpoint must not find its place taken."""
+    part = tmp_path / f".{FILE}.{os.getpid()}.part"
+    part.write_bytes(b"half of a checkpo")
+    folder = StateFolder(tmp_path)
+    folder.save(checkpoint())
+    folder.close()
+    assert not part.exists()
+    assert read_checkpoint(tmp_path) == checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (msgspec.structs.replace(JOB, format="segment"), "its format is 'mixpanel', now it is 'segment'"),
+        (msgspec.structs.replace(JOB, source="other"), r"its source is 'export/\*.json', now it is 'other'"),
+        (msgspec.structs.replace(JOB, options={"since": "2021-01-01"}), "`--since` was '2020-01-01', now it is '2021-01-01'"),
+        (msgspec.structs.replace(JOB, options={"geoip": "on"}), "`--geoip` was not said, now it is 'on'; `--since` was"),
+        (msgspec.structs.replace(JOB, id="another"), "its id is 11111111-.*, now it is another: what the source holds"),
+    ],
+)
+def test_another_job_is_refused_with_what_differs(folder: StateFolder, job: Job, words: str) -> None:
+    """Its records would be counted in the middle of these."""
+    folder.save(checkpoint())
+    with pytest.raises(OtherJob, match=words) as caught:
+        folder.load(job)
+    assert "--state" in caught.value.hint
+
+
+def damaged() -> dict[str, bytes]:
+    """A checkpoint, damaged in several ways."""
+    whole = encode(checkpoint())
+    unbalanced = checkpoint()
+    unbalanced.files[0].books.read = 2
+    ahead = checkpoint()
+    ahead.files[0].digested = 2
+    return {
+        "empty": b"",
+        "cut": whole[: len(whole) // 2],
+        "zeros": bytes(len(whole)),
+        "changed": whole.replace(b'"a.json"', b'"b.json"'),
+        "no object": b"[]",
+        "no version": b"{}",
+        "later version": whole.replace(b'"version":1', b'"version":2'),
+        "unknown field": whole.replace(b'"version":1', b'"version":1,"more":1'),
+        "books": encode(unbalanced),
+        "digest ahead": encode(ahead),
+    }
+
+
+@pytest.mark.parametrize("how", list(damaged()))
+def test_a_damaged_checkpoint_is_an_error(folder: StateFolder, how: str) -> None:
+    """It is never taken for a new job; the hint says what can be done."""
+    (folder.path / FILE).write_bytes(damaged()[how])
+    with pytest.raises(CheckpointDamaged, match=r"checkpoint\.json can't be read: .+") as caught:
+        folder.load(JOB)
+    assert "backup" in caught.value.hint
+    assert (folder.path / FILE).read_bytes() == damaged()[how]
+
+
+def test_any_byte_that_flips_is_found(tmp_path: Path) -> None:
+    """The digest is of all that counts."""
+    whole, unnoticed = encode(checkpoint()), []
+    for index in range(0, len(whole) - 1, 7):
+        (tmp_path / FILE).write_bytes(whole[:index] + bytes([whole[index] ^ 1]) + whole[index + 1 :])
+        with contextlib.suppress(CheckpointDamaged):
+            unnoticed.append((index, read_checkpoint(tmp_path)))
+    assert unnoticed == []
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    """A folder in its place, for one."""
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(CheckpointDamaged, match="directory"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_disk_that_refuses_is_told(folder: StateFolder) -> None:
+    """And the former checkpoint stays."""
+    (folder.path / FILE).mkdir()
+    with pytest.raises(ConfigurationError, match="can't be written") as told:
+        folder.save(checkpoint())
+    assert "run the same command again" in told.value.hint

@@ -1,0 +1,169 @@
+"""How fast an import may go, and when it rests."""
+
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from forwarder.sources.imports.pacing import SLICE, OwnLine, Pace, SharedLine, Slowdown
+from forwarder.sources.imports.quiet_hours import QuietHours
+from tests.support.repository import ROOT
+
+asked = st.lists(st.tuples(st.integers(1, 700), st.floats(0, 2)), min_size=1, max_size=40)
+
+
+def most_at_once(sent: list[tuple[float, int]], rate: float) -> float:
+    """By how much the events between any two moments exceed what the rate allows, at most."""
+    sent = sorted(sent)
+    return max(
+        sum(events for _, events in sent[first : last + 1]) - rate * (sent[last][0] - sent[first][0])
+        for first in range(len(sent))
+        for last in range(first, len(sent))
+    )
+
+
+def most_beside(wants: list[tuple[int, float]], rate: float, processes: int) -> float:
+    """What may be sent beside what the rate allows."""
+    return max(rate * SLICE, *(events for events, _ in wants)) + processes * rate * SLICE + 1e-6
+
+
+@settings(deadline=None, max_examples=40)
+@given(asked, st.floats(10, 5000))
+@example([(20, 2.0)] + [(20, 0.0)] * 39, 5000.0)
+def test_one_process_keeps_the_rate(wants: list[tuple[int, float]], rate: float) -> None:
+    """Between any two moments no more is sent than the rate allows, one batch or slice, and what was left of another slice."""
+    pace, now, sent = Pace(rate), 100.0, []
+    for events, pause in wants:
+        moment = pace.book(events, now)
+        assert moment >= now
+        sent.append((moment, events))
+        now = moment + pause
+    assert most_at_once(sent, rate) <= most_beside(wants, rate, 1)
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked, st.integers(2, 4))
+def test_processes_of_a_job_share_the_rate(tmp_path: Path, wants: list[tuple[int, float]], count: int) -> None:
+    """Together they send what one would; each may have a slice in hand."""
+    path, rate = tmp_path / "rate", 2000.0
+    path.unlink(missing_ok=True)
+    processes, times, sent = [Pace(rate, line=SharedLine(path)) for _ in range(count)], [100.0] * count, []
+    for events, pause in wants:
+        who = times.index(min(times))
+        moment = processes[who].book(events, times[who])
+        sent.append((moment, events))
+        times[who] = moment + pause
+    assert most_at_once(sent, rate) <= most_beside(wants, rate, count)
+
+
+def test_a_rate_is_used_up() -> None:
+    """Who always has something to send sends just as much as the rate says."""
+    pace, now = Pace(2000), 0.0
+    for _ in range(400):
+        now = pace.book(50, now)
+    assert now == pytest.approx(400 * 50 / 2000, abs=2 * SLICE)
+
+
+def test_small_numbers_are_booked_by_the_slice() -> None:
+    """A process asks the line ten times a second, not for each event."""
+
+    class Counted(OwnLine):
+        asked = 0
+
+        def book(self, seconds: float, now: float) -> float:
+            self.asked += 1
+            return super().book(seconds, now)
+
+    line = Counted()
+    pace = Pace(1000, line=line)
+    assert [pace.book(1, 5.0) for _ in range(100)] == [5.0] * 100
+    assert line.asked == 1
+    assert pace.book(1, 5.0) == pytest.approx(5.0 + SLICE)
+
+
+@pytest.mark.parametrize("rate", [0, -1, math.nan, math.inf])
+def test_a_rate_is_a_number_above_none(rate: float) -> None:
+    """Whoever wants no limit passes no pace."""
+    with pytest.raises(ValueError, match="more than 0"):
+        Pace(rate)
+
+
+def test_no_booking_of_another_process_is_lost(tmp_path: Path) -> None:
+    """Two processes that book at the same time book all of their time, one behind the other."""
+    path = tmp_path / "rate"
+    book = f"from pathlib import Path; from forwarder.sources.imports.pacing import SharedLine; line = SharedLine(Path({str(path)!r}))"
+    command = [sys.executable, "-c", f"{book}; [line.book(0.25, 100.0) for _ in range(400)]"]
+    processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    assert [process.wait(30) for process in processes] == [0, 0]
+    assert SharedLine(path).book(1.0, 100.0) == 100.0 + 2 * 400 * 0.25
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"x" * 100, struct.pack("<dd", math.nan, 5), struct.pack("<dd", math.inf, 5)])
+def test_a_damaged_line_begins_anew(tmp_path: Path, damage: bytes) -> None:
+    """There is nothing in it to lose, and it is mended by the first who books."""
+    path = tmp_path / "rate"
+    path.write_bytes(damage)
+    assert SharedLine(path).book(2.0, 100.0) == 100.0
+    assert SharedLine(path).book(2.0, 100.0) == 102.0
+
+
+def test_a_clock_that_goes_back_takes_the_line_with_it(tmp_path: Path) -> None:
+    """Nobody waits for hours because the clock was ahead, or because the machine started anew."""
+    line = SharedLine(tmp_path / "rate")
+    line.book(3.0, 1_000_000.0)
+    assert line.book(1.0, 50.0) == 53.0
+
+
+def test_429_halves_the_rate_once_for_all_in_flight_and_it_recovers() -> None:
+    """Ten answers at once are one; a later one halves again; after a time without any all of the rate is used."""
+    slow = Slowdown(recovery=60, floor=0.2)
+    for _ in range(10):
+        slow.refused(10.0)
+    assert slow.share(10.0) == 0.5
+    slow.refused(11.0)
+    assert slow.share(11.0) == pytest.approx(0.5 * (0.5 + 1 / 60))
+    for second in range(12, 20):
+        slow.refused(float(second))
+    assert slow.share(19.0) == 0.2
+    assert slow.share(19.0 + 48) == pytest.approx(1.0)
+
+
+def test_the_service_may_say_how_long_to_wait() -> None:
+    """Nothing is sent before; the rate recovers from then on."""
+    pace = Pace(100)
+    pace.slowdown.refused(10.0, retry_after=30.0)
+    assert pace.resting_until(10.0, 1e9) == 40.0
+    assert pace.slowdown.share(40.0) == 0.5
+    assert pace.resting_until(41.0, 1e9) == 41.0
+    assert pace.book(100, 40.0) == 40.0
+    assert pace.book(100, 40.0) == pytest.approx(42.0)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 20)), max_size=20))
+def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) -> None:
+    """Whatever the service says, some of the rate is used, and never more than all; without refusals it only grows."""
+    slow, now = Slowdown(), 0.0
+    for pause, retry_after in refusals:
+        assert slow.share(now) <= slow.share(now + pause)
+        now += pause
+        slow.refused(now, retry_after)
+        assert 1 / 64 <= slow.share(now) <= 1
+        assert slow.paused_until(now) >= now + retry_after
+    assert slow.share(now + 1000) == 1
+
+
+def test_quiet_hours_come_on_top_of_what_the_service_says() -> None:
+    """A pause that would end in quiet hours ends with them."""
+    midnight = 1_750_032_000.0  # 2025-06-16 00:00 UTC
+    pace = Pace(100, quiet=QuietHours.parse("22:00-06:00 UTC"))
+    assert pace.resting_until(7.0, midnight + 21 * 3600) == 7.0
+    pace.slowdown.refused(7.0, retry_after=2 * 3600)
+    assert pace.resting_until(7.0, midnight + 21 * 3600) == 7.0 + 9 * 3600

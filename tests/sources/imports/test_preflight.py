@@ -1,0 +1,256 @@
+"""What is known about an import before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from forwarder.sources.files.records import Place
+from forwarder.sources.imports.counting import Counted
+from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.identifiers import check_id
+from forwarder.sources.imports.preflight import EXAMPLES, PLACES, Preflight
+from forwarder.sources.imports.preflight_report import Refusal
+from forwarder.sources.imports.repeats import Repeats
+from forwarder.sources.imports.time_kinds import TimeKind
+from forwarder.sources.imports.timeline import Days, Order
+from tests.sources.imports.preflights import DAY, NOW, OLD, TERMS, Seen, body, event, preflight, refused, report, seen
+
+TIMES = st.one_of(st.integers(OLD, OLD + 3 * DAY), st.integers(NOW - 3 * DAY, NOW + DAY), st.integers(0, DAY))
+EVENTS = st.builds(
+    lambda number, time, name, properties: event(number, time=time, event=name, properties=dict.fromkeys(properties, Raw(b"{}"))),
+    st.integers(0, 9),
+    TIMES,
+    st.sampled_from(["seen", "bought", "$identify", "$create_alias"]),
+    st.sets(st.sampled_from(["$set", "$set_once", "$unset", "$anon_distinct_id"])),
+)
+GOOD = st.builds(
+    lambda events, file, record: seen(*events, file=file, record=record),
+    st.lists(EVENTS, max_size=3),
+    st.sampled_from(["a.json", "b.json"]),
+    st.sampled_from([b'{"timestamp":1700000000}', b'{"timestamp":"2023-11-14T22:13:20"}', b"{}"]),
+)
+BAD = st.builds(refused, st.sampled_from(Why), st.sampled_from(["", "the id 'null' is one that many share"]), st.integers(1, 100))
+STREAMS = st.lists(st.one_of(GOOD, BAD), max_size=30)
+
+
+@settings(deadline=None, max_examples=50)
+@given(STREAMS, st.lists(st.integers(0, 30), max_size=4))
+def test_parts_of_a_stream_add_up_to_the_whole(stream: list[Seen], cuts: list[int]) -> None:
+    """Wherever the stream is cut, and a report made of what came so far, the report at the end is the same."""
+    whole, parted = preflight(stream), Preflight(TERMS, ("timestamp",))
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    for start, end in pairwise(edges):
+        for each in stream[start:end]:
+            parted.add(*each)
+        assert parted.report() == report(stream[:end])
+    assert parted.report() == whole.report()
+
+
+@settings(deadline=None, max_examples=50)
+@given(STREAMS)
+def test_figures_add_up(stream: list[Seen]) -> None:
+    """Records are refused, silent or make events; events are to be sent or left out; names and days each add up to what is to be sent."""
+    made = report(stream)
+    assert made.records == len(stream)
+    assert made.refused_records == sum(isinstance(each.outcome, Refused) for each in stream)
+    assert made.events == made.volume.events + made.times.after_until
+    assert sum(each.count for each in made.names) + made.other_names == made.volume.events
+    assert sum(each.events for each in made.days) + made.other_days == made.volume.events
+    assert sum(each.bytes for each in made.days) == made.volume.bytes
+    assert made.order.late_in_file <= made.order.late <= made.volume.events
+
+
+@settings(deadline=None, max_examples=30)
+@given(STREAMS)
+def test_only_the_order_depends_on_the_order(stream: list[Seen]) -> None:
+    """The same records in another order give the same counts, times, repeats, persons and volume."""
+    one, other = report(stream), report(stream[::-1])
+    for name in ("volume", "names", "days", "times", "repeats", "uuids", "persons", "illegal_ids", "silent"):
+        assert getattr(one, name) == getattr(other, name)
+    assert {each.reason: each.records for each in one.refused} == {each.reason: each.records for each in other.refused}
+
+
+def test_memory_is_bounded() -> None:
+    """However many names, ids, days, uuids and bad records come, no container grows past its bound."""
+    looking = Preflight(TERMS, keys=500)
+    for number in range(40_000):
+        one = event(number, event=f"name-{number}", distinct_id=f"id-{number}", time=number * DAY % OLD)
+        looking.add(*seen(one, line=number, file=f"file-{number}"))
+        looking.add(*refused(Why.ILLEGAL_ID, f"the id 'n{number}' is one that many share"))
+    bounds = {"names": 8000, "days": 36_600, "illegal_ids": 1000, "places": PLACES, "examples": EXAMPLES}
+    sizes = looking.sizes()
+    assert {name: size for name, size in sizes.items() if size > bounds.get(name, 500)} == {}
+    made = looking.report()
+    assert len(made.names) == 1000
+    assert sum(each.count for each in made.names) + made.other_names == made.volume.events == 40_000
+    assert abs(made.persons.distinct_ids.keys - 40_000) < 8000
+    assert made.persons.distinct_ids.scale == 128
+
+
+def test_times_by_where_they_lie() -> None:
+    """Future, younger than 48 h, not before `until` and January 1970 are told apart to the microsecond."""
+    times = [NOW + 1, NOW, NOW - 2 * DAY, NOW - 2 * DAY - 1, 31 * DAY, 31 * DAY - 1, 0]
+    stream = [seen(event(number, time=time)) for number, time in enumerate(times)]
+    made = report(stream)
+    assert (made.times.future, made.times.recent, made.times.after_until, made.times.january_1970) == (1, 0, 3, 2)
+    assert (made.times.first, made.times.last) == ("1970-01-01T00:00:00.000Z", "2026-05-28T20:26:40.000001Z")
+    assert made.times.until == "2026-05-26T20:26:40.000Z"
+    later = report(stream, until=NOW)
+    assert (later.times.future, later.times.recent, later.times.after_until) == (1, 1, 2)
+    assert (made.volume.events, later.volume.events) == (4, 5)
+    assert report(stream, until=OLD).times.after_until == 4
+
+
+def test_how_times_are_written_is_counted_by_record() -> None:
+    """One look a record, whatever it makes; refused and silent records don't count."""
+    kinds = report(
+        [
+            seen(event(1), event(2), record=b'{"timestamp":1700000000}'),
+            seen(event(3), record=b'{"timestamp":1700000000000}'),
+            seen(event(4), record=b'{"timestamp":"2023-11-14"}'),
+            seen(record=b'{"timestamp":"2023-11-14"}'),
+            refused(Why.NO_ID),
+        ]
+    ).times.kinds
+    assert kinds == {TimeKind.NO_ZONE: 1, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 1}
+
+
+@pytest.mark.parametrize(
+    ("times", "files", "late", "in_file", "furthest"),
+    [
+        ([1, 2, 2, 3], "aaaa", 0, 0, 0),
+        ([3, 1, 2], "aaa", 2, 2, 2),
+        ([2, 3, 0, 1], "aabb", 2, 0, 3),
+        ([2, 3, 1, 0], "aabb", 2, 1, 3),
+        ([5, 1, 6, 2], "abab", 2, 0, 4),
+    ],
+)
+def test_how_far_from_sorted(times: Sequence[int], files: str, late: int, in_file: int, furthest: int) -> None:
+    """Late is what is older than the latest before it: in all, and within one file."""
+    order = Order()
+    for file, time in zip(files, times, strict=True):
+        order.add(file, time)
+    assert (order.late, order.late_in_file, order.furthest) == (late, in_file, furthest)
+
+
+def test_requests_are_of_one_day_each() -> None:
+    """A day takes as many requests as its events or its bytes need, whichever is more; days share none."""
+    days = Days()
+    for time, size in [(0, 10), (1, 10), (2, 10), (DAY, 95), (DAY, 95), (2 * DAY, 1)]:
+        days.add(time, size)
+    assert days.requests(batch_events=2, batch_bytes=100) == 2 + 2 + 1
+
+
+def test_days_past_the_bound_are_counted_together() -> None:
+    """A day that is known goes on being counted; a new one doesn't take memory."""
+    days = Days(most=2)
+    for day in (1, 2, 3, 1, 4):
+        days.add(day * DAY, 7)
+    assert [(day, amount.events) for day, amount in days.items()] == [(1, 2), (2, 1)]
+    assert (days.other.events, days.other.bytes, days.requests(1, 1000)) == (2, 14, 5)
+
+
+def test_volume_and_how_long_it_takes() -> None:
+    """Events and bytes of what is to be sent, at the rate."""
+    events = [event(number) for number in range(50)]
+    volume = report([seen(*events)], rate=10, batch_events=20).volume
+    assert (volume.events, volume.bytes, volume.seconds) == (50, sum(len(body(each)) for each in events), 5.0)
+    assert volume.requests == 1 + 2 + 2  # of 2, 24 and 24 hours
+
+
+def test_an_event_over_the_limit_refuses_its_record() -> None:
+    """Nothing of a record is sent if one of its events is too large; the largest that is allowed passes."""
+    large = Seen(Place("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001])
+    made = report([large, Seen(Place("a.json", 4), b"{}", [event(3)], [b"x" * 1000])], max_event=1000)
+    assert (made.volume.events, made.refused_for(Why.TOO_LARGE)) == (1, 1)
+    assert made.refused[0].first == (Refusal("a.json", 3, "1,001 bytes are more than upstream.max_event"),)
+
+
+def test_refusals_by_reason_with_their_first_places() -> None:
+    """The most frequent reason first, each with five places at most, and the words cut where they are endless."""
+    stream = [refused(Why.NOT_JSON, "cut" * 100, line) for line in range(1, 9)] + [refused(Why.NO_ID, "no id", 9)]
+    first, second = report(stream).refused
+    assert (first.reason, first.records, [each.line for each in first.first]) == ("not_json", 8, [1, 2, 3, 4, 5])
+    assert max(len(each.detail) for each in first.first) == 200
+    assert (second.reason, second.records, second.first) == ("no_id", 1, (Refusal("a.json", 9, "no id"),))
+
+
+@pytest.mark.parametrize("value", ["null", "it's", 'a "null"', "", " ", "Null"])
+def test_illegal_ids_are_counted_by_value(value: str) -> None:
+    """The id is taken from the words of the check, whatever quotes are in it."""
+    try:
+        check_id(value)
+    except Refused as error:
+        shown = report([refused(error.why, error.detail)] * 2).illegal_ids
+        assert shown == (Counted(repr(value)[1:-1], 2),)
+    else:
+        assert value in ("it's", 'a "null"')
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from("ab"), st.sampled_from([None, "k", "l"])), max_size=30))
+def test_repeats_are_those_that_are_left_out(rows: list[tuple[int, int, str, str | None]]) -> None:
+    """As long as the estimate is exact, it is the count of what the import itself leaves out."""
+    events = [event(1, uuid=f"u{uuid}", time=OLD + half * DAY // 2, event=name, natural_key=key) for uuid, half, name, key in rows]
+    with TemporaryDirectory() as folder, Repeats(Path(folder)) as repeats:
+        expected = sum(repeats.is_repeat(each) for each in events)
+    estimate = report([seen(*events)]).repeats
+    assert (estimate.repeats, estimate.scale) == (expected, 1)
+
+
+def test_a_uuid_of_events_that_differ() -> None:
+    """The same uuid at another time, of another name or person is a second event to the service."""
+    differing = [event(1, uuid="a", time=OLD + 1), event(1, uuid="b", event="other"), event(1, uuid="c", distinct_id="other")]
+    same = [event(1, uuid=each, time=OLD) for each in "abcd"]
+    assert report([seen(*same, *differing, event(1, uuid="d", time=OLD))]).uuids.differing == 3
+
+
+def test_what_is_done_to_persons() -> None:
+    """Events that set, set once, unset and merge are counted, and whose they are."""
+    stream = [
+        seen(event(1, properties={"$set": Raw(b"{}"), "$set_once": Raw(b"{}")})),
+        seen(event(2, event="$identify", properties={"$anon_distinct_id": Raw(b'"x"'), "$unset": Raw(b"[]")})),
+        seen(event(8, event="$create_alias")),
+        seen(event(1, event="$groupidentify", properties={"$group_set": Raw(b"{}")})),
+    ]
+    persons = report(stream, person_properties="none").persons
+    assert (persons.with_set, persons.with_set_once, persons.with_unset, persons.merging, persons.with_group_set) == (1, 1, 1, 2, 1)
+    assert (persons.distinct_ids.keys, persons.policy) == (2, "none")
+
+
+def test_examples_are_of_different_events() -> None:
+    """The first three that don't have the same name, with what would be sent for them; long records aren't kept."""
+    names = ["a", "a", "b", "long", "c", "d"]
+    stream = [
+        seen(event(number, event=name), line=number, record=b"x" * (20_000 if name == "long" else 3)) for number, name in enumerate(names)
+    ]
+    examples = report(stream).examples
+    assert [(each.line, each.record) for each in examples] == [(0, "xxx"), (2, "xxx"), (4, "xxx")]
+    assert bytes(examples[0].events[0]) == body(event(0, event="a"))
+
+
+@pytest.mark.parametrize(("names", "lines"), [("aaaaa", [0, 1, 2]), ("aabaa", [0, 2, 1]), ("aaaabc", [0, 4, 5]), ("ab", [0, 1])])
+def test_there_are_three_examples_wherever_there_are_three_events(names: str, lines: list[int]) -> None:
+    """Of a source with fewer names, more than one of a name are shown."""
+    stream = [seen(event(number, event=name), line=number) for number, name in enumerate(names)]
+    assert [each.line for each in report(stream).examples] == lines
+
+
+def test_records_without_events_are_silent() -> None:
+    """A record that stands for no event is neither refused nor sent."""
+    made = report([seen(), seen(event(1))])
+    assert (made.records, made.silent, made.events, made.refused_records) == (2, 1, 1, 0)
+
+
+def test_of_nothing_there_is_a_report_too() -> None:
+    """An empty source has no times, no names and no division by zero."""
+    made = report([])
+    assert (made.times.first, made.refused_share, made.volume.requests, made.names) == (None, 0.0, 0, ())

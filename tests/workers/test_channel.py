@@ -1,0 +1,143 @@
+"""The channel between a supervisor and a worker, over a real pair of sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.telemetry.snapshot import Snapshot
+from forwarder.workers.channel import Command, Message, SupervisorsEnd, WorkersEnd, written
+from tests.support.snapshots import FULL
+from tests.support.waiting import eventually
+
+LIMIT = 5.0
+
+
+class Heard:
+    """What the supervisor has heard."""
+
+    def __init__(self) -> None:
+        self.shown: list[Snapshot] = []
+        self.started = 0
+        self.failures: list[ForwarderError] = []
+
+    def on_started(self) -> None:
+        """See `channel.Listener`."""
+        self.started += 1
+
+    def on_shown(self, snapshot: Snapshot) -> None:
+        """See `channel.Listener`."""
+        self.shown.append(snapshot)
+
+    def on_failed(self, error: ForwarderError) -> None:
+        """See `channel.Listener`."""
+        self.failures.append(error)
+
+
+class Pair:
+    """Both ends, and what happened at each."""
+
+    def __init__(self) -> None:
+        own, its = socket.socketpair()
+        self.heard = Heard()
+        self.supervisor = SupervisorsEnd(own, self.heard)
+        self.worker = WorkersEnd(its.detach())
+        self.deeds: list[str] = []
+        self.broken = False
+
+    async def open(self) -> None:
+        """Have both listen."""
+        await self.supervisor.open()
+        await self.worker.open()
+        deeds = {Command.STOP: lambda: self.deeds.append("stop"), Command.RELOAD: lambda: self.deeds.append("reload")}
+        answers = {Command.SHOW: self._show, Command.FIND: lambda uuid: f'["{uuid}"]'.encode()}
+        self.worker.obey(answers, deeds, lambda: self.deeds.append("alone"))
+
+    def _show(self, _: str) -> bytes:
+        if self.broken:
+            raise ZeroDivisionError
+        return written(FULL)
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    """Two ends that listen to each other."""
+    pair = Pair()
+    await pair.open()
+    yield pair
+    await pair.worker.close()
+    await asyncio.wait_for(pair.supervisor.close(), LIMIT)
+
+
+async def test_questions_are_answered_in_order(pair: Pair) -> None:
+    """Questions that are asked at once get their own answers; a snapshot is also told to the listener."""
+    ask = pair.supervisor.ask
+    answers = await asyncio.gather(ask(Command.SHOW, LIMIT), ask(Command.FIND, LIMIT, "some uuid"), ask(Command.SHOW, LIMIT))
+    assert answers[1] == b'["some uuid"]'
+    assert pair.heard.shown == [FULL, FULL]
+
+
+async def test_a_question_that_fails_leaves_the_others_alone(pair: Pair) -> None:
+    """What can't be told is answered with nothing, and the next question gets its own answer."""
+    pair.broken = True
+    assert await pair.supervisor.ask(Command.SHOW, LIMIT) == b""
+    pair.broken = False
+    assert await pair.supervisor.ask(Command.FIND, LIMIT, "x") == b'["x"]'
+    assert await pair.supervisor.ask(Command.SHOW, LIMIT)
+
+
+async def test_no_answer_in_time(pair: Pair) -> None:
+    """A worker that is too slow is not waited for; its answer, when it comes, isn't taken for another's."""
+    assert await pair.supervisor.ask(Command.SHOW, 0) == b""
+    assert await pair.supervisor.ask(Command.FIND, LIMIT, "x") == b'["x"]'
+
+
+async def test_commands_are_obeyed(pair: Pair) -> None:
+    """Stop and reload reach the worker, in order."""
+    pair.supervisor.command(Command.RELOAD)
+    pair.supervisor.command(Command.STOP)
+    await eventually(lambda: pair.deeds == ["reload", "stop"])
+
+
+async def test_start_and_last_words_are_heard(pair: Pair) -> None:
+    """What a worker says unasked is told to the listener, up to its last word."""
+    pair.worker.say(Message.STARTED, written(FULL))
+    pair.worker.fail(ConfigurationError("no room", hint="make some"))
+    pair.worker.say(Message.ENDED, written(FULL))
+    await pair.worker.close()
+    await asyncio.wait_for(pair.supervisor.close(), LIMIT)
+    assert (pair.heard.started, pair.heard.shown) == (1, [FULL, FULL])
+    assert [(error.message, error.hint) for error in pair.heard.failures] == [("no room", "make some")]
+    assert await pair.supervisor.ask(Command.SHOW, LIMIT) == b""
+
+
+async def test_a_worker_learns_that_it_is_alone() -> None:
+    """When the supervisor's end closes, however that came, the worker is told; speaking on does no harm."""
+    pair = Pair()
+    await pair.open()
+    closing = asyncio.create_task(pair.supervisor.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    await eventually(lambda: pair.deeds == ["alone"])
+    pair.worker.say(Message.ENDED, written(FULL))
+    await pair.worker.close()
+
+
+async def test_questions_end_with_the_worker(pair: Pair) -> None:
+    """A question that is under way when the worker ends is answered with nothing."""
+    pair.broken = True
+    asking = asyncio.create_task(pair.supervisor.ask(Command.SHOW, LIMIT))
+    await pair.worker.close()
+    assert await asyncio.wait_for(asking, LIMIT) == b""
+
+
+async def test_ends_that_never_opened_can_be_closed() -> None:
+    """Close may be called whatever happened before."""
+    pair = Pair()
+    await pair.worker.close()
+    await pair.supervisor.close()

@@ -1,0 +1,328 @@
+"""The supervisor's life, with workers' processes that say what a test wants them to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from forwarder.admin.uuid_search import WantedUuid
+from forwarder.config.settings import Settings
+from forwarder.core.errors import ConfigurationError
+from forwarder.daemon.daemon import INTERRUPTED
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, balanced
+from forwarder.workers import workers
+from forwarder.workers.supervisor import Supervisor
+from forwarder.workers.workers import Launch
+from tests.support.clock import FakeClock
+from tests.support.fake_workers import fake
+from tests.support.snapshots import FULL
+from tests.support.waiting import eventually, tick
+
+LIMIT = 20.0
+SHOWN = replace(FULL, workers=(), warnings=())
+HOLDS_LETTERS = replace(SHOWN, lanes=(LaneSnapshot("a", {"http": 1}, dead_lettered={"refused": 1}),), dead_letters_wanted=0)
+IDLE = replace(SHOWN, lanes=(), buffer_bytes=0, dead_letters_wanted=0)
+
+
+def settings(**sections: Any) -> Settings:
+    """Settings of two workers on free ports."""
+    base = {
+        "upstream": {"url": "https://a.example.com"},
+        "sources": {"http": {"listen": "127.0.0.1:0"}},
+        "admin": {"listen": "127.0.0.1:0"},
+        "workers": 2,
+    }
+    return Settings.model_validate({**base, **sections})
+
+
+class Life:
+    """One supervisor, and its task."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.exits: list[int] = []
+        self.logs: list[Any] = []
+        self.configured: Callable[[], Settings] = settings
+
+    def begin(self, how: Launch, configuration: Settings | None = None) -> None:
+        """Make the supervisor and run it."""
+        given = configuration or settings()
+        self.supervisor = Supervisor(given, self._load, how, clock=self.clock, exit_now=self.exits.append)
+        self.task = asyncio.create_task(self.supervisor.run())
+
+    def _load(self) -> Settings:
+        return self.configured()
+
+    async def started(self) -> dict[str, Any]:
+        """Wait until it listens; what it says then."""
+        return await self.logged("listening")
+
+    async def logged(self, event: str) -> dict[str, Any]:
+        """Wait for a log line of that name."""
+        await eventually(lambda: self.task.done() or any(line["event"] == event for line in self.logs), told=lambda: self.logs)
+        return dict(next(line for line in self.logs if line["event"] == event))
+
+    async def until(self, holds: Callable[[Snapshot], object]) -> Snapshot:
+        """Wait until what it shows is so. The clock is turned meanwhile."""
+        async with asyncio.timeout(LIMIT):
+            while not holds(snapshot := await self.supervisor.snapshot()):
+                await self.clock.advance(0.1)
+            return snapshot
+
+    async def ended(self) -> int:
+        """Wait for the exit code."""
+        return await asyncio.wait_for(asyncio.shield(self.task), LIMIT)
+
+    async def stopped(self) -> int:
+        """Stop it; the exit code."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        return await self.ended()
+
+
+@pytest.fixture
+async def life(clock: FakeClock) -> AsyncIterator[Life]:
+    """A supervisor to be; ended at the end, whatever happened."""
+    life = Life(clock)
+    with capture_logs() as life.logs:
+        yield life
+        life.task.cancel()
+        await asyncio.gather(life.task, return_exceptions=True)
+
+
+async def test_the_sum_is_shown_once_all_have_started(life: Life) -> None:
+    """The log names the address once, with the number of workers; the snapshot is the workers' sum, and names each."""
+    life.begin(fake(SHOWN))
+    assert (await life.started())["workers"] == 2
+    shown = await life.supervisor.snapshot()
+    assert balanced(shown)
+    assert shown.buffer_bytes == 2 * FULL.buffer_bytes
+    assert [(worker.name, worker.state) for worker in shown.workers] == [("worker-0", "running"), ("worker-1", "running")]
+    assert (shown.ready, shown.state) == (True, State.RUNNING)
+    assert sum(line["event"] == "events wait in memory" for line in life.logs) == 1
+    assert await life.stopped() == 0
+
+
+async def test_before_the_workers_run_it_is_starting(life: Life) -> None:
+    """The admin server listens first, and says that nothing can be taken yet."""
+    life.begin(fake(SHOWN, w0={"late": True}, w1={"late": True}))
+    shown = await life.until(lambda now: len(now.workers) == 2)
+    assert [worker.state for worker in shown.workers] == ["starting", "starting"]
+    assert (shown.state, shown.ready) == (State.STARTING, False)
+    assert await life.stopped() == 0
+
+
+async def test_the_worst_exit_code_counts(life: Life) -> None:
+    """A worker that leaves events behind makes the daemon's exit code 1; while they drain nothing is ready."""
+    life.begin(fake(SHOWN, w1={"code": 1}))
+    await life.started()
+    assert await life.stopped() == 1
+
+
+async def test_a_worker_that_cant_start_ends_it(life: Life) -> None:
+    """Its reason is raised as the daemon's own, once the other has drained, and nothing is started again."""
+    life.begin(fake(SHOWN, w1={"fails": "the directory is in use"}))
+    with pytest.raises(ConfigurationError, match="the directory is in use") as raised:
+        await life.ended()
+    assert raised.value.hint == "mend it"
+    assert not [line for line in life.logs if line["event"] == "listening"]
+
+
+async def test_a_worker_that_ends_with_2_without_a_word(life: Life) -> None:
+    """A worker whose configuration can't be read has said so itself."""
+    life.begin(fake(SHOWN, w0={"exits": 2}))
+    with pytest.raises(ConfigurationError, match="worker-0 can't start"):
+        await life.ended()
+
+
+async def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(life: Life, tmp_path: Path) -> None:
+    """Each end is told with the pause that follows; the other worker goes on, and the daemon is ready."""
+    life.begin(fake(SHOWN, w1={"exits": 1}))
+    await life.started()
+
+    def ends() -> list[dict[str, Any]]:
+        return [dict(line) for line in life.logs if line["event"] == "a worker ended"]
+
+    shown = await life.until(lambda _: len(ends()) == 4)
+    assert [line["starts_again_in_seconds"] for line in ends()] == [0.2, 0.4, 0.8, 1.6]
+    assert ends()[0]["why"] == "it ended with exit code 1"
+    assert shown.ready
+    assert any("worker-1: it ended with exit code 1" in warning for warning in shown.warnings)
+    assert await life.stopped() == 0
+
+
+async def test_what_a_dead_worker_showed_last_stays_until_it_is_back(life: Life) -> None:
+    """A scrape between death and return shows the books as they were: they balance, and no counter goes back."""
+    life.begin(fake(SHOWN))
+    await life.started()
+    victim = (await life.supervisor.snapshot()).workers[1].process
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    line = await life.logged("a worker ended")
+    assert (line["why"], line["events_lost"]) == ("it was ended by SIGKILL", 70)
+    away = await life.supervisor.snapshot()
+    assert away.workers[1].state == "away"
+    assert away.connections == FULL.connections
+    assert [lane.delivered for lane in away.lanes] == [2 * lane.delivered for lane in FULL.lanes]
+    back = await life.until(lambda now: now.workers[1].state == "running")
+    assert back.workers[1].restarts == 1
+    assert not [warning for warning in back.warnings if "worker-1" in warning]
+    assert await life.stopped() == 0
+
+
+async def test_a_worker_that_isnt_there_any_more_when_it_stops(life: Life) -> None:
+    """A stop during the pause before a restart starts nothing any more."""
+    life.begin(fake(SHOWN, w1={"exits": 1}))
+    await life.logged("a worker ended")
+    assert await life.stopped() == 0
+
+
+async def test_a_process_that_is_stopped_before_it_listens_to_anybody(life: Life) -> None:
+    """A service manager's signal to every process meets one that has only begun: nothing was left behind."""
+    life.begin(fake(SHOWN, w1={"deaf": True}))
+    starting = await life.until(lambda now: len(now.workers) == 2 and now.workers[0].state == "running" and now.workers[1].process)
+    assert starting.workers[1].process is not None
+    life.supervisor.on_stop_signal(signal.SIGTERM)
+    os.kill(starting.workers[1].process, signal.SIGTERM)
+    assert await life.ended() == 0
+
+
+async def test_a_process_that_cant_be_made(life: Life) -> None:
+    """Without an interpreter nothing starts; that is told, and tried again."""
+    life.begin(Launch(["/nowhere/python"], {}))
+    assert "/nowhere/python" in (await life.logged("a worker ended"))["why"]
+    assert not (await life.supervisor.snapshot()).ready
+    assert await life.stopped() == 0
+
+
+async def test_a_mute_worker_is_shown_as_it_was(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that doesn't answer in time doesn't take the others' figures away."""
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.2)
+    life.begin(fake(SHOWN, w1={"mute": True}), settings())
+    await life.started()
+    shown = await life.supervisor.snapshot()
+    assert shown.buffer_bytes == 2 * FULL.buffer_bytes
+    assert any(warning.startswith("worker-1 doesn't answer") for warning in shown.warnings)
+    assert await life.stopped() == 0
+
+
+async def test_a_worker_that_hangs_is_started_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that hasn't answered for a minute is killed, and another takes its place."""
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
+    life.begin(fake(SHOWN, w1={"mute": True}))
+    await life.started()
+    async with asyncio.timeout(LIMIT):
+        while not any(line["event"] == "a worker ended" for line in life.logs):
+            await life.clock.advance(1)
+            await tick()
+    assert (await life.logged("a worker ended"))["why"] == "it hung, and was killed"
+    assert (await life.until(lambda now: now.workers[1].restarts == 1)).workers[0].restarts == 0
+    assert await life.stopped() == 0
+
+
+async def test_a_second_signal_kills(life: Life) -> None:
+    """The second signal kills all workers, says what is lost, and ends the process at once with 130."""
+    life.begin(fake(SHOWN))
+    await life.started()
+    life.supervisor.on_stop_signal(signal.SIGTERM)
+    life.supervisor.on_stop_signal(signal.SIGINT)
+    assert life.exits == [INTERRUPTED]
+    assert (await life.logged("interrupted"))["events_lost"] == 140
+    assert await life.ended() == 1
+
+
+async def test_hangup_is_passed_on(life: Life) -> None:
+    """SIGHUP reaches the workers if the configuration can be used; what needs a restart is said once, by the supervisor."""
+    life.begin(fake(SHOWN))
+    await life.started()
+
+    def broken() -> Settings:
+        raise ConfigurationError("upstream.url is missing", hint="set it")
+
+    life.configured = broken
+    os.kill(os.getpid(), signal.SIGHUP)
+    await life.logged("the configuration can't be read again; the one in use stays")
+    assert "reloaded" not in (await life.supervisor.snapshot()).warnings
+    life.configured = lambda: settings(workers=3, batch={"max_age": "9s"})
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert (await life.logged("configuration read again"))["needs_restart"] == ["workers"]
+    assert (await life.until(lambda now: "reloaded" in now.warnings)).warnings == ("reloaded",)
+    assert await life.stopped() == 0
+
+
+async def test_a_question_about_one_event_goes_to_all(life: Life) -> None:
+    """Where an event is at hand, each worker is asked."""
+    life.begin(fake(SHOWN))
+    await life.started()
+    found = await life.supervisor.find(WantedUuid.parse("01890a5d-ac96-774b-bcce-b302099a8057"))
+    assert [sighting.where for sighting in found] == ["worker 0", "worker 1"]
+    assert await life.stopped() == 0
+
+
+async def test_the_admin_server_shows_the_sum(life: Life) -> None:
+    """One admin address serves metrics, health and status of all."""
+    life.begin(fake(SHOWN))
+    admin = (await life.started())["admin"]
+    async with aiohttp.ClientSession(f"http://{admin}") as client:
+        async with client.get("/readyz") as answer:
+            assert answer.status == 200
+        async with client.get("/metrics") as answer:
+            assert 'forwarder_events_buffered{lane="phc_…good#0a1b2c"} 80.0' in await answer.text()
+    assert await life.stopped() == 0
+
+
+async def test_directories_that_were_left_are_emptied(life: Life, tmp_path: Path) -> None:
+    """A worker without a listener works on a directory of a former worker; when it is empty it goes, its books stay in the sum."""
+    log = tmp_path / "log"
+    for number in (2, 3):
+        (tmp_path / f"worker-{number}" / "log").mkdir(parents=True)
+    disk = settings(buffer={"kind": "disk", "path": str(tmp_path)})
+    life.begin(fake(IDLE, w2={"log": str(log)}, w3={"log": str(log), "shown": SHOWN, "idle": True}), disk)
+    await life.started()
+    shown = await life.until(lambda now: [worker.state for worker in now.workers] == ["running", "running", "done", "running"])
+    assert [lane.buffered for lane in shown.lanes] == [lane.buffered for lane in FULL.lanes]
+    assert not (tmp_path / "worker-2").exists()
+    roles = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {(role["number"], role["workers"], role["listens"]) for role in roles} == {(2, 2, False), (3, 2, False)}
+    assert await life.stopped() == 0
+    assert (tmp_path / "worker-3").exists()
+
+
+async def test_letters_that_are_marked_later_are_seen(life: Life, tmp_path: Path) -> None:
+    """A directory that stays for its dead letters gets a worker again as soon as somebody has changed them."""
+    letters = tmp_path / "worker-2" / "dead-letters.db"
+    letters.parent.mkdir()
+    letters.touch()
+    life.begin(fake(SHOWN, w2={"log": str(tmp_path / "log"), "shown": HOLDS_LETTERS}), settings(dead_letters={"path": str(tmp_path)}))
+    await life.started()
+    await life.until(lambda now: len(now.workers) == 3 and now.workers[2].state == "done")
+    await life.clock.advance(5)
+    os.utime(letters)
+    async with asyncio.timeout(LIMIT):
+        while len((tmp_path / "log").read_text().splitlines()) < 2:
+            await life.clock.advance(0.5)
+            await tick()
+    assert await life.stopped() == 0
+
+
+async def test_cancellation_kills_the_workers(life: Life) -> None:
+    """A cancelled supervisor leaves no process, no server and no signal handler behind."""
+    life.begin(fake(SHOWN))
+    await life.started()
+    processes = [worker.process for worker in (await life.supervisor.snapshot()).workers]
+    life.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await life.ended()
+    for process in processes:
+        assert process is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
