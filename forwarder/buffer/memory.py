@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from forwarder.buffer.holdings import BufferStatistics, LaneHolding, PoolOf, drop_oldest, no_pool, tell_acks, withdraw
-from forwarder.core.ack import Ack, Held
+from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lanes import LaneQueue
@@ -26,7 +26,7 @@ class MemoryBuffer:
         self.pool_of: PoolOf = no_pool
         """The pool of a lane that the buffer begins to hold."""
 
-    def offer(self, chunks: Sequence[Chunk], held: Held | None = None) -> bool:  # noqa: ARG002 - there is nothing to wait for
+    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:  # noqa: ARG002 - there is nothing to wait for
         """Take all of `chunks`, and answer True, or none. Raises `BufferFull`, taking none."""
         cost = 0
         for chunk in chunks:

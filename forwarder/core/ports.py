@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from forwarder.core.ack import Ack, AckLevel, Held, Waiter
+from forwarder.core.ack import Ack, AckCallback, AckLevel
+from forwarder.core.errors import Backpressure
 from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.outcome import Reply
@@ -167,8 +168,11 @@ class Incoming:
 
 
 @runtime_checkable
-class PatientWaiter(Waiter, Protocol):
-    """Who waits for an answer, and can wait for longer: a request with a large body takes its time."""
+class PatientWaiter(Protocol):
+    """An `AckCallback` that can wait longer: a request with a large body takes its time."""
+
+    def __call__(self, error: Backpressure | None) -> None:
+        """See `core.ack.AckCallback`."""
 
     @property
     def sender(self) -> Hashable:
@@ -182,16 +186,16 @@ class PatientWaiter(Waiter, Protocol):
         """The answer may take so much longer."""
 
     def failed(self, error: Exception) -> None:
-        """Called in place of `acknowledged`, with what `Intake.take` would have raised."""
+        """Called instead of the object itself, with what `Intake.take` would have raised."""
 
 
 class Intake(Protocol):
     """Takes requests into the pipeline, whole or not at all."""
 
-    def take(self, incoming: Incoming, waiter: Waiter) -> bool:
+    def take(self, incoming: Incoming, waiter: AckCallback) -> bool:
         """Take the request's events; whether the level of acknowledgement that is due is reached already.
 
-        False: `waiter.acknowledged` will be called once, later. Keeps nothing of `incoming` itself, and may take the body out of it.
+        False: `waiter` will be called once, later. Keeps nothing of `incoming` itself, and may take the body out of it.
 
         Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge`, `UnsupportedMedia` or a `Backpressure`; then nothing was taken, and
         nobody will be called. Where decoding takes long, a `PatientWaiter` is told so later.
@@ -201,10 +205,10 @@ class Intake(Protocol):
 class Buffer(Protocol):
     """Where events wait. It owns an event from `offer` until `settle`, in flight or not."""
 
-    def offer(self, chunks: Sequence[Chunk], held: Held | None = None) -> bool:
+    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
         """Take all of `chunks` or none; whether they are held already, as safely as this buffer can.
 
-        False: `held.held` is called once, later; until then they can't be taken from their queues, and `count` doesn't count them. Without
+        False: `held` is called once, later; until then they can't be taken from their queues, and `count` doesn't count them. Without
         `held` the buffer answers for them from now on, and they count at once. Raises `BufferFull`, taking none.
         """
 

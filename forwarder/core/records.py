@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from forwarder.core.ack import AckLevel, Waiter
+from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.event import Lane
 from forwarder.core.ports import Reason
 
@@ -75,10 +75,10 @@ class Taken(Protocol):
 class RecordIntake(Protocol):
     """Takes records into the pipeline."""
 
-    def take(self, records: Records, waiter: Waiter, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
+    def take(self, records: Records, waiter: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
         """Take all events of the records; None if they are settled at `level` (`delivered` or `disk`) already.
 
-        Otherwise `waiter.acknowledged(None)` is called once, later, when they are; or with an error, if the buffer couldn't keep them:
+        Otherwise `waiter(None)` is called once, later, when they are; or with an error, if the buffer couldn't keep them:
         then nothing of them was taken. There is no limit of time. What of the records is no good becomes a dead letter, and is part of
         what is waited for. `given_up`: lanes that were halted for too long; where the buffer has no room for their events, those become
         dead letters (`lane_halted`), so that they don't hold up all that comes behind them.

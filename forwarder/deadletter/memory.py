@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forwarder.core.ack import Held
+from forwarder.core.ack import AckCallback
 from forwarder.core.ports import DeadLetter
 from forwarder.deadletter.records import (
     LETTER_OVERHEAD,
@@ -96,7 +96,7 @@ class MemoryDeadLetters:
         self._room.take(sum(map(cost_of, letters)), len(letters))
         self.letters += letters
 
-    def when_durable(self, held: Held) -> bool:  # noqa: ARG002 - the store on disk makes it wait
+    def when_durable(self, held: AckCallback) -> bool:  # noqa: ARG002 - the store on disk makes it wait
         """Whether all letters are as safe as they can be: in memory they are at once."""
         return True
 

@@ -199,14 +199,14 @@ class Replayer:
 
 @dataclass(frozen=True, slots=True)
 class _OnItsWay:
-    """Waits for the buffer (`core.ack.Waiter`)."""
+    """Called by the buffer (`core.ack.AckCallback`)."""
 
     number: int
     held: Callable[[int], None]
     returned: Callable[[int, Backpressure], None]
 
-    def acknowledged(self, error: Backpressure | None) -> None:
-        """See `Waiter.acknowledged`."""
+    def __call__(self, error: Backpressure | None) -> None:
+        """See `core.ack.AckCallback`."""
         if error is None:
             self.held(self.number)
         else:

@@ -30,7 +30,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from forwarder.core.ack import Held
+from forwarder.core.ack import AckCallback
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Lane
@@ -95,7 +95,7 @@ class DeadLetterStore:
         self._pending_cost = 0
         self._removals: list[int] = []
         self._notes: dict[int, str] = {}
-        self._waiting: list[Held] = []
+        self._waiting: list[AckCallback] = []
         self._poll: _Poll | None = None
         self._polling: _Poll | None = None
         """The one whose group is under way."""
@@ -227,7 +227,7 @@ class DeadLetterStore:
         self._room.take(sum(map(cost_of, letters)), len(letters))
         self._keep(letters, receipt=False)
 
-    def when_durable(self, held: Held) -> bool:
+    def when_durable(self, held: AckCallback) -> bool:
         """Whether everything that was buried so far is durable; if not, `held` is told when it is, or that it couldn't be written yet."""
         if self._pending:
             self._waiting.append(held)
@@ -308,7 +308,7 @@ class DeadLetterStore:
             self._failed(done, error)
         refusal = None if error is None else Backpressure(f"dead letters can't be written: {self._failing}")
         for held in done.waiting:
-            held.held(refusal)
+            held(refusal)
         if polling is not None:
             polling.told(done.marked if error is None else ())
 

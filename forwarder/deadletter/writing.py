@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from isal.isal_zlib import crc32
 
-from forwarder.core.ack import Held
+from forwarder.core.ack import AckCallback
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, DropReason, Reason
 from forwarder.deadletter.file import LetterFile
@@ -110,7 +110,7 @@ class Job:
     """How many of the letters marked for a replay are wanted; with any, those marked to be dropped are dropped."""
     busy: frozenset[int] = frozenset()
     """Letters that are being replayed."""
-    waiting: list[Held] = field(default_factory=list)
+    waiting: list[AckCallback] = field(default_factory=list)
 
     known: list[Entry] = field(default_factory=list)
     """Letters that were there already."""

@@ -51,7 +51,7 @@ class _Settles(Ack):
     __slots__ = ("_finished", "_told")
 
     def __init__(self, finished: Sequence[Finished], told: Settled) -> None:
-        super().__init__(len(finished), _Nobody())
+        super().__init__(len(finished), _ignore)
         self._finished, self._told = finished, told
 
     def settle(self, events: int, data: bytes = b"", fate: str = "") -> None:
@@ -60,6 +60,5 @@ class _Settles(Ack):
         self._told(self._finished, fate)
 
 
-class _Nobody:
-    def acknowledged(self, error: object) -> None:
-        """Nobody waits for all of them."""
+def _ignore(_error: object) -> None:
+    """What becomes of all of them together does not matter."""

@@ -199,12 +199,12 @@ class ImportLetters:
 
 
 class _Held:
-    """See `core.ack.Held`. An error is none to wait for: the store tries again by itself."""
+    """See `core.ack.AckCallback`. An error is none to wait for: the store tries again by itself."""
 
     def __init__(self) -> None:
         self.told = asyncio.Event()
 
-    def held(self, error: Backpressure | None) -> None:  # noqa: ARG002 - asked again
+    def __call__(self, error: Backpressure | None) -> None:  # noqa: ARG002 - asked again
         self.told.set()
 
 

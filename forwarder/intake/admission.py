@@ -12,12 +12,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
 
-from forwarder.core.ack import Ack, AckLevel, Held, Waiter
+from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.clock import Clock
 from forwarder.core.errors import Backpressure, BufferFull, DeadLettersFull, Draining, LaneFull, NotAcknowledged, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Books, Buffer, DeadLetter, DropReason, Reason, WhenFull
-from forwarder.intake.entry import AwaitedDelivery, Entry, WhenWritten
+from forwarder.intake.entry import AwaitedDelivery, Entry
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.intake.stamping import Rejected
@@ -71,8 +71,8 @@ class ReceiptDeadLetters(Protocol):
     def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
         """Keep letters in the room that was kept free for them; what they don't need of it is free again."""
 
-    def when_durable(self, held: Held) -> bool:
-        """Whether all letters that were buried so far are durable, or never will be; else `held` is told once, later."""
+    def when_durable(self, held: AckCallback) -> bool:
+        """Whether all letters that were buried so far are durable, or never will be; else `held` is called once, later."""
 
 
 class Admission:
@@ -113,7 +113,7 @@ class Admission:
         """Requests whose senders wait for their events' delivery."""
         return len(self._awaited)
 
-    def put_one(self, chunk: Chunk, level: AckLevel, waiter: Waiter) -> bool:
+    def put_one(self, chunk: Chunk, level: AckLevel, waiter: AckCallback) -> bool:
         """`put` for one chunk with nothing beside it, the most frequent of all."""
         chunks = (chunk,)
         if level is AckLevel.MEMORY:
@@ -132,7 +132,7 @@ class Admission:
         if level is AckLevel.DISK and self._rejects:
             self.lanes.admit(chunks)
             self.quotas.check(chunks)
-            if not self.buffer.offer(chunks, entry):
+            if not self.buffer.offer(chunks, entry.held):
                 return False
             return self._entered(entry, level)
         return self.put(entry, level)
@@ -154,19 +154,19 @@ class Admission:
     def _put(self, entry: Entry, level: AckLevel) -> bool:
         if level is AckLevel.DELIVERED and entry.chunks:
             return self._put_until_delivered(entry)
-        if entry.chunks and not self._offer(entry, None if level is AckLevel.MEMORY else entry):
+        if entry.chunks and not self._offer(entry, None if level is AckLevel.MEMORY else entry.held):
             return False
         return self._entered(entry, level)
 
     def _entered(self, entry: Entry, level: AckLevel) -> bool:
         """Count what can be counted at once; whether there is nothing to wait for."""
         self.enter(entry)
-        return level is AckLevel.MEMORY or not entry.rejected or self.written(WhenWritten(entry.waiter.acknowledged))
+        return level is AckLevel.MEMORY or not entry.rejected or self.written(entry.waiter)
 
     def _put_until_delivered(self, entry: Entry) -> bool:
         awaited = AwaitedDelivery(entry)
         try:
-            held = self._offer(entry, awaited)
+            held = self._offer(entry, awaited.held)
         except Backpressure:
             entry.chunks = ()  # they refer to each other, and would wait for the garbage collector
             raise
@@ -178,7 +178,7 @@ class Admission:
             awaited.held(None)
         return False
 
-    def _offer(self, entry: Entry, held: Held | None) -> bool:
+    def _offer(self, entry: Entry, held: AckCallback | None) -> bool:
         """Into the buffer, or raise; whether the chunks are held already. Where new events are dropped instead, the entry has none left."""
         try:
             return self._try(entry.chunks, held)
@@ -196,7 +196,7 @@ class Admission:
             except _FULL as error:
                 full = error
 
-    def _try(self, chunks: Sequence[Chunk], held: Held | None) -> bool:
+    def _try(self, chunks: Sequence[Chunk], held: AckCallback | None) -> bool:
         self.lanes.admit(chunks)
         self.quotas.check(chunks)
         return self.buffer.offer(chunks, held)
@@ -286,8 +286,8 @@ class Admission:
             self.books.receive(lane, source, count)
             self.books.bury(lane, reason, count)
 
-    def written(self, held: Held) -> bool:
-        """Whether all dead letters are durable; else `held` is told when they are."""
+    def written(self, held: AckCallback) -> bool:
+        """Whether all dead letters are durable; else `held` is called when they are."""
         return self.dead_letters.when_durable(held)
 
     def withdraw(self, ack: Ack) -> list[Chunk]:

@@ -6,11 +6,10 @@ refuses them late; its waiter is told once. What is dropped because its sender w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol
 
-from forwarder.core.ack import Ack, Held, Waiter
+from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, NotAcknowledged
 from forwarder.core.event import Chunk, Lane
@@ -28,8 +27,8 @@ class Accounting(Protocol):
     def leave(self, entry: Entry) -> None:
         """The request isn't accepted after all."""
 
-    def written(self, held: Held) -> bool:
-        """Whether all dead letters are durable; else `held` is told when they are."""
+    def written(self, held: AckCallback) -> bool:
+        """Whether all dead letters are durable; else `held` is called when they are."""
 
     def withdraw(self, ack: Ack) -> list[Chunk]:
         """Take what still waits of a request out of the buffer."""
@@ -46,7 +45,7 @@ class Entry:
 
     __slots__ = ("accounting", "chunks", "now", "nulled", "overflow", "rejected", "reserved", "results", "revived", "source", "waiter")
 
-    def __init__(self, accounting: Accounting, chunks: Sequence[Chunk], source: str, now: float, waiter: Waiter) -> None:
+    def __init__(self, accounting: Accounting, chunks: Sequence[Chunk], source: str, now: float, waiter: AckCallback) -> None:
         self.accounting = accounting
         self.chunks = chunks
         self.source = source
@@ -63,38 +62,27 @@ class Entry:
         """For a sender that is told event by event."""
 
     def held(self, error: Backpressure | None) -> None:
-        """See `core.ack.Held`."""
+        """See `core.ack.AckCallback`."""
         if error is None:
             self.accounting.enter(self)
-            if self.rejected and not self.accounting.written(WhenWritten(self.waiter.acknowledged)):
+            if self.rejected and not self.accounting.written(self.waiter):
                 return
         else:
             self.accounting.leave(self)
-        self.waiter.acknowledged(error)
-
-
-@dataclass(frozen=True, slots=True)
-class WhenWritten:
-    """Hands on what the dead letters say (`core.ack.Held`)."""
-
-    tell: Callable[[Backpressure | None], None]
-
-    def held(self, error: Backpressure | None) -> None:
-        """See `core.ack.Held`."""
-        self.tell(error)
+        self.waiter(error)
 
 
 class AwaitedDelivery:
-    """A request whose sender waits until all its events are delivered, or durable dead letters: `core.ack.Waiter` and `Held`."""
+    """A request whose sender waits until all its events are delivered, or durable dead letters."""
 
     __slots__ = ("_entered", "_entry", "_timer", "_waiter", "ack")
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
-        self._waiter: Waiter | None = entry.waiter
+        self._waiter: AckCallback | None = entry.waiter
         self._timer: Timer | None = None
         self._entered = False
-        self.ack = Ack(sum([chunk.count for chunk in entry.chunks]), self, entry.now)
+        self.ack = Ack(sum([chunk.count for chunk in entry.chunks]), self.acknowledged, entry.now)
         if entry.results is not None:
             self.ack.watch = entry.results.settled
         for chunk in entry.chunks:
@@ -122,7 +110,7 @@ class AwaitedDelivery:
             return
         if error is not None:
             self.fail(error)
-        elif self._entry.accounting.written(WhenWritten(self._finish)):
+        elif self._entry.accounting.written(self._finish):
             self._finish(None)
 
     def expire(self) -> None:
@@ -136,8 +124,8 @@ class AwaitedDelivery:
         self.ack.watch = None  # what is heard from now on comes too late: a dead letter, say, that is not durable when the answer is given
         if results is not None and self._entered and results.retry_rest([chunk.data for chunk in chunks]):
             waiter = self._leave(error)
-            if waiter is not None and accounting.written(WhenWritten(waiter.acknowledged)):
-                waiter.acknowledged(None)
+            if waiter is not None and accounting.written(waiter):
+                waiter(None)
         else:
             self._finish(error)
         self.ack.end(error)
@@ -146,9 +134,9 @@ class AwaitedDelivery:
     def _finish(self, error: Backpressure | None) -> None:
         waiter = self._leave(error)
         if waiter is not None:
-            waiter.acknowledged(error)
+            waiter(error)
 
-    def _leave(self, error: Backpressure | None) -> Waiter | None:
+    def _leave(self, error: Backpressure | None) -> AckCallback | None:
         """Wait no longer; who has to be told, if nobody did."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from forwarder.core.ack import AckLevel, Waiter
+from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.clock import Clock
 from forwarder.core.errors import Backpressure, Draining, InvalidAck, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
@@ -136,7 +136,7 @@ class Intake:
     def _is_ordered(self, lane: Lane) -> bool:
         return self.ordering_of(lane) is Ordering.PER_DISTINCT_ID
 
-    def take(self, incoming: Incoming, waiter: Waiter) -> bool:
+    def take(self, incoming: Incoming, waiter: AckCallback) -> bool:
         """See `core.ports.Intake.take`."""
         if self._attentive and self._attend(incoming, waiter):
             return False
@@ -168,7 +168,7 @@ class Intake:
             return self._take_large(incoming, body, level, now, waiter)
         return self.admission.put(self._entry(content, incoming, now, waiter), level)
 
-    def _attend(self, incoming: Incoming, waiter: Waiter) -> bool:
+    def _attend(self, incoming: Incoming, waiter: AckCallback) -> bool:
         """What is asked of a request only at times: whether it has to wait behind a large one of its connection. Raises `Draining`."""
         if self._draining:
             raise Draining("shutting down", retry_after=2.0)
@@ -215,7 +215,7 @@ class Intake:
             raise InvalidAck("Forwarder-Ack: disk can't be had here: the buffer is in memory (buffer.kind).")
         return level
 
-    def _take_v1(self, incoming: Incoming, head: V1Head, level: AckLevel, now: float, waiter: Waiter) -> bool:
+    def _take_v1(self, incoming: Incoming, head: V1Head, level: AckLevel, now: float, waiter: AckCallback) -> bool:
         """A request of the protocol with a result for each event."""
         self._lanes.check_key(bearer_token(head.authorization))
         body = incoming.body
@@ -245,7 +245,7 @@ class Intake:
         """When the events were received: those of a dead letter, when it became one."""
         return now if incoming.revived is None or incoming.revived.at is None else incoming.revived.at
 
-    def _entry(self, content: RequestContent, incoming: Incoming, now: float, waiter: Waiter) -> Entry:
+    def _entry(self, content: RequestContent, incoming: Incoming, now: float, waiter: AckCallback) -> Entry:
         """What is to be accepted of a request."""
         source = incoming.source
         self.note_path([lane for lane, _ in content.stamped], incoming.path)
@@ -264,7 +264,7 @@ class Intake:
         for chunk in entry.chunks:
             chunk.origin = revived.number
 
-    def _take_large(self, incoming: Incoming, body: bytes, level: AckLevel, now: float, waiter: Waiter) -> bool:
+    def _take_large(self, incoming: Incoming, body: bytes, level: AckLevel, now: float, waiter: AckCallback) -> bool:
         """Have the request read by the decoder process; never acknowledged at once. Raises `InvalidToken` where its key shows already."""
         large, v1 = self._large, incoming.v1
         if large is None:
@@ -395,7 +395,7 @@ class _LargeRequest:
         *,
         origin: tuple[str, RequestPath | None],
         level: AckLevel,
-        waiter: Waiter,
+        waiter: AckCallback,
         results: LateResults | None,
     ) -> None:
         """`origin`: its source, and the forwarders that it has passed."""
@@ -424,7 +424,7 @@ class _LargeRequest:
             return
         self._intake.note_path({chunk.lane for chunk in entry.chunks}, self._path)
         if self._intake.accept_decoded(entry, self._level):
-            self._waiter.acknowledged(None)
+            self._waiter(None)
 
     async def _entry(self, decoded: Decoded, large: LargeBodies) -> Entry:
         """What is to be accepted of it."""
@@ -447,7 +447,7 @@ class _LargeRequest:
         if isinstance(self._waiter, PatientWaiter):
             self._waiter.failed(error)
         elif isinstance(error, Backpressure):
-            self._waiter.acknowledged(error)
+            self._waiter(error)
 
 
 def _droppable(decoded: Decoded) -> list[tuple[Lane, int]]:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from forwarder.core.ack import Ack, AckLevel, Waiter
+from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.errors import (
     Backpressure,
     BufferFull,
@@ -36,7 +36,7 @@ from forwarder.intake.intake import Intake
 from forwarder.intake.large import LargeBodies, LargeBody
 from forwarder.intake.stamping import Rejected, Stamped
 from forwarder.intake.unit_reader import UnitContent, UnitReader
-from forwarder.intake.units import Unit, WhenLettersAre
+from forwarder.intake.units import Unit
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 from forwarder.wire.effort import TooMuchWork
 
@@ -84,7 +84,7 @@ class RecordsIntake:
         self._decoded: dict[int, _LargeRecord] = {}
         """Records in the decoder process or back from it, by the identity of their units."""
 
-    def take(self, records: Records, waiter: Waiter, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
+    def take(self, records: Records, waiter: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
         """See `core.records.RecordIntake.take`."""
         if self._intake.draining:
             raise Draining("shutting down", retry_after=2.0)
@@ -143,7 +143,7 @@ class RecordsIntake:
         letter = self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), now)
         return UnitContent(letters=[letter], whole=True)
 
-    def _put(self, content: UnitContent, waiter: Waiter, level: AckLevel, now: float, given_up: Collection[Lane]) -> Unit | None:
+    def _put(self, content: UnitContent, waiter: AckCallback, level: AckLevel, now: float, given_up: Collection[Lane]) -> Unit | None:
         """What was read of a unit into buffer, dead letters and books. Raises a `Backpressure`, or `RequestTooLarge` if it never fits."""
         chunks = [Chunk(lane, events.data, events.count, events.ids, now, self._source) for lane, events in content.events]
         try:
@@ -160,7 +160,7 @@ class RecordsIntake:
             raise
         if waits:
             return unit
-        return None if self._letters.when_durable(WhenLettersAre(unit)) else unit
+        return None if self._letters.when_durable(unit.letters_are_durable) else unit
 
     def _give_up(self, chunks: Sequence[Chunk], content: UnitContent, given_up: Collection[Lane], now: float) -> list[Chunk]:
         """The chunks but for those of halted lanes that were given up, which become letters. Raises if there is no room for the rest."""
@@ -204,11 +204,11 @@ class RecordsIntake:
             return False
         if level is AckLevel.DISK:
             unit.enter = partial(self._enter_late, entry)
-            if not self._buffer.offer(entry.chunks, unit):
+            if not self._buffer.offer(entry.chunks, unit.held):
                 return True
             self._enter(entry)
             return False
-        unit.ack = Ack(sum([chunk.count for chunk in entry.chunks]), unit, comes_again=False)
+        unit.ack = Ack(sum([chunk.count for chunk in entry.chunks]), unit.acknowledged, comes_again=False)
         for chunk in entry.chunks:
             chunk.ack = unit.ack
         self._buffer.offer(entry.chunks)

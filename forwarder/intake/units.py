@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from forwarder.core.ack import Ack, Held, Waiter
+from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Lane
 
@@ -17,16 +17,16 @@ from forwarder.core.event import Lane
 class Durable(Protocol):
     """What a unit asks of the dead letters."""
 
-    def when_durable(self, held: Held) -> bool:
-        """Whether all letters that were buried so far are durable; else `held` is told once, later."""
+    def when_durable(self, held: AckCallback) -> bool:
+        """Whether all letters that were buried so far are durable; else `held` is called once, later."""
 
 
 class Unit:
-    """See `core.records.Taken`. It waits for its events (`core.ack.Waiter`) or their fsync, and for its letters."""
+    """See `core.records.Taken`. It waits for its events or their fsync, and for its letters."""
 
     __slots__ = ("_dead_letters", "_sizes", "_waiter", "ack", "at", "enter")
 
-    def __init__(self, at: float, sizes: Mapping[Lane, tuple[int, int]], waiter: Waiter, dead_letters: Durable) -> None:
+    def __init__(self, at: float, sizes: Mapping[Lane, tuple[int, int]], waiter: AckCallback, dead_letters: Durable) -> None:
         """`sizes`: bytes and events of each of its lanes."""
         self.at = at
         self.ack: Ack | None = None
@@ -34,7 +34,7 @@ class Unit:
         self.enter: Callable[[Backpressure | None], None] | None = None
         """Called when the buffer keeps its events, or doesn't, at the level `disk`: it enters the books."""
         self._sizes = sizes
-        self._waiter: Waiter | None = waiter
+        self._waiter: AckCallback | None = waiter
         self._dead_letters = dead_letters
 
     @property
@@ -51,14 +51,14 @@ class Unit:
         self._waiter = None
 
     def acknowledged(self, error: Backpressure | None) -> None:
-        """All its events are settled (`core.ack.Waiter`)."""
+        """All its events are settled."""
         if error is not None:
             self.tell(error)
-        elif self._waiter is not None and self._dead_letters.when_durable(WhenLettersAre(self)):
+        elif self._waiter is not None and self._dead_letters.when_durable(self.letters_are_durable):
             self.tell(None)
 
     def held(self, error: Backpressure | None) -> None:
-        """The buffer has its events as safely as it can, or none of them (`core.ack.Held`)."""
+        """The buffer has its events as safely as it can, or none of them."""
         enter, self.enter = self.enter, None
         if enter is not None:
             enter(error)
@@ -68,20 +68,11 @@ class Unit:
         """Tell its waiter, if there is one still."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
-            waiter.acknowledged(error)
+            waiter(error)
 
-
-class WhenLettersAre:
-    """Asks for a unit whether its letters are durable (`core.ack.Held`). What can't be written now is tried again, and waited for again."""
-
-    __slots__ = ("_unit",)
-
-    def __init__(self, unit: Unit) -> None:
-        self._unit = unit
-
-    def held(self, error: Backpressure | None) -> None:
-        """See `core.ack.Held`."""
+    def letters_are_durable(self, error: Backpressure | None) -> None:
+        """Its dead letters are durable. What can't be written now is tried again, and waited for again."""
         if error is None:
-            self._unit.tell(None)
+            self.tell(None)
         else:
-            self._unit.acknowledged(None)
+            self.acknowledged(None)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from forwarder.buffer.holdings import BufferStatistics, LaneHolding
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.ack import Ack
-from forwarder.core.ack import Held as HeldBy
+from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lanes import LaneQueue
@@ -38,7 +37,7 @@ class Held(Protocol):
 
     @property
     def holdings(self) -> Mapping[Lane, LaneHolding]: ...
-    def offer(self, chunks: Sequence[Chunk], held: HeldBy | None = None) -> bool: ...
+    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool: ...
     def cost(self, chunk: Chunk) -> int: ...
     def queue(self, lane: Lane) -> LaneQueue: ...
     def waiting_lanes(self) -> Collection[Lane]: ...
@@ -73,7 +72,7 @@ class OnDisk:
     def holdings(self) -> Mapping[Lane, LaneHolding]:
         return self._buffer.holdings
 
-    def offer(self, chunks: Sequence[Chunk], held: HeldBy | None = None) -> bool:
+    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
         answer = self._buffer.offer(chunks, held)
         self._rig.pump()
         return answer
@@ -156,15 +155,12 @@ def figures(buffer: Held) -> tuple[int, int, int]:
 
 
 class Told:
-    """A `core.ack.Held` and `core.ack.Waiter` that keeps what it is told."""
+    """A `core.ack.AckCallback` that keeps what it is told."""
 
     def __init__(self) -> None:
         self.answers: list[Backpressure | None] = []
 
-    def held(self, error: Backpressure | None) -> None:
-        self.answers.append(error)
-
-    def acknowledged(self, error: Backpressure | None) -> None:
+    def __call__(self, error: Backpressure | None) -> None:
         self.answers.append(error)
 
 

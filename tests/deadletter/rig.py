@@ -34,13 +34,13 @@ def event_letter(event: bytes, reason: Reason = Reason.REFUSED, place: tuple[int
 
 
 class Holding:
-    """A `core.ack.Held` that keeps what it is told."""
+    """A `core.ack.AckCallback` that keeps what it is told."""
 
     def __init__(self) -> None:
         self.told: list[Backpressure | None] = []
 
-    def held(self, error: Backpressure | None) -> None:
-        """See `Held.held`."""
+    def __call__(self, error: Backpressure | None) -> None:
+        """See `AckCallback`."""
         self.told.append(error)
 
 

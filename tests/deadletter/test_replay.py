@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.core.ack import Waiter
+from forwarder.core.ack import AckCallback
 from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Incoming, Reason
@@ -36,9 +36,9 @@ class Door:
 
     answer: Exception | bool = True
     taken: list[Incoming] = field(default_factory=list)
-    waiters: list[Waiter] = field(default_factory=list)
+    waiters: list[AckCallback] = field(default_factory=list)
 
-    def take(self, incoming: Incoming, waiter: Waiter) -> bool:
+    def take(self, incoming: Incoming, waiter: AckCallback) -> bool:
         """See `core.ports.Intake`."""
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -149,12 +149,12 @@ async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
         assert (len(door.taken), len(rig.data()), rig.store.busy) == (1, 1, {1})
         await turn(rig, 3)
         assert len(door.taken) == 1
-        door.waiters[0].acknowledged(Backpressure("disk full", retry_after=2.0))
+        door.waiters[0](Backpressure("disk full", retry_after=2.0))
         await turn(rig, 1)
         assert len(door.taken) == 1
         await turn(rig, 2)
         assert len(door.taken) == 2
-        door.waiters[1].acknowledged(None)
+        door.waiters[1](None)
         await rig.commit()
         assert rig.data() == []
 

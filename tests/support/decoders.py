@@ -55,9 +55,9 @@ class Patient(Told):
         """See `PatientWaiter.postpone`."""
         self.postponed = seconds
 
-    def acknowledged(self, error: Backpressure | None) -> None:
-        """See `Waiter.acknowledged`."""
-        super().acknowledged(error)
+    def __call__(self, error: Backpressure | None) -> None:
+        """See `AckCallback`."""
+        super().__call__(error)
         self.told.set()
 
     def failed(self, error: Exception) -> None:

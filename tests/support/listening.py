@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from forwarder.core.ack import Waiter
+from forwarder.core.ack import AckCallback
 from forwarder.core.errors import Backpressure
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Incoming
@@ -28,9 +28,9 @@ class FakeIntake:
     taken: list[Incoming] = field(default_factory=list)
     refuse: Callable[[Incoming], Exception | None] = lambda _: None
     later: Callable[[Incoming], bool] = lambda _: False
-    waiters: list[Waiter] = field(default_factory=list)
+    waiters: list[AckCallback] = field(default_factory=list)
 
-    def take(self, incoming: Incoming, waiter: Waiter) -> bool:
+    def take(self, incoming: Incoming, waiter: AckCallback) -> bool:
         """See `Intake.take`."""
         error = self.refuse(incoming)
         if error is not None:
@@ -44,7 +44,7 @@ class FakeIntake:
     def acknowledge(self, count: int = 1, error: Backpressure | None = None) -> None:
         """Tell those that have waited longest."""
         for _ in range(count):
-            self.waiters.pop(0).acknowledged(error)
+            self.waiters.pop(0)(error)
 
     @property
     def bodies(self) -> list[bytes]:

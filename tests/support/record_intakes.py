@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from forwarder.core.ack import AckLevel, Waiter
+from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure, TogetherTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.records import RecordFacts, Records, Taken
@@ -37,13 +37,13 @@ class FakeTaken:
 
     at: float
     lanes: Collection[Lane]
-    waiter: Waiter
+    waiter: AckCallback
     values: list[bytes]
     facts: list[RecordFacts]
 
     def settle(self, error: Backpressure | None = None) -> None:
         """Have it settled, or say that the buffer couldn't keep it."""
-        self.waiter.acknowledged(error)
+        self.waiter(error)
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class FakeIntake:
     on_take: Callable[[], None] | None = None
     """Called with each unit."""
 
-    def take(self, records: Records, waiter: Waiter, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
+    def take(self, records: Records, waiter: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
         """See `RecordIntake`."""
         self.tries += 1
         if self.on_take is not None:

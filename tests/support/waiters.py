@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.ack import Held
+from forwarder.core.ack import AckCallback
 from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Chunk
 from forwarder.deadletter.memory import MemoryDeadLetters
 
 
 class Told:
-    """A `core.ack.Waiter` that keeps what it is told."""
+    """A `core.ack.AckCallback` that keeps what it is told."""
 
     def __init__(self) -> None:
         self.reached = False
         """What `take` answered."""
         self.answers: list[Backpressure | None] = []
 
-    def acknowledged(self, error: Backpressure | None) -> None:
-        """See `Waiter.acknowledged`. After an answer at once, or twice, would be a mistake."""
+    def __call__(self, error: Backpressure | None) -> None:
+        """See `AckCallback`. After an answer at once, or twice, would be a mistake."""
         assert not self.reached
         assert not self.answers
         self.answers.append(error)
@@ -41,9 +41,9 @@ class SlowBuffer(MemoryBuffer):
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
-        self.offered: list[tuple[Sequence[Chunk], Held]] = []
+        self.offered: list[tuple[Sequence[Chunk], AckCallback]] = []
 
-    def offer(self, chunks: Sequence[Chunk], held: Held | None = None) -> bool:
+    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
         """See `Buffer.offer`."""
         reserved = sum(chunk.cost for waiting, _ in self.offered for chunk in waiting)
         if self.used + reserved + sum(chunk.cost for chunk in chunks) > self.max_bytes:
@@ -63,13 +63,13 @@ class SlowBuffer(MemoryBuffer):
         offered, self.offered = self.offered, []
         for chunks, held in offered:
             self._append(chunks)
-            held.held(None)
+            held(None)
 
     def fail(self) -> None:
         """What was offered couldn't be written."""
         offered, self.offered = self.offered, []
         for _, held in offered:
-            held.held(Backpressure("the disk is full"))
+            held(Backpressure("the disk is full"))
 
 
 class SlowDeadLetters(MemoryDeadLetters):
@@ -79,9 +79,9 @@ class SlowDeadLetters(MemoryDeadLetters):
 
     def __init__(self, max_bytes: int, largest: int = 0) -> None:
         super().__init__(max_bytes, largest)
-        self.asked: list[Held] = []
+        self.asked: list[AckCallback] = []
 
-    def when_durable(self, held: Held) -> bool:
+    def when_durable(self, held: AckCallback) -> bool:
         """See `ReceiptDeadLetters.when_durable`."""
         if not self.slow:
             return True
@@ -92,4 +92,4 @@ class SlowDeadLetters(MemoryDeadLetters):
         """The letters are on disk, or couldn't be written."""
         asked, self.asked = self.asked, []
         for held in asked:
-            held.held(error)
+            held(error)

@@ -27,7 +27,7 @@ from forwarder.buffer.disk.runs import EVENT_COST, Run, cost
 from forwarder.buffer.disk.segment import Segment, Stored
 from forwarder.buffer.disk.stored import DiskHolding, StoredChunk, Window
 from forwarder.buffer.holdings import BufferStatistics, PoolOf, drop_oldest, no_pool, tell_acks, withdraw
-from forwarder.core.ack import Ack, Held
+from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.clock import Clock
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
@@ -104,7 +104,7 @@ class DiskBuffer:
 
     # The port
 
-    def offer(self, chunks: Sequence[Chunk], held: Held | None = None) -> bool:
+    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
         """See `core.ports.Buffer.offer`: what is offered with `held` is held after an fsync. Raises `BufferFull`, `RequestTooLarge`."""
         total = 0
         for chunk in chunks:
@@ -115,7 +115,7 @@ class DiskBuffer:
         self._offer(chunks, held, total)
         return held is None
 
-    def _offer(self, chunks: Sequence[Chunk], held: Held | None, total: int) -> None:
+    def _offer(self, chunks: Sequence[Chunk], held: AckCallback | None, total: int) -> None:
         if self.used + total > self.max_bytes:
             raise BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
         self.commits.offer((chunks, held, total))
@@ -132,7 +132,7 @@ class DiskBuffer:
         self.used += total
         self.memory.used += total
 
-    def _offer_unusual(self, chunks: Sequence[Chunk], held: Held | None) -> bool:
+    def _offer_unusual(self, chunks: Sequence[Chunk], held: AckCallback | None) -> bool:
         """Chunks that don't fit a record, or whose delivery somebody waits for."""
         chunks = [part for chunk in chunks for part in self._cut(chunk)]
         self._check_unusual(chunks)

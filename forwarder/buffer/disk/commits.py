@@ -337,7 +337,7 @@ class Commits:
         self._refuse(under.refused, DiskRefuses("the buffer's files are full", hint="the upstream is slower than the senders, or down"))
         for _, held, _ in under.offers:
             if held is not None:
-                held.held(None)
+                held(None)
 
     def _failed(self, under: UnderWay, error: Exception) -> None:
         """Nothing of the group counts. Who waits is told; the rest is kept for the next group."""
@@ -364,4 +364,4 @@ class Commits:
             held = offer[1]
             if held is not None:
                 self._owner.given_up(offer)
-                held.held(error)
+                held(error)

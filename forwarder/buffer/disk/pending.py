@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from forwarder.buffer.disk.format import ALL, HISTORICAL, encode_meta
 from forwarder.buffer.disk.log import LastRecord, Placement
-from forwarder.core.ack import Ack, Held
+from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate
 
@@ -27,7 +27,7 @@ MERGED_EVENTS: Final = 1000
 """How much becomes one record."""
 
 
-Offer: TypeAlias = tuple[Sequence[Chunk], Held | None, int]
+Offer: TypeAlias = tuple[Sequence[Chunk], AckCallback | None, int]
 """Events that were offered together, who waits for them (None: the buffer answers for them already), and what they count for."""
 
 

@@ -56,7 +56,7 @@ class Answering(Connection):
         """See `Connection.check`. A request that isn't acknowledged in time is answered all the same."""
         for pending in list(self._waiting):
             if pending.overdue(now, self._shared.policy.answer_timeout):
-                pending.acknowledged(NotAcknowledged("the events could not be written in time", retry_after=RECEIVING_RETRY_AFTER))
+                pending(NotAcknowledged("the events could not be written in time", retry_after=RECEIVING_RETRY_AFTER))
         super().check(now)
 
     def _send(self, route: Route, answer: Answer, headers: bytes, *, bodiless: bool = False) -> None:

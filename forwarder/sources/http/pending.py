@@ -29,7 +29,7 @@ class Answers(Protocol):
 
 
 class Pending:
-    """Waits for the intake (`core.ack.Waiter`), or for the answers before it. One that isn't needed serves the next request."""
+    """Waits for the intake (`core.ports.PatientWaiter`), or for the answers before it. One that isn't needed serves the next request."""
 
     __slots__ = ("answer", "bodiless", "connection", "due", "headers", "more", "refusal", "results", "route", "since", "taken")
 
@@ -90,8 +90,8 @@ class Pending:
         """The connection is gone."""
         self.connection = None
 
-    def acknowledged(self, error: Backpressure | None) -> None:
-        """See `core.ack.Waiter`. Harmless when the connection is gone."""
+    def __call__(self, error: Backpressure | None) -> None:
+        """See `core.ack.AckCallback`. Harmless when the connection is gone."""
         connection = self.connection
         if connection is not None:
             connection.answer_late(self, error)

@@ -253,7 +253,7 @@ class Flow:
     def _hand_over(self, passage: Passage) -> None:
         """Have the unit taken. Raises a `Backpressure`."""
         unit, partition = passage.unit, passage.partition
-        taken = self._intake.take(unit, passage, self._policy.level, self._overdue) if unit.values or unit.refused else None
+        taken = self._intake.take(unit, passage.acknowledged, self._policy.level, self._overdue) if unit.values or unit.refused else None
         self._count(unit)
         self.bytes -= passage.weight - unit.size
         passage.weight, passage.taken = unit.size, taken

@@ -17,7 +17,7 @@ Key: TypeAlias = tuple[str, int]
 
 
 class Passage:
-    """A unit from when it is read until it is settled; it is the `Waiter` of its acknowledgement."""
+    """A unit from when it is read until it is settled; its `acknowledged` is the callback of its acknowledgement."""
 
     __slots__ = ("_told", "buried", "mark", "partition", "span", "taken", "unit", "weight")
 
@@ -36,7 +36,7 @@ class Passage:
         self._told = told
 
     def acknowledged(self, error: Backpressure | None) -> None:
-        """See `core.ack.Waiter`."""
+        """See `core.ack.AckCallback`."""
         self._told(self, error)
 
 

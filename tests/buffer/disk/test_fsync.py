@@ -28,8 +28,8 @@ class Told:
     def __init__(self) -> None:
         self.answers: list[Backpressure | None] = []
 
-    def held(self, error: Backpressure | None) -> None:
-        """See `core.ack.Held`."""
+    def __call__(self, error: Backpressure | None) -> None:
+        """See `core.ack.AckCallback`."""
         self.answers.append(error)
 
 

@@ -33,7 +33,7 @@ class _Held:
         self._machine = machine
         self._names = names
 
-    def held(self, error: object) -> None:
+    def __call__(self, error: object) -> None:
         if error is None:
             self._machine.promised.update(self._names)
 

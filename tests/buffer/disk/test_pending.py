@@ -16,7 +16,7 @@ LANES: Final = st.sampled_from([Lane("phc_a"), Lane("phc_b"), Lane("phc_b", hist
 
 
 class _Nobody:
-    def acknowledged(self, error: Backpressure | None) -> None:
+    def __call__(self, error: Backpressure | None) -> None:
         """Nobody waits."""
 
 

@@ -81,7 +81,7 @@ async def test_answers_keep_the_order_of_requests(warm: bool) -> None:
             await client.send(request)
             await turns()
         await waiting(to, 2)
-        to.intake.waiters.pop().acknowledged(None)
+        to.intake.waiters.pop()(None)
         await nothing_yet(client)
         to.intake.acknowledge()
         statuses = [(await client.reply(head=number == 4)).status for number in range(7)]

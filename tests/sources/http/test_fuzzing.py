@@ -196,9 +196,9 @@ def test_late_answers_are_the_same_answers(pipeline: list[bytes], data: st.DataO
     for piece in pipeline:
         protocol.data_received(piece)
         for _ in range(data.draw(st.integers(0, len(intake.waiters)))):
-            intake.waiters.pop(data.draw(st.integers(0, len(intake.waiters) - 1))).acknowledged(None)
+            intake.waiters.pop(data.draw(st.integers(0, len(intake.waiters) - 1)))(None)
     for waiter in data.draw(st.permutations(intake.waiters)):
-        waiter.acknowledged(None)
+        waiter(None)
     protocol.connection_lost(None)
     assert shared.headroom.receiving == 0
     assert (bytes(recorder.written), recorder.ended, intake.taken) == expected

@@ -52,7 +52,7 @@ async def acknowledge(to: Listening, chance: random.Random, stop: asyncio.Event)
     """Acknowledge what waits, in any order, now and then."""
     while not stop.is_set():
         if to.intake.waiters and chance.random() < 0.3:
-            to.intake.waiters.pop(chance.randrange(len(to.intake.waiters))).acknowledged(None)
+            to.intake.waiters.pop(chance.randrange(len(to.intake.waiters)))(None)
         await asyncio.sleep(0)
 
 
