@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from forwarder.config.addresses import check_distinct_prefixes
 from forwarder.config.imports import ImportSettings
@@ -216,10 +215,8 @@ class LogSettings(Section):
     """The least severe lines that are written."""
 
 
-class Settings(BaseSettings):
+class Settings(Section):
     """The effective configuration of forwarder."""
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     upstream: UpstreamSettings = UpstreamSettings()
     passthrough: PassThroughSettings = PassThroughSettings()
@@ -254,15 +251,3 @@ class Settings(BaseSettings):
     def dead_letter_share(self) -> int:
         """Bytes that one worker's dead letters may take."""
         return self.dead_letter_limit // self.workers
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what the caller gives: `load_settings` has read file and environment already, and knows where each value came from."""
-        return (init_settings,)

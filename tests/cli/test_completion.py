@@ -15,7 +15,7 @@ from forwarder.contract.endpoints import ENDPOINTS
 from tests.support.commands import environment
 
 RESOURCES = list(dict.fromkeys(endpoint.resource for endpoint in ENDPOINTS))
-HEAVY = ["aiohttp", "pydantic_settings", "structlog", "prometheus_client", "sqlite3"]
+HEAVY = ["aiohttp", "structlog", "prometheus_client", "sqlite3"]
 
 
 def ask(**variables: str) -> str:

@@ -26,7 +26,7 @@ COMMANDS = [
     *("import status", "import verify"),
     *(f"manage {endpoint.name}" for endpoint in ENDPOINTS),
 ]
-HEAVY = ["aiohttp", "uvloop", "pydantic_settings", "prometheus_client", "structlog", "posthog", "sqlite3"]
+HEAVY = ["aiohttp", "uvloop", "prometheus_client", "structlog", "posthog", "sqlite3"]
 
 
 def invoke(*args: str) -> tuple[int, str]:
