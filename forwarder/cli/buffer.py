@@ -91,7 +91,7 @@ def export(
     Example: forwarder buffer export /var/lib/forwarder --output events.jsonl
     """
     from forwarder.inspect.exporting import check_lane
-    from forwarder.storage.whole_file import whole_file
+    from forwarder.storage.private import atomic_file
 
     directories = _directories(path, config)
     contents = _look(directories)
@@ -101,7 +101,7 @@ def export(
     if output is None:
         count = _export(directories, lane, sys.stdout.buffer, total)
     else:
-        with whole_file(output, replace=force) as file:
+        with atomic_file(output, replace=force) as file:
             count = _export(directories, lane, file, total)
     _say_exported(count, output, contents)
 

@@ -18,7 +18,7 @@ from forwarder.config.addresses import check_upstream
 from forwarder.config.key_file import read_key_file
 from forwarder.config.values import check_project_key
 from forwarder.core.errors import ConfigurationError
-from forwarder.storage.layout import state_directories
+from forwarder.storage.directory import state_directories
 
 SECTIONS: Final = ("upstream", "buffer", "batch", "delivery", "dead_letters", "log", "import", "workers")
 """What an import reads of the configuration."""

@@ -14,7 +14,7 @@ from forwarder.sources.files.options import BrokenSource
 from forwarder.sources.imports.findings import Finding, judge, unaccepted
 from forwarder.sources.imports.preflight_page import as_json
 from forwarder.sources.imports.preflight_report import Report
-from forwarder.storage.whole_file import whole_file
+from forwarder.storage.private import atomic_file
 
 FILE: Final = "preflight.json"
 
@@ -42,7 +42,7 @@ class Looked:
 
     def keep(self, folder: Path) -> None:
         """Write it into the state folder. Raises `ConfigurationError` if that can't be."""
-        with whole_file(folder / FILE, replace=True) as file:
+        with atomic_file(folder / FILE, replace=True) as file:
             file.write(f"{self.json()}\n".encode())
 
     @property

@@ -31,7 +31,7 @@ from forwarder.daemon.inheritance import NOTHING, Inherited
 from forwarder.daemon.pipeline import Kept, build
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
 from forwarder.daemon.roles import ALONE, Role
-from forwarder.storage.layout import worker_directory
+from forwarder.storage.directory import worker_directory
 from forwarder.telemetry.snapshot import Snapshot, State
 
 INTERRUPTED: Final = 130

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
-from forwarder.storage.directory import LOCK
-from forwarder.storage.layout import DEAD_LETTERS, LOG, state_directories, worker_directories
+from forwarder.storage.directory import DEAD_LETTERS, LOCK, LOG, state_directories, worker_directories
 
 
 class NotABuffer(ConfigurationError):

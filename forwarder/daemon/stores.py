@@ -27,8 +27,7 @@ from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.records import LetterAccount
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.storage.committer import Committer
-from forwarder.storage.directory import LockedDirectory
-from forwarder.storage.layout import state_directories, worker_directory
+from forwarder.storage.directory import LockedDirectory, state_directories, worker_directory
 from forwarder.telemetry.books import Books
 
 BUFFER_KEY = "buffer.path"

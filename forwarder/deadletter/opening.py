@@ -6,7 +6,6 @@ one; a file that can't be written is read all the same, and written as soon as i
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -21,8 +20,8 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.deadletter.file import LetterFile
 from forwarder.deadletter.salvage import Salvaged, salvage
 from forwarder.deadletter.schema import Garbled, check, open_readable, open_writable
-from forwarder.storage.layout import ASIDE, DEAD_LETTERS
-from forwarder.storage.private import make_directory
+from forwarder.storage.directory import ASIDE, DEAD_LETTERS
+from forwarder.storage.private import make_directory, sync_directory
 
 BESIDE: Final = ("", "-wal", "-shm")
 """What SQLite keeps beside a file, too."""
@@ -107,16 +106,8 @@ def _move_aside(path: Path, now: float) -> Path:
         if part.exists():
             part.rename(target.with_name(target.name + ending))
     for changed in (directory, path.parent):
-        _sync(changed)
+        sync_directory(changed)
     return target
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_only(path: Path, failing: str, now: float) -> Opened:

@@ -49,8 +49,7 @@ from forwarder.deadletter.records import (
     log_buried,
 )
 from forwarder.deadletter.writing import Entry, Gone, Job, Marked, remove
-from forwarder.storage import committer as commits
-from forwarder.storage.committer import RETRY_SECONDS, Committer
+from forwarder.storage.committer import RETRY_SECONDS, CommitJob, Committer
 
 PENDING_AT_RECEIPT: Final = 4 << 20
 """Bytes of letters refused at receipt that are kept in memory while nothing can be written."""
@@ -240,12 +239,12 @@ class DeadLetterStore:
     def remove(self, numbers: Iterable[int]) -> None:
         """Letters were replayed: they go with the next group. The books have them back in the buffer already."""
         self._removals += numbers
-        self._committer.wanted()
+        self._committer.request()
 
     def unmark(self, number: int, note: str) -> None:
         """A letter's replay came to nothing: it stays, unmarked, with a note that says why."""
         self._notes[number] = note
-        self._committer.wanted()
+        self._committer.request()
 
     def poll(self, wanted: int, told: Callable[[Sequence[Marked]], None]) -> None:
         """Do what the marks say: drop letters, and tell which ones (at most `wanted`) are to be replayed, with the next group.
@@ -253,7 +252,7 @@ class DeadLetterStore:
         Those in `busy` aren't told. Nobody is told if the group fails.
         """
         self._poll = _Poll(wanted, told)
-        self._committer.wanted()
+        self._committer.request()
 
     def statistics(self) -> DeadLetterStatistics:
         """Figures for metrics, health and tests."""
@@ -271,12 +270,12 @@ class DeadLetterStore:
         self._file.close()
 
     @property
-    def waiting(self) -> int:
-        """See `storage.committer.Part.waiting`."""
+    def awaited(self) -> int:
+        """See `storage.committer.CommitParticipant.awaited`."""
         return len(self._waiting)
 
     def prepare(self) -> Job | None:
-        """See `storage.committer.Part.prepare`."""
+        """See `storage.committer.CommitParticipant.prepare`."""
         probe, self._probe_due = self._probe_due, False
         if not (self._pending or self._removals or self._notes or self._poll or probe):
             return None
@@ -296,8 +295,8 @@ class DeadLetterStore:
         self._polling, self._poll = self._poll, None
         return self._job
 
-    def finish(self, job: commits.Job, error: Exception | None) -> None:  # noqa: ARG002 - it is `_job`
-        """See `storage.committer.Part.finish`."""
+    def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002 - it is `_job`
+        """See `storage.committer.CommitParticipant.finish`."""
         done, self._job = self._job, None
         polling, self._polling = self._polling, None
         if done is None:
@@ -350,14 +349,14 @@ class DeadLetterStore:
         self._retry = None
         if self._failing:
             self._probe_due = True
-            self._committer.wanted()
+            self._committer.request()
 
     def _keep(self, letters: Sequence[DeadLetter], *, receipt: bool) -> None:
         if letters:
             self._pending += [Entry(number, letter, receipt) for number, letter in enumerate(letters, self._next)]
             self._next += len(letters)
             self._pending_cost += sum(map(cost_of, letters))
-            self._committer.wanted()
+            self._committer.request()
 
     def _release(self, gone: Iterable[Gone]) -> None:
         for each in gone:

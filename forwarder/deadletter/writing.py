@@ -95,7 +95,7 @@ class Gone(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """See `storage.committer.Job`. What is asked for comes first; the rest is what came of it, right once `run` has returned."""
+    """See `storage.committer.CommitJob`. What is asked for comes first; the rest is what came of it, right once `run` has returned."""
 
     file: LetterFile
     logged: bool
@@ -121,7 +121,7 @@ class Job:
     """Letters that have a mark still."""
 
     def run(self, *, alone: bool) -> None:  # noqa: ARG002 - nothing is committed before it
-        """See `storage.committer.Job.run`."""
+        """See `storage.committer.CommitJob.run`."""
         if self.letters and failpoints.ARMED:
             failpoints.hit("dead_letters.begin")
         connection = self.file.writable()

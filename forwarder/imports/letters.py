@@ -28,7 +28,7 @@ from forwarder.sources.files.records import File
 from forwarder.sources.imports.finishing import Finished
 from forwarder.sources.imports.planned import RefusedRecord
 from forwarder.storage.committer import RETRY_SECONDS, Committer
-from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.readable import size
 
 AT_ONCE: Final = 200

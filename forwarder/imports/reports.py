@@ -15,7 +15,7 @@ from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports import report, report_page
 from forwarder.sources.imports.checkpoint import Checkpoint
 from forwarder.sources.imports.manifest import Manifest, manifest_of
-from forwarder.storage.whole_file import whole_file
+from forwarder.storage.private import atomic_file
 
 JSON: Final = "report.json"
 PAGE: Final = "report.html"
@@ -24,7 +24,7 @@ PAGE: Final = "report.html"
 def write_reports(found: Manifest, folder: Path) -> None:
     """Write all of them, in the place of former ones. Raises `ConfigurationError` if that can't be."""
     for name, text in ((JSON, report.as_json(found) + b"\n"), (PAGE, report_page.page(found))):
-        with whole_file(folder / name, replace=True) as file:
+        with atomic_file(folder / name, replace=True) as file:
             file.write(text)
     manifests.write(found, folder / manifests.FILE)
 

@@ -18,7 +18,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import DeadLetter
 from forwarder.daemon.pipeline import build
 from forwarder.daemon.roles import Role
-from forwarder.storage.layout import worker_number
+from forwarder.storage.directory import worker_number
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState
 
 PATIENCE: Final = 60.0

@@ -23,7 +23,7 @@ from forwarder.deadletter.records import LetterAccount
 from forwarder.deadletter.schema import Garbled, open_readable
 from forwarder.inspect.event_search import unreadable_letters
 from forwarder.inspect.inspection import read_log
-from forwarder.storage.layout import LOG
+from forwarder.storage.directory import LOG
 from forwarder.telemetry.labels import OTHER, UNDECODABLE, lane_label
 from forwarder.telemetry.snapshot import LaneSnapshot, by_label
 

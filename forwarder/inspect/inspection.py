@@ -17,8 +17,7 @@ from forwarder.buffer.disk.scanning import Finding
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.daemon.state_files import holder
-from forwarder.storage.directory import is_locked
-from forwarder.storage.layout import ASIDE, LOG
+from forwarder.storage.directory import ASIDE, LOG, is_locked
 from forwarder.telemetry.labels import lane_label
 
 LOOKS: Final = 4

@@ -1,1 +1,1 @@
-"""What writing durably takes: group commit, locked directories, and named places where tests make it fail."""
+"""Durable files: group commit, state directories with their locks, private and atomic files, and failpoints for tests."""

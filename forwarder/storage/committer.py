@@ -1,10 +1,10 @@
-"""Group commit: everything that is to be durable together goes to the disk in one go, on a thread of its own.
+"""Group commit: everything that becomes durable together is written in one go, on a thread of its own.
 
-The loop's parts say that they have something (`wanted`); at the end of the loop's iteration, never at the first of them, each is asked for
-its job, and the jobs run one after the other on the commit thread, in the order in which the parts were added: dead letters before the
-log, so that a letter is durable before the record that settles its event. What comes meanwhile goes in the next group.
+Participants request a commit (`request`). At the end of the loop's iteration, never at the first request, each is asked for its job. The
+jobs run one after the other on the commit thread, in the order in which the participants were added: dead letters before the log, so that
+a dead letter is durable before the record that settles its event. Later requests go into the next group.
 
-Invariants: at most one group is under way; a part's `finish` is called on the loop for each job that it gave, in order; a job learns
+Invariants: at most one group runs at a time; a participant's `finish` is called on the loop for each of its jobs, in order; a job learns
 whether an earlier one of its group failed.
 """
 
@@ -22,74 +22,74 @@ import structlog
 from forwarder.core.clock import Clock
 
 RETRY_SECONDS: Final = 1.0
-"""How long after a failure there is the next attempt, if nobody offers anything before."""
+"""Seconds from a failure to the next attempt, unless a request comes earlier."""
 
 MAX_ROUNDS: Final = 16
-"""Iterations of the loop for which a group is gathered, as long as each brings more."""
+"""Iterations of the loop for which a group is gathered, as long as each adds to it."""
 
 _log = structlog.get_logger()
 
 
-class Job(Protocol):
-    """A part's share of a group."""
+class CommitJob(Protocol):
+    """A participant's share of a group."""
 
     def run(self, *, alone: bool) -> None:
-        """Make it durable, on the commit thread. `alone`: an earlier job of the group failed. Raises what went wrong."""
+        """Make it durable, on the commit thread. `alone`: an earlier job of the group failed. Raises the error."""
 
 
-class Part(Protocol):
-    """What has something to make durable."""
+class CommitParticipant(Protocol):
+    """Has something to make durable."""
 
     @property
-    def waiting(self) -> int:
-        """How much that somebody waits for would be in a group that began now."""
+    def awaited(self) -> int:
+        """How many callers a group that began now would answer."""
 
-    def prepare(self) -> Job | None:
-        """All that is to be made durable now, on the loop; None if there is nothing."""
+    def prepare(self) -> CommitJob | None:
+        """All that is to be made durable now, called on the loop; None if there is nothing."""
 
-    def finish(self, job: Job, error: Exception | None) -> None:
-        """The job is done, or failed: called on the loop. It may want another one."""
+    def finish(self, job: CommitJob, error: Exception | None) -> None:
+        """The job succeeded or failed: called on the loop. It may request another commit."""
 
 
-_Group: TypeAlias = list[tuple[Part, Job, Exception | None]]
+_Group: TypeAlias = list[tuple[CommitParticipant, CommitJob, Exception | None]]
 
 
 class Committer:
-    """Commits groups for its parts. Used on one loop; `close` ends its thread."""
+    """Commits groups for its participants. Used on one loop; `close` ends its thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._parts: list[Part] = []
+        self._participants: list[CommitParticipant] = []
         self._groups: SimpleQueue[_Group | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._busy = False
-        """A group is under way, or about to be."""
+        """Whether a group runs or is being gathered."""
         self._again = False
         self._gathered = 0
-        """What waited for the group after the last iteration."""
+        """What the group had after the last iteration."""
         self._rounds = 0
-        """Iterations that it has been gathered for."""
+        """Iterations for which it has been gathered."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._ended = asyncio.Event()
-        """The thread has nothing left to do."""
+        """Set when the thread ends."""
 
-    def add(self, part: Part) -> None:
-        """Add a part; its jobs run after those of the parts that were added before."""
-        self._parts.append(part)
+    def add(self, participant: CommitParticipant) -> None:
+        """Add a participant; its jobs run after those of participants added before."""
+        self._participants.append(participant)
 
     def start(self) -> None:
-        """Begin to commit, on the running loop."""
+        """Start the thread; commit on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._ended.clear()
         self._thread = threading.Thread(target=self._work, args=(self._loop,), name="commit", daemon=True)
         self._thread.start()
         if self._again:
-            self.wanted()
+            self.request()
 
-    def wanted(self) -> None:
-        """Something is to be made durable: at the end of this iteration, or once the group that is under way is done."""
+    def request(self) -> None:
+        """Commit at the end of this iteration, or once the running group is done."""
         if self._busy or self._loop is None:
             self._again = True
             return
@@ -98,16 +98,16 @@ class Committer:
         self._loop.call_soon(self._begin)
 
     def retry(self) -> None:
-        """Something failed: try again in a second."""
-        self._clock.call_later(RETRY_SECONDS, self.wanted)
+        """Something failed: commit again in a second."""
+        self._clock.call_later(RETRY_SECONDS, self.request)
 
     async def settle(self) -> None:
-        """Return when everything that was wanted is durable, or failed. Cancellation only ends the wait."""
+        """Return when everything requested is durable, or failed. Cancellation only ends the wait."""
         while self._busy:
             await self._idle.wait()
 
     async def close(self) -> None:
-        """Commit what is wanted, and end the thread. Cancellation leaves the thread to end by itself."""
+        """Commit what is requested, and end the thread. Cancellation leaves the thread to end by itself."""
         if self._thread is None:
             return
         await self.settle()
@@ -117,25 +117,25 @@ class Committer:
         thread.join()
 
     def _begin(self) -> None:
-        """Begin a group, once an iteration of the loop brought nothing more for it."""
-        waiting = sum([part.waiting for part in self._parts])
-        if waiting > self._gathered and self._rounds < MAX_ROUNDS and self._loop is not None:
-            self._gathered = waiting
+        """Begin a group, once an iteration of the loop added nothing to it."""
+        awaited = sum([participant.awaited for participant in self._participants])
+        if awaited > self._gathered and self._rounds < MAX_ROUNDS and self._loop is not None:
+            self._gathered = awaited
             self._rounds += 1
             self._loop.call_soon(self._begin)
             return
         self._gathered = self._rounds = 0
         self._again = False
         group: _Group = []
-        for part in self._parts:
+        for participant in self._participants:
             try:
-                job = part.prepare()
+                job = participant.prepare()
             except Exception:
-                _log.exception("what is to be made durable could not be put together; it is tried again")
+                _log.exception("a commit can't be prepared; it is tried again in a second")
                 self.retry()
                 continue
             if job is not None:
-                group.append((part, job, None))
+                group.append((participant, job, None))
         if group:
             self._groups.put(group)
         else:
@@ -145,16 +145,16 @@ class Committer:
         self._busy = False
         if self._again:
             self._again = False
-            self.wanted()
+            self.request()
         else:
             self._idle.set()
 
     def _finish(self, group: _Group) -> None:
-        for part, job, error in group:
+        for participant, job, error in group:
             try:
-                part.finish(job, error)
+                participant.finish(job, error)
             except Exception:
-                _log.exception("what a commit made durable could not be taken account of")
+                _log.exception("a commit succeeded, but finishing it failed")
         self._end()
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -165,14 +165,14 @@ class Committer:
             loop.call_soon_threadsafe(self._ended.set)
 
 
-def _run(group: Sequence[tuple[Part, Job, Exception | None]]) -> _Group:
+def _run(group: Sequence[tuple[CommitParticipant, CommitJob, Exception | None]]) -> _Group:
     done: _Group = []
     failed = False
-    for part, job, _ in group:
+    for participant, job, _ in group:
         error: Exception | None = None
         try:
             job.run(alone=failed)
-        except Exception as caught:  # handed to the part on the loop
+        except Exception as caught:  # handed to the participant on the loop
             error, failed = caught, True
-        done.append((part, job, error))
+        done.append((participant, job, error))
     return done

@@ -1,6 +1,8 @@
-"""A directory that one process at a time may write in.
+"""A state directory (`buffer.path`, `dead_letters.path`): where things are in it, and the lock that one process at a time holds.
 
-The lock is `flock` on a file of its own, so that readers (`forwarder buffer ls`) need none, and the kernel lets go of it when the process
+`<path>/worker-<n>/`: `lock`, the log's segments in `log/`, what could not be read in `aside/`, and `dead-letters.db`.
+
+The lock is `flock` on a file of its own, so that readers (`forwarder buffer ls`) need none, and the kernel releases it when the process
 dies, however it does.
 """
 
@@ -9,6 +11,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +20,14 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.storage.private import NotPrivate, make_directories, open_file
 
 LOCK: Final = "lock"
+LOG: Final = "log"
+ASIDE: Final = "aside"
+DEAD_LETTERS: Final = "dead-letters.db"
 
+_WORKER: Final = re.compile(r"worker-(\d{1,4})")
 
 class Locked(ConfigurationError):
-    """Another process has the directory."""
+    """Another process holds the lock."""
 
     code = "locked"
 
@@ -35,11 +43,11 @@ class LockedDirectory:
 
     @classmethod
     def acquire(cls, path: Path, key: str, own: int = 0, inherited: int | None = None) -> LockedDirectory:
-        """Make the directory if it isn't there, and lock it. `key` is the setting that names it.
+        """Create the directory if it is missing, and lock it. `key` is the setting that names it.
 
         The last `own` parts of the path are not of the setting: they are checked (`forwarder.storage.private`). `inherited`: a descriptor
-        that holds this lock already, from before a restart in place. Raises `Locked` if another process has the lock, `ConfigurationError`
-        if the directory can't be made or used.
+        that holds this lock already, from before a restart in place. Raises `Locked` if another process holds the lock,
+        `ConfigurationError` if the directory can't be created or used.
         """
         try:
             make_directories(path, own)
@@ -67,7 +75,7 @@ class LockedDirectory:
         return os.dup(self._descriptor)
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the lock, unless a duplicate of it is open."""
         os.close(self._descriptor)
 
 
@@ -90,7 +98,7 @@ def _adopted(lock: Path, inherited: int) -> tuple[int, bool]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process has the directory's lock now."""
+    """Whether a process holds the directory's lock."""
     try:
         descriptor = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -110,3 +118,33 @@ def _unusable(path: Path, key: str, error: OSError) -> ConfigurationError:
         f"{key}: {where} can't be used: {error.strerror or error}",
         hint=f"Set `{key}` to a directory that this user may write in.",
     )
+
+
+def worker_directory(path: Path, number: int) -> Path:
+    """The directory of worker `number`."""
+    return path / f"worker-{number}"
+
+
+def worker_directories(path: Path) -> dict[int, Path]:
+    """The existing workers' directories by number."""
+    found = {int(match[1]): entry for entry in path.iterdir() if (match := _WORKER.fullmatch(entry.name)) and entry.is_dir()}
+    return dict(sorted(found.items()))
+
+
+def state_directories(environment: Mapping[str, str], *, is_root: bool) -> Iterator[Path]:
+    """Where this user's daemons keep their state, by default: the best first."""
+    if given := environment.get("STATE_DIRECTORY"):
+        yield Path(given.split(":")[0])
+    state_home = environment.get("XDG_STATE_HOME")
+    if state_home:
+        yield Path(state_home) / "forwarder"
+    elif is_root:
+        yield Path("/var/lib/forwarder")
+    elif home := environment.get("HOME"):
+        yield Path(home) / ".local/state/forwarder"
+
+
+def worker_number(directory: Path) -> int | None:
+    """The number of the worker that owns the directory, by its name; None if the name is no worker's."""
+    match = _WORKER.fullmatch(directory.resolve().name)
+    return int(match[1]) if match else None

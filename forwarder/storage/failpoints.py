@@ -1,10 +1,10 @@
-"""Named places at which tests make forwarder fail, or kill it: the worst moments, one by one.
+"""Failpoints: named places at which tests make the process fail, or kill it.
 
-`FORWARDER_FAILPOINTS` in the environment of a process arms them: a comma-separated list of `name=action` or `name=action@N`, where the
-action is `kill` (SIGKILL), `enospc` or `eio` (an `OSError` of that kind is raised there), done at the N-th passing only, or at each one
-without `@N`. `FORWARDER_FAILPOINTS_LOG` names a file that each deed is appended to, one name a line.
+The environment variable `FORWARDER_FAILPOINTS` arms them: a comma-separated list of `name=action` or `name=action@N`, where the action is
+`kill` (SIGKILL), `enospc` or `eio` (raises such an `OSError`), taken at the N-th passing only, or at each one without `@N`.
+`FORWARDER_FAILPOINTS_LOG` names a file to which each action appends the failpoint's name.
 
-Free when off: a place in the code is `if failpoints.ARMED: failpoints.hit("name")`, a look at an empty dict.
+A failpoint costs nothing while none is armed: it is `if failpoints.ARMED: failpoints.hit("name")`, a test of an empty dict.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ NAMES: Final = frozenset(
         "opening.written",  # the new segment with its checkpoint was written
         "commit.begin",  # before the first byte of a group
         "commit.written",  # a group was written, not synced
-        "commit.synced",  # it is synced, nobody was told
+        "commit.synced",  # synced, not acknowledged
         "checkpoint.written",  # a segment's first records were written, not synced
         "settle.marked",  # events are settled in memory, their marks not written
         "bisect.cut",  # a chunk was cut in parts
-        "compaction.read",  # what remains of a segment was read, not written again
-        "compaction.moved",  # it was written again and synced; the segment isn't free yet
+        "compaction.read",  # the rest of a segment was read, not copied
+        "compaction.moved",  # the copy is synced; the segment isn't free yet
         "dead_letters.begin",  # before dead letters are written
         "dead_letters.committed",  # they are committed, the marks of their events aren't written
-        "replay.held",  # a dead letter is in the buffer again, and still among the dead letters
+        "replay.held",  # a dead letter is in the buffer, and not yet removed from the store
     }
 )
 
 
 class Action(StrEnum):
-    """What happens at an armed place."""
+    """What an armed failpoint does."""
 
     KILL = "kill"
     ENOSPC = "enospc"
@@ -45,13 +45,13 @@ class Action(StrEnum):
 
 
 ARMED: Final[dict[str, tuple[Action, int | None]]] = {}
-"""The armed places: what to do, and at which passing (None: at each)."""
+"""Armed failpoints: the action, and at which passing (None: at each)."""
 
 _passings: Final[dict[str, int]] = {}
 
 
 def arm(text: str) -> None:
-    """Arm the places that `text` names, and no others. Raises `ValueError` for a name or an action that doesn't exist."""
+    """Arm the failpoints in `text`, and no others. Raises `ValueError` for an unknown name or action."""
     armed: dict[str, tuple[Action, int | None]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, deed = item.partition("=")
@@ -65,7 +65,7 @@ def arm(text: str) -> None:
 
 
 def hit(name: str) -> None:
-    """Pass the place `name`. Raises `OSError`, or ends the process, if it is armed for that."""
+    """Pass the failpoint `name`. Raises `OSError` or kills the process if it is armed."""
     armed = ARMED.get(name)
     if armed is None:
         return
@@ -81,7 +81,7 @@ def hit(name: str) -> None:
 
 
 def arm_from_environment(environment: Mapping[str, str]) -> None:
-    """Arm what the environment says. Raises `ValueError` as `arm` does."""
+    """Arm the failpoints in the environment. Raises `ValueError` as `arm` does."""
     arm(environment.get("FORWARDER_FAILPOINTS", ""))
 
 

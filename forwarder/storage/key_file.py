@@ -1,7 +1,7 @@
-"""The file of verified project keys, `known-keys.json` in a state directory: what makes a key known after a restart in an outage.
+"""The file of verified project keys, `known-keys.json` in a state directory: keys stay known after a restart during an outage.
 
 It holds no key: a random salt, and a keyed hash of each key under it, the one verified longest ago first. All workers of a daemon share it.
-Each change is read, merged and replaced as a whole, under a lock of the directory, so that none of them loses another's keys, and a crash
+A change reads, merges and replaces the whole file, under a lock of the directory, so that no worker loses another's keys, and a crash
 leaves the old file or the new one.
 """
 
@@ -24,7 +24,7 @@ from forwarder.storage.private import open_file
 
 KNOWN_KEYS: Final = "known-keys.json"
 MAX_KEYS: Final = 10_000
-"""Keys that are remembered at most."""
+"""Most keys that are remembered."""
 
 _VERSION: Final = 1
 _SALT_BYTES: Final = 32
@@ -53,38 +53,38 @@ class KeyHashes:
         return bool(self._set) and _hash(self.salt, api_key) in self._set
 
     def with_keys(self, api_keys: Iterable[str]) -> KeyHashes:
-        """These and the hashes of other keys; of too many the first ones go."""
+        """These and the hashes of other keys; past `MAX_KEYS` the oldest are left out."""
         merged = dict.fromkeys(self.hashes)
         for api_key in api_keys:
             merged.setdefault(_hash(self.salt, api_key))
         return KeyHashes(self.salt, list(merged)[-MAX_KEYS:])
 
 
-class _Content(msgspec.Struct):
+class _KeyFileContent(msgspec.Struct):
     version: int
     salt: str
     keys: list[str]
 
 
 def read_keys(path: Path) -> KeyHashes | None:
-    """What the file holds; None if it isn't there, or is damaged. Raises `OSError`."""
+    """The file's content; None if it is missing or damaged. Raises `OSError`."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
-        content = msgspec.json.decode(text, type=_Content)
+        content = msgspec.json.decode(text, type=_KeyFileContent)
         if content.version == _VERSION:
             return KeyHashes(bytes.fromhex(content.salt), [bytes.fromhex(each) for each in content.keys[-MAX_KEYS:]])
         why = f"it is of version {content.version}"
     except ValueError as error:
         why = str(error)
-    _log.warning("the file of known project keys can't be used, and is begun anew; keys are verified again", path=str(path), why=why)
+    _log.warning("the file of known project keys can't be read; it will be replaced, and keys are verified again", path=str(path), why=why)
     return None
 
 
 def merge_keys(path: Path, api_keys: Iterable[str]) -> KeyHashes:
-    """Add keys to the file; what it holds then. Blocks, for a thread. Raises `OSError`, and then the file is as it was."""
+    """Add keys to the file; return its new content. Blocks, so call it on a thread. Raises `OSError`, and then the file is unchanged."""
     with _locked(path.parent):
         before = read_keys(path)
         merged = (before or KeyHashes(secrets.token_bytes(_SALT_BYTES), ())).with_keys(api_keys)
@@ -104,7 +104,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, hashes: KeyHashes) -> None:
-    content = _Content(_VERSION, hashes.salt.hex(), [each.hex() for each in hashes.hashes])
+    content = _KeyFileContent(_VERSION, hashes.salt.hex(), [each.hex() for each in hashes.hashes])
     new = path.with_name(f".{path.name}.new")
     try:
         with os.fdopen(open_file(new, os.O_WRONLY | os.O_TRUNC), "wb") as file:

@@ -1,8 +1,10 @@
 """Directories and files that hold events and project keys: only their owner may use them, whatever the umask.
 
-A directory that is there already is used only if nobody else can have prepared it: it is a directory and no symbolic link, it belongs to
-this user, to root or to the owner of the directory that it is in, and no other users may write in it. The directory that a user names
-is not checked so: where it leads, and whose it is, is the user's decision. What follows below it is.
+An existing directory is used only if no other user can have prepared it: it is a directory and no symbolic link, it belongs to this user,
+to root or to the owner of the directory that it is in, and no other users may write in it. The directory that a user names is not checked:
+where it leads, and who owns it, is the user's decision. Those below it are.
+
+`atomic_file` writes a file that exists complete or not at all: it is written under another name, made durable, and then renamed.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
+
+from forwarder.core.errors import ConfigurationError
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -25,7 +30,7 @@ class NotPrivate(OSError):
 
 
 def make_directories(path: Path, own: int = 0) -> None:
-    """Make a directory, and those above it that are missing. The last `own` parts of the path are checked if they are there.
+    """Create a directory and its missing parents. The last `own` parts of the path are checked if they exist.
 
     Raises `OSError`, and `NotPrivate` for a part that another user may have prepared.
     """
@@ -43,7 +48,7 @@ def make_directories(path: Path, own: int = 0) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory of our own in one that is there. Raises `OSError`, and `NotPrivate` if another user may have prepared it."""
+    """Create a private directory in an existing one. Raises `OSError`, and `NotPrivate` if another user may have prepared it."""
     try:
         _make(path)
     except OSError:  # which one it is for a directory that is there depends on the file system
@@ -53,21 +58,55 @@ def make_directory(path: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of a file, which is made if it isn't there. A symbolic link is an error (`OSError`)."""
+    """A descriptor of a file, which is created if it is missing. A symbolic link is an error (`OSError`)."""
     try:
         descriptor = os.open(path, flags | _NEW | os.O_EXCL, FILE_MODE)
     except FileExistsError:
         if flags & os.O_EXCL:
             raise
         return os.open(path, flags | _NEW, FILE_MODE)
-    os.fchmod(descriptor, FILE_MODE)  # the umask may have taken something away
+    os.fchmod(descriptor, FILE_MODE)  # the umask may have removed some
     return descriptor
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file, unless there is one: what opens it next by its name gives it no other permissions."""
+    """Create an empty file if it is missing: a library that opens it next by its name keeps its permissions."""
     with contextlib.suppress(FileExistsError):
         os.close(open_file(path, os.O_RDWR | os.O_EXCL))
+
+
+@contextlib.contextmanager
+def atomic_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """A file to write to, which becomes `target`, durably, when the block ends without an exception: readers see all of it or nothing.
+
+    Only this user can read it. Raises `ConfigurationError` if it can't be written, or if `target` exists and `replace` isn't set.
+    """
+    if not replace and target.exists():
+        raise _exists(target)
+    part = target.parent / f".{target.name}.{os.getpid()}.part"
+    try:
+        descriptor = open_file(part, os.O_WRONLY | os.O_EXCL)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        with open(descriptor, "wb", buffering=1 << 20) as file:  # noqa: PTH123 - a descriptor
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _publish(part, target, replace=replace)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make(path: Path) -> None:
@@ -87,3 +126,22 @@ def _check(path: Path) -> None:
     others = stat.S_IWOTH if found.st_gid in {os.getegid(), *os.getgroups()} else stat.S_IWOTH | stat.S_IWGRP
     if found.st_mode & others and not found.st_mode & stat.S_ISVTX:
         raise NotPrivate(errno.EPERM, "other users may write in it; make it private (chmod 700), if all in it is yours", str(path))
+
+
+def _publish(part: Path, target: Path, *, replace: bool) -> None:
+    if replace:
+        part.replace(target)
+    else:
+        try:
+            target.hardlink_to(part)  # unlike a rename, this fails if the file was created meanwhile
+        except FileExistsError:
+            raise _exists(target) from None
+    sync_directory(target.parent)
+
+
+def _exists(target: Path) -> ConfigurationError:
+    return ConfigurationError(f"{target} already exists", hint="Name another file, or replace it with --force.")
+
+
+def _unwritable(target: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"{target} can't be written: {error.strerror or error}", hint="Name a file in a directory with room.")

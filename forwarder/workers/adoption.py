@@ -16,8 +16,16 @@ import structlog
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.announcements import held
-from forwarder.storage.directory import LOCK, LockedDirectory
-from forwarder.storage.layout import ASIDE, DEAD_LETTERS, LOG, state_directories, worker_directories, worker_directory
+from forwarder.storage.directory import (
+    ASIDE,
+    DEAD_LETTERS,
+    LOCK,
+    LOG,
+    LockedDirectory,
+    state_directories,
+    worker_directories,
+    worker_directory,
+)
 from forwarder.telemetry.snapshot import Snapshot
 
 _FILES: Final = frozenset({LOCK, DEAD_LETTERS, f"{DEAD_LETTERS}-wal", f"{DEAD_LETTERS}-shm", f"{DEAD_LETTERS}-journal"})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.storage.layout import worker_directory
+from forwarder.storage.directory import worker_directory
 from forwarder.telemetry.labels import lane_label
 from tests.cli.conftest import Answering
 from tests.support.commands import forwarder

@@ -21,8 +21,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.deadletter.replay import Replayer
-from forwarder.storage.directory import LockedDirectory
-from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.storage.directory import DEAD_LETTERS, LockedDirectory
 from forwarder.telemetry.labels import lane_label
 from tests.deadletter.rig import StoreRig, query, started
 from tests.deadletter.test_replay import Door

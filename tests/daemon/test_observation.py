@@ -8,7 +8,7 @@ import pytest
 
 from forwarder import __version__
 from forwarder.daemon.observation import FULL, _not_ready
-from forwarder.storage.layout import ASIDE, DEAD_LETTERS, LOG
+from forwarder.storage.directory import ASIDE, DEAD_LETTERS, LOG
 from forwarder.telemetry.snapshot import State, balanced
 from tests.support.clock import MIDNIGHT, FakeClock
 from tests.support.listening import post

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.config import Settings
 from forwarder.daemon.state_files import NotABuffer, WorkerFiles, buffers_at, buffers_of, files_at, files_of, holder
-from forwarder.storage.layout import DEAD_LETTERS, LOG, state_directories, worker_directory
+from forwarder.storage.directory import DEAD_LETTERS, LOG, state_directories, worker_directory
 
 
 def made(root: Path, number: int, *, log: bool = True, letters: bool = False) -> Path:

@@ -15,7 +15,7 @@ from forwarder.core.ports import DeadLetter, Reason
 from forwarder.deadletter.records import LETTER_OVERHEAD
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.storage.committer import Committer
-from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.books import Books
 from tests.support.clock import FakeClock
 

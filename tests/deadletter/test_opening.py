@@ -17,7 +17,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
 from forwarder.deadletter import opening, schema
 from forwarder.storage import failpoints
-from forwarder.storage.layout import ASIDE, DEAD_LETTERS
+from forwarder.storage.directory import ASIDE, DEAD_LETTERS
 from tests.deadletter.rig import LANE, StoreRig, event_letter, fill, letter, query, started
 
 LETTERS = 200

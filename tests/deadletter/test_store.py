@@ -15,7 +15,7 @@ from forwarder.deadletter import schema, store
 from forwarder.deadletter.records import LetterAccount
 from forwarder.deadletter.writing import Marked
 from forwarder.storage import failpoints
-from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import LANE, Holding, StoreRig, event_letter, fill, letter, query, started
 
 HISTORICAL = Lane(LANE.api_key, historical=True)

@@ -15,7 +15,7 @@ from forwarder.core.ports import Reason
 from forwarder.deadletter.marking import mark_for_drop
 from forwarder.deadletter.schema import VERSION, open_readable, open_writable
 from forwarder.deadletter.selection import Criteria, content_of, summaries
-from forwarder.storage.layout import ASIDE, DEAD_LETTERS
+from forwarder.storage.directory import ASIDE, DEAD_LETTERS
 from tests.deadletter.rig import LANE, StoreRig, event_letter, query, started
 
 EVENT: Final = b'{"event":"old"}'

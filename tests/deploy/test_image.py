@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 import pytest
 
 from forwarder import __version__
-from forwarder.storage.layout import state_directories
+from forwarder.storage.directory import state_directories
 from tests.support.deployment import DIGEST, STATE, USER, port, settings
 from tests.support.dockerfile import FORWARDER as IMAGE
 from tests.support.dockerfile import Dockerfile

@@ -18,7 +18,7 @@ from forwarder.sources.imports.catalog import BY_NAME
 from forwarder.sources.imports.format import Given, NoOptions
 from forwarder.sources.imports.manifest import Manifest
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
-from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.storage.directory import DEAD_LETTERS
 from tests.imports.lettered import mark, rows
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
 

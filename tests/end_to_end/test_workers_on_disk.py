@@ -14,8 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from forwarder.storage.directory import LockedDirectory
-from forwarder.storage.layout import worker_directory
+from forwarder.storage.directory import LockedDirectory, worker_directory
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.admin import total
 from tests.support.commands import forwarder

@@ -17,7 +17,7 @@ from forwarder.sources.files.records import File, Place
 from forwarder.sources.imports.events import Why
 from forwarder.sources.imports.finishing import Finished
 from forwarder.sources.imports.planned import RefusedRecord
-from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
 

@@ -23,7 +23,7 @@ from forwarder.imports.origins import REASONS, read_origin
 from forwarder.sources.imports.events import Why
 from forwarder.sources.imports.planned import OF_EVENTS
 from forwarder.storage import failpoints
-from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.wire.chunks import cut_at
 from tests.imports.lettered import FILE, LANE, event, mark, opened, refused, refused_events, rows
 from tests.support.clock import FakeClock

@@ -15,7 +15,7 @@ from forwarder.core.event import Lane
 from forwarder.inspect import inspection
 from forwarder.inspect.inspection import LOOKS, look, read_log
 from forwarder.inspect.live_reading import unsettled
-from forwarder.storage.layout import LOG
+from forwarder.storage.directory import LOG
 from tests.support.disk_logs import SEGMENT, LogWriter, in_use
 
 LANE = Lane("phc_livelivelivelive1234")

@@ -68,7 +68,7 @@ class Disk(Memory):
         self.clock, self.buffer = self._rig.clock, self._rig.buffer
         self._lock = LockedDirectory.acquire(directory, "dead_letters.path")
         self.letters = DeadLetterStore.open(directory, LETTER_BYTES, self._rig.committer, self.clock, books=self.books, logged=True)
-        self._rig.committer._parts.reverse()  # letters before the log
+        self._rig.committer._participants.reverse()  # letters before the log
 
     def commit(self) -> None:
         """Write what is to be written, once."""

@@ -13,7 +13,7 @@ from forwarder.buffer.disk.opening import OpenPolicy, open_buffer
 from forwarder.core.clock import Timer
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import Fate, Ordering
-from forwarder.storage.committer import Committer, Part
+from forwarder.storage.committer import CommitParticipant, Committer
 
 NEVER: Final = 1000
 
@@ -51,10 +51,10 @@ class InlineCommitter(Committer):
         super().__init__(clock)
         self.due = False
 
-    def add(self, part: Part) -> None:
+    def add(self, part: CommitParticipant) -> None:
         super().add(part)
 
-    def wanted(self) -> None:
+    def request(self) -> None:
         self.due = True
 
     def pump(self) -> None:
@@ -63,9 +63,9 @@ class InlineCommitter(Committer):
             if not self.due:
                 return
             self.due = False
-            jobs = [(part, job) for part in self._parts if (job := part.prepare()) is not None]
+            jobs = [(part, job) for part in self._participants if (job := part.prepare()) is not None]
             failed = False
-            done: list[tuple[Part, Any, Exception | None]] = []
+            done: list[tuple[CommitParticipant, Any, Exception | None]] = []
             for part, job in jobs:
                 error: Exception | None = None
                 try:
@@ -224,6 +224,6 @@ class DiskRig:
     def close(self) -> None:
         """End in good order."""
         self.buffer.commits.closing = True
-        self.committer.wanted()
+        self.committer.request()
         self.committer.pump()
         self.abandon()

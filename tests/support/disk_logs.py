@@ -27,8 +27,7 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Fate
 from forwarder.deadletter.file import LetterFile
 from forwarder.deadletter.writing import Entry, Job
-from forwarder.storage.directory import LockedDirectory
-from forwarder.storage.layout import DEAD_LETTERS, LOG, worker_directory
+from forwarder.storage.directory import DEAD_LETTERS, LOG, LockedDirectory, worker_directory
 
 SEGMENT: int = 256 * 1024
 

@@ -121,7 +121,7 @@ class Whole:
         """Let go of everything, and write nothing: a process that is killed does no more."""
         pipeline = self.pipeline
         parts, stores = pipeline._parts, pipeline._stores
-        stores.committer._parts.clear()
+        stores.committer._participants.clear()
         if pipeline._replayer is not None:
             pipeline._replayer.stop()
         await parts.delivery.close()

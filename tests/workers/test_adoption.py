@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from forwarder.config.settings import Settings
-from forwarder.storage.directory import LockedDirectory
-from forwarder.storage.layout import worker_directory
+from forwarder.storage.directory import LockedDirectory, worker_directory
 from forwarder.telemetry.snapshot import Snapshot
 from forwarder.workers.adoption import leftovers, remove_if_empty
 from forwarder.workers.supervisor import needs_supervisor

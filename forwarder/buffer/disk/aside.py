@@ -13,8 +13,8 @@ from pathlib import Path
 import structlog
 
 from forwarder.buffer.disk.reading import Damage
-from forwarder.buffer.disk.segment import open_segment, read_at, sync_directory
-from forwarder.storage.private import make_directory, open_file
+from forwarder.buffer.disk.segment import open_segment, read_at
+from forwarder.storage.private import make_directory, open_file, sync_directory
 
 _HINT = "nothing of it was deleted; `forwarder buffer verify` tells more, docs/buffer.md what can be done"
 

@@ -244,7 +244,7 @@ class DiskBuffer:
         """Write what waits to be written, and that the end was in good order. For use before the committer is closed."""
         await self.loader.close()
         self.commits.closing = True
-        self._committer.wanted()
+        self._committer.request()
         await self._committer.settle()
         self.log.close()
 

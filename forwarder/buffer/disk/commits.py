@@ -25,7 +25,7 @@ from forwarder.core.errors import BufferFull, DiskRefuses
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason
 from forwarder.storage import failpoints
-from forwarder.storage.committer import Committer, Job
+from forwarder.storage.committer import CommitJob, Committer
 
 MAX_PENDING: Final = 32 << 20
 """Bytes that may wait for their fsync: past it the senders are faster than the disk."""
@@ -96,7 +96,7 @@ class Commits:
             self._refuse_now(offered)
         self.offered = offered
         if not self._offers:
-            self._committer.wanted()
+            self._committer.request()
         self._offers.append(offer)
 
     def _refuse_now(self, offered: int) -> None:
@@ -117,7 +117,7 @@ class Commits:
         """There are marks to be written: with the next group, or soon."""
         if not self._due:
             self._due = True
-            self._clock.call_later(MARKS_SECONDS, self._committer.wanted)
+            self._clock.call_later(MARKS_SECONDS, self._committer.request)
 
     def tally(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
         """Events were received and dropped at once: the books have to know."""
@@ -128,22 +128,22 @@ class Commits:
     def move(self, segment: Segment, pieces: list[MovedPiece]) -> None:
         """Write what is left of a segment again."""
         self.moving = segment, pieces
-        self._committer.wanted()
+        self._committer.request()
 
     def lose(self, lane: Lane, count: int) -> None:
         """Events of the buffer can't be read any more: the books have to know."""
         self._tally.drop(lane, DropReason.DAMAGED, count)
-        self._committer.wanted()
+        self._committer.request()
 
     def find(self, lane: Lane, count: int) -> None:
         """There are events in the buffer that the books don't know: they have to."""
         self._tally.receive(lane, RECOVERED, count)
-        self._committer.wanted()
+        self._committer.request()
 
     def begin(self) -> None:
         """Begin a segment as soon as the committer is started, so that it shows whether the disk takes anything."""
         self._first = True
-        self._committer.wanted()
+        self._committer.request()
 
     def books(self) -> LogAccounts:
         """The books as the log has them, what waits to be written included."""
@@ -154,12 +154,12 @@ class Commits:
     # The committer's part
 
     @property
-    def waiting(self) -> int:
-        """See `storage.committer.Part.waiting`."""
+    def awaited(self) -> int:
+        """See `storage.committer.CommitParticipant.awaited`."""
         return len(self._offers)
 
-    def prepare(self) -> Job | None:
-        """See `storage.committer.Part`."""
+    def prepare(self) -> CommitJob | None:
+        """See `storage.committer.CommitParticipant`."""
         self._due = False
         if not (self._offers or self.marks or self.moving or self._tally.lanes or self.closing or self._first or self.refusing):
             return None
@@ -303,8 +303,8 @@ class Commits:
         if self.closing and not under.buried:
             under.group.add(Kind.CLOSED)
 
-    def finish(self, job: Job, error: Exception | None) -> None:  # noqa: ARG002 - there is one group at a time
-        """See `storage.committer.Part`."""
+    def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002 - there is one group at a time
+        """See `storage.committer.CommitParticipant`."""
         under, self._under = self._under, None
         if under is None:
             raise AssertionError("a group ended that wasn't begun")

@@ -152,7 +152,7 @@ class Group:
         self._put(self.writes, Kind.CHECKPOINT, (checkpoint,), len(checkpoint), b"", {})
 
     def run(self, *, alone: bool) -> None:
-        """See `storage.committer.Job`. Each file is synced before the next one is written: a checkpoint counts what is before it."""
+        """See `storage.committer.CommitJob`. Each file is synced before the next one is written: a checkpoint counts what is before it."""
         self.alone = alone
         if failpoints.ARMED:
             failpoints.hit("commit.begin")

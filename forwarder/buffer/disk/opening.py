@@ -26,8 +26,9 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Ordering
 from forwarder.core.segments import largest_event, segment_size
-from forwarder.storage import failpoints, layout
+from forwarder.storage import failpoints
 from forwarder.storage.committer import Committer
+from forwarder.storage.directory import ASIDE, LOG
 from forwarder.storage.private import make_directory
 from forwarder.telemetry.labels import lane_label
 
@@ -68,7 +69,7 @@ def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: Ope
 
     Raises `ConfigurationError` if the directory can't be used at all.
     """
-    log_directory = directory / layout.LOG
+    log_directory = directory / LOG
     try:
         make_directory(log_directory)
         found = recover(log_directory, letters.places())
@@ -79,7 +80,7 @@ def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: Ope
         ) from error
     if failpoints.ARMED:
         failpoints.hit("opening.read")
-    aside = Aside(directory / layout.ASIDE, clock.now)
+    aside = Aside(directory / ASIDE, clock.now)
     _put_aside(found, aside)
     size = _size(policy.max_bytes, found)
     most = max(FEWEST_SEGMENTS, policy.max_bytes // size)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE, SUFFIX, UNFINISHED, UNUSED, VERSION, SegmentHeader, encode_segment_header
-from forwarder.storage.private import open_file
+from forwarder.storage.private import open_file, sync_directory
 
 NO_FILE: Final = -1
 _ZEROS: Final = bytes(1 << 20)
@@ -148,15 +148,6 @@ class Segment:
 def open_segment(path: Path, *, read_only: bool = False) -> int:
     """A descriptor of the file."""
     return os.open(path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def write_vectors(fd: int, buffers: list[bytes], at: int) -> None:

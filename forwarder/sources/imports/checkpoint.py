@@ -21,7 +21,7 @@ from forwarder.sources.imports.changes import Content
 from forwarder.sources.imports.ledger import Position
 from forwarder.sources.imports.tallies import Books, Totals, check_days
 from forwarder.storage.directory import LockedDirectory
-from forwarder.storage.whole_file import whole_file
+from forwarder.storage.private import atomic_file
 
 VERSION: Final = 1
 FILE: Final = "checkpoint.json"
@@ -162,7 +162,7 @@ class StateFolder:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write it durably, in the place of the former one. Raises `ConfigurationError` if the disk refuses."""
         try:
-            with whole_file(self.path / FILE, replace=True) as file:
+            with atomic_file(self.path / FILE, replace=True) as file:
                 file.write(encode(checkpoint))
         except ConfigurationError as error:
             hint = "Make room there, or the folder writable, and run the same command again: it goes on from the last checkpoint."

@@ -16,7 +16,7 @@ from forwarder.sources.imports.changes import Content
 from forwarder.sources.imports.checkpoint import Checkpoint, Job
 from forwarder.sources.imports.moments import when
 from forwarder.sources.imports.tallies import Books, Day, Example, check_days
-from forwarder.storage.whole_file import whole_file
+from forwarder.storage.private import atomic_file
 
 VERSION: Final = 1
 FILE: Final = "manifest.json"
@@ -92,7 +92,7 @@ def encode(manifest: Manifest) -> bytes:
 
 def write(manifest: Manifest, path: Path) -> None:
     """Write it, in the place of a former one. Raises `ConfigurationError` if it can't be written."""
-    with whole_file(path, replace=True) as file:
+    with atomic_file(path, replace=True) as file:
         file.write(encode(manifest))
 
 

@@ -24,7 +24,7 @@ from forwarder.sources.imports.checkpoint import Job
 from forwarder.sources.imports.entries import Blocks, Damaged, Entry, read_blocks
 from forwarder.sources.imports.sorting import cannot_sort
 from forwarder.sources.imports.tallies import Books, Example
-from forwarder.storage.whole_file import whole_file
+from forwarder.storage.private import atomic_file
 
 VERSION: Final = 1
 SPOOL: Final = "sorted.spool"
@@ -116,7 +116,7 @@ class Spool:
 
         All is durable at the end. Raises `ConfigurationError` if it can't be written.
         """
-        with whole_file(self.folder / SPOOL, replace=True) as file:
+        with atomic_file(self.folder / SPOOL, replace=True) as file:
             blocks = Blocks(file)
             try:
                 yield from blocks.write(entries)
@@ -125,7 +125,7 @@ class Spool:
                 raise cannot_sort(self.folder, error) from error
         about.entries, about.digest = blocks.entries, blocks.digest
         body = msgspec.json.encode(about)
-        with whole_file(self.folder / FILE, replace=True) as file:
+        with atomic_file(self.folder / FILE, replace=True) as file:
             file.write(msgspec.json.encode(_Envelope(VERSION, hashlib.sha256(body).hexdigest(), Raw(body))) + b"\n")
 
     def read(self, about: Spooled, first: int) -> Iterator[tuple[int, list[Entry]]]:

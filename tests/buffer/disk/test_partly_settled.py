@@ -16,7 +16,7 @@ from forwarder.daemon import stores
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.store import DeadLetterStore
-from forwarder.storage.layout import DEAD_LETTERS
+from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.books import Books
 from forwarder.wire.chunks import cut_at
 from tests.support.disk import DiskRig, InlineCommitter, InlineLoader, StillClock
@@ -45,7 +45,7 @@ class Opened:
         """Write what is to be written; with one part, only the dead letters, and nobody is told."""
         committer: Any = self.stores.committer
         if parts == 1:
-            committer._parts[0].prepare().run(alone=False)
+            committer._participants[0].prepare().run(alone=False)
         elif parts == 2:
             committer.due = True
             committer.pump()
