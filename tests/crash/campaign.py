@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,6 +14,7 @@ from forwarder.core.event import Lane
 from tests.crash.arrivals import Arrivals
 from tests.crash.children import Child
 from tests.crash.files import Unreadable, audit, read_files
+from tests.crash.frame import Evidence, Say, silent
 from tests.crash.journal import JournalReader
 from tests.crash.load_plan import LoadPlan
 from tests.crash.oracle import Account, Oracle
@@ -34,8 +35,6 @@ AWAY: Final = (range(2, 4), 9)
 """Nothing is served in these: a backlog grows, and has to be read back."""
 NEED_ANSWERS: Final = frozenset({"bisect.cut", "dead_letters.begin", "dead_letters.committed", "settle.marked", "replay.held"})
 """Failpoints that aren't passed while nothing is served."""
-SIGNS: Final = ("Traceback (most recent", '"level": "error"', "the books didn't know")
-"""What no process may say: errors, and that the books had to be mended."""
 REPLAY: Final = ("dead-letters", "replay", "--reason", "refused", "--limit", "30", "--no-wait", "--yes")
 REPLAY_EVERY: Final = 17
 DROP_EVERY: Final = 29
@@ -43,10 +42,6 @@ DRAIN_LIMIT: Final = 60.0
 """Seconds in which all that is left has to be delivered once the upstream is healed."""
 
 Result = TypeVar("Result")
-
-
-class CrashFailure(AssertionError):
-    """Something was lost, changed or miscounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +90,10 @@ def _is_away(kill: Kill, cycle: int) -> bool:
 class Campaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, tell: Callable[[str], object] = lambda _: None) -> None:
-        self._tell = tell
+    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
+        self._say = say
         self._options = options
+        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {self.report.kills} kills")
         self._places = Places.choose(root)
         self._plan = LoadPlan(options.seed)
         self._oracle = Oracle(self._plan)
@@ -107,7 +103,6 @@ class Campaign:
         self._random = random.Random(~options.seed)
         self._received: dict[Lane, int] = {}
         """What the books said last was received."""
-        self._log_read = 0
         self.report = Report()
 
     async def run(self) -> Report:
@@ -150,13 +145,13 @@ class Campaign:
             code = await victim.killed()
         hit = self._hits() - hits == 1
         passed = "" if hit or not kill.failpoint else ": not passed"
-        self._tell(f"kill {cycle + 1}: {kill}{passed}, {time.monotonic() - victim.began:.1f} s")
+        self._say(f"kill {cycle + 1}: {kill}{passed}, {time.monotonic() - victim.began:.1f} s")
         self.report.kills += 1
         self._schedule.done(kill, hit=hit)
         self._after(code)
         if self.report.kills % self._options.look_every == 0:
             await self._look(quiet_books=None)
-            self._tell(f"{self.report.kills} kills, {len(self._schedule)} to come; {self._oracle.promised.total()} events promised")
+            self._say(f"{self.report.kills} kills, {len(self._schedule)} to come; {self._oracle.promised.total()} events promised")
 
     async def _live(self, victim: Victim, kill: Kill) -> None:
         if kill.starting:
@@ -178,8 +173,8 @@ class Campaign:
         if status is None:
             return
         books = books_of(status)
-        self._fail_for(self._oracle.judge_books(books, quiet=False))
-        self._fail_for(
+        self._evidence.check(self._oracle.judge_books(books, quiet=False))
+        self._evidence.check(
             f"{lane}: {before} events were received before the kill, and {books.get(lane, Account()).received} after it"
             for lane, before in self._received.items()
             if books.get(lane, Account()).received < before
@@ -202,7 +197,8 @@ class Campaign:
             if task.done():
                 return task.result()
             if ended.result() is None:
-                self._fail_for([f"what was waited for didn't come within {limit:g} s: {wanted}; last seen: {self._scraper.last}"])
+                problem = f"what was waited for didn't come within {limit:g} s: {wanted}; last seen: {self._scraper.last}"
+                self._evidence.check([problem])
             return None
         finally:
             for each in (task, ended):
@@ -213,9 +209,9 @@ class Campaign:
         """Judge what was seen of the daemon that has just been killed."""
         if self._scraper.last is not None:
             self._received = {lane: account.received for lane, account in books_of(self._scraper.last).items()}
-        self._fail_for([f"the daemon ended by itself, with {code}"] if code != KILLED else ())
-        self._fail_for(self._scraper.problems)
-        self._fail_for(self._complaints())
+        self._evidence.check([f"the daemon ended by itself, with {code}"] if code != KILLED else ())
+        self._evidence.check(self._scraper.problems)
+        self._evidence.check(self._evidence.complaints())
 
     async def _look(self, quiet_books: dict[Lane, Account] | None) -> None:
         """With the daemon down: stop the load for a moment, and judge the files."""
@@ -227,19 +223,19 @@ class Campaign:
         try:
             holdings = await read_files(self._places)
         except Unreadable as error:
-            raise self._failure([str(error)]) from error
-        self._fail_for(self._oracle.judge(Arrivals.load(saved), holdings))
-        self._fail_for(await audit(self._places))
+            raise self._evidence.failure([str(error)]) from error
+        self._evidence.check(self._oracle.judge(Arrivals.load(saved), holdings))
+        self._evidence.check(await audit(self._places))
         self.report.letters = len(holdings.letters)
         if quiet_books is not None:
-            self._fail_for([f"{len(holdings.buffered)} events are left in the buffer"] if holdings.buffered else ())
-            self._fail_for(self._oracle.judge_end(quiet_books, holdings.letters))
+            self._evidence.check([f"{len(holdings.buffered)} events are left in the buffer"] if holdings.buffered else ())
+            self._evidence.check(self._oracle.judge_end(quiet_books, holdings.letters))
             return
         await self._sender.ask("go")
 
     async def _end(self) -> None:
         """Heal the upstream, let everything arrive, end the daemon in good order, and judge."""
-        self._fail_for([f"never hit: {name}" for name in self._schedule.never_hit()])
+        self._evidence.check([f"never hit: {name}" for name in self._schedule.never_hit()])
         await self._upstream.ask("become", healed=True, stuck=False, away=False)
         self._scraper.expect()
         victim = await Victim.start(self._places)
@@ -248,12 +244,12 @@ class Campaign:
             code = await victim.stopped()
         finally:
             await victim.killed()
-        self._fail_for([f"the daemon ended with {code} when it was told to"] if code else ())
-        self._fail_for(self._scraper.problems)
-        self._fail_for(self._complaints())
+        self._evidence.check([f"the daemon ended with {code} when it was told to"] if code else ())
+        self._evidence.check(self._scraper.problems)
+        self._evidence.check(self._evidence.complaints())
         books = books_of(status)
         self._oracle.hear(self._journal.more())
-        self._fail_for(self._oracle.judge_books(books, quiet=True))
+        self._evidence.check(self._oracle.judge_books(books, quiet=True))
         await self._look(books)
         self._finish(books)
 
@@ -270,33 +266,15 @@ class Campaign:
             status = await self._while_it_lives(victim, self._scraper.next(), STARTED_WITHIN)
             if status is not None and not any(lane.buffered for lane in status.lanes):
                 return status
-        raise self._failure([f"not everything was delivered within {DRAIN_LIMIT:g} s: {self._scraper.last}"])
+        raise self._evidence.failure([f"not everything was delivered within {DRAIN_LIMIT:g} s: {self._scraper.last}"])
 
     def _finish(self, books: dict[Lane, Account]) -> None:
         report = self.report
         report.promised, report.sent = self._oracle.promised.total(), self._oracle.possible.total()
         report.hit, report.random, report.looks, report.books = dict(self._schedule.hit), self._schedule.random, self._scraper.looks, books
         if report.rate < self._options.least_rate:
-            raise self._failure([f"only {report.rate:.0f} events/s were taken"])
+            raise self._evidence.failure([f"only {report.rate:.0f} events/s were taken"])
 
     def _hits(self) -> int:
         """How many failpoints were hit until now."""
         return self._places.hits.read_text().count("\n") if self._places.hits.exists() else 0
-
-    def _complaints(self) -> list[str]:
-        """Errors that nobody expects, in what the processes have said since the last time."""
-        with self._places.log.open("rb") as file:
-            file.seek(self._log_read)
-            said = file.read()
-        self._log_read += len(said)
-        lines = said.decode("utf-8", "replace").splitlines()
-        return [line[:2000] for line in lines if any(sign in line for sign in SIGNS)]
-
-    def _fail_for(self, problems: Iterable[str]) -> None:
-        found = list(problems)
-        if found:
-            raise self._failure(found)
-
-    def _failure(self, problems: list[str]) -> CrashFailure:
-        where = f"seed {self._options.seed}, after {self.report.kills} kills; all files are in {self._places.root}"
-        return CrashFailure("\n  ".join([where, *problems[:12], *([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])]))

@@ -9,9 +9,10 @@ import argparse
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from tests.crash.children import Message, obey
 from tests.crash.journal import UNKNOWN, JournalWriter
@@ -141,14 +142,24 @@ class Sender:
             self._quiet.set()
 
 
-async def main() -> None:
-    """Send until the parent lets go."""
+class Load(Protocol):
+    """A load as its process runs it."""
+
+    async def handle(self, message: Message) -> Message:
+        """Obey a command of the campaign."""
+
+    async def run(self) -> None:
+        """Send, for ever."""
+
+
+async def serve(make: Callable[[LoadPlan, JournalWriter, int, float], Load]) -> None:
+    """In the child: send until the parent closes its input. The arguments are seed, journal, port and rate."""
     parser = argparse.ArgumentParser()
     for name, kind in (("seed", int), ("journal", Path), ("port", int), ("rate", float)):
         parser.add_argument(name, type=kind)
     given = parser.parse_args()
     journal = JournalWriter(given.journal)
-    sender = Sender(LoadPlan(given.seed), journal, given.port, given.rate)
+    sender = make(LoadPlan(given.seed), journal, given.port, given.rate)
     load = asyncio.create_task(sender.run())
     await obey(sender.handle)
     load.cancel()
@@ -157,4 +168,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve(Sender))

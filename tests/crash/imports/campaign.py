@@ -1,4 +1,4 @@
-"""The crash test of imports itself: one import into a sandbox, killed again and again and gone on with by the same command.
+"""The crash test of imports itself: one import into a sandbox, killed again and again, and resumed by the same command.
 
 Kills are told by what has arrived at the sandbox, not by time. After each the sandbox is asked what it has, and the checkpoint how much of
 that is settled: the difference was in flight, and no more than that may come twice.
@@ -10,7 +10,6 @@ import contextlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ import aiohttp
 from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports.checkpoint import read_checkpoint
 from forwarder.sources.imports.manifest import Manifest
+from tests.crash.frame import CrashFailure, Evidence, Say, silent
 from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Verdict, arrivals, judge
 from tests.crash.imports.plan import EventPlan, write
@@ -35,10 +35,6 @@ _STILL: Final = 0.05
 """Seconds in which nothing more arrives, when nothing more will."""
 _BEFORE_KILL: Final = 600.0
 """Seconds that a life may take to come to where it is killed."""
-
-
-class CrashFailure(AssertionError):
-    """Something was lost, doubled, changed or miscounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +97,24 @@ class Report:
 class Campaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, tell: Callable[[str], object] = lambda _: None) -> None:
+    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
         self.report = Report()
         self._options = options
         self._root = root
-        self._tell = tell
+        self._say = say
+        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {len(self.report.lives)} kills")
         self._plan = EventPlan(options.seed, options.events)
         self._kills = schedule(options.seed, options.kills, reading=options.reading, patience=options.patience)
         self._source = root / f"events.jsonl{options.suffix}"
         self._database = root / "sandbox.db"
         self._state = root / "state"
-        self._log = root / "output.log"
 
     async def run(self) -> Report:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         self.report.size = await in_thread(lambda: write(self._plan, self._source))
         self.report.packed = self._source.stat().st_size
         sizes = f"{self.report.size / 1e6:.1f} MB, as {self._source.name} {self.report.packed / 1e6:.1f} MB"
-        self._tell(f"{self._options.events:,} events: {sizes}")
+        self._say(f"{self._options.events:,} events: {sizes}")
         arguments = ("--listen", "127.0.0.1:0", "--database", str(self._database), "--strict", "--api-key", KEY)
         async with running("sandbox", *arguments) as sandbox:
             self._url = (await sandbox.line("listening on")).split()[-1]
@@ -143,11 +139,11 @@ class Campaign:
         self._check_repeats(repeats)
         self._check_memory(importer)
         if code == 0:
-            self._tell(f"complete before it was killed {kill}")
+            self._say(f"complete before it was killed {kill}")
             return False
         life = Life(kill, time.monotonic() - began, arrived, self._settled(), self._requests(), repeats, importer.memory)
         self.report.lives.append(life)
-        self._tell(
+        self._say(
             f"killed {kill}: {life.arrived:,} had arrived, {life.settled:,} of them were settled; "
             f"{life.memory // 1_000_000} MB, {life.seconds:.1f} s"
         )
@@ -161,11 +157,11 @@ class Campaign:
                 raise self._failure([f"the last run ended with {code}"])
         self._check_memory(importer)
         self._check_repeats((await self._arrived())[1])
-        self._tell(f"complete: {importer.memory // 1_000_000} MB, {time.monotonic() - began:.1f} s")
+        self._say(f"complete: {importer.memory // 1_000_000} MB, {time.monotonic() - began:.1f} s")
 
     def _importer(self) -> AbstractAsyncContextManager[Importer]:
         upstream = ("--upstream", self._url, "--api-key", KEY, "--state", str(self._state), "--rate", self._options.rate, "--yes")
-        return Importer.living(("import", "native", str(self._source), *upstream), self._log)
+        return Importer.living(("import", "native", str(self._source), *upstream), self._evidence.log)
 
     async def _reach(self, importer: Importer, kill: Kill, began: float) -> None:
         """Return when the moment of the kill is there, or the importer isn't any more."""
@@ -207,9 +203,9 @@ class Campaign:
         report = self.report
         settled = [(life.requests, life.settled) for life in report.lives]
         report.verdict = await in_thread(lambda: judge(self._plan, arrivals(self._database), settled))
-        self._fail_for(report.verdict.problems)
+        self._check(report.verdict.problems)
         manifest = manifests.read(self._state / manifests.FILE)
-        self._fail_for(list(self._wrong_in_books(manifest)))
+        self._check(list(self._wrong_in_books(manifest)))
         await self._judge_counts(manifest)
         await self._verify()
 
@@ -228,35 +224,33 @@ class Campaign:
         verdict = self.report.verdict
         told = (found["events"], found["duplicates"], found["conflicts"])
         if told != (self._options.events, verdict.repeats, 0) or verdict.distinct != self._options.events:
-            self._fail_for([f"the sandbox says (events, duplicates, conflicts) {told}, of {self._options.events:,}"])
+            self._check([f"the sandbox says (events, duplicates, conflicts) {told}, of {self._options.events:,}"])
 
     async def _verify(self) -> None:
         """Ask as a user does."""
         verify = await forwarder("import", "verify", "--state", str(self._state), "--sandbox", self._url, limit=300)
         self.report.verified = verify.out.strip()
         if verify.code:
-            self._fail_for([f"`forwarder import verify` ended with {verify.code}: {verify.out}{verify.err}"])
+            self._check([f"`forwarder import verify` ended with {verify.code}: {verify.out}{verify.err}"])
 
     def _check_repeats(self, repeats: int) -> None:
         """A life sends nothing again but what was in flight when the one before was killed."""
         last = self.report.lives[-1] if self.report.lives else None
         again, allowed = repeats - (last.repeats if last else 0), last.in_flight if last else 0
         if again > allowed:
-            self._fail_for([f"a life sent {again:,} events again, and {allowed:,} had been in flight"])
+            self._check([f"a life sent {again:,} events again, and {allowed:,} had been in flight"])
 
     def _check_memory(self, importer: Importer) -> None:
         self.report.memory = max(self.report.memory, importer.memory)
         if importer.memory > MEMORY:
-            self._fail_for([f"a life had {importer.memory // 1_000_000} MB of resident memory"])
+            self._check([f"a life had {importer.memory // 1_000_000} MB of resident memory"])
 
-    def _fail_for(self, problems: list[str]) -> None:
+    def _check(self, problems: list[str]) -> None:
         if problems:
             raise self._failure(problems)
 
     def _failure(self, problems: list[str]) -> CrashFailure:
-        said = "\n    ".join(self._log.read_text(errors="replace").splitlines()[-12:])
-        where = f"seed {self._options.seed}, after {len(self.report.lives)} kills; all files are in {self._root}"
-        return CrashFailure("\n  ".join([where, *problems[:12], f"its last words:\n    {said}"]))
+        return self._evidence.failure(problems, log_lines=12)
 
 
 def as_text(report: Report, seconds: float) -> str:
@@ -265,7 +259,7 @@ def as_text(report: Report, seconds: float) -> str:
     widest = max((life.in_flight for life in lives), default=0)
     return "\n".join(
         [
-            f"killed {len(lives)} times with -9 and gone on with, in {seconds:.0f} s",
+            f"killed {len(lives)} times with -9 and resumed, in {seconds:.0f} s",
             f"{verdict.distinct:,} events of {verdict.days} days are at the sandbox, {verdict.derived:,} of them with a uuid that "
             f"follows from the source; no conflict",
             f"{verdict.repeats:,} came more than once, the same bytes; {report.in_flight:,} had been in flight at the kills, "

@@ -21,6 +21,7 @@ import aiohttp
 
 from forwarder.demo.broker import Broker
 from forwarder.telemetry.snapshot import UpstreamState
+from tests.crash.frame import Evidence, Say, silent
 from tests.crash.kafka.judge import Verdict, arrivals, judge
 from tests.crash.kafka.plan import CONFIGURED, HEADER, RecordPlan
 from tests.support.admin import dropped, total
@@ -44,10 +45,6 @@ REFUSALS: Final = 3
 RETURNED: Final = "returned_to_broker"
 
 Disaster: TypeAlias = Callable[[], Awaitable[None]]
-
-
-class CrashFailure(AssertionError):
-    """Something was lost, changed, sent out of order or miscounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +83,14 @@ class Campaign:
     names: tuple[str, ...] = ("one", "two")
     """Of the forwarders."""
 
-    def __init__(self, options: Options, root: Path, broker: Broker, tell: Callable[[str], object] = lambda _: None) -> None:
+    def __init__(self, options: Options, root: Path, broker: Broker, say: Say = silent) -> None:
         self.report = Report()
         self._options = options
         self._root = root
         self._broker = broker
         self._stream = Stream(broker.bootstrap, unique("crash"))
-        self._tell = tell
+        self._say = say
+        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {self.report.done}")
         self._plan = RecordPlan(options.seed, options.records, options.persons)
         self._expected = len(self._plan.events())
         self._chance = random.Random(~options.seed)
@@ -123,7 +121,7 @@ class Campaign:
             self._group = await stack.enter_async_context(self._make_group())
             await self._with_load()
             self.report.looks = self._group.looks
-            self._fail_for(self._group.problems)
+            self._evidence.check(self._group.problems)
             await self._judge(url, database)
         return self.report
 
@@ -164,7 +162,8 @@ class Campaign:
                 for task in beside:
                     task.cancel()
         except ExceptionGroup as several:
-            raise self._failure([*self._group.problems, *(f"{type(each).__name__}: {each}" for each in several.exceptions)]) from several
+            raised = [f"{type(each).__name__}: {each}" for each in several.exceptions]
+            raise self._evidence.failure([*self._group.problems, *raised]) from several
 
     async def _write(self) -> None:
         """Write the topic, some way ahead of what arrives."""
@@ -212,7 +211,7 @@ class Campaign:
         """Once so much has arrived let something go wrong, and let little more arrive meanwhile."""
         self._flow_until(share)
         await eventually(lambda: self._taken >= share, 4 * self._options.patience, told=lambda: f"{what}: {self._taken:.0%} arrived")
-        self._tell(f"{time.monotonic() - self._began:5.1f} s, {self._taken:4.0%} arrived: {what}")
+        self._say(f"{time.monotonic() - self._began:5.1f} s, {self._taken:4.0%} arrived: {what}")
         self._flow_until(share + MEANWHILE)
         await disaster()
         self.report.done.append(what)
@@ -265,9 +264,9 @@ class Campaign:
         shown = await member.status()
         self.report.returned += dropped(shown, RETURNED)
         unexpected = [lane for lane in shown.lanes if lane.total_dead or set(lane.dropped) - {RETURNED}]
-        self._fail_for([f"{name} kept or dropped what was good: {lane}" for lane in unexpected])
+        self._evidence.check([f"{name} kept or dropped what was good: {lane}" for lane in unexpected])
         if code := await member.stop():
-            self._fail_for([f"{name} ended with {code} when it was told to"])
+            self._evidence.check([f"{name} ended with {code} when it was told to"])
 
     async def _finish(self) -> None:
         """Let everything arrive, and end both."""
@@ -282,18 +281,10 @@ class Campaign:
         async with aiohttp.ClientSession() as client, client.get(f"{url}/sandbox/summary") as response:
             summary = await response.json()
         verdict: Verdict = await in_thread(lambda: judge(self._plan, arrivals(database), ordered=not self._options.disk))
-        self._fail_for(verdict.problems)
+        self._evidence.check(verdict.problems)
         told = (summary["events"], summary["duplicates"], summary["conflicts"], summary["not_ingested"])
         if told != (self._expected, verdict.repeats, 0, 0) or verdict.distinct != self._expected:
-            self._fail_for([f"the sandbox has {summary}, where {self._expected} distinct events were expected"])
+            self._evidence.check([f"the sandbox has {summary}, where {self._expected} distinct events were expected"])
         self.report.events = self._expected
         self.report.distinct, self.report.repeats = verdict.distinct, verdict.repeats
         self.report.repeated_bare = verdict.repeated_bare
-
-    def _fail_for(self, problems: list[str]) -> None:
-        if problems:
-            raise self._failure(problems)
-
-    def _failure(self, problems: list[str]) -> CrashFailure:
-        where = f"seed {self._options.seed}, after {self.report.done}; all files are in {self._root}"
-        return CrashFailure("\n  ".join([where, *problems[:12]]))

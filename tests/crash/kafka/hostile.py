@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from forwarder.demo.broker import Broker
+from tests.crash.frame import Say, silent
 from tests.crash.kafka.campaign import Campaign, Disaster, Options
 from tests.support.streams import ASK_EVERY
 from tests.support.upstream import Fault, failing, plain
@@ -27,8 +27,8 @@ class HostileHour(Campaign):
 
     names = ("one", "two", "three", "four")
 
-    def __init__(self, options: Options, root: Path, broker: Broker, deeds: int, tell: Callable[[str], object] = lambda _: None) -> None:
-        super().__init__(options, root, broker, tell)
+    def __init__(self, options: Options, root: Path, broker: Broker, deeds: int, say: Say = silent) -> None:
+        super().__init__(options, root, broker, say)
         self._deeds = random.Random(options.seed)
         self._count = deeds
 
@@ -74,7 +74,7 @@ class HostileHour(Campaign):
         await self._joined(name, is_member=True)
         after = await self._stream.committed()
         back = {partition: (offset, after.get(partition)) for partition, offset in before.items() if after.get(partition, 0) < offset}
-        self._fail_for([f"{name} committed over its successor: {back}"] if back else [])
+        self._evidence.check([f"{name} committed over its successor: {back}"] if back else [])
 
     async def _joined(self, name: str, *, is_member: bool) -> None:
         """Wait until a forwarder is in the group and all have their partitions, or until it isn't."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from tests.crash.arrivals import Arrivals
-from tests.crash.campaign import SIGNS, CrashFailure
 from tests.crash.children import Child
 from tests.crash.files import audit, read_files
+from tests.crash.frame import Evidence, Say, silent
 from tests.crash.journal import JournalReader
 from tests.crash.load_plan import LoadPlan
 from tests.crash.oracle import Oracle
-from tests.crash.restarts.daemon import Daemon, Door, Way, complaints
+from tests.crash.restarts.daemon import Daemon, Door, Way
 from tests.crash.scraper import Status, books_of
 from tests.crash.victim import Places, write_config
 from tests.support.waiting import pause
@@ -77,9 +76,10 @@ class Report:
 class Campaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, tell: Callable[[str], object] = lambda _: None) -> None:
+    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
         self._options = options
-        self._tell = tell
+        self._say = say
+        self._evidence = Evidence(root, lambda: str(options))
         self._places = places = Places.choose(root)
         self._plan = LoadPlan(options.seed)
         self._oracle = Oracle(self._plan)
@@ -131,7 +131,7 @@ class Campaign:
         figures.sent, figures.slowest = told["sent"], told["slowest"]
         figures.failures.update(told["failures"])
         figures.closed = list(self._door.closed)
-        self._tell(f"{figures.row(self._options.way)} {dict(figures.failures)}")
+        self._say(f"{figures.row(self._options.way)} {dict(figures.failures)}")
         return figures
 
     async def _restart(self, figures: Figures) -> None:
@@ -142,7 +142,7 @@ class Campaign:
         else:
             figures.stops.append(seconds)
             figures.starts.append(await self._daemon.start())
-        self._fail_for([f"the daemon ended with {code}"] if code else [])
+        self._evidence.check([f"the daemon ended with {code}"] if code else [])
 
     async def _become(self, *, away: bool) -> None:
         await self._upstream.ask("become", healed=True, stuck=False, away=away)
@@ -150,23 +150,18 @@ class Campaign:
     async def _judge(self, status: Status, report: Report) -> None:
         """With the buffer empty: end the daemon, and compare what was promised with what arrived."""
         code = await self._daemon.stop()
-        self._fail_for([f"the daemon ended with {code} when it was told to"] if code else [])
-        self._fail_for(complaints(self._places.log, SIGNS))
+        self._evidence.check([f"the daemon ended with {code} when it was told to"] if code else [])
+        self._evidence.check(self._evidence.complaints())
         self._oracle.hear(self._journal.more())
         books = books_of(status)
-        self._fail_for(self._oracle.judge_books(books, quiet=True))
+        self._evidence.check(self._oracle.judge_books(books, quiet=True))
         saved = self._places.root / "arrivals"
         report.repeats = (await self._upstream.ask("save", path=str(saved)))["repeats"]
         holdings = await read_files(self._places)
-        self._fail_for(self._oracle.judge(Arrivals.load(saved), holdings))
-        self._fail_for(self._oracle.judge_end(books, holdings.letters))
-        self._fail_for(await audit(self._places))
+        self._evidence.check(self._oracle.judge(Arrivals.load(saved), holdings))
+        self._evidence.check(self._oracle.judge_end(books, holdings.letters))
+        self._evidence.check(await audit(self._places))
         report.promised = self._oracle.promised.total()
-
-    def _fail_for(self, problems: list[str]) -> None:
-        if problems:
-            where = f"{self._options}; all files are in {self._places.root}"
-            raise CrashFailure("\n  ".join([where, *problems[:12]]))
 
 
 def _range(seconds: list[float]) -> str:

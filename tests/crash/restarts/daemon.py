@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -165,8 +164,3 @@ class Door:
             return False
         writer.transport.abort()
         return True
-
-
-def complaints(log: Path, signs: tuple[str, ...]) -> list[str]:
-    """The lines of a log that hold one of the signs."""
-    return [line[:2000] for line in log.read_text(errors="replace").splitlines() if any(sign in line for sign in signs)]

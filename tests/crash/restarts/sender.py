@@ -5,18 +5,17 @@ They begin requests at a steady pace, whatever becomes of those before. A reques
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Final
 
-from tests.crash.children import Message, obey
+from tests.crash.children import Message
 from tests.crash.journal import PROMISED, UNKNOWN, JournalWriter
 from tests.crash.load_plan import Kind, LoadPlan, Request
+from tests.crash.sender import serve
 from tests.support.waiting import pause
 
 KEPT: Final = 10
@@ -129,20 +128,5 @@ class Sender:
                 yield request
 
 
-async def main() -> None:
-    """Send until the parent lets go."""
-    parser = argparse.ArgumentParser()
-    for name, kind in (("seed", int), ("journal", Path), ("port", int), ("rate", float)):
-        parser.add_argument(name, type=kind)
-    given = parser.parse_args()
-    journal = JournalWriter(given.journal)
-    sender = Sender(LoadPlan(given.seed), journal, given.port, given.rate)
-    load = asyncio.create_task(sender.run())
-    await obey(sender.handle)
-    load.cancel()
-    await asyncio.gather(load, return_exceptions=True)
-    journal.close()
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve(Sender))
