@@ -17,8 +17,8 @@ from typing import Final
 
 from forwarder.config.units import parse_duration
 from forwarder.core.errors import ConfigurationError
-from forwarder.deadletter.schema import Garbled, open_readable, open_writable
-from forwarder.deadletter.selection import Criteria, first_source
+from forwarder.deadletter.schema import UnreadableDatabase, open_readable, open_writable
+from forwarder.deadletter.selection import DeadLetterFilter, first_source
 from forwarder.imports.chunks import SOURCE
 from forwarder.storage.directory import is_locked
 
@@ -70,7 +70,7 @@ class LetterFile:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (Garbled, sqlite3.Error, OSError) as error:
+        except (UnreadableDatabase, sqlite3.Error, OSError) as error:
             raise ConfigurationError(
                 f"{self.path} can't be used: {error}",
                 hint="Run this as the user that forwarder runs as. The next start moves a damaged file aside, and saves what it can.",
@@ -83,9 +83,9 @@ class Wanted:
 
     numbers: tuple[tuple[str, int], ...]
     """Worker (empty: none was named) and number."""
-    criteria: Criteria
+    criteria: DeadLetterFilter
 
-    def of(self, file: LetterFile) -> Criteria | None:
+    def of(self, file: LetterFile) -> DeadLetterFilter | None:
         """What is meant in this file; None if nothing is."""
         if not self.numbers and not self.criteria.uuids:
             return self.criteria
@@ -120,7 +120,7 @@ def wanted(
             raise ConfigurationError(what, hint="Write it as `ls` does, for example 1/7.")
         else:
             numbers.append((match["worker"] or "", int(match["number"])))
-    criteria = Criteria(uuids=tuple(uuids), reason=reason, event=event, lane=lane, since=_moment(since, now) if since else None)
+    criteria = DeadLetterFilter(uuids=tuple(uuids), reason=reason, event=event, lane=lane, since=_moment(since, now) if since else None)
     return Wanted(tuple(numbers), criteria)
 
 

@@ -19,8 +19,7 @@ from forwarder.cli.dead_letter_tables import letters, readable
 from forwarder.cli.dead_letter_work import Selected
 from forwarder.cli.progress import EventProgress
 from forwarder.core.errors import ConfigurationError
-from forwarder.deadletter.marking import mark_for_replay, notes_of, still_marked
-from forwarder.deadletter.selection import Criteria, contents, summaries
+from forwarder.deadletter.selection import DeadLetterFilter, contents, mark_for_replay, notes_of, still_marked, summaries
 from forwarder.sources.imports.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def preview(selected: Sequence[Selected], edit: Editor | None) -> None:
     left = _PREVIEWED
     for each in selected:
         with each.file.reading() as connection:
-            for letter in summaries(connection, Criteria(numbers=tuple(each.numbers[:left])))[::-1]:
+            for letter in summaries(connection, DeadLetterFilter(numbers=tuple(each.numbers[:left])))[::-1]:
                 typer.echo(f"{each.file.name(letter.number)}  {letter.reason}  {letter.label}")
                 for _, data in contents(connection, [letter.number]):
                     typer.echo(f"  - {readable(data, letter.lane)}" if edit else f"    {readable(data, letter.lane)}")
@@ -82,7 +81,7 @@ def check(selected: Sequence[Selected], edit: Editor | None) -> None:
     """Try the edit on every event before anything is changed. Ends the command with 1 if it doesn't fit one."""
     if edit is None:
         return
-    from forwarder.deadletter.editing import NotEditable, Unreadable
+    from forwarder.deadletter.editing import NotEditable, UnreadableEvent
 
     misfits: list[str] = []
     unreadable = ""
@@ -93,7 +92,7 @@ def check(selected: Sequence[Selected], edit: Editor | None) -> None:
                     edit.apply(data)
                 except NotEditable as error:
                     misfits.append(f"{each.file.name(number)}: {without_keys(error.message, None)}")
-                    if isinstance(error, Unreadable):
+                    if isinstance(error, UnreadableEvent):
                         unreadable = unreadable or f"{each.file.name(number)} --path {each.file.path.parent}"
     if misfits:
         shown = "\n  ".join(misfits[:_COMPLAINTS])

@@ -21,7 +21,7 @@ from forwarder.cli.output import console
 from forwarder.cli.visible import visible, visible_lines
 from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_secrets
-from forwarder.deadletter.selection import Content, Summary
+from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
 from forwarder.imports.chunks import SOURCE
 from forwarder.telemetry.readable import duration, size
 
@@ -34,7 +34,7 @@ def letters(count: int) -> str:
     return "1 dead letter" if count == 1 else f"{count:,} dead letters"
 
 
-def print_table(found: Sequence[tuple[LetterFile, Summary]], total: int, now: float) -> None:
+def print_table(found: Sequence[tuple[LetterFile, DeadLetterSummary]], total: int, now: float) -> None:
     """A row a letter, the newest first. Those of an import have the record's file and line where others have their lane."""
     if not found:
         console().print(Text("No dead letters.", style="dim"))
@@ -60,19 +60,19 @@ def _end_of(coordinates: str) -> str:
     return coordinates if len(coordinates) <= _LONGEST_WHERE else f"…{coordinates[1 - _LONGEST_WHERE :]}"
 
 
-def _why(letter: Summary) -> str:
+def _why(letter: DeadLetterSummary) -> str:
     """Why it is one, and what was asked to be done with it."""
     mark, note = letter.mark and f"[{letter.mark}]", letter.note and f"(replay: {letter.note})"
     return mask_secrets(" ".join(filter(None, (mark, letter.why[:_LONGEST_WHY], note))))
 
 
-def as_json(found: Sequence[tuple[LetterFile, Summary]], total: int) -> str:
+def as_json(found: Sequence[tuple[LetterFile, DeadLetterSummary]], total: int) -> str:
     """The same for programs."""
     document = {"count": total, "results": [plain(file, letter) for file, letter in found]}
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def plain(file: LetterFile, letter: Summary) -> dict[str, Any]:
+def plain(file: LetterFile, letter: DeadLetterSummary) -> dict[str, Any]:
     """A letter for programs; times as ISO 8601, sizes in bytes."""
     return {
         "number": file.name(letter.number),
@@ -94,7 +94,7 @@ def plain(file: LetterFile, letter: Summary) -> dict[str, Any]:
     }
 
 
-def print_letter(file: LetterFile, letter: Summary, content: Content) -> None:
+def print_letter(file: LetterFile, letter: DeadLetterSummary, content: DeadLetterContent) -> None:
     """Everything about a letter, and its event."""
     out = console()
     changed = "" if content.intact else "; not those that were written: the disk has changed them"
@@ -109,7 +109,7 @@ def print_letter(file: LetterFile, letter: Summary, content: Content) -> None:
         out.print(Text(readable(content.replacement, letter.lane)), soft_wrap=True)
 
 
-def letter_as_json(file: LetterFile, letter: Summary, content: Content) -> str:
+def letter_as_json(file: LetterFile, letter: DeadLetterSummary, content: DeadLetterContent) -> str:
     """Everything about a letter, for programs; bytes that are no text in base64."""
     document = {**plain(file, letter), "intact": content.intact, **_data("data", content.data, letter.lane)}
     if content.replacement is not None:

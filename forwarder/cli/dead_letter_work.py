@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from forwarder.cli.dead_letter_files import LetterFile, Wanted
-from forwarder.deadletter.marking import drop_now, mark_for_drop, still_marked
-from forwarder.deadletter.selection import Content, Summary, content_of, count_of, numbers_of, summaries
+from forwarder.deadletter.selection import (
+    DeadLetterContent,
+    DeadLetterSummary,
+    content_of,
+    count_of,
+    drop_now,
+    mark_for_drop,
+    numbers_of,
+    still_marked,
+    summaries,
+)
 from forwarder.storage.directory import Locked, LockedDirectory
 
 PATIENCE: Final = 10.0
@@ -26,9 +35,9 @@ class Selected:
     numbers: list[int]
 
 
-def newest(files: Sequence[LetterFile], meant: Wanted, limit: int) -> tuple[list[tuple[LetterFile, Summary]], int]:
+def newest(files: Sequence[LetterFile], meant: Wanted, limit: int) -> tuple[list[tuple[LetterFile, DeadLetterSummary]], int]:
     """The newest letters that are meant, and how many there are."""
-    found: list[tuple[LetterFile, Summary]] = []
+    found: list[tuple[LetterFile, DeadLetterSummary]] = []
     total = 0
     for file in files:
         criteria = meant.of(file)
@@ -39,9 +48,9 @@ def newest(files: Sequence[LetterFile], meant: Wanted, limit: int) -> tuple[list
     return sorted(found, key=lambda each: -each[1].at)[:limit], total
 
 
-def with_content(files: Sequence[LetterFile], meant: Wanted) -> list[tuple[LetterFile, Summary, Content]]:
+def with_content(files: Sequence[LetterFile], meant: Wanted) -> list[tuple[LetterFile, DeadLetterSummary, DeadLetterContent]]:
     """The letters that are meant, with their bytes."""
-    found: list[tuple[LetterFile, Summary, Content]] = []
+    found: list[tuple[LetterFile, DeadLetterSummary, DeadLetterContent]] = []
     for file in files:
         criteria = meant.of(file)
         if criteria is None:

@@ -111,7 +111,7 @@ class Observer:
             not_ready=not_ready,
             buffer_found=self._found,
             dead_letters_path=str(letters.path or ""),
-            dead_letters_wanted=letters.wanted,
+            dead_letters_wanted=letters.marked,
         )
 
     def _lanes(self, delivery: DeliveryStatistics, now: float) -> tuple[LaneSnapshot, ...]:

@@ -24,7 +24,7 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.memory import MemoryDeadLetters
-from forwarder.deadletter.records import LetterAccount
+from forwarder.deadletter.room import DeadLetterTotals
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.storage.committer import Committer
 from forwarder.storage.directory import LockedDirectory, state_directories, worker_directory
@@ -152,7 +152,7 @@ class _Letters:
 
     def __init__(self, letters: DeadLetterStore | MemoryDeadLetters) -> None:
         self._store = letters if isinstance(letters, DeadLetterStore) else None
-        self._accounts: Mapping[Lane | None, LetterAccount] = {}
+        self._accounts: Mapping[Lane | None, DeadLetterTotals] = {}
 
     def places(self) -> list[tuple[int, int]]:
         """See `Letters.places`."""
@@ -166,7 +166,7 @@ class _Letters:
 
     def gone(self, lane: Lane) -> int:
         """See `Letters.gone`."""
-        account = self._accounts.get(lane, LetterAccount())
+        account = self._accounts.get(lane, DeadLetterTotals())
         return sum(account.dead_lettered.values()) + sum(account.dropped.values()) - sum(account.received.values())
 
     def lanes(self) -> list[Lane]:

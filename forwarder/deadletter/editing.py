@@ -26,7 +26,7 @@ class NotEditable(ForwarderError):
     code = "not_editable"
 
 
-class Unreadable(NotEditable):
+class UnreadableEvent(NotEditable):
     """It is nothing that jq can read."""
 
 
@@ -47,11 +47,11 @@ class Edit:
             ) from error
 
     def apply(self, event: bytes) -> bytes:
-        """What the event becomes. Raises `NotEditable` if that isn't exactly one object, `Unreadable` if the event isn't JSON."""
+        """What the event becomes. Raises `NotEditable` if that isn't exactly one object, `UnreadableEvent` if the event isn't JSON."""
         try:
             (results,) = self._program.input_text(event.decode()).all()
         except ValueError as error:
-            kind = NotEditable if _is_json(event) else Unreadable
+            kind = NotEditable if _is_json(event) else UnreadableEvent
             raise kind(f"jq: {str(error).strip()}") from error
         if len(results) != 1:
             raise NotEditable(f"the expression gives {len(results)} results; one is needed")

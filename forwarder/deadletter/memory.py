@@ -6,19 +6,15 @@ from collections.abc import Sequence
 
 from forwarder.core.ack import AckCallback
 from forwarder.core.ports import DeadLetter
-from forwarder.deadletter.records import (
-    LETTER_OVERHEAD,
-    RECEIPT_SHARE,
+from forwarder.deadletter.room import (
     DeadLetterStatistics,
-    KnownKeys,
+    KnownKeyLookup,
     Room,
     cost_of,
     costs_by_key,
-    how_many_fit_at_receipt,
     log_buried,
+    reserve_some_at_receipt,
 )
-
-__all__ = ["LETTER_OVERHEAD", "RECEIPT_SHARE", "DeadLetterStatistics", "MemoryDeadLetters"]
 
 
 class MemoryDeadLetters:
@@ -31,7 +27,7 @@ class MemoryDeadLetters:
 
     @property
     def max_bytes(self) -> int:
-        """The limit."""
+        """Most bytes that dead letters may take."""
         return self._room.limit
 
     @max_bytes.setter
@@ -39,7 +35,7 @@ class MemoryDeadLetters:
         self._room.limit = limit
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """Keep all of the letters, or none and answer False: there is no room."""
+        """See `core.ports.DeadLetters.bury`."""
         cost = sum(map(cost_of, letters))
         if not self._room.fits(cost):
             return False
@@ -48,56 +44,56 @@ class MemoryDeadLetters:
         return True
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
-        """Keep as many of the letters, from the first on, as fit the share of what is refused at receipt; how many those were."""
-        kept = how_many_fit_at_receipt(self._room, letters)
+        """Keep as many, from the first on, as fit the share for events rejected at receipt; return how many."""
+        kept = reserve_some_at_receipt(self._room, letters)
         self.letters += letters[:kept]
         return kept
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Take the room for letters at receipt that have to be kept, all or none; whether there was room."""
+        """Reserve room for events rejected at receipt that have to be kept, all or none; return whether there was room."""
         return self._room.reserve_at_receipt(letters)
 
     def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Whether letters at receipt would have room if there were no others."""
+        """Whether they would have room in an empty share."""
         return self._room.could_hold_at_receipt(costs_by_key(letters))
 
     def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
-        """Letters that room was taken for aren't needed."""
+        """Give back room that was reserved at receipt."""
         self._room.release_at_receipt(letters)
 
     def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep letters that room was taken for."""
+        """Keep dead letters that room was reserved for at receipt."""
         log_buried(letters)
         self.letters += letters
 
-    def distinguish(self, known: KnownKeys) -> None:
+    def distinguish(self, known: KnownKeyLookup) -> None:
         """Tell known keys from unknown ones, from now on; to be called again whenever they change."""
         self._room.distinguish(known)
 
     def reserve(self, size: int, count: int) -> int | None:
-        """Keep room free for so many letters of `size` bytes together; how much that is, or None if there isn't as much."""
+        """Reserve room for `count` dead letters of `size` bytes together; return how much, or None if there is less."""
         return self._room.reserve(size, count)
 
     def could_hold(self, size: int, count: int) -> bool:
-        """Whether so many letters of `size` bytes together would have room if there were no others."""
+        """Whether `count` dead letters of `size` bytes together would have room in an empty store."""
         return self._room.could_hold(size, count)
 
     def release(self, reserved: int) -> None:
-        """Room that was kept free isn't needed."""
+        """Give back reserved room."""
         self._room.give(reserved, 0)
 
     def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
-        """Keep letters in the room that was kept free for them."""
+        """Keep dead letters in their reserved room."""
         self.release(reserved)
         self.bury_at_exit(letters)
 
     def bury_at_exit(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep the letters whatever the limit: what they held of the buffer is free with them."""
+        """Keep dead letters even beyond the limit: they free as much of the buffer."""
         self._room.take(sum(map(cost_of, letters)), len(letters))
         self.letters += letters
 
-    def when_durable(self, held: AckCallback) -> bool:  # noqa: ARG002 - the store on disk makes it wait
-        """Whether all letters are as safe as they can be: in memory they are at once."""
+    def when_durable(self, on_durable: AckCallback) -> bool:  # noqa: ARG002 - the store on disk makes it wait
+        """In memory they are as safe as they can be at once."""
         return True
 
     def statistics(self) -> DeadLetterStatistics:

@@ -1,56 +1,61 @@
-"""Opening the dead letters' file, whatever state it is in.
+"""Opens the dead letters' database, whatever state it is in.
 
-Invariants: nothing is ever deleted: a file that can't be read is moved aside whole, and what can still be read of it is copied into a new
-one; a file that can't be written is read all the same, and written as soon as it can be.
+Invariants: nothing is ever deleted. A file that can't be read is quarantined whole, and its readable rows are copied into a new one. A file
+that can't be written is read, and written as soon as that is possible.
+
+A damaged page hides the rows on it. Rows before it are read from the one end, rows after it from the other, and those in between one by
+one. A row counts as readable only if its bytes have the checksum that they were written with.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
+from isal.isal_zlib import crc32
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.deadletter.file import LetterFile
-from forwarder.deadletter.salvage import Salvaged, salvage
-from forwarder.deadletter.schema import Garbled, check, open_readable, open_writable
+from forwarder.core.ports import Reason
+from forwarder.deadletter.schema import DeadLetterDatabase, UnreadableDatabase, check, open_readable, open_writable
 from forwarder.storage.directory import ASIDE, DEAD_LETTERS
 from forwarder.storage.private import make_directory, sync_directory
 
 BESIDE: Final = ("", "-wal", "-shm")
-"""What SQLite keeps beside a file, too."""
+"""Suffixes of the files that SQLite keeps for a database."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Opened:
-    """How the opening went."""
+class OpenedDatabase:
+    """The database, with what went wrong at its opening."""
 
-    file: LetterFile
+    file: DeadLetterDatabase
     failing: str = ""
-    moved_aside: tuple[Path, ...] = ()
+    quarantined: tuple[Path, ...] = ()
 
 
-def open_file(directory: Path, now: float) -> Opened:
-    """Open or make the file in `directory`. Raises `ConfigurationError` if it is there and can't even be read."""
+def open_file(directory: Path, now: float) -> OpenedDatabase:
+    """Open or create the database in `directory`. Raises `ConfigurationError` if it exists and can't be read or quarantined."""
     path = directory / DEAD_LETTERS
     try:
-        return Opened(LetterFile(path, _checked(open_writable(path))))
-    except Garbled as error:
-        return _begin_anew(path, str(error), now)
+        return OpenedDatabase(DeadLetterDatabase(path, _checked(open_writable(path))))
+    except UnreadableDatabase as error:
+        return _replace_unreadable(path, str(error), now)
     except (sqlite3.Error, OSError) as error:
         return _read_only(path, why_of(error), now)
 
 
 def why_of(error: BaseException) -> str:
-    """What went wrong, without paths."""
+    """The error in words, without paths."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
@@ -63,34 +68,34 @@ def _checked(connection: sqlite3.Connection) -> sqlite3.Connection:
     return connection
 
 
-def _begin_anew(path: Path, why: str, now: float) -> Opened:
-    """Move the file aside, make a new one, and copy what can be read."""
+def _replace_unreadable(path: Path, why: str, now: float) -> OpenedDatabase:
+    """Quarantine the file, create a new one, and copy the readable rows."""
     try:
-        aside = _move_aside(path, now)
+        damaged = _quarantine(path, now)
     except OSError as error:
         raise ConfigurationError(
-            f"{path} can't be read ({why}), and can't be moved aside: {why_of(error)}", hint="Move it away, or make its directory writable."
+            f"{path} can't be read ({why}), and can't be quarantined: {why_of(error)}", hint="Move it away, or make its directory writable."
         ) from error
-    failing, saved = "", Salvaged()
-    file = LetterFile(path)
+    failing, saved = "", SalvageReport()
+    file = DeadLetterDatabase(path)
     try:
-        saved = salvage(aside, file.writable())
-    except (sqlite3.Error, OSError, Garbled) as error:
+        saved = _salvage(damaged, file.writable())
+    except (sqlite3.Error, OSError, UnreadableDatabase) as error:
         failing = why_of(error)
         file.close()
     _log.error(
-        "the dead letters' file can't be read; it was moved aside, and a new one was begun",
+        "the dead letters' file can't be read; it was quarantined, and a new one was created",
         why=why,
-        moved_to=str(aside),
-        letters_saved=saved.letters,
+        moved_to=str(damaged),
+        letters_saved=saved.dead_letters,
         letters_unreadable=saved.unreadable,
         hint="Keep it: nothing was deleted. A forwarder of the version that wrote it, or SQLite's own tools, may read more of it.",
     )
-    return Opened(file, failing, (aside,))
+    return OpenedDatabase(file, failing, (damaged,))
 
 
-def _move_aside(path: Path, now: float) -> Path:
-    """Move the file with all that belongs to it; where it is now. Raises `OSError`."""
+def _quarantine(path: Path, now: float) -> Path:
+    """Move the file with those that belong to it; return its new path. Raises `OSError`."""
     directory = path.parent / ASIDE
     make_directory(directory)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
@@ -100,7 +105,7 @@ def _move_aside(path: Path, now: float) -> Path:
         if not target.exists():
             break
         number += 1
-    # the database last: while it is there the next opening moves the rest
+    # the database last: while it exists the next opening moves the rest
     for ending in reversed(BESIDE):
         part = path.with_name(path.name + ending)
         if part.exists():
@@ -110,26 +115,26 @@ def _move_aside(path: Path, now: float) -> Path:
     return target
 
 
-def _read_only(path: Path, failing: str, now: float) -> Opened:
-    """The file for reading, as far as it is there."""
+def _read_only(path: Path, failing: str, now: float) -> OpenedDatabase:
+    """The file for reading, if it exists."""
     try:
         if not path.exists() or path.stat().st_size == 0:
-            return _told(Opened(LetterFile(path), failing))
+            return _reported(OpenedDatabase(DeadLetterDatabase(path), failing))
         try:
             connection = _checked(open_readable(path))
         except (sqlite3.Error, OSError):
             connection = _copied(path)
-    except Garbled as error:
-        return _begin_anew(path, str(error), now)
+    except UnreadableDatabase as error:
+        return _replace_unreadable(path, str(error), now)
     except (sqlite3.Error, OSError) as error:
         raise ConfigurationError(
             f"{path} can't be read: {why_of(error)}", hint="Make it readable and writable for this user, or set `dead_letters.path`."
         ) from error
-    return _told(Opened(LetterFile(path, connection, read_only=True), failing))
+    return _reported(OpenedDatabase(DeadLetterDatabase(path, connection, read_only=True), failing))
 
 
 def _copied(path: Path) -> sqlite3.Connection:
-    """The file's content in memory, by way of a copy: SQLite has to write beside a file to read it with its log."""
+    """The file's content in memory, read from a copy: SQLite must write beside a file to read it with its log."""
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / path.name
         for ending in BESIDE[:2]:
@@ -145,7 +150,7 @@ def _copied(path: Path) -> sqlite3.Connection:
     return memory
 
 
-def _told(opened: Opened) -> Opened:
+def _reported(opened: OpenedDatabase) -> OpenedDatabase:
     _log.error(
         "dead letters can't be written: lanes with refused events wait until they can be",
         why=opened.failing,
@@ -153,3 +158,111 @@ def _told(opened: Opened) -> Opened:
         hint="Make room on the disk, or the directory writable; it is tried again every second.",
     )
     return opened
+
+
+_COLUMNS: Final = (
+    "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, cost, event, distinct_id, uuid, crc,"
+    " mark, rate, note, data, replacement, attributes"
+)
+_NAMES: Final = _COLUMNS.replace(" ", "").split(",")
+_SINGLY: Final = 100_000
+"""Rows of a damaged stretch that are read one by one."""
+
+
+@dataclass(slots=True)
+class SalvageReport:
+    """How many rows were copied from a damaged file."""
+
+    dead_letters: int = 0
+    unreadable: int = 0
+    """Rows that are lost, at least: unreadable ones, and numbers missing between readable ones."""
+
+
+def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
+    """Copy all readable rows of the file `damaged` into the tables of `fresh`, in one transaction.
+
+    Raises `sqlite3.Error` if `fresh` can't be written; unreadable rows are counted.
+    """
+    try:
+        source = open_readable(damaged)
+    except (sqlite3.Error, OSError, UnreadableDatabase):
+        return SalvageReport()
+    found = SalvageReport()
+    fresh.execute("BEGIN IMMEDIATE")
+    try:
+        for row in _rows(source, found):
+            fresh.execute(f"INSERT OR IGNORE INTO letters ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608 - constants
+            found.dead_letters += 1
+        _copy_counters(source, fresh, found.dead_letters)
+        _keep_numbers(source, fresh)
+        fresh.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            fresh.execute("ROLLBACK")
+        raise
+    finally:
+        source.close()
+    return found
+
+
+def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[Any, ...]]:
+    first, last = -1, -1
+    for row in _walk(source, "ASC"):
+        first = row[0]
+        if _is_sound(row):
+            yield row
+        else:
+            found.unreadable += 1
+    for row in _walk(source, "DESC", after=first):
+        last = row[0] if last < 0 else min(last, row[0])
+        if _is_sound(row):
+            yield row
+        else:
+            found.unreadable += 1
+    for number in range(first + 1, min(last, first + 1 + _SINGLY)):
+        try:
+            one = source.execute(f"SELECT {_COLUMNS} FROM letters WHERE number = ?", (number,)).fetchone()  # noqa: S608 - constants
+        except sqlite3.Error:
+            found.unreadable += 1
+            continue
+        if one is not None and _is_sound(one):
+            yield one
+        elif one is not None:
+            found.unreadable += 1
+
+
+def _walk(source: sqlite3.Connection, order: str, after: int = -1) -> Iterator[tuple[Any, ...]]:
+    """The rows from one end of the table up to the first that can't be read."""
+    with contextlib.suppress(sqlite3.Error):
+        yield from source.execute(f"SELECT {_COLUMNS} FROM letters WHERE number > ? ORDER BY number {order}", (after,))  # noqa: S608 - constants
+
+
+def _is_sound(row: tuple[Any, ...]) -> bool:
+    value = dict(zip(_NAMES, row, strict=True))
+    if not (isinstance(value["number"], int) and isinstance(value["data"], bytes) and value["reason"] in list(Reason)):
+        return False
+    return isinstance(value["cost"], int) and crc32(value["data"]) == value["crc"]
+
+
+def _copy_counters(source: sqlite3.Connection, fresh: sqlite3.Connection, letters: int) -> None:
+    """The counters; if they can't be read, the counts of dead letters without a place."""
+    try:
+        rows = source.execute("SELECT api_key, historical, kind, name, count FROM counters").fetchall()
+    except sqlite3.Error:
+        if letters:
+            fresh.execute(
+                "INSERT INTO counters SELECT coalesce(api_key, ''), historical, 'received', source, count(*)"
+                " FROM letters WHERE sequence IS NULL GROUP BY api_key, historical, source"
+            )
+        return
+    fresh.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def _keep_numbers(source: sqlite3.Connection, fresh: sqlite3.Connection) -> None:
+    """Continue the old file's numbers, if they can be read."""
+    with contextlib.suppress(sqlite3.Error):
+        row = source.execute("SELECT seq FROM sqlite_sequence WHERE name = 'letters'").fetchone()
+        if row is not None:
+            fresh.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'letters'", row)
+            if fresh.execute("SELECT changes()").fetchone() == (0,):
+                fresh.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('letters', ?)", row)

@@ -1,17 +1,17 @@
-"""Sends dead letters that somebody has marked the same way again: through the intake, no faster than asked.
+"""Replays dead letters that an operator has marked: through the intake, at the requested rate.
 
-Invariants: a letter stays in the file until its event is in the buffer as safely as that can hold it, and its record in the log names the
-letter, so that a crash in between leaves no second copy; while it is on its way nobody can drop it (`DeadLetterStore.busy`); at the latest
-a second after it has been marked its turn begins. With a buffer in memory a letter leaves the file when its event is in memory: it is as
-safe as every other event there.
+Invariants: a dead letter stays in the store until its event is in the buffer as safely as the buffer can hold it, and its record in the log
+names the dead letter, so that a crash in between leaves no second copy. While it is replayed it can't be dropped (`DeadLetterStore.busy`).
+Marks are read every second. With a buffer in memory a dead letter is removed when its event is in memory, as safe as any event there.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 import msgspec
 import structlog
@@ -20,43 +20,29 @@ from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, ForwarderError
 from forwarder.core.event import split_events
 from forwarder.core.ports import Incoming, Intake, Reason, Revived
-from forwarder.deadletter.writing import Marked
+from forwarder.deadletter.store import DeadLetterStore
+from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.storage import failpoints
 
 SOURCE: Final = "replay"
 RATE: Final = 100.0
-"""Events a second, unless somebody asked for another rate."""
+"""Events a second by default."""
 
-LOOK_SECONDS: Final = 1.0
-AT_ONCE: Final = 200
-"""Letters in hand."""
+POLL_SECONDS: Final = 1.0
+QUEUE_SIZE: Final = 200
+"""Most dead letters that are queued for replay."""
 
 _UNSENDABLE: Final = {
-    Reason.UNDECODABLE: "it is no event: it could not be decoded. What it holds has to be written anew, where it came from",
-    Reason.INVALID_TOKEN: "it has no project key, or one that can't be one; nobody can tell whose it is",
-    Reason.UNMAPPABLE: "its source's mapping made no event of it. It has to be written anew, where it came from",
+    Reason.UNDECODABLE: "it can't be decoded as an event. Send its content again from its source",
+    Reason.INVALID_TOKEN: "it has no valid project key, so its project is unknown",
+    Reason.UNMAPPABLE: "its source's mapping makes no event of it. Send it again from its source",
 }
-"""Why a letter without a lane can't be sent."""
+"""Why a dead letter without a lane can't be sent."""
 
 _TICK: Final = 0.05
-"""Seconds between two turns; each may catch up with as many."""
+"""Seconds between two rounds; a round may catch up with as many."""
 
 _log = structlog.get_logger()
-
-
-class Letters(Protocol):
-    """What replaying needs of the store."""
-
-    busy: set[int]
-
-    def poll(self, wanted: int, told: Callable[[Sequence[Marked]], None]) -> None:
-        """Ask which letters are marked; see `DeadLetterStore.poll`."""
-
-    def remove(self, numbers: Iterable[int]) -> None:
-        """Letters were replayed."""
-
-    def unmark(self, number: int, note: str) -> None:
-        """A letter's replay came to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +51,37 @@ class ReplayStatistics:
 
     replayed: int
     refused: int
-    """Letters that stay, because they can't be taken as they are."""
+    """Dead letters that stay, because they can't be replayed as they are."""
 
 
 class Replayer:
-    """Replays what is marked, from `start` to `stop`. Used on the loop."""
+    """Replays marked dead letters, from `start` to `stop`. Used on the loop."""
 
-    def __init__(self, letters: Letters, intake: Intake, clock: Clock) -> None:
-        self._letters = letters
+    def __init__(self, store: DeadLetterStore, intake: Intake, clock: Clock) -> None:
+        self._store = store
         self._intake = intake
         self._clock = clock
-        self._queue: deque[Marked] = deque()
+        self._queue: deque[MarkedDeadLetter] = deque()
         self._unremoved: list[int] = []
-        """Letters that are in the buffer, and that could not be removed."""
+        """Dead letters whose events are in the buffer, and that could not be removed."""
         self._due = 0.0
-        """When the next one may go, monotonic."""
+        """When the next one may be sent, monotonic seconds."""
         self._timer: Timer | None = None
-        self._asked = False
+        self._polling = False
         self._stopped = True
-        self._told = 0
+        self._logged = 0
         self._replayed = 0
         self._refused = 0
 
     def start(self) -> None:
-        """Begin to look for marked letters: at once, then every second."""
+        """Read the marks: at once, then every second."""
         self._stopped = False
-        self._look()
+        self._poll()
 
     def stop(self) -> None:
-        """Take no more. What is on its way is still removed once the buffer has it, if the store is there by then."""
+        """Replay no more. What the buffer accepts afterwards is still removed, if the store is open by then."""
         self._stopped = True
-        self._letters.busy.difference_update(marked.number for marked in self._queue)
+        self._store.busy.difference_update(marked.number for marked in self._queue)
         self._queue.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -105,33 +91,33 @@ class Replayer:
         """Figures for tests."""
         return ReplayStatistics(self._replayed, self._refused)
 
-    def _look_again(self) -> None:
+    def _poll_again(self) -> None:
         self._timer = None
         unremoved, self._unremoved = self._unremoved, []
         for number in unremoved:
             self._held(number)
-        self._look()
+        self._poll()
 
-    def _look(self) -> None:
-        if not self._asked:
-            self._asked = True
-            self._letters.poll(AT_ONCE, self._marked)
+    def _poll(self) -> None:
+        if not self._polling:
+            self._polling = True
+            self._store.poll(QUEUE_SIZE, self._marked)
 
-    def _marked(self, marked: Sequence[Marked]) -> None:
-        """The store has looked."""
-        self._asked = False
+    def _marked(self, marked: Sequence[MarkedDeadLetter]) -> None:
+        """Queue what the store found marked."""
+        self._polling = False
         if self._stopped:
             return
-        self._letters.busy.update(each.number for each in marked)
+        self._store.busy.update(each.number for each in marked)
         self._queue.extend(marked)
         if self._queue:
             self._work()
         else:
-            self._tell()
-            self._later(LOOK_SECONDS, self._look_again)
+            self._log_progress()
+            self._later(POLL_SECONDS, self._poll_again)
 
     def _work(self) -> None:
-        """Replay what is due."""
+        """Replay what is due now."""
         self._timer = None
         now = self._clock.monotonic()
         while self._queue and self._due <= now:
@@ -144,10 +130,10 @@ class Replayer:
         if self._queue:
             self._later(max(self._due - now, _TICK), self._work)
         else:
-            self._look()
+            self._poll()
 
-    def _replay(self, marked: Marked) -> float | None:
-        """Send one letter's event the same way again; how many seconds to wait if there is no room for it now."""
+    def _replay(self, marked: MarkedDeadLetter) -> float | None:
+        """Send one event through the intake; return the seconds to wait if it has no room now."""
         why = _unfit(marked)
         if why or marked.lane is None:
             self._refuse(marked.number, why)
@@ -156,7 +142,7 @@ class Replayer:
         body = b'{"api_key":%b,"historical_migration":%b,"batch":[%b]}' % (key, historical, marked.data)
         incoming = Incoming(body, source=SOURCE, revived=Revived(marked.number, marked.reason, marked.at))
         try:
-            held = self._intake.take(incoming, _OnItsWay(marked.number, self._held, self._returned))
+            held = self._intake.take(incoming, partial(self._acknowledged, marked.number))
         except Backpressure as error:
             return max(error.retry_after, _TICK)
         except ForwarderError as error:
@@ -166,8 +152,15 @@ class Replayer:
             self._held(marked.number)
         return None
 
+    def _acknowledged(self, number: int, error: Backpressure | None) -> None:
+        """See `core.ack.AckCallback`."""
+        if error is None:
+            self._held(number)
+        else:
+            self._returned(number, error)
+
     def _held(self, number: int) -> None:
-        """The buffer has the event."""
+        """The buffer holds the event."""
         try:
             if failpoints.ARMED:
                 failpoints.hit("replay.held")
@@ -175,50 +168,34 @@ class Replayer:
             self._unremoved.append(number)
             return
         self._replayed += 1
-        self._letters.remove([number])
+        self._store.remove([number])
 
     def _returned(self, number: int, error: Backpressure) -> None:
-        """The buffer couldn't keep the event: it is still a letter, and still marked."""
-        self._letters.busy.discard(number)
+        """The buffer couldn't hold the event: the dead letter stays, and stays marked."""
+        self._store.busy.discard(number)
         self._due = self._clock.monotonic() + max(error.retry_after, _TICK)
 
     def _refuse(self, number: int, why: str) -> None:
         self._refused += 1
-        self._letters.unmark(number, why)
-        _log.warning("a dead letter can't be replayed as it is; it stays", number=number, why=why)
+        self._store.unmark(number, why)
+        _log.warning("a dead letter can't be replayed as it is; it stays, unmarked", number=number, why=why)
 
-    def _tell(self) -> None:
-        if self._replayed > self._told:
-            _log.info("dead letters were replayed", events=self._replayed - self._told)
-            self._told = self._replayed
+    def _log_progress(self) -> None:
+        if self._replayed > self._logged:
+            _log.info("dead letters were replayed", events=self._replayed - self._logged)
+            self._logged = self._replayed
 
     def _later(self, seconds: float, what: Callable[[], None]) -> None:
         if not self._stopped:
             self._timer = self._clock.call_later(seconds, what)
 
 
-@dataclass(frozen=True, slots=True)
-class _OnItsWay:
-    """Called by the buffer (`core.ack.AckCallback`)."""
-
-    number: int
-    held: Callable[[int], None]
-    returned: Callable[[int, Backpressure], None]
-
-    def __call__(self, error: Backpressure | None) -> None:
-        """See `core.ack.AckCallback`."""
-        if error is None:
-            self.held(self.number)
-        else:
-            self.returned(self.number, error)
-
-
-def _unfit(marked: Marked) -> str:
-    """Why a letter can't be replayed; empty if it can."""
+def _unfit(marked: MarkedDeadLetter) -> str:
+    """Why a dead letter can't be replayed; empty if it can."""
     if marked.lane is None:
-        return _UNSENDABLE.get(marked.reason, "its project key could not be told")
+        return _UNSENDABLE.get(marked.reason, "its project key is unknown")
     if not marked.intact:
-        return "its bytes are not those that were written: the disk has changed them"
+        return "its checksum is wrong: the disk has changed its bytes"
     try:
         events = len(split_events(b"[%b]" % marked.data))
     except (msgspec.DecodeError, RecursionError) as error:

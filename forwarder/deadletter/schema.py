@@ -1,26 +1,27 @@
-"""The dead letters' file: an SQLite database, `dead-letters.db`, whose `user_version` is the version of this format.
+"""The dead letters' database, `dead-letters.db`: an SQLite file whose `user_version` is the version of this format.
 
 `letters`: one row an event.
-- `number`: never used twice, so that a record in the log may name the letter that it replays; `place` (`sequence`, `idx`): where in the log
-  the event was, unique, so that no event is buried twice; NULL where there was no log.
-- `data`: the event's bytes as they were received, `crc` their CRC-32, for a disk may change what it keeps.
-- `attributes`: what its source knows of it beside its place (`coordinates`), as the text of a JSON object; '' if nothing. Since version 2.
-- `event`, `distinct_id`, `uuid`: read from `data` as far as that can be done, for searching only.
-- `receipt`: 1 if it was refused at receipt. `cost`: what it counts for against `dead_letters.max_bytes`.
-- `mark`: what somebody wants done with it (`drop` or `replay`; NULL: nothing), with `replacement` (an edited event to send in its place)
-  and `rate` (events a second). The daemon does it. `note`: why a replay came to nothing.
+- `number`: never used twice, so that a record in the log may name the dead letter that it replays; `place` (`sequence`, `idx`): the event's
+  position in the log, unique, so that no event is buried twice; NULL where there was no log.
+- `data`: the event's bytes as received; `crc`: their CRC-32, which detects damage by the disk.
+- `attributes`: what the source knows of it beside its position (`coordinates`), as the text of a JSON object, or ''. Since version 2.
+- `event`, `distinct_id`, `uuid`: read from `data` where possible, for searching only.
+- `receipt`: 1 if it was rejected at receipt. `cost`: what it counts for against `dead_letters.max_bytes`.
+- `mark`: what an operator wants done with it (`drop` or `replay`; NULL: nothing), with `replacement` (an edited event to send instead)
+  and `rate` (events a second). The daemon does it. `note`: why a replay failed.
 
-`counters`: what rows that are gone, or that no log knows, add to the books, changed in the transactions that change the rows:
-`received` (by source) of letters without a place, `dropped` (by reason) with the source of each (`name` is `reason/source`). An `api_key`
-of '' is the lane that couldn't be told.
+`counters`: what rows that are removed, or that no log knows, add to the books, changed in the transactions that change the rows:
+`received` (by source) of dead letters without a place, `dropped` (by reason) with the source of each (`name` is `reason/source`). An
+`api_key` of '' is the unknown lane.
 
-A file of version 1 becomes one of version 2 when it is opened to be written; one that is only read is read as if it were.
+A file of version 1 is upgraded to version 2 when it is opened for writing; a reader sees it as version 2.
 
-Write-ahead log, synchronous: a commit that has returned is on the disk. Pages that are free are given back to the file system.
+Write-ahead log, synchronous: a commit that has returned is on the disk. Free pages are returned to the file system.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
@@ -33,7 +34,7 @@ _OLDEST: Final = 1
 """The oldest version that is read."""
 
 BUSY_SECONDS: Final = 2.0
-"""How long a writer waits for another one: the daemon and the commands write in short transactions."""
+"""Seconds that a writer waits for another one: the daemon and the commands write in short transactions."""
 
 _LARGEST_IDLE_WAL: Final = 4 << 20
 _MAGIC: Final = b"SQLite format 3\0"
@@ -79,16 +80,44 @@ _SCHEMA: Final = (
 )
 
 
-class Garbled(Exception):
-    """The file can't be read as what it should be; the text says why."""
+class UnreadableDatabase(Exception):
+    """The file is no dead letters' database that this version can read; the message says why."""
+
+
+class DeadLetterDatabase:
+    """The database and its connection, which is opened again after a failure.
+
+    Used by one thread at a time: during the opening by the loop's, from then on by the commit thread. `connection` is None while there is
+    none; `read_only`: it can't write, and `writable` tries another one.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection | None = None, *, read_only: bool = False) -> None:
+        self.path = path
+        self.connection = connection
+        self.read_only = read_only
+
+    def writable(self) -> sqlite3.Connection:
+        """A connection that may write. Raises `sqlite3.Error`, `OSError` or `schema.UnreadableDatabase`."""
+        if self.connection is None or self.read_only:
+            connection = open_writable(self.path)
+            self.close()
+            self.connection, self.read_only = connection, False
+        return self.connection
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
 
 def open_writable(path: Path) -> sqlite3.Connection:
-    """A connection that writes, with the tables made if the file is new, and brought up to date if it is of an older version.
+    """A connection that writes. Creates the tables of a new file, and upgrades those of an older version.
 
-    Raises `Garbled` for a file of another kind or version, and `sqlite3.Error` or `OSError` if it can't be used now.
+    Raises `UnreadableDatabase` for a file of another kind or version, and `sqlite3.Error` or `OSError` if it can't be used now.
     """
-    _look_at_header(path)
+    _check_header(path)
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         version = _version(connection)
@@ -98,15 +127,15 @@ def open_writable(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_WAL}")
         if version < VERSION:
-            _bring_up_to_date(connection)
+            _upgrade(connection)
     except BaseException as error:
         connection.close()
-        raise as_garbled(error) from error
+        raise _classified(error) from error
     return connection
 
 
 def open_readable(path: Path) -> sqlite3.Connection:
-    """A connection that only reads. Raises as `open_writable` does, and `Garbled` also for an empty file."""
+    """A connection that only reads. Raises as `open_writable` does, and `UnreadableDatabase` also for an empty file."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True, check_same_thread=False)
     try:
@@ -115,43 +144,43 @@ def open_readable(path: Path) -> sqlite3.Connection:
             connection.execute("CREATE TEMP VIEW letters AS SELECT *, '' AS attributes FROM main.letters")  # stands before the table
     except BaseException as error:
         connection.close()
-        raise as_garbled(error) from error
+        raise _classified(error) from error
     if not version:
         connection.close()
-        raise Garbled("it is empty")
+        raise UnreadableDatabase("it is empty")
     return connection
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Look at every page. Raises `Garbled`, or `sqlite3.Error` if that can't be done now."""
+    """Check every page. Raises `UnreadableDatabase`, or `sqlite3.Error` if that can't be done now."""
     try:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
-        raise as_garbled(error) from error
+        raise _classified(error) from error
     if found != "ok":
-        raise Garbled(str(found).replace("\n", " "))
+        raise UnreadableDatabase(str(found).replace("\n", " "))
 
 
-def as_garbled(error: BaseException) -> BaseException:
-    """The error as it should be raised: `Garbled` if it says that the file isn't what it should be."""
+def _classified(error: BaseException) -> BaseException:
+    """`UnreadableDatabase` if the error says that the file is corrupt or of another kind; else the error itself."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
-        return Garbled(str(error))
+        return UnreadableDatabase(str(error))
     return error
 
 
-def _look_at_header(path: Path) -> None:
-    """Make the file if it isn't there. Raises `Garbled` before SQLite, which would change it, opens one that isn't ours."""
-    descriptor = open_file(path, os.O_RDWR)  # SQLite would let everybody read it
+def _check_header(path: Path) -> None:
+    """Create a missing file. Raises `UnreadableDatabase` for a foreign file before SQLite opens it and changes it."""
+    descriptor = open_file(path, os.O_RDWR)  # SQLite would create it readable for all
     try:
         header = os.pread(descriptor, _HEADER_SIZE, 0)
     finally:
         os.close(descriptor)
     if header and not header.startswith(_MAGIC):
-        raise Garbled("it is not a database")
+        raise UnreadableDatabase("it is not a database")
     version = int.from_bytes(header[_VERSION_AT : _VERSION_AT + 4], "big")
     if version and not _OLDEST <= version <= VERSION:
-        raise Garbled(_other_version(version))
+        raise UnreadableDatabase(_other_version(version))
 
 
 def _other_version(version: int) -> str:
@@ -159,16 +188,16 @@ def _other_version(version: int) -> str:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """The version of the tables that are there; 0: there are none. Raises `Garbled` for one that isn't known."""
+    """The version of the tables; 0: there are none. Raises `UnreadableDatabase` for an unknown one."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if (version or tables) and not _OLDEST <= version <= VERSION:
-        raise Garbled(_other_version(version))
+        raise UnreadableDatabase(_other_version(version))
     return int(version)
 
 
-def _bring_up_to_date(connection: sqlite3.Connection) -> None:
-    """Make the tables, or give them what they haven't, all or nothing. Another process may have done it since."""
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Create or upgrade the tables in one transaction. Another process may have done it meanwhile."""
     connection.execute("BEGIN IMMEDIATE")
     if not _version(connection):
         for statement in _SCHEMA:

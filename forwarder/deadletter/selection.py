@@ -1,16 +1,21 @@
-"""Choosing letters in a dead letters' file, for the commands: by number, uuid, reason, event, lane and time. It only reads."""
+"""What the commands do in the dead letters' database: select by number, uuid, reason, event, lane and time; mark; drop.
+
+Invariants: transactions are short, so that a running daemon hardly waits; an event's own bytes are never changed. Only `drop_now` removes
+rows, and needs the directory's lock.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from isal.isal_zlib import crc32
 
 from forwarder.core.event import Lane
-from forwarder.deadletter.writing import lane_of
+from forwarder.deadletter.table import drop, lane_of
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 _COLUMNS: Final = (
@@ -18,12 +23,12 @@ _COLUMNS: Final = (
     " attributes"
 )
 _PLAIN_UUID: Final = "replace(lower(uuid), '-', '')"
-AT_ONCE: Final = 500
+GROUP_SIZE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Criteria:
-    """Which letters are meant; what is empty excludes none. Of `numbers` and `uuids` a letter needs one."""
+class DeadLetterFilter:
+    """Conditions of a selection; an empty one excludes nothing. `numbers` and `uuids` are alternatives."""
 
     numbers: tuple[int, ...] = ()
     uuids: tuple[str, ...] = ()
@@ -37,8 +42,8 @@ class Criteria:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """A letter without its bytes. `size` is theirs."""
+class DeadLetterSummary:
+    """A dead letter without its bytes, whose number is `size`."""
 
     number: int
     reason: str
@@ -56,7 +61,7 @@ class Summary:
     note: str | None
     cost: int
     attributes: str
-    """What its source knows of it, as the text of a JSON object; empty if nothing."""
+    """What its source knows of it, as the text of a JSON object, or empty."""
 
     @property
     def label(self) -> str:
@@ -65,8 +70,8 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """A letter's bytes, and what somebody put in their place."""
+class DeadLetterContent:
+    """A dead letter's bytes, and an operator's replacement."""
 
     data: bytes
     replacement: bytes | None
@@ -75,63 +80,63 @@ class Content:
 
 
 def label_of(lane: Lane | None) -> str:
-    """How a letter's lane is shown."""
+    """The label of a dead letter's lane."""
     return UNDECODABLE if lane is None else lane_label(lane)
 
 
-def count_of(connection: sqlite3.Connection, criteria: Criteria) -> int:
-    """How many letters are meant."""
+def count_of(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> int:
+    """How many dead letters are selected."""
     where, values = _where(connection, criteria)
     found: int = connection.execute(f"SELECT count(*) FROM letters WHERE {where}", values).fetchone()[0]  # noqa: S608 - placeholders
     return found
 
 
-def numbers_of(connection: sqlite3.Connection, criteria: Criteria, limit: int | None = None) -> list[int]:
-    """The numbers of the letters that are meant, the oldest first."""
+def numbers_of(connection: sqlite3.Connection, criteria: DeadLetterFilter, limit: int | None = None) -> list[int]:
+    """The numbers of the selected dead letters, oldest first."""
     where, values = _where(connection, criteria)
     statement = f"SELECT number FROM letters WHERE {where} ORDER BY number LIMIT ?"  # noqa: S608 - placeholders
     return [row[0] for row in connection.execute(statement, (*values, -1 if limit is None else limit))]
 
 
-def summaries(connection: sqlite3.Connection, criteria: Criteria, limit: int | None = None) -> list[Summary]:
-    """The letters that are meant, the newest first."""
+def summaries(connection: sqlite3.Connection, criteria: DeadLetterFilter, limit: int | None = None) -> list[DeadLetterSummary]:
+    """The selected dead letters, newest first."""
     where, values = _where(connection, criteria)
     statement = f"SELECT {_COLUMNS} FROM letters WHERE {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - placeholders
     return [_summary(row) for row in connection.execute(statement, (*values, -1 if limit is None else limit))]
 
 
 def marked_of(connection: sqlite3.Connection) -> int:
-    """How many letters are marked to be replayed."""
+    """How many dead letters are marked for replay."""
     found: int = connection.execute("SELECT count(*) FROM letters WHERE mark = 'replay'").fetchone()[0]
     return found
 
 
 def first_source(connection: sqlite3.Connection) -> str:
-    """Where the file's first letter came from; empty if there is none."""
+    """The source of the first dead letter; empty if there is none."""
     row = connection.execute("SELECT source FROM letters ORDER BY number LIMIT 1").fetchone()
     return "" if row is None else str(row[0])
 
 
-def content_of(connection: sqlite3.Connection, number: int) -> Content | None:
-    """A letter's bytes; None if it is gone."""
+def content_of(connection: sqlite3.Connection, number: int) -> DeadLetterContent | None:
+    """A dead letter's bytes; None if it is removed."""
     row = connection.execute("SELECT data, replacement, crc FROM letters WHERE number = ?", (number,)).fetchone()
-    return None if row is None else Content(row[0], row[1], crc32(row[0]) == row[2])
+    return None if row is None else DeadLetterContent(row[0], row[1], crc32(row[0]) == row[2])
 
 
 def contents(connection: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """The bytes of these letters, as far as they are still there."""
+    """The bytes of these dead letters, except removed ones."""
     for number in numbers:
         content = content_of(connection, number)
         if content is not None:
             yield number, content.data
 
 
-def _summary(row: Sequence[Any]) -> Summary:
+def _summary(row: Sequence[Any]) -> DeadLetterSummary:
     number, reason, api_key, historical, *rest = row
-    return Summary(number, reason, lane_of(api_key, historical), *rest)
+    return DeadLetterSummary(number, reason, lane_of(api_key, historical), *rest)
 
 
-def _where(connection: sqlite3.Connection, criteria: Criteria) -> tuple[str, list[Any]]:
+def _where(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> tuple[str, list[Any]]:
     """The condition, with the values of its placeholders."""
     parts: list[str] = []
     values: list[Any] = []
@@ -152,3 +157,76 @@ def _where(connection: sqlite3.Connection, criteria: Criteria) -> tuple[str, lis
         parts.append("(" + " OR ".join(["(api_key IS ? AND historical = ?)"] * len(lanes) or ["0"]) + ")")
         values += [each for row in lanes for each in row]
     return " AND ".join(parts) or "1", values
+
+
+T = TypeVar("T")
+
+
+def mark_for_replay(
+    connection: sqlite3.Connection, replays: Iterable[tuple[int, bytes | None]], rate: float | None, progress: Callable[[int], None]
+) -> list[int]:
+    """Mark dead letters (number, and a replacement); return those that exist. `progress` is called with the size of each step."""
+    marked: list[int] = []
+    statement = "UPDATE letters SET mark = 'replay', replacement = ?, rate = ?, note = NULL WHERE number = ?"
+    for group in _groups(replays):
+        with _transaction(connection):
+            marked += [number for number, data in group if connection.execute(statement, (data, rate, number)).rowcount]
+        progress(len(group))
+    return marked
+
+
+def mark_for_drop(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[int]:
+    """Mark dead letters for the daemon to drop; return those that exist."""
+    marked: list[int] = []
+    statement = "UPDATE letters SET mark = 'drop', replacement = NULL WHERE number = ?"
+    for group in _groups(numbers):
+        with _transaction(connection):
+            marked += [number for number in group if connection.execute(statement, (number,)).rowcount]
+    return marked
+
+
+def drop_now(connection: sqlite3.Connection, numbers: Sequence[int]) -> int:
+    """Drop dead letters and count them, for a process that holds the directory's lock; return how many existed."""
+    dropped = 0
+    for group in _groups(numbers):
+        with _transaction(connection):
+            dropped += len(drop(connection, f"number IN ({','.join(map(str, group))})", ()))
+    connection.execute("PRAGMA incremental_vacuum").fetchall()
+    return dropped
+
+
+def still_marked(connection: sqlite3.Connection, mark: str, numbers: set[int]) -> set[int]:
+    """Which of these dead letters still have the mark."""
+    return {row[0] for row in connection.execute("SELECT number FROM letters WHERE mark = ?", (mark,))} & numbers
+
+
+def notes_of(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
+    """Why dead letters could not be replayed, of those that have such a note."""
+    found: dict[int, str] = {}
+    for group in _groups(numbers):
+        where = f"number IN ({','.join(map(str, group))})"
+        found.update(connection.execute(f"SELECT number, note FROM letters WHERE note IS NOT NULL AND mark IS NULL AND {where}"))  # noqa: S608 - numbers
+    return found
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _groups(items: Iterable[T]) -> Iterator[list[T]]:
+    group: list[T] = []
+    for item in items:
+        group.append(item)
+        if len(group) >= GROUP_SIZE:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,24 +1,24 @@
-"""Dead letters in a file: durable with the commits of the buffer's log, before the records that settle their events.
+"""The store of dead letters on disk: durable with the commits of the buffer's log, before the records that settle their events.
 
-Burying is synchronous: it takes the room, gives each letter its number and keeps it pending; the next group commit writes it. If a commit
-fails the letters stay pending and are tried again every second; until one succeeds the upstream's refusals find no room here, so that
+Burying is synchronous: it reserves the room, numbers each dead letter and keeps it pending; the next group commit writes it. If a commit
+fails, dead letters stay pending and are written again every second; until that succeeds the upstream's refusals find no room here, so that
 their lanes wait.
 
-The books. The log knows what was received, delivered and dropped of the events that were in the buffer; this file knows the letters that
-are in it now, what was received without ever being in a log (refused at receipt, or held by a buffer in memory), and what an operator
-dropped. All that is changed in the transactions that change the rows, so that after a crash between any two steps they balance again:
+The books. The log knows what was received, delivered and dropped of the events that were in the buffer; this database knows the dead
+letters in it, what was received without ever being in a log (rejected at receipt, or from a buffer in memory), and what an operator
+dropped. All of it changes in the transactions that change the rows, so that the books balance after a crash between any two steps:
 
-| crash | the file | the log | after the opening |
+| crash | the database | the log | after the opening |
 |---|---|---|---|
-| before the commit of a refused event's letter | no letter | unsettled | buffered; refused again |
-| after it, before the log's mark | letter | unsettled | `places` names it, the log settles it: dead-lettered |
-| before the commit of a letter at receipt | nothing | nothing | never received; its sender wasn't answered, or by `memory` |
-| a replayed letter is in the log, not yet removed | letter | record with its number | `forget` removes it: buffered |
-| before the commit of an operator's drop | marked letter | | dead-lettered; dropped once the daemon runs |
-| after it | counter instead of the letter | | dropped |
+| before the commit of a refused event | nothing | unsettled | buffered; refused again |
+| after it, before the log's mark | dead letter | unsettled | `places` names it, the log settles it: dead-lettered |
+| before the commit of an event rejected at receipt | nothing | nothing | never received; not acknowledged, or at level `memory` |
+| a replayed event is in the log, its dead letter not yet removed | dead letter | record with its number | `forget` removes it: buffered |
+| before the commit of an operator's drop | marked dead letter | | dead-lettered; dropped once the daemon runs |
+| after it | counter instead of the dead letter | | dropped |
 
-With a buffer in memory there is no log: then what was received is what is here, with what was dropped, and a letter that is replayed takes
-its part of what was received with it.
+With a buffer in memory there is no log: received is then what is here and what was dropped, and a replayed dead letter takes its share of
+received with it.
 """
 
 from __future__ import annotations
@@ -35,30 +35,39 @@ from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.deadletter.opening import Opened, open_file, why_of
-from forwarder.deadletter.reading import Stored, read_accounts, read_places, read_stored
-from forwarder.deadletter.records import (
+from forwarder.deadletter.opening import OpenedDatabase, open_file, why_of
+from forwarder.deadletter.room import (
     DeadLetterStatistics,
-    KnownKeys,
-    LetterAccount,
+    DeadLetterTotals,
+    KnownKeyLookup,
     Room,
     cost_of,
     costs_by_key,
-    how_many_fit_at_receipt,
     key_of,
     log_buried,
+    reserve_some_at_receipt,
 )
-from forwarder.deadletter.writing import Entry, Gone, Job, Marked, remove
+from forwarder.deadletter.table import (
+    DatabaseTotals,
+    DeadLetterCommit,
+    MarkedDeadLetter,
+    NumberedDeadLetter,
+    RemovedDeadLetter,
+    read_lane_totals,
+    read_places,
+    read_totals,
+    remove,
+)
 from forwarder.storage.committer import RETRY_SECONDS, CommitJob, Committer
 
 PENDING_AT_RECEIPT: Final = 4 << 20
-"""Bytes of letters refused at receipt that are kept in memory while nothing can be written."""
+"""Bytes of events rejected at receipt that are kept in memory while nothing can be written."""
 
 _log = structlog.get_logger()
 
 
-class LetterBooks(Protocol):
-    """The verbs of the books that the store needs itself."""
+class DeadLetterBooks(Protocol):
+    """The verbs of the books that the store uses."""
 
     def unbury(self, lane: Lane | None, reason: Reason, count: int) -> None:
         """Events turned out to have been dead letters before, and counted."""
@@ -69,58 +78,74 @@ class LetterBooks(Protocol):
 
 @dataclass(slots=True)
 class _Poll:
-    """Somebody wants to know which letters are marked for a replay."""
+    """A question which dead letters are marked for replay."""
 
-    wanted: int
-    told: Callable[[Sequence[Marked]], None]
+    limit: int
+    answer: Callable[[Sequence[MarkedDeadLetter]], None]
 
 
 class DeadLetterStore:
-    """See `core.ports.DeadLetters`, and `MemoryDeadLetters`, whose methods it has. A part of a `Committer`; used on its loop."""
+    """See `core.ports.DeadLetters`, and `MemoryDeadLetters`, whose methods it has. Takes part in a `Committer`; used on its loop."""
 
     def __init__(
-        self, opened: Opened, max_bytes: int, committer: Committer, clock: Clock, books: LetterBooks, *, logged: bool, largest: int = 0
+        self,
+        opened: OpenedDatabase,
+        max_bytes: int,
+        committer: Committer,
+        clock: Clock,
+        books: DeadLetterBooks,
+        *,
+        logged: bool,
+        largest: int = 0,
     ) -> None:
         """Use `open`."""
         self._file = opened.file
-        self._moved_aside = opened.moved_aside
+        self._quarantined = opened.quarantined
         self._failing = opened.failing
         self._committer = committer
         self._clock = clock
         self._books = books
         self._logged = logged
         self._room = Room(max_bytes, largest)
-        self._pending: list[Entry] = []
+        self._pending: list[NumberedDeadLetter] = []
         self._pending_cost = 0
         self._removals: list[int] = []
         self._notes: dict[int, str] = {}
-        self._waiting: list[AckCallback] = []
+        self._on_durable: list[AckCallback] = []
         self._poll: _Poll | None = None
         self._polling: _Poll | None = None
-        """The one whose group is under way."""
-        self._job: Job | None = None
+        """The question of the running commit."""
+        self._job: DeadLetterCommit | None = None
         self._retry: Timer | None = None
         self._probe_due = False
         self.busy: set[int] = set()
-        """Letters that are on their way back into the buffer; nobody may drop them."""
+        """Dead letters that are being replayed, and must not be dropped."""
 
         stored = self._stored()
         self._room.take(stored.cost - sum([cost for _, cost in stored.costs_at_receipt]), stored.letters)
         for key, cost in stored.costs_at_receipt:
             self._room.take_at_receipt(key, cost, 0)
         self._next = stored.last_number + 1
-        self._wanted = stored.marked
+        self._marked = stored.marked
 
     @classmethod
     def open(
-        cls, directory: Path, max_bytes: int, committer: Committer, clock: Clock, *, books: LetterBooks, logged: bool, largest: int = 0
+        cls,
+        directory: Path,
+        max_bytes: int,
+        committer: Committer,
+        clock: Clock,
+        *,
+        books: DeadLetterBooks,
+        logged: bool,
+        largest: int = 0,
     ) -> DeadLetterStore:
-        """Open the file in `directory`, which this process has the lock of, and become a part of `committer`.
+        """Open the database in `directory`, whose lock this process holds, and take part in `committer`.
 
         `logged`: whether the buffer's log counts what is received; `largest`: bytes of the largest event that a request may bring.
 
-        A file that can't be read is moved aside; one that can't be written is read, and letters find no room until it can be. Raises
-        `ConfigurationError` if it can't be read and can't be moved.
+        A file that can't be read is quarantined; while one can't be written, dead letters find no room. Raises `ConfigurationError` if it
+        can't be read and can't be quarantined.
         """
         store = cls(open_file(directory, clock.now()), max_bytes, committer, clock, books, logged=logged, largest=largest)
         committer.add(store)
@@ -130,24 +155,24 @@ class DeadLetterStore:
 
     # Before the start, on the thread that has opened it.
 
-    def accounts(self) -> dict[Lane | None, LetterAccount]:
-        """What the books begin with, per lane."""
+    def accounts(self) -> dict[Lane | None, DeadLetterTotals]:
+        """What the books start with, per lane."""
         if self._file.connection is None:
             return {}
-        return read_accounts(self._file.connection, logged=self._logged, without=self._removals)
+        return read_lane_totals(self._file.connection, logged=self._logged, without=self._removals)
 
     def places(self, at_least: int = 0) -> list[tuple[int, int]]:
-        """Where in the log the events were that are letters now: (sequence, index), from sequence `at_least` on, in order."""
+        """Where in the log the dead letters were: (sequence, index), from sequence `at_least` on, in order."""
         return [] if self._file.connection is None else read_places(self._file.connection, at_least)
 
     def last_sequence(self) -> int:
-        """The highest sequence of a place, 0 if there is none: a log that is begun anew must go on above it."""
+        """The highest sequence of a place, or 0: a new log must continue above it."""
         return self._stored().last_sequence
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Remove letters whose replay is in the log already, at once if that can be done, else as soon as it can.
+        """Remove dead letters whose replay is in the log already, at once if possible, else as soon as it is.
 
-        No letter gets one of these numbers, or a lower one, from now on.
+        From now on no dead letter gets one of these numbers, or a lower one.
         """
         known = list(numbers)
         self._next = max(self._next, max(known, default=0) + 1)
@@ -156,7 +181,7 @@ class DeadLetterStore:
         if connection is None or self._file.read_only or not known:
             return
         connection.execute("BEGIN IMMEDIATE")
-        gone: list[Gone] = []
+        gone: list[RemovedDeadLetter] = []
         for number in known:
             gone += remove(connection, "number = ?", (number,))
         connection.execute("COMMIT")
@@ -166,7 +191,7 @@ class DeadLetterStore:
     # On the loop.
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """Keep all of the letters, or none and answer False: there is no room, or nothing can be written now."""
+        """See `core.ports.DeadLetters.bury`."""
         cost = sum(map(cost_of, letters))
         if self._failing or not self._room.fits(cost):
             return False
@@ -175,94 +200,94 @@ class DeadLetterStore:
         return True
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
-        """Keep as many of the letters, from the first on, as fit the share of what is refused at receipt; how many those were."""
+        """Keep as many, from the first on, as fit the share for events rejected at receipt; return how many."""
         if self._failing and self._pending_cost > PENDING_AT_RECEIPT:
-            _log.warning("events refused at receipt were dropped: dead letters can't be written", events=len(letters), why=self._failing)
+            _log.warning("events rejected at receipt were dropped: dead letters can't be written", events=len(letters), why=self._failing)
             return 0
-        kept = how_many_fit_at_receipt(self._room, letters)
+        kept = reserve_some_at_receipt(self._room, letters)
         self._keep(letters[:kept], receipt=True)
         return kept
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Take the room for letters at receipt that have to be kept, all or none; whether there was room."""
+        """Reserve room for events rejected at receipt that have to be kept, all or none; return whether there was room."""
         return not (self._failing and self._pending_cost > PENDING_AT_RECEIPT) and self._room.reserve_at_receipt(letters)
 
     def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Whether letters at receipt would have room if there were no others."""
+        """Whether they would have room in an empty share."""
         return self._room.could_hold_at_receipt(costs_by_key(letters))
 
     def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
-        """Letters that room was taken for aren't needed."""
+        """Give back room that was reserved at receipt."""
         self._room.release_at_receipt(letters)
 
     def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep letters that room was taken for."""
+        """Keep dead letters that room was reserved for at receipt."""
         log_buried(letters)
         self._keep(letters, receipt=True)
 
-    def distinguish(self, known: KnownKeys) -> None:
+    def distinguish(self, known: KnownKeyLookup) -> None:
         """Tell known keys from unknown ones, from now on; to be called again whenever they change."""
         self._room.distinguish(known)
 
     def reserve(self, size: int, count: int) -> int | None:
-        """Keep room free for so many letters of `size` bytes together; how much that is. None: there is none, or nothing can be written."""
+        """Reserve room for `count` dead letters of `size` bytes together; return how much. None: no room, or nothing can be written."""
         return None if self._failing else self._room.reserve(size, count)
 
     def could_hold(self, size: int, count: int) -> bool:
-        """Whether so many letters of `size` bytes together would have room if there were no others."""
+        """Whether `count` dead letters of `size` bytes together would have room in an empty store."""
         return self._room.could_hold(size, count)
 
     def release(self, reserved: int) -> None:
-        """Room that was kept free isn't needed."""
+        """Give back reserved room."""
         self._room.give(reserved, 0)
 
     def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
-        """Keep letters in the room that was kept free for them."""
+        """Keep dead letters in their reserved room."""
         self.release(reserved)
         self.bury_at_exit(letters)
 
     def bury_at_exit(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep the letters whatever the limit: what they held of the buffer is free with them."""
+        """Keep dead letters even beyond the limit: they free as much of the buffer."""
         self._room.take(sum(map(cost_of, letters)), len(letters))
         self._keep(letters, receipt=False)
 
-    def when_durable(self, held: AckCallback) -> bool:
-        """Whether everything that was buried so far is durable; if not, `held` is told when it is, or that it couldn't be written yet."""
+    def when_durable(self, on_durable: AckCallback) -> bool:
+        """Whether everything buried so far is durable; if not, `on_durable` is called when it is, or with an error if a commit fails."""
         if self._pending:
-            self._waiting.append(held)
+            self._on_durable.append(on_durable)
         elif self._job is not None and self._job.letters:
-            self._job.waiting.append(held)
+            self._job.on_durable.append(on_durable)
         else:
             return True
         return False
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Letters were replayed: they go with the next group. The books have them back in the buffer already."""
+        """Remove replayed dead letters with the next group. The books have counted them as buffered."""
         self._removals += numbers
         self._committer.request()
 
     def unmark(self, number: int, note: str) -> None:
-        """A letter's replay came to nothing: it stays, unmarked, with a note that says why."""
+        """A replay failed: the dead letter stays, unmarked, with a note that says why."""
         self._notes[number] = note
         self._committer.request()
 
-    def poll(self, wanted: int, told: Callable[[Sequence[Marked]], None]) -> None:
-        """Do what the marks say: drop letters, and tell which ones (at most `wanted`) are to be replayed, with the next group.
+    def poll(self, limit: int, answer: Callable[[Sequence[MarkedDeadLetter]], None]) -> None:
+        """With the next group, drop what is marked so, and answer with those marked for replay, at most `limit`.
 
-        Those in `busy` aren't told. Nobody is told if the group fails.
+        Those in `busy` are left out. The answer is empty if the group fails.
         """
-        self._poll = _Poll(wanted, told)
+        self._poll = _Poll(limit, answer)
         self._committer.request()
 
     def statistics(self) -> DeadLetterStatistics:
         """Figures for metrics, health and tests."""
         room = self._room
         return DeadLetterStatistics(
-            room.used, room.limit, room.letters, self._failing, self._moved_aside, self._wanted, self._file.path
+            room.used, room.limit, room.letters, self._failing, self._quarantined, self._marked, self._file.path
         )
 
     def close(self) -> None:
-        """Close the file; after the committer. What could not be written is lost, and said."""
+        """Close the database; after the committer. Logs what could not be written, and is lost."""
         if self._retry is not None:
             self._retry.cancel()
         if self._pending:
@@ -272,25 +297,25 @@ class DeadLetterStore:
     @property
     def awaited(self) -> int:
         """See `storage.committer.CommitParticipant.awaited`."""
-        return len(self._waiting)
+        return len(self._on_durable)
 
-    def prepare(self) -> Job | None:
+    def prepare(self) -> DeadLetterCommit | None:
         """See `storage.committer.CommitParticipant.prepare`."""
         probe, self._probe_due = self._probe_due, False
         if not (self._pending or self._removals or self._notes or self._poll or probe):
             return None
-        self._job = Job(
+        self._job = DeadLetterCommit(
             self._file,
             self._logged,
             self._pending,
             self._removals,
             self._notes,
             probe=bool(self._failing),
-            marked_wanted=self._poll.wanted if self._poll else 0,
+            read_marked=self._poll.limit if self._poll else 0,
             busy=frozenset(self.busy),
-            waiting=self._waiting,
+            on_durable=self._on_durable,
         )
-        self._pending, self._removals, self._notes, self._waiting = [], [], {}, []
+        self._pending, self._removals, self._notes, self._on_durable = [], [], {}, []
         self._pending_cost = 0
         self._polling, self._poll = self._poll, None
         return self._job
@@ -306,12 +331,12 @@ class DeadLetterStore:
         else:
             self._failed(done, error)
         refusal = None if error is None else Backpressure(f"dead letters can't be written: {self._failing}")
-        for held in done.waiting:
-            held(refusal)
+        for on_durable in done.on_durable:
+            on_durable(refusal)
         if polling is not None:
-            polling.told(done.marked if error is None else ())
+            polling.answer(done.marked if error is None else ())
 
-    def _succeeded(self, job: Job) -> None:
+    def _succeeded(self, job: DeadLetterCommit) -> None:
         if self._failing:
             _log.info("dead letters can be written again")
         self._failing = ""
@@ -323,11 +348,11 @@ class DeadLetterStore:
         for entry in job.known:
             self._give(entry.letter.lane, cost_of(entry.letter), receipt=entry.receipt)
             self._books.unbury(entry.letter.lane, entry.letter.reason, 1)
-        if job.marked_wanted:
-            self._wanted = job.wanted
+        if job.read_marked:
+            self._marked = job.still_marked
 
-    def _failed(self, job: Job, error: Exception) -> None:
-        """Everything is to be done again; the connection is opened anew."""
+    def _failed(self, job: DeadLetterCommit, error: Exception) -> None:
+        """Keep everything for the next commit, on a new connection."""
         self._pending = job.letters + self._pending
         self._pending_cost = sum(cost_of(entry.letter) for entry in self._pending)
         self._removals = job.removals + self._removals
@@ -353,12 +378,12 @@ class DeadLetterStore:
 
     def _keep(self, letters: Sequence[DeadLetter], *, receipt: bool) -> None:
         if letters:
-            self._pending += [Entry(number, letter, receipt) for number, letter in enumerate(letters, self._next)]
+            self._pending += [NumberedDeadLetter(number, letter, receipt) for number, letter in enumerate(letters, self._next)]
             self._next += len(letters)
             self._pending_cost += sum(map(cost_of, letters))
             self._committer.request()
 
-    def _release(self, gone: Iterable[Gone]) -> None:
+    def _release(self, gone: Iterable[RemovedDeadLetter]) -> None:
         for each in gone:
             self._give(each.lane, each.cost, receipt=each.receipt)
 
@@ -368,5 +393,5 @@ class DeadLetterStore:
         else:
             self._room.give(cost, 1)
 
-    def _stored(self) -> Stored:
-        return Stored() if self._file.connection is None else read_stored(self._file.connection)
+    def _stored(self) -> DatabaseTotals:
+        return DatabaseTotals() if self._file.connection is None else read_totals(self._file.connection)

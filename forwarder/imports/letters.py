@@ -18,10 +18,10 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Lane, Where
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.deadletter.schema import Garbled, open_readable
+from forwarder.deadletter.schema import UnreadableDatabase, open_readable
 from forwarder.deadletter.selection import marked_of
 from forwarder.deadletter.store import DeadLetterStore
-from forwarder.deadletter.writing import Marked
+from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.imports.chunks import SOURCE
 from forwarder.imports.origins import REASONS, where_of_event, where_of_record
 from forwarder.sources.files.records import File
@@ -63,7 +63,7 @@ class ImportLetters:
         try:
             with closing(open_readable(state / DEAD_LETTERS)) as connection:
                 return marked_of(connection)
-        except (Garbled, sqlite3.Error, OSError):
+        except (UnreadableDatabase, sqlite3.Error, OSError):
             return 0
 
     @classmethod
@@ -142,7 +142,7 @@ class ImportLetters:
             await held.told.wait()
             held = _Held()
 
-    async def take_marked(self) -> Sequence[Marked]:
+    async def take_marked(self) -> Sequence[MarkedDeadLetter]:
         """The next letters that are marked for a replay, some of them; none if there are no others. Those marked to be dropped are dropped.
 
         They aren't given again before they are refused (`refuse`) or removed. Waits while the file can't be read.
@@ -179,10 +179,10 @@ class ImportLetters:
             self._store.poll(1, _not_told)  # drops what somebody has marked to be dropped
         return kept
 
-    async def _ask(self) -> Sequence[Marked]:
-        heard: asyncio.Future[Sequence[Marked]] = asyncio.get_running_loop().create_future()
+    async def _ask(self) -> Sequence[MarkedDeadLetter]:
+        heard: asyncio.Future[Sequence[MarkedDeadLetter]] = asyncio.get_running_loop().create_future()
 
-        def told(marked: Sequence[Marked]) -> None:
+        def told(marked: Sequence[MarkedDeadLetter]) -> None:
             if not heard.done():
                 heard.set_result(marked)
 
@@ -212,11 +212,11 @@ class _NoBooks:
     """An import counts in its own (`migration.ledger`), by record, where no letter counts twice."""
 
     def unbury(self, lane: Lane | None, reason: Reason, count: int) -> None:
-        """See `deadletter.store.LetterBooks`."""
+        """See `deadletter.store.DeadLetterBooks`."""
 
     def discard(self, lane: Lane | None, reason: Reason, count: int) -> None:
-        """See `deadletter.store.LetterBooks`."""
+        """See `deadletter.store.DeadLetterBooks`."""
 
 
-def _not_told(marked: Sequence[Marked]) -> None:
+def _not_told(marked: Sequence[MarkedDeadLetter]) -> None:
     """Which letters are marked to be replayed isn't asked here."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from forwarder.deadletter.writing import Marked
+from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.imports.letters import ImportLetters
 from forwarder.imports.origins import OfEvent, OfRecord, block_of, event_of, read_origin
 from forwarder.sources.files.records import Block, File
@@ -130,7 +130,7 @@ class Replays:
             self._leaving.update(leaving)
             self._letters.remove(leaving)
 
-    def _open(self, marked: Marked) -> Sequence[Finished]:
+    def _open(self, marked: MarkedDeadLetter) -> Sequence[Finished]:
         """The events of a letter; none if it stays."""
         try:
             origin = _origin_of(marked)
@@ -146,7 +146,7 @@ class Replays:
             self._letters.returning[self._place(events[0])] = marked.number
         return events
 
-    def _events(self, origin: OfRecord | OfEvent, marked: Marked) -> Sequence[Finished]:
+    def _events(self, origin: OfRecord | OfEvent, marked: MarkedDeadLetter) -> Sequence[Finished]:
         """What is to be sent. Raises `_Stays`."""
         name, line = _file_and_line(marked)
         file = self._letters.file(origin.file) or File(name, origin.identity)
@@ -207,7 +207,7 @@ class _Stays(Exception):
     """A letter can't be sent as it is."""
 
 
-def _origin_of(marked: Marked) -> OfRecord | OfEvent:
+def _origin_of(marked: MarkedDeadLetter) -> OfRecord | OfEvent:
     """Raises `_Stays` if it doesn't say, or isn't whole."""
     if not marked.intact:
         raise _Stays(_DAMAGED)
@@ -217,7 +217,7 @@ def _origin_of(marked: Marked) -> OfRecord | OfEvent:
     return origin
 
 
-def _file_and_line(marked: Marked) -> tuple[str, int]:
+def _file_and_line(marked: MarkedDeadLetter) -> tuple[str, int]:
     name, _, line = marked.coordinates.rpartition(":")
     return name, int(line)
 

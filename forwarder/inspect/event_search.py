@@ -16,7 +16,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.daemon.live_lookup import DEAD_LETTER, SENDING, WAITING
 from forwarder.daemon.state_files import WorkerFiles
-from forwarder.deadletter.schema import Garbled, open_readable
+from forwarder.deadletter.schema import UnreadableDatabase, open_readable
 from forwarder.inspect.live_reading import unsettled
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
@@ -74,7 +74,7 @@ def _in_letters(wanted: WantedUuid, file: Path) -> Iterator[Trace]:
         with contextlib.closing(open_readable(file)) as connection:
             rows = connection.execute(_LETTERS, (wanted.text.replace("-", ""),))
             yield from (_letter(row, file) for row in rows if wanted.maybe_in(row[-1]))
-    except (sqlite3.Error, Garbled, OSError) as error:
+    except (sqlite3.Error, UnreadableDatabase, OSError) as error:
         raise unreadable_letters(file, error) from error
 
 

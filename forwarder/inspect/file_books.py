@@ -18,9 +18,9 @@ from forwarder.buffer.disk.accounts import LaneAccount
 from forwarder.buffer.disk.recovery import Recovered
 from forwarder.core.event import Lane
 from forwarder.daemon.state_files import WorkerFiles
-from forwarder.deadletter.reading import read_accounts, read_places
-from forwarder.deadletter.records import LetterAccount
-from forwarder.deadletter.schema import Garbled, open_readable
+from forwarder.deadletter.room import DeadLetterTotals
+from forwarder.deadletter.schema import UnreadableDatabase, open_readable
+from forwarder.deadletter.table import read_lane_totals, read_places
 from forwarder.inspect.event_search import unreadable_letters
 from forwarder.inspect.inspection import read_log
 from forwarder.storage.directory import LOG
@@ -41,8 +41,8 @@ def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:
     try:
         with contextlib.closing(open_readable(files.dead_letters)) as connection:
             found = _log(files, read_places(connection, 0))
-            return _lanes(found, read_accounts(connection, logged=files.log is not None, without=sorted(found.origins)))
-    except (sqlite3.Error, Garbled, OSError) as error:
+            return _lanes(found, read_lane_totals(connection, logged=files.log is not None, without=sorted(found.origins)))
+    except (sqlite3.Error, UnreadableDatabase, OSError) as error:
         raise unreadable_letters(files.dead_letters, error) from error
 
 
@@ -50,16 +50,16 @@ def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> Recovered:
     return Recovered(Path(LOG)) if files.log is None else read_log(files.log, letters=places)
 
 
-def _lanes(found: Recovered, letters: Mapping[Lane | None, LetterAccount]) -> list[LaneSnapshot]:
+def _lanes(found: Recovered, letters: Mapping[Lane | None, DeadLetterTotals]) -> list[LaneSnapshot]:
     logged, others = found.accounts.lanes, found.accounts.others
     lanes = [
-        _lane(lane, logged.get(lane, LaneAccount()), letters.get(lane, LetterAccount()), found.events(lane) if lane else 0)
+        _lane(lane, logged.get(lane, LaneAccount()), letters.get(lane, DeadLetterTotals()), found.events(lane) if lane else 0)
         for lane in dict.fromkeys([*logged, *letters, *found.runs])
     ]
     return [*lanes, LaneSnapshot(OTHER, others.received, others.delivered, 0, {}, others.dropped)] if others.received else lanes
 
 
-def _lane(lane: Lane | None, log: LaneAccount, letters: LetterAccount, buffered: int) -> LaneSnapshot:
+def _lane(lane: Lane | None, log: LaneAccount, letters: DeadLetterTotals, buffered: int) -> LaneSnapshot:
     return LaneSnapshot(
         UNDECODABLE if lane is None else lane_label(lane),
         _sum(log.received, letters.received),

@@ -12,7 +12,7 @@ from typing import Any
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.deadletter.records import LETTER_OVERHEAD
+from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.storage.committer import Committer
 from forwarder.storage.directory import DEAD_LETTERS
@@ -25,7 +25,7 @@ COST = 1000
 
 def letter(size: int = COST, reason: Reason = Reason.REFUSED, lane: Lane | None = LANE, place: tuple[int, int] | None = None) -> DeadLetter:
     """A letter that costs `size` bytes."""
-    return DeadLetter(reason, lane, b"x" * (size - LETTER_OVERHEAD), 0.0, place=place)
+    return DeadLetter(reason, lane, b"x" * (size - DEAD_LETTER_OVERHEAD), 0.0, place=place)
 
 
 def event_letter(event: bytes, reason: Reason = Reason.REFUSED, place: tuple[int, int] | None = None, **more: Any) -> DeadLetter:

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.deadletter.memory import MemoryDeadLetters
-from forwarder.deadletter.records import LETTER_OVERHEAD, RECEIPT_SHARE
+from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD, RECEIPT_SHARE
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.telemetry.labels import lane_label
 from tests.deadletter.rig import COST, LANE, letter, started
@@ -53,13 +53,13 @@ async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) ->
     assert not store.bury([letter(), letter()])
     assert store.statistics().letters == 2
     assert store.bury([letter()])
-    assert not store.bury([letter(LETTER_OVERHEAD)])
+    assert not store.bury([letter(DEAD_LETTER_OVERHEAD)])
 
 
 async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """Nobody else gets it; what its letters don't need of it, and all of it if none come, is free again."""
     store = await make(stack, tmp_path, 3 * COST)
-    reserved = store.reserve(2 * (COST - LETTER_OVERHEAD), 2)
+    reserved = store.reserve(2 * (COST - DEAD_LETTER_OVERHEAD), 2)
     assert reserved == 2 * COST
     assert store.reserve(2 * COST, 1) is None
     assert store.could_hold(COST, 1)
@@ -67,7 +67,7 @@ async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path
     assert not store.bury([letter(), letter()])
     store.bury_reserved([letter()], reserved)
     assert (store.statistics().bytes, store.statistics().letters) == (COST, 1)
-    again = store.reserve(2 * (COST - LETTER_OVERHEAD), 2)
+    again = store.reserve(2 * (COST - DEAD_LETTER_OVERHEAD), 2)
     assert again is not None
     store.release(again)
     assert store.bury([letter(), letter()])
@@ -77,14 +77,14 @@ async def test_what_its_source_knows_of_it_counts_too(stack: tuple[str, AsyncExi
     """Key and headers of a record may be larger than it."""
     store = await make(stack, tmp_path, 10 * COST)
     assert store.bury([DeadLetter(Reason.UNDECODABLE, None, b"x", 0.0, attributes="y" * 600)])
-    assert store.statistics().bytes == 601 + LETTER_OVERHEAD
+    assert store.statistics().bytes == 601 + DEAD_LETTER_OVERHEAD
 
 
 async def test_words_count_too(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """What the upstream said is kept with the event, and costs."""
     store = await make(stack, tmp_path, 10 * COST)
     store.bury([DeadLetter(Reason.REFUSED, LANE, b"{}", 0.0, why="w" * 50)])
-    assert store.statistics().bytes == 2 + 50 + LETTER_OVERHEAD
+    assert store.statistics().bytes == 2 + 50 + DEAD_LETTER_OVERHEAD
 
 
 async def test_rubbish_has_a_tenth_at_most(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_rubbish_has_a_tenth_at_most(stack: tuple[str, AsyncExitStack], tm
 
 def of_key(name: str, size: int = COST) -> DeadLetter:
     """A letter of another key."""
-    return DeadLetter(Reason.TOO_LARGE, Lane(f"phc_{name}"), b"x" * (size - LETTER_OVERHEAD), 0.0)
+    return DeadLetter(Reason.TOO_LARGE, Lane(f"phc_{name}"), b"x" * (size - DEAD_LETTER_OVERHEAD), 0.0)
 
 
 async def test_what_has_to_be_kept_is_kept_or_there_is_no_room(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_unknown_keys_have_an_eighth_together(stack: tuple[str, AsyncExitS
 async def test_the_share_holds_the_largest_event(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """However small a tenth is; what may be dropped has the tenth only, and all of it is never more than the limit."""
     store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST, largest=20 * COST)
-    largest = [of_key("a", 20 * COST + LETTER_OVERHEAD)]
+    largest = [of_key("a", 20 * COST + DEAD_LETTER_OVERHEAD)]
     assert store.could_hold_at_receipt(largest)
     assert store.bury_at_receipt(largest) == 0
     assert store.reserve_at_receipt(largest)
@@ -170,7 +170,7 @@ async def test_rubbish_takes_no_room_that_is_not_there(stack: tuple[str, AsyncEx
     """When all is used by the upstream's refusals, nothing is kept at receipt."""
     store = await make(stack, tmp_path, 10 * COST)
     assert store.bury([letter() for _ in range(10)])
-    assert store.bury_at_receipt([letter(LETTER_OVERHEAD)]) == 0
+    assert store.bury_at_receipt([letter(DEAD_LETTER_OVERHEAD)]) == 0
 
 
 async def test_the_end_knows_no_limit(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:

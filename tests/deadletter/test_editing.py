@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.deadletter.editing import Edit, NotEditable, Replacement, Unreadable
+from forwarder.deadletter.editing import Edit, NotEditable, Replacement, UnreadableEvent
 
 NUMBERS = b'{"a":12345678901234567890,"b":1.0,"c":3.10,"d":100000000000000000000.5,"e":-0.0,"f":0.1}'
 
@@ -62,11 +62,11 @@ def test_what_is_no_expression(expression: str) -> None:
 @pytest.mark.parametrize("event", [b"\xff", b"", b'{"cut', b"{} {}"])
 def test_what_jq_can_not_read_is_told_from_what_it_can_not_edit(event: bytes) -> None:
     """It has to be mended in another way; an expression that fails isn't the event's fault."""
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableEvent):
         Edit(".").apply(event)
     with pytest.raises(NotEditable) as told:
         Edit('error("no")').apply(b"{}")
-    assert not isinstance(told.value, Unreadable)
+    assert not isinstance(told.value, UnreadableEvent)
 
 
 def test_a_file_takes_an_events_place(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ async def test_another_version_is_moved_aside_whole(tmp_path: Path) -> None:
     assert aside.read_bytes() == before
     assert "version 7" in errors[0]
     assert str(aside) in errors[0]
-    assert rig.store.statistics().moved_aside == (aside,)
-    assert rig.store.statistics().warnings == (f"a file of dead letters couldn't be read, and was moved to {aside}",)
+    assert rig.store.statistics().quarantined == (aside,)
+    assert rig.store.statistics().warnings == (f"a file of dead letters couldn't be read, and was quarantined as {aside}",)
     assert (rig.store.statistics().letters, rig.store.statistics().failing) == (0, "")
     rig.store.close()
 
@@ -150,7 +150,7 @@ async def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
             raise OSError(30, "Read-only file system")
         return real(path)
 
-    monkeypatch.setattr("forwarder.deadletter.file.open_writable", open_writable)
+    monkeypatch.setattr("forwarder.deadletter.schema.open_writable", open_writable)
     monkeypatch.setattr("forwarder.deadletter.opening.open_writable", open_writable)
     async with started(tmp_path) as rig:
         assert rig.store.statistics().failing == "Read-only file system"
@@ -203,7 +203,7 @@ async def test_what_can_be_neither_read_nor_moved_is_an_error(tmp_path: Path, mo
     """Then forwarder doesn't start without its dead letters: it says which file it is."""
     (tmp_path / DEAD_LETTERS).write_bytes(b"rubbish" * 1000)
     (tmp_path / ASIDE).write_bytes(b"")
-    with pytest.raises(ConfigurationError, match="can't be moved aside") as raised:
+    with pytest.raises(ConfigurationError, match="can't be quarantined") as raised:
         StoreRig(tmp_path)
     assert raised.value.hint
 
@@ -215,7 +215,7 @@ async def test_an_unclean_file_is_copied_only_if_there_is_room(tmp_path: Path, m
     def full(_damaged: Path, _fresh: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(opening, "salvage", full)
+    monkeypatch.setattr(opening, "_salvage", full)
     rig, _errors = opened(tmp_path)
     assert rig.store.statistics().failing == "database or disk is full"
     assert len(moved(tmp_path)) == 1

@@ -232,16 +232,16 @@ async def test_it_stops_with_letters_in_hand(tmp_path: Path) -> None:
         assert rig.store.busy == set()
         assert rig.query("SELECT mark FROM letters") == [("replay",)]
     async with started(tmp_path) as rig:
-        assert rig.store.statistics().wanted == 1
+        assert rig.store.statistics().marked == 1
 
 
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        (Reason.UNDECODABLE, "could not be decoded"),
-        (Reason.UNMAPPABLE, "mapping made no event"),
-        (Reason.INVALID_TOKEN, "no project key"),
-        (Reason.TOO_LARGE, "project key could not be told"),
+        (Reason.UNDECODABLE, "can't be decoded"),
+        (Reason.UNMAPPABLE, "mapping makes no event"),
+        (Reason.INVALID_TOKEN, "no valid project key"),
+        (Reason.TOO_LARGE, "project key is unknown"),
     ],
 )
 async def test_a_record_that_is_no_event_stays(tmp_path: Path, reason: Reason, words: str) -> None:

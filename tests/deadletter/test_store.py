@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, DropReason, Reason
 from forwarder.deadletter import schema, store
-from forwarder.deadletter.records import LetterAccount
-from forwarder.deadletter.writing import Marked
+from forwarder.deadletter.room import DeadLetterTotals
+from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import LANE, Holding, StoreRig, event_letter, fill, letter, query, started
@@ -32,7 +32,7 @@ def modes(directory: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
 
 
-def accounts(directory: Path, *, logged: bool = True) -> dict[Lane | None, LetterAccount]:
+def accounts(directory: Path, *, logged: bool = True) -> dict[Lane | None, DeadLetterTotals]:
     """What the books would begin with if the process had died now."""
     rig = StoreRig(directory, logged=logged)
     try:
@@ -96,11 +96,11 @@ async def test_the_books_begin_with_what_is_here(tmp_path: Path) -> None:
         rig.store.bury_at_receipt([letter(reason=Reason.MISSING_EVENT), letter(reason=Reason.INVALID_EVENT, lane=None)])
     logged, alone = accounts(tmp_path), accounts(tmp_path, logged=False)
     dead = {Reason.REFUSED: 2, Reason.MISSING_EVENT: 1}
-    assert logged[LANE] == LetterAccount(dead, {"http": 1}, {})
-    assert logged[HISTORICAL] == LetterAccount({Reason.REFUSED: 1}, {}, {})
-    assert logged[None] == LetterAccount({Reason.INVALID_EVENT: 1}, {"http": 1}, {})
-    assert alone[LANE] == LetterAccount(dead, {"http": 3}, {})
-    assert alone[HISTORICAL] == LetterAccount({Reason.REFUSED: 1}, {"http": 1}, {})
+    assert logged[LANE] == DeadLetterTotals(dead, {"http": 1}, {})
+    assert logged[HISTORICAL] == DeadLetterTotals({Reason.REFUSED: 1}, {}, {})
+    assert logged[None] == DeadLetterTotals({Reason.INVALID_EVENT: 1}, {"http": 1}, {})
+    assert alone[LANE] == DeadLetterTotals(dead, {"http": 3}, {})
+    assert alone[HISTORICAL] == DeadLetterTotals({Reason.REFUSED: 1}, {"http": 1}, {})
 
 
 async def test_room_is_what_the_file_takes(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ async def test_a_replayed_letter_is_removed(tmp_path: Path) -> None:
         rig.store.remove([1])
         await rig.commit()
         assert (rig.store.statistics().letters, rig.store.busy) == (1, set())
-    assert accounts(tmp_path)[LANE] == LetterAccount({Reason.REFUSED: 1}, {"http": 2}, {})
+    assert accounts(tmp_path)[LANE] == DeadLetterTotals({Reason.REFUSED: 1}, {"http": 2}, {})
 
 
 async def test_without_a_log_a_replayed_letter_was_never_received(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ async def test_without_a_log_a_replayed_letter_was_never_received(tmp_path: Path
         rig.store.bury([letter(), letter()])
         await rig.commit()
         rig.store.remove([1])
-    assert accounts(tmp_path, logged=False)[LANE] == LetterAccount({Reason.REFUSED: 1}, {"http": 1}, {})
-    assert accounts(tmp_path)[LANE] == LetterAccount({Reason.REFUSED: 1}, {"http": 1}, {})
+    assert accounts(tmp_path, logged=False)[LANE] == DeadLetterTotals({Reason.REFUSED: 1}, {"http": 1}, {})
+    assert accounts(tmp_path)[LANE] == DeadLetterTotals({Reason.REFUSED: 1}, {"http": 1}, {})
 
 
 async def test_what_the_log_has_is_forgotten(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ async def test_what_an_operator_drops_is_counted(tmp_path: Path, *, logged: bool
         assert rig.store.statistics().letters == 1
         books = rig.books.accounts[LANE]
         assert (books.dead_lettered, books.dropped) == ({Reason.REFUSED: 1}, {DropReason.OPERATOR: 1})
-        assert rig.store.statistics().wanted == 1
+        assert rig.store.statistics().marked == 1
     account = accounts(tmp_path, logged=logged)[LANE]
     assert (account.dead_lettered, account.dropped) == ({Reason.REFUSED: 1}, {DropReason.OPERATOR: 1})
     assert account.received == ({} if logged else {"http": 2})
@@ -341,7 +341,7 @@ async def test_marked_letters_say_where_they_were(tmp_path: Path) -> None:
     """And how many there are of the same record: what is left of it is known when one goes."""
     first_of_two = event_letter(b"{}", place=(5, 0), coordinates="a:1", attributes='{"n":1}')
     letters = [first_of_two, event_letter(b"{}", place=(5, 7)), event_letter(b"{}")]
-    heard: list[Marked] = []
+    heard: list[MarkedDeadLetter] = []
     async with started(tmp_path, logged=False) as rig:
         rig.store.bury(letters)
         await rig.commit()

@@ -12,9 +12,8 @@ from isal.isal_zlib import crc32
 from structlog.testing import capture_logs
 
 from forwarder.core.ports import Reason
-from forwarder.deadletter.marking import mark_for_drop
 from forwarder.deadletter.schema import VERSION, open_readable, open_writable
-from forwarder.deadletter.selection import Criteria, content_of, summaries
+from forwarder.deadletter.selection import DeadLetterFilter, content_of, mark_for_drop, summaries
 from forwarder.storage.directory import ASIDE, DEAD_LETTERS
 from tests.deadletter.rig import LANE, StoreRig, event_letter, query, started
 
@@ -74,7 +73,7 @@ def test_an_old_file_is_read_as_it_is(tmp_path: Path) -> None:
     """Commands that only look change nothing."""
     path = old_file(tmp_path)
     with contextlib.closing(open_readable(path)) as connection:
-        found = summaries(connection, Criteria(reason="refused"), 2)
+        found = summaries(connection, DeadLetterFilter(reason="refused"), 2)
         assert [(letter.number, letter.attributes) for letter in found] == [(3, ""), (2, "")]
         content = content_of(connection, 1)
     assert content is not None

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from forwarder.core.ports import DropReason
-from forwarder.deadletter.writing import Job
+from forwarder.deadletter.table import DeadLetterCommit
 from tests.support.clock import FakeClock
 from tests.support.listening import post
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
@@ -47,16 +47,16 @@ async def test_delivered_waits_for_the_upstream() -> None:
 @pytest.mark.parametrize("buffer", KINDS, ids=["disk", "memory"])
 async def test_a_dead_letter_is_acknowledged_once_it_is_durable(buffer: dict[str, Any]) -> None:
     """A sender whose event is refused for good gets 200 only after the letter is in its file."""
-    write, go_on, at_it = Job._commit, threading.Event(), threading.Event()
+    write, go_on, at_it = DeadLetterCommit._commit, threading.Event(), threading.Event()
 
-    def waiting(job: Job, connection: sqlite3.Connection, *, drops: bool) -> None:
+    def waiting(job: DeadLetterCommit, connection: sqlite3.Connection, *, drops: bool) -> None:
         """Write letters only when the test says so."""
         if job.letters:
             at_it.set()
             assert go_on.wait(20)
         write(job, connection, drops=drops)
 
-    with patch.object(Job, "_commit", waiting):
+    with patch.object(DeadLetterCommit, "_commit", waiting):
         async with Upstream(poisoned) as upstream, Whole(upstream.url, buffer={**buffer, "ack_timeout": "1h"}) as whole:
             with always_balanced(whole):
                 asked = asyncio.ensure_future(whole.send(post("/batch/", batch([*events(5), event("poison")]), DELIVERED)))
@@ -76,15 +76,15 @@ async def test_a_dead_letter_is_acknowledged_once_it_is_durable(buffer: dict[str
 @pytest.mark.parametrize("buffer", KINDS, ids=["disk", "memory"])
 async def test_a_letter_that_cant_be_written_is_no_200(buffer: dict[str, Any]) -> None:
     """Its sender is asked to come back; the lane waits until letters can be written, and then it is one, once."""
-    write, broken = Job._commit, True
+    write, broken = DeadLetterCommit._commit, True
 
-    def failing(job: Job, connection: sqlite3.Connection, *, drops: bool) -> None:
+    def failing(job: DeadLetterCommit, connection: sqlite3.Connection, *, drops: bool) -> None:
         """A file that takes nothing, or does."""
         if broken:
             raise sqlite3.OperationalError("disk I/O error")
         write(job, connection, drops=drops)
 
-    with patch.object(Job, "_commit", failing):
+    with patch.object(DeadLetterCommit, "_commit", failing):
         async with Upstream(poisoned) as upstream, Whole(upstream.url, buffer={**buffer, "ack_timeout": "1h"}) as whole:
             with always_balanced(whole):
                 reply = await whole.send(post("/batch/", batch([*events(5), event("poison")]), DELIVERED))

@@ -9,8 +9,8 @@ from typing import Any
 
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason, letters_of
-from forwarder.deadletter.marking import mark_for_replay
 from forwarder.deadletter.schema import open_writable
+from forwarder.deadletter.selection import mark_for_replay
 from forwarder.imports.chunks import ImportChunk
 from forwarder.imports.letters import ImportLetters
 from forwarder.sources.files.records import File, Place

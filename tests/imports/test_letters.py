@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from forwarder.core.event import Where
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.deadletter.marking import mark_for_drop
-from forwarder.deadletter.records import LETTER_OVERHEAD
+from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.schema import open_writable
+from forwarder.deadletter.selection import mark_for_drop
 from forwarder.imports.chunks import ImportChunk
 from forwarder.imports.letters import ImportLetters
 from forwarder.imports.origins import REASONS, read_origin
@@ -136,7 +136,7 @@ async def test_burying_waits_while_nothing_can_be_written(tmp_path: Path) -> Non
 
 async def test_without_room_it_waits_until_some_are_dropped(tmp_path: Path) -> None:
     """It says what to do; letters that are marked to be dropped make room while it waits."""
-    clock, data = FakeClock(), b"x" * LETTER_OVERHEAD
+    clock, data = FakeClock(), b"x" * DEAD_LETTER_OVERHEAD
     async with opened(tmp_path, 2500, clock=clock) as letters:
         await letters.bury_records([refused(1, data), refused(2, data)])
         third = asyncio.create_task(letters.bury_records([refused(3, data), refused(4, data)]))

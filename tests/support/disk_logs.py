@@ -25,8 +25,8 @@ from forwarder.buffer.disk.format import (
 )
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Fate
-from forwarder.deadletter.file import LetterFile
-from forwarder.deadletter.writing import Entry, Job
+from forwarder.deadletter.schema import DeadLetterDatabase
+from forwarder.deadletter.table import DeadLetterCommit, NumberedDeadLetter
 from forwarder.storage.directory import DEAD_LETTERS, LOG, LockedDirectory, worker_directory
 
 SEGMENT: int = 256 * 1024
@@ -103,9 +103,10 @@ class LogWriter:
 
 def write_letters(directory: Path, letters: Sequence[DeadLetter]) -> None:
     """Dead letters in a worker's directory, numbered from 1."""
-    file = LetterFile(directory / DEAD_LETTERS)
+    file = DeadLetterDatabase(directory / DEAD_LETTERS)
     try:
-        Job(file, logged=True, letters=[Entry(number, letter, receipt=False) for number, letter in enumerate(letters, 1)]).run(alone=False)
+        numbered = [NumberedDeadLetter(number, letter, receipt=False) for number, letter in enumerate(letters, 1)]
+        DeadLetterCommit(file, logged=True, letters=numbered).run(alone=False)
     finally:
         file.close()
 

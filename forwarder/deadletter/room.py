@@ -1,11 +1,11 @@
-"""What both kinds of dead letter store keep account of: the room that letters take, and what is said of them.
+"""The room that dead letters take, in memory or on disk, and the log lines about them.
 
-Letters of events that are rejected at receipt have a share: a tenth of the room, and at least what the largest event needs. In it one rule
-over free bytes holds, as in the buffer: a key may have 7 x free, unknown keys together free / 7 (7 x free while no key is known). Events
-that the service itself wouldn't ingest are dropped where there is no room, and never take more than the tenth; others have to be kept, or
-their request is rejected. Events that the upstream refuses, and a source's records, have all the rest, and wait when it is used up.
+Events rejected at receipt have a share: a tenth of the room, and at least what the largest event needs. In it one rule over free bytes
+holds, as in the buffer: a key may have 7 x free, unknown keys together free / 7 (7 x free while no key is known). Events that the service
+itself wouldn't ingest are dropped when it is full, and never take more than the tenth; others have to be kept, or their request is
+rejected. Events that the upstream refuses, and a source's records, have all the rest, and wait when it is used up.
 
-Invariant: room that was reserved counts as used until its letters come or it is released.
+Invariant: reserved room counts as used until its dead letters come or it is released.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from forwarder.telemetry.labels import UNDECODABLE, lane_label
 RECEIPT_SHARE: Final = 10
 ALPHA: Final = 7
 LONGEST_WHY: Final = 100
-"""Characters that the words of a letter at receipt have at most."""
-LETTER_OVERHEAD: Final = 400
-"""Bytes that a letter costs beside its event and its words."""
+"""Most characters of the reason given for an event rejected at receipt."""
+DEAD_LETTER_OVERHEAD: Final = 400
+"""Bytes that a dead letter costs beside its event and its texts."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterStatistics:
-    """Bytes count as against the limit."""
+    """`bytes` is what counts against the limit."""
 
     bytes: int
     limit_bytes: int
     letters: int
     failing: str = ""
-    """Why letters can't be written now; empty if they can."""
-    moved_aside: tuple[Path, ...] = ()
-    """The files that this process couldn't read, where they are now."""
-    wanted: int = 0
-    """Letters that are marked to be replayed or dropped, and weren't yet."""
+    """Why nothing can be written now; empty if it can."""
+    quarantined: tuple[Path, ...] = ()
+    """The new paths of files that this process couldn't read."""
+    marked: int = 0
+    """How many are marked for replay or drop."""
     path: Path | None = None
-    """The file that they are in; None if they are in memory only."""
+    """The database; None in memory."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know."""
+        """Warnings for operators."""
         failing = (f"dead letters can't be written: {self.failing}; refused events wait in the buffer",) if self.failing else ()
-        return failing + tuple(f"a file of dead letters couldn't be read, and was moved to {path}" for path in self.moved_aside)
+        return failing + tuple(f"a file of dead letters couldn't be read, and was quarantined as {path}" for path in self.quarantined)
 
 
 @dataclass(slots=True)
-class LetterAccount:
-    """One lane's figures as the dead letters' file has them, in events."""
+class DeadLetterTotals:
+    """One lane's figures in the dead letters' database, in events."""
 
     dead_lettered: dict[Reason, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
@@ -65,18 +65,18 @@ class LetterAccount:
     dropped: dict[DropReason, int] = field(default_factory=dict)
 
 
-class KnownKeys(Protocol):
-    """The project keys that are known."""
+class KnownKeyLookup(Protocol):
+    """Tells known project keys from unknown ones."""
 
     def __contains__(self, api_key: str) -> bool: ...
 
     @property
     def protects(self) -> bool:
-        """Whether there are any, whose room is to be kept from unknown ones."""
+        """Whether there are any, whose room is protected from unknown ones."""
 
 
 class _NoKeys:
-    """Nothing is known of any key: one is as good as another."""
+    """Treats all keys as known."""
 
     protects = False
 
@@ -85,7 +85,7 @@ class _NoKeys:
 
 
 class Room:
-    """How much of the limit is used, in bytes, and by how many letters; of those at receipt also by which keys."""
+    """How much of the limit is used, in bytes, and by how many dead letters; of those rejected at receipt also by which keys."""
 
     def __init__(self, limit: int, largest: int = 0) -> None:
         """`largest`: bytes of the largest event that a request may bring."""
@@ -96,24 +96,25 @@ class Room:
         self._largest = largest
         self._by_key: dict[str, int] = {}
         self._unknown = 0
-        self._known: KnownKeys = _NoKeys()
+        self._known: KnownKeyLookup = _NoKeys()
 
     @property
     def share(self) -> int:
-        """What letters at receipt may take together; the reserve that one key leaves included."""
-        return min(self.limit, max(self.limit // RECEIPT_SHARE, -(-(self._largest + LETTER_OVERHEAD + LONGEST_WHY) * (ALPHA + 1) // ALPHA)))
+        """What events rejected at receipt may take together, including the reserve that one key leaves."""
+        largest = self._largest + DEAD_LETTER_OVERHEAD + LONGEST_WHY
+        return min(self.limit, max(self.limit // RECEIPT_SHARE, -(-largest * (ALPHA + 1) // ALPHA)))
 
-    def distinguish(self, known: KnownKeys) -> None:
+    def distinguish(self, known: KnownKeyLookup) -> None:
         """Tell known keys from unknown ones, from now on; to be called again whenever they change."""
         self._known = known
         self._unknown = sum([size for key, size in self._by_key.items() if key not in known])
 
     def fits(self, cost: int) -> bool:
-        """Whether letters of this cost can be kept."""
+        """Whether there is room for this cost."""
         return self.used + cost <= self.limit
 
     def fits_at_receipt(self, costs: Mapping[str, int], share: int) -> bool:
-        """Whether letters that cost so much, by key, can be kept of what is rejected at receipt, in `share` bytes."""
+        """Whether `share` has room for these costs, by key, of events rejected at receipt."""
         total = sum(costs.values())
         free = share - self.used_at_receipt - total
         if free < 0 or not self.fits(total):
@@ -124,17 +125,17 @@ class Room:
         return not unknown or self._unknown + unknown <= (free // ALPHA if self._known.protects else ALPHA * free)
 
     def could_hold_at_receipt(self, costs: Mapping[str, int]) -> bool:
-        """Whether letters that cost so much, by key, would have room if there were no others, and if all keys were known."""
+        """Whether these costs, by key, would have room in an empty share, if all keys were known."""
         free = self.share - sum(costs.values())
         return all(cost <= ALPHA * free for cost in costs.values())
 
     def take(self, cost: int, letters: int) -> None:
-        """Letters are kept."""
+        """Count dead letters that are kept."""
         self.used += cost
         self.letters += letters
 
     def take_at_receipt(self, api_key: str, cost: int, letters: int) -> None:
-        """Letters of a key are kept that were rejected at receipt."""
+        """Count dead letters of a key that were rejected at receipt."""
         self.take(cost, letters)
         self.used_at_receipt += cost
         left = self._by_key.pop(api_key, 0) + cost
@@ -144,23 +145,23 @@ class Room:
             self._unknown += cost
 
     def reserve(self, size: int, count: int) -> int | None:
-        """Take room for letters that may come, `size` bytes of data and words; how much, or None if there isn't as much."""
-        cost = size + count * LETTER_OVERHEAD
+        """Reserve room for `count` dead letters, `size` bytes of data and texts; return how much, or None if there is less."""
+        cost = size + count * DEAD_LETTER_OVERHEAD
         if not self.fits(cost):
             return None
         self.used += cost
         return cost
 
     def could_hold(self, size: int, count: int) -> bool:
-        """Whether so many letters, `size` bytes of data and words, would have room if there were no others."""
-        return size + count * LETTER_OVERHEAD <= self.limit
+        """Whether `count` dead letters, `size` bytes of data and texts, would have room in an empty store."""
+        return size + count * DEAD_LETTER_OVERHEAD <= self.limit
 
     def give(self, cost: int, letters: int) -> None:
-        """Letters are gone."""
+        """Count dead letters that are removed."""
         self.take(-cost, -letters)
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Take the room for letters that have to be kept, all or none; whether there was room."""
+        """Reserve room for events rejected at receipt that have to be kept, all or none; return whether there was room."""
         if not self.fits_at_receipt(costs_by_key(letters), self.share):
             return False
         for letter in letters:
@@ -168,23 +169,23 @@ class Room:
         return True
 
     def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
-        """Give back what was reserved: the letters aren't needed."""
+        """Give back room that was reserved at receipt."""
         for letter in letters:
             self.take_at_receipt(key_of(letter.lane), -cost_of(letter), -1)
 
 
 def cost_of(letter: DeadLetter) -> int:
-    """What the letter counts for against the limit, in bytes."""
-    return len(letter.data) + len(letter.why) + len(letter.attributes) + LETTER_OVERHEAD
+    """What a dead letter counts for against the limit, in bytes."""
+    return len(letter.data) + len(letter.why) + len(letter.attributes) + DEAD_LETTER_OVERHEAD
 
 
 def key_of(lane: Lane | None) -> str:
-    """Whose letter it is: a project key, or no one's."""
+    """The project key of a dead letter's lane, or empty."""
     return "" if lane is None else lane.api_key
 
 
 def costs_by_key(letters: Sequence[DeadLetter]) -> dict[str, int]:
-    """What the letters count for, by project key."""
+    """What dead letters count for, by project key."""
     costs: dict[str, int] = {}
     for letter in letters:
         key = key_of(letter.lane)
@@ -192,8 +193,8 @@ def costs_by_key(letters: Sequence[DeadLetter]) -> dict[str, int]:
     return costs
 
 
-def how_many_fit_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
-    """Take the room for as many of the letters, from the first on, as have it; how many those are. Logs what becomes of them."""
+def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
+    """Reserve room at receipt for as many as have it, from the first on; return how many. Logs what becomes of them."""
     kept = 0
     for letter in letters:
         key, cost = key_of(letter.lane), cost_of(letter)
@@ -208,7 +209,7 @@ def how_many_fit_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
 
 
 def log_buried(letters: Sequence[DeadLetter]) -> None:
-    """Log letters at receipt: one line for each lane and reason; `why` is the first one's."""
+    """Log events rejected at receipt: one line for each lane and reason; `why` is the first one's."""
     counted = Counter((letter.lane, letter.reason) for letter in letters)
     first = {(letter.lane, letter.reason): letter.why for letter in reversed(letters)}
     for (lane, reason), count in counted.items():

@@ -1,8 +1,8 @@
-"""What a commit does to the dead letters' file, on the commit thread: letters in, letters out, counters, all in one transaction.
+"""Writes and reads the dead letters' tables: a commit inserts, removes, unmarks, drops and counts in one transaction.
 
-Invariants: a job that is run again after a failure, even one that came after its transaction was committed, changes nothing twice: a letter
-has its number before it is written, and what is counted is what a statement really changed. A letter whose place is taken by the same
-event is that event, buried before; by another one (a log that was begun anew), it is kept without a place.
+Invariants: a commit that is run again after a failure, even one that came after its transaction was committed, changes nothing twice: a
+dead letter has its number before it is written, and the counters count what a statement really changed. A dead letter whose place is taken
+by the same event is that event, buried before; if by another one (the log was created anew), it is kept without a place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from isal.isal_zlib import crc32
@@ -20,26 +20,25 @@ from isal.isal_zlib import crc32
 from forwarder.core.ack import AckCallback
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, DropReason, Reason
-from forwarder.deadletter.file import LetterFile
-from forwarder.deadletter.records import cost_of
-from forwarder.deadletter.schema import VERSION
+from forwarder.deadletter.room import DeadLetterTotals, cost_of
+from forwarder.deadletter.schema import VERSION, DeadLetterDatabase
 from forwarder.storage import failpoints
 
 DROPPED_AT_ONCE: Final = 1000
 MARKED_BYTES: Final = 2 << 20
-"""Bytes of marked letters that are read at once, or one letter."""
+"""Bytes of marked dead letters that are read at once; at least one is read."""
 
 _LONGEST_TEXT: Final = 200
 """Characters of a name or an id that are kept for searching."""
 
 _FREED_PAGES: Final = 256
-"""Pages given back to the file system in a transaction that removes letters."""
+"""Pages returned to the file system after a transaction that removes rows."""
 
 _INSERT: Final = """INSERT OR IGNORE INTO letters (number, reason, api_key, historical, at, why, source, coordinates, sequence, idx,
     receipt, cost, event, distinct_id, uuid, crc, data, attributes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _COUNT: Final = """INSERT INTO counters (api_key, historical, kind, name, count) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (api_key, historical, kind, name) DO UPDATE SET count = count + excluded.count"""
-_GONE: Final = "SELECT number, reason, api_key, historical, source, receipt, cost FROM letters WHERE "
+_REMOVED: Final = "SELECT number, reason, api_key, historical, source, receipt, cost FROM letters WHERE "
 
 
 _MARKED: Final = """SELECT number, reason, api_key, historical, at, rate, coalesce(replacement, data), crc, replacement IS NOT NULL,
@@ -47,25 +46,25 @@ _MARKED: Final = """SELECT number, reason, api_key, historical, at, rate, coales
     FROM letters WHERE mark = 'replay' ORDER BY number"""
 
 
-class _Head(msgspec.Struct, gc=False):
+class _SearchFields(msgspec.Struct, gc=False):
     event: Any = None
     distinct_id: Any = None
     uuid: Any = None
 
 
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_search_fields = msgspec.json.Decoder(_SearchFields).decode
 
 
-class Entry(NamedTuple):
-    """A letter that is to be written."""
+class NumberedDeadLetter(NamedTuple):
+    """A dead letter that is to be written."""
 
     number: int
     letter: DeadLetter
     receipt: bool
 
 
-class Marked(NamedTuple):
-    """A letter that is to be replayed. `data` is what is to be sent: the event, or what it was edited to."""
+class MarkedDeadLetter(NamedTuple):
+    """A dead letter that is to be replayed. `data` is what is sent: the event, or its replacement."""
 
     number: int
     reason: Reason
@@ -74,16 +73,16 @@ class Marked(NamedTuple):
     rate: float | None
     data: bytes
     intact: bool
-    """Whether the bytes are those that were written."""
+    """Whether the bytes have the checksum that they were written with."""
     edited: bool
     coordinates: str = ""
     attributes: str = ""
     together: int = 1
-    """How many letters there are of the same record, this one too; one without a place is alone."""
+    """How many dead letters are of the same record, this one included; one without a place is alone."""
 
 
-class Gone(NamedTuple):
-    """A letter that was removed."""
+class RemovedDeadLetter(NamedTuple):
+    """What the books need of a dead letter that was removed."""
 
     number: int
     reason: Reason
@@ -94,43 +93,43 @@ class Gone(NamedTuple):
 
 
 @dataclass(slots=True)
-class Job:
-    """See `storage.committer.CommitJob`. What is asked for comes first; the rest is what came of it, right once `run` has returned."""
+class DeadLetterCommit:
+    """See `storage.committer.CommitJob`. The request comes first, then the results, which are valid once `run` has returned."""
 
-    file: LetterFile
+    file: DeadLetterDatabase
     logged: bool
-    """Whether what is received is counted by a log; else by the letters alone."""
-    letters: list[Entry] = field(default_factory=list)
+    """Whether the buffer's log counts what is received; else this database does."""
+    letters: list[NumberedDeadLetter] = field(default_factory=list)
     removals: list[int] = field(default_factory=list)
     notes: dict[int, str] = field(default_factory=dict)
-    """Letters whose mark is taken away, and why."""
+    """Dead letters to unmark, and why."""
     probe: bool = False
-    """Whether to write in any case, to see if that can be done."""
-    marked_wanted: int = 0
-    """How many of the letters marked for a replay are wanted; with any, those marked to be dropped are dropped."""
+    """Whether to write in any case, to test whether that works."""
+    read_marked: int = 0
+    """How many of those marked for replay to read; if any, those marked `drop` are dropped."""
     busy: frozenset[int] = frozenset()
-    """Letters that are being replayed."""
-    waiting: list[AckCallback] = field(default_factory=list)
+    """Dead letters that are being replayed."""
+    on_durable: list[AckCallback] = field(default_factory=list)
 
-    known: list[Entry] = field(default_factory=list)
-    """Letters that were there already."""
-    removed: list[Gone] = field(default_factory=list)
-    dropped: list[Gone] = field(default_factory=list)
-    marked: list[Marked] = field(default_factory=list)
-    wanted: int = 0
-    """Letters that have a mark still."""
+    known: list[NumberedDeadLetter] = field(default_factory=list)
+    """Dead letters that had been written before."""
+    removed: list[RemovedDeadLetter] = field(default_factory=list)
+    dropped: list[RemovedDeadLetter] = field(default_factory=list)
+    marked: list[MarkedDeadLetter] = field(default_factory=list)
+    still_marked: int = 0
+    """How many are still marked."""
 
     def run(self, *, alone: bool) -> None:  # noqa: ARG002 - nothing is committed before it
         """See `storage.committer.CommitJob.run`."""
         if self.letters and failpoints.ARMED:
             failpoints.hit("dead_letters.begin")
         connection = self.file.writable()
-        drops = self.marked_wanted > 0 and _any_marked(connection, "drop")
+        drops = self.read_marked > 0 and _any_marked(connection, "drop")
         if drops or self.letters or self.removals or self.notes or self.probe:
             self._commit(connection, drops=drops)
         if self.letters and failpoints.ARMED:
             failpoints.hit("dead_letters.committed")
-        if self.marked_wanted:
+        if self.read_marked:
             self._read_marked(connection)
 
     def _commit(self, connection: sqlite3.Connection, *, drops: bool) -> None:
@@ -154,7 +153,7 @@ class Job:
         if self.removed or self.dropped:
             connection.execute(f"PRAGMA incremental_vacuum({_FREED_PAGES})").fetchall()
 
-    def _insert(self, connection: sqlite3.Connection, entry: Entry) -> None:
+    def _insert(self, connection: sqlite3.Connection, entry: NumberedDeadLetter) -> None:
         letter = entry.letter
         row = _row(entry)
         inserted = connection.execute(_INSERT, row).rowcount > 0
@@ -184,22 +183,22 @@ class Job:
         for row in connection.execute(_MARKED):
             if row[0] in self.busy:
                 continue
-            if len(self.marked) >= self.marked_wanted or size > MARKED_BYTES:
+            if len(self.marked) >= self.read_marked or size > MARKED_BYTES:
                 break
             self.marked.append(_marked(row))
             size += len(row[6])
-        (self.wanted,) = connection.execute("SELECT count(*) FROM letters WHERE mark IS NOT NULL").fetchone()
+        (self.still_marked,) = connection.execute("SELECT count(*) FROM letters WHERE mark IS NOT NULL").fetchone()
 
 
-def remove(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[Gone]:
-    """Remove the letters that `where` names, within a transaction; which those were."""
-    gone = [gone_of(row) for row in connection.execute(_GONE + where, values)]
+def remove(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[RemovedDeadLetter]:
+    """Remove the rows that match `where`, within a transaction; return them."""
+    gone = [_removed_of(row) for row in connection.execute(_REMOVED + where, values)]
     connection.executemany("DELETE FROM letters WHERE number = ?", [(each.number,) for each in gone])
     return gone
 
 
-def drop(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[Gone]:
-    """Remove letters because an operator says so, and count them, within a transaction; which those were."""
+def drop(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[RemovedDeadLetter]:
+    """Remove rows for an operator, and count them as dropped, within a transaction; return them."""
     gone = remove(connection, where, values)
     for (lane, source), events in Counter((each.lane, each.source) for each in gone).items():
         count(connection, lane, "dropped", f"{DropReason.OPERATOR.value}/{source}", events)
@@ -212,21 +211,21 @@ def count(connection: sqlite3.Connection, lane: Lane | None, kind: str, name: st
     connection.execute(_COUNT, (api_key, historical, kind, name, events))
 
 
-def gone_of(row: Sequence[Any]) -> Gone:
-    """A row of the columns that `Gone` needs."""
+def _removed_of(row: Sequence[Any]) -> RemovedDeadLetter:
+    """The row of a `_REMOVED` query."""
     number, reason, api_key, historical, source, receipt, cost = row
-    return Gone(number, Reason(reason), lane_of(api_key, historical), source, bool(receipt), cost)
+    return RemovedDeadLetter(number, Reason(reason), lane_of(api_key, historical), source, bool(receipt), cost)
 
 
 def lane_of(api_key: str | None, historical: int) -> Lane | None:
-    """The lane that a row is of."""
+    """A row's lane; None if it is unknown."""
     return None if api_key is None else Lane(api_key, bool(historical))
 
 
-def _marked(row: Sequence[Any]) -> Marked:
+def _marked(row: Sequence[Any]) -> MarkedDeadLetter:
     number, reason, api_key, historical, at, rate, data, crc, edited, coordinates, attributes, together = row
     lane, intact = lane_of(api_key, historical), bool(edited) or crc32(data) == crc
-    return Marked(number, Reason(reason), lane, at, rate, data, intact, bool(edited), coordinates, attributes, max(1, together))
+    return MarkedDeadLetter(number, Reason(reason), lane, at, rate, data, intact, bool(edited), coordinates, attributes, max(1, together))
 
 
 def _any_marked(connection: sqlite3.Connection, mark: str) -> bool:
@@ -237,7 +236,7 @@ def _is_there(connection: sqlite3.Connection, number: int) -> bool:
     return connection.execute("SELECT 1 FROM letters WHERE number = ?", (number,)).fetchone() is not None
 
 
-def _row(entry: Entry) -> tuple[Any, ...]:
+def _row(entry: NumberedDeadLetter) -> tuple[Any, ...]:
     number, letter, receipt = entry
     lane = letter.lane
     return (
@@ -252,17 +251,17 @@ def _row(entry: Entry) -> tuple[Any, ...]:
         *(letter.place or (None, None)),
         int(receipt),
         cost_of(letter),
-        *names_of(letter.data),
+        *_names_of(letter.data),
         crc32(letter.data),
         letter.data,
         _text(letter.attributes),
     )
 
 
-def names_of(data: bytes) -> Iterable[str | None]:
-    """The event's name, distinct_id and uuid, as far as they can be read."""
+def _names_of(data: bytes) -> Iterable[str | None]:
+    """The event's name, distinct_id and uuid; None for those that can't be read."""
     try:
-        head = _decode_head(data)
+        head = _decode_search_fields(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return (None, None, None)
     return (_name(head.event), _name(head.distinct_id), _name(head.uuid))
@@ -273,5 +272,73 @@ def _name(value: Any) -> str | None:
 
 
 def _text(text: str) -> str:
-    """The text as SQLite takes it: half a surrogate pair would make every attempt to write it fail."""
+    """The text as SQLite accepts it: half a surrogate pair would make every attempt to write it fail."""
     return text.encode("utf-8", "replace").decode()
+
+
+K = TypeVar("K")
+
+
+class DatabaseTotals(NamedTuple):
+    """Figures of the whole database."""
+
+    letters: int = 0
+    cost: int = 0
+    costs_at_receipt: Sequence[tuple[str, int]] = ()
+    """By project key."""
+    last_number: int = 0
+    """The highest number that was ever used."""
+    last_sequence: int = 0
+    marked: int = 0
+
+
+def read_totals(connection: sqlite3.Connection) -> DatabaseTotals:
+    """Read the database's figures."""
+    letters, cost, last, sequence, marked = connection.execute(
+        "SELECT count(*), coalesce(sum(cost), 0), coalesce(max(number), 0), coalesce(max(sequence), 0), count(mark)"
+        " FROM letters"
+    ).fetchone()
+    given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'letters'").fetchone()
+    at_receipt = connection.execute("SELECT coalesce(api_key, ''), sum(cost) FROM letters WHERE receipt GROUP BY 1").fetchall()
+    return DatabaseTotals(letters, cost, at_receipt, max(last, given[0] if given else 0), sequence, marked)
+
+
+def read_places(connection: sqlite3.Connection, at_least: int) -> list[tuple[int, int]]:
+    """The places of dead letters in the log, from sequence `at_least` on, in order."""
+    return connection.execute("SELECT sequence, idx FROM letters WHERE sequence >= ? ORDER BY sequence, idx", (at_least,)).fetchall()
+
+
+def read_lane_totals(connection: sqlite3.Connection, *, logged: bool, without: Sequence[int] = ()) -> dict[Lane | None, DeadLetterTotals]:
+    """The figures of each lane. `logged`: whether a log counts what is received; `without`: dead letters that are about to be removed."""
+    accounts: dict[Lane | None, DeadLetterTotals] = {}
+    _add_rows(connection, accounts, logged=logged, without=without)
+    for api_key, historical, kind, name, count in connection.execute("SELECT api_key, historical, kind, name, count FROM counters"):
+        account = accounts.setdefault(lane_of(api_key or None, historical), DeadLetterTotals())
+        if kind == "dropped":
+            reason, _, source = name.partition("/")
+            _increase(account.dropped, DropReason(reason), count)
+            if not logged:
+                _increase(account.received, source, count)
+        elif logged:
+            _increase(account.received, name, count)
+    return accounts
+
+
+def _add_rows(
+    connection: sqlite3.Connection, accounts: dict[Lane | None, DeadLetterTotals], *, logged: bool, without: Sequence[int]
+) -> None:
+    rows = connection.execute("SELECT api_key, historical, reason, source, count(*) FROM letters GROUP BY 1, 2, 3, 4")
+    taken = [
+        (*row, -1)
+        for number in without
+        for row in connection.execute("SELECT api_key, historical, reason, source FROM letters WHERE number = ?", (number,))
+    ]
+    for api_key, historical, reason, source, count in [*rows, *taken]:
+        account = accounts.setdefault(lane_of(api_key, historical), DeadLetterTotals())
+        _increase(account.dead_lettered, Reason(reason), count)
+        if not logged:
+            _increase(account.received, source, count)
+
+
+def _increase(mine: dict[K, int], key: K, count: int) -> None:
+    mine[key] = mine.get(key, 0) + count
