@@ -144,6 +144,6 @@ def schema() -> None:
 
     Example: forwarder config schema > forwarder.schema.json
     """
-    from forwarder.config.schema import json_schema
+    from forwarder.config.display import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

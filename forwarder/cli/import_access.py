@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,7 @@ from forwarder.cli.import_options import Shared
 from forwarder.cli.sections import stronger
 from forwarder.config import Loaded, Settings
 from forwarder.config.addresses import check_upstream
-from forwarder.config.key_file import read_key_file
-from forwarder.config.values import check_project_key
+from forwarder.config.api_keys import check_project_key, read_key_file
 from forwarder.core.errors import ConfigurationError
 from forwarder.storage.directory import state_directories
 
@@ -30,8 +30,7 @@ def settled(loaded: Loaded, typed: Shared) -> Settings:
     """The settings, under the address that was typed. Raises `ConfigurationError` if there is none to send to."""
     settings = loaded.settings
     if typed.upstream is not None:
-        upstream = settings.upstream.model_copy(update={"url": _address("--upstream", typed.upstream)})
-        settings = settings.model_copy(update={"upstream": upstream})
+        settings = replace(settings, upstream=replace(settings.upstream, url=_address("--upstream", typed.upstream)))
     if not (settings.upstream.url or typed.via or typed.dry_run):
         hint = "For example --upstream https://us.i.example.com; `upstream.url` of the configuration gives it once for all."
         raise ConfigurationError("--upstream URL is missing: the address of the service that events go to", hint=hint)

@@ -15,8 +15,7 @@ from forwarder.cli.import_options import Shared, own
 from forwarder.cli.import_values import character, moment, pairs, rate, time_offset
 from forwarder.cli.sections import loaded_sections
 from forwarder.config import DEFAULT_FILE, InvalidConfiguration, load_part
-from forwarder.config.imports import ImportSettings
-from forwarder.config.mapping import MappingSettings
+from forwarder.config.settings import ImportSettings, MappingSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import mapping_of, rules_of
 from forwarder.imports.request import ChosenFormat, ImportRequest
@@ -123,7 +122,7 @@ def _rules(settings: MappingSettings, key: str) -> Rules:
 
 def _as_json(settings: MappingSettings) -> dict[str, Any]:
     """The rules as one value, whatever file they stand in; of the key of hashes what tells it from another, and nothing of itself."""
-    said = settings.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    said = settings.as_document(changed_only=True)
     if settings.hash.salt_file is not None:
         salt = hashlib.sha256(b"import" + settings.hash.salt_file.read_bytes().strip()).hexdigest()
         said["hash"]["salt_file"] = salt[:8]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,9 +19,9 @@ from forwarder.cli.manage_words import OWNERS
 from forwarder.cli.sections import loaded_sections, stronger
 from forwarder.config import DEFAULT_FILE, Loaded
 from forwarder.config.addresses import check_management
-from forwarder.config.key_file import personal_key_in, read_personal_key
-from forwarder.config.management import ManagementSettings
-from forwarder.config.values import Duration, check_personal_key
+from forwarder.config.api_keys import check_personal_key, personal_key_in, read_personal_key
+from forwarder.config.settings import ManagementSettings
+from forwarder.config.values import Duration
 from forwarder.contract.endpoints import Endpoint
 from forwarder.core.errors import ConfigurationError
 from forwarder.management import Client
@@ -64,7 +64,7 @@ def _settled(settings: ManagementSettings, typed: Mapping[str, Any]) -> Manageme
         given["timeout"] = _timeout(typed["timeout"])
     if given.get("url"):
         given["url"] = _url(given["url"])
-    return settings.model_copy(update=given)
+    return replace(settings, **given)
 
 
 def _warn(url: str) -> None:

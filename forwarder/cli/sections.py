@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.config import InvalidConfiguration, Loaded, load_sections
-from forwarder.config.origins import DEFAULT, Place
+from forwarder.config.layers import DEFAULT, Place
 from forwarder.core.errors import ConfigurationError
 
 _NOTHING: Final = Path(os.devnull)

@@ -1,4 +1,4 @@
-"""What single values can't tell: whether they fit together, and whether the files they name can be used."""
+"""Cross-field validation: whether values fit together, and whether the files that they name can be used."""
 
 from __future__ import annotations
 

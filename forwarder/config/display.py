@@ -1,22 +1,36 @@
-"""The effective configuration as a person or a program reads it: each value, where it came from, and no secret."""
+"""The configuration as it is shown: what is in effect, with the origin of each value and no secret, and the schema of the file.
+
+The schema (JSON Schema, draft 2020-12) is for editors and for checks outside of forwarder: one closed object a section, an array of them
+a list; each key with its description and its default as it is written in YAML. Beside its own values each key may be null (not set) or
+a reference to the environment.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
 
-from forwarder.config.keys import Path, dotted, in_table, is_number, keys, leaves, lists
+from forwarder.config.keys import FIRST, Path, dotted, in_table, is_number, keys, leaves, lists
 from forwarder.config.load import Loaded
+from forwarder.config.section import Items, Kind, Nested, Section, keys_of
 from forwarder.config.settings import Settings
 from forwarder.config.units import format_size
 from forwarder.core.secrets import mask_credentials, mask_key
 
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_REFERENCE: Final = {
+    "description": "A value from the environment: ${VAR} or ${VAR:-default}.",
+    "type": "string",
+    "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^${}]*)?\}",
+}
+
 
 def effective(settings: Settings) -> dict[str, Any]:
     """The settings as JSON can say them: sizes and times as text, secrets masked, and for keys that aren't set what they amount to."""
-    tree: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)
+    tree: dict[str, Any] = settings.as_document()
     tree["buffer"] |= {"max_bytes": format_size(settings.buffer.limit), "ack": settings.buffer.ack_level.value}
     tree["dead_letters"]["max_bytes"] = format_size(settings.dead_letter_limit)
     for shown, cluster in zip(tree["sources"]["kafka"], settings.sources.kafka, strict=True):
@@ -92,3 +106,27 @@ def _masked(name: str, value: Any) -> Any:
 
 def _hidden(_: str) -> str:
     return "…"
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of the whole file."""
+    return {"$schema": DIALECT, "title": "forwarder", **_object(Settings, ()), "$defs": {"reference": _REFERENCE}}
+
+
+def _object(section: type[Section], path: Path) -> dict[str, Any]:
+    types = ["object", "null", *(["string"] if section.short else [])]
+    properties = {name: _property(key.kind, (*path, name)) for name, key in keys_of(section).items()}
+    description = inspect.getdoc(section) or ""
+    return {"description": description, "type": types, "additionalProperties": False, "properties": properties}
+
+
+def _property(kind: Kind, path: Path) -> dict[str, Any]:
+    if isinstance(kind, Nested):
+        return _object(kind.section, path)
+    key = keys()[path]
+    if isinstance(kind, Items) and isinstance(kind.item, Nested):
+        alternatives = [{"type": "array", "items": _object(kind.item.section, (*path, FIRST))}]
+    else:
+        alternatives = kind.schemas()
+    alternatives += [{"$ref": "#/$defs/reference"}, {"type": "null"}]
+    return {"description": key.description, "default": key.default, "anyOf": alternatives}

@@ -1,16 +1,34 @@
-"""The layer of the file: YAML, with the line of every value."""
+"""The layer of the file: YAML, or JSON within it and in the environment, with the line of every value.
+
+The tree of YAML's nodes is walked along the table of keys, so that an unknown key, a key given twice or a section that is no mapping is
+reported with its line. JSON is turned into such nodes, so that one reader walks both. A key without a value counts as not set. Values are
+made by YAML's safe rules; `${VAR}` and `${VAR:-default}` in them are replaced from the environment: a variable that is empty takes the
+default too, as in a shell, `$${` stands for `${` itself, and what a variable holds is never looked into again.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
+from typing import Any, Final
 
 import yaml
 
-from forwarder.config.keys import Path
-from forwarder.config.origins import Layer, Origin, Place
-from forwarder.config.problems import InvalidConfiguration, Problem
-from forwarder.config.reader import Reader
+from forwarder.config.keys import Path, dotted, in_table, keys, lists, sections, short_forms, suggest_key
+from forwarder.config.layers import InvalidConfiguration, Layer, Origin, Place, Problem, Sourced, what_and_hint
+
+TAGS: Final = "tag:yaml.org,2002:"
+_KINDS: Final = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
+_NULL: Final = TAGS + "null"
+_MERGE: Final = TAGS + "merge"
+_TYPED: Final = {_NULL, *[TAGS + name for name in ("bool", "int", "float")]}
+_TEXT: Final = {TAGS + "str", TAGS + "timestamp"}
+"""No setting is a date: what looks like one stays text."""
+_LIST_OF_SECTIONS: Final = "begin each item with a dash, and write its keys below: - name: …"
+_REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^${}]*))?\}|\$\{", re.ASCII)
 
 
 def read_document(file: FilePath, environ: Mapping[str, str], path: Path = ()) -> Layer:
@@ -54,3 +72,220 @@ def _syntax_problem(file: FilePath, error: yaml.MarkedYAMLError) -> Problem:
     mark = error.problem_mark or error.context_mark
     where = f"{file}:{mark.line + 1}" if mark else str(file)
     return Problem(where, "", f"isn't YAML: {error.problem or error.context}", "quote values that hold any of [ ] { } : # *")
+
+
+def read_json_list(text: str, path: Path, origin: Origin) -> Layer:
+    """The layer of a list of sections that is written as JSON; whatever stands in it has that origin."""
+    layer = Layer()
+    loader = yaml.SafeLoader("")
+    try:
+        Reader(layer, loader, None, origin).json(text, path)
+    finally:
+        loader.dispose()
+    return layer
+
+
+def _name(node: yaml.Node) -> str:
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else "?"
+
+
+def _merged(node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
+    """The entries of a mapping, behind those that it merges; the strongest last. The node stays as it is: others may name it too."""
+    if not isinstance(node, yaml.MappingNode):
+        raise yaml.constructor.ConstructorError(problem="<< takes a section, or a list of them", problem_mark=node.start_mark)
+    own = [entry for entry in node.value if entry[0].tag != _MERGE]
+    merges = [value_node for key_node, value_node in node.value if key_node.tag == _MERGE]
+    named = [each for merge in merges for each in (merge.value if isinstance(merge, yaml.SequenceNode) else [merge])]
+    return [*[entry for each in reversed(named) for entry in _merged(each)], *own]
+
+
+@dataclass(slots=True)
+class Reader:
+    """Walks nodes, and adds what they say to `layer`.
+
+    `open` are the nodes around the current one: YAML's aliases can make a node contain itself.
+    """
+
+    layer: Layer
+    loader: yaml.SafeLoader
+    environ: Mapping[str, str] | None
+    """What references in values are replaced from; None: they are left alone."""
+    whole: Origin
+    """The origin of all, to which a line is added where nodes have one."""
+    open: list[yaml.Node] = field(default_factory=list)
+
+    def section(self, node: yaml.Node, path: Path) -> None:
+        """Read a section's keys."""
+        if node.tag == _NULL:
+            return
+        if isinstance(node, yaml.ScalarNode) and in_table(path) in short_forms():
+            self._value(node, (*path, short_forms()[in_table(path)]), node)
+            return
+        if not isinstance(node, yaml.MappingNode):
+            self._problem(node, path, "is a section, and needs keys below it", f"such as {_example(path)}: …")
+            return
+        for key_node, value_node in self._entries(node, path):
+            self._entry(key_node, value_node, (*path, _name(key_node)))
+
+    def json(self, text: str, path: Path) -> None:
+        """Read a list of sections that is written as JSON."""
+        try:
+            node = json_node(text)
+        except ValueError as error:
+            self.layer.problems.append(Problem(str(self.whole), dotted(path), *what_and_hint(error)))
+        else:
+            self._list(node, path, node)
+
+    def _entries(self, node: yaml.MappingNode, path: Path) -> list[tuple[yaml.Node, yaml.Node]]:
+        """The nodes of a mapping's keys and values, each name once; what is given twice is told.
+
+        Only before merging (`<<`): a key may stand over a merged one.
+        """
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if _name(key_node) in seen:
+                self._problem(key_node, (*path, _name(key_node)), "is given twice", "keep one of the two")
+            seen.add(_name(key_node))
+        return list({_name(key_node): (key_node, value_node) for key_node, value_node in _merged(node)}.values())
+
+    def _entry(self, key_node: yaml.Node, value_node: yaml.Node, path: Path) -> None:
+        known = in_table(path)
+        if known in sections():
+            self.section(value_node, path)
+        elif known in lists():
+            self._list(value_node, path, key_node)
+        elif known in keys():
+            self._value(value_node, path, key_node)
+        else:
+            self._problem(key_node, path, "is no setting", suggest_key(path))
+
+    def _list(self, node: yaml.Node, path: Path, key_node: yaml.Node) -> None:
+        """Read a list of sections."""
+        if isinstance(node, yaml.ScalarNode):
+            self._written_list(node, path)
+            return
+        if not isinstance(node, yaml.SequenceNode):
+            self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
+            return
+        self.layer.lists[path] = self._origin(key_node)
+        for number, item in enumerate(node.value):
+            inner = (*path, str(number))
+            self.layer.items[inner] = self._origin(item)
+            self.section(item, inner)
+
+    def _written_list(self, node: yaml.ScalarNode, path: Path) -> None:
+        """Read a list of sections that is a single value: JSON, perhaps from the environment, or nothing."""
+        try:
+            text = self._scalar(node)
+        except (ValueError, KeyError) as error:
+            self._problem(node, path, *what_and_hint(error))
+            return
+        if isinstance(text, str) and self.environ is not None:
+            Reader(self.layer, self.loader, None, self._origin(node)).json(text, path)
+        elif text is not None:
+            self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
+
+    def _value(self, node: yaml.Node, path: Path, key_node: yaml.Node) -> None:
+        if isinstance(node, yaml.MappingNode) and keys()[in_table(path)].named:
+            self.layer.values[path] = self._names(node, path, self._origin(key_node))
+            return
+        try:
+            value = self._construct(node)
+        except (ValueError, KeyError) as error:  # KeyError: what YAML makes of `!!bool maybe`
+            self._problem(node, path, *what_and_hint(error))
+            return
+        if value is not None:
+            items = enumerate(node.value) if isinstance(node, yaml.SequenceNode) else ()
+            self.layer.values[path] = Sourced(value, self._origin(key_node), {index: self._origin(item) for index, item in items})
+
+    def _names(self, node: yaml.MappingNode, path: Path, origin: Origin) -> Sourced:
+        """A mapping of names that the user chose; names without a value are left out."""
+        values, items = dict[str, Any](), dict[int | str, Origin]()
+        for key_node, value_node in self._entries(node, path):
+            name = _name(key_node)
+            try:
+                value = self._construct(value_node)
+            except (ValueError, KeyError) as error:
+                self._problem(value_node, (*path, name), *what_and_hint(error))
+                continue
+            if value is not None:
+                values[name], items[name] = value, self._origin(key_node)
+        return Sourced(values, origin, items)
+
+    def _construct(self, node: yaml.Node) -> Any:
+        if any(node is outer for outer in self.open):
+            raise ValueError("it contains itself: write it without the alias")
+        self.open.append(node)
+        try:
+            if isinstance(node, yaml.SequenceNode):
+                return [self._construct(item) for item in node.value]
+            if isinstance(node, yaml.ScalarNode):
+                return self._scalar(node)
+        finally:
+            self.open.pop()
+        raise ValueError("it is a mapping: this key takes a single value or a list")
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        if node.tag in _TYPED:
+            return self.loader.construct_object(node)
+        if node.tag not in _TEXT:
+            raise ValueError(f"{node.tag} can't be read: write the value without a tag")
+        if self.environ is None or "${" not in node.value:
+            return node.value
+        return interpolate(node.value, self.environ).strip() or None
+
+    def _origin(self, node: yaml.Node) -> Origin:
+        if self.whole.place is Place.FILE and not self.whole.line:
+            return Origin(Place.FILE, self.whole.name, node.start_mark.line + 1)
+        return self.whole
+
+    def _problem(self, node: yaml.Node, path: Path, message: str, hint: str) -> None:
+        self.layer.problems.append(Problem(str(self._origin(node)), dotted(path), message, hint))
+
+
+def _example(path: Path) -> str:
+    """The name of a key in a section."""
+    return next(key.path[len(path)] for key in keys().values() if key.path[: len(path)] == in_table(path))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object, as it is written."""
+
+
+def json_node(text: str) -> yaml.Node:
+    """The node of a list. Raises `ValueError`, not repeating the text, which may hold secrets, if it isn't a list in JSON."""
+    try:
+        found = json.loads(text, object_pairs_hook=_Pairs)
+        if isinstance(found, _Pairs) or not isinstance(found, list):
+            raise ValueError("it is JSON, but no list: put it between [ and ]")  # noqa: TRY004 - told like the others
+        return _node(found)
+    except json.JSONDecodeError as error:
+        raise ValueError(f'it isn\'t JSON ({error.msg} at character {error.pos}): write [{{"name": "…"}}]') from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply: settings need six levels at most") from error
+
+
+def _node(value: Any) -> yaml.Node:
+    if isinstance(value, _Pairs):
+        return yaml.MappingNode(TAGS + "map", [(_node(name), _node(each)) for name, each in value])
+    if isinstance(value, list):
+        return yaml.SequenceNode(TAGS + "seq", [_node(each) for each in value])
+    return yaml.ScalarNode(TAGS + _KINDS[type(value)], value if isinstance(value, str) else json.dumps(value))
+
+
+def interpolate(text: str, environ: Mapping[str, str]) -> str:
+    """`text` with its references replaced. Raises `ValueError` for one that has no value, or that can't be read."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        if match["name"] is None:
+            raise ValueError("${ begins a reference that can't be read: write ${VAR} or ${VAR:-default}; $${ stands for itself")
+        value = environ.get(match["name"], "")
+        if not value and match["default"] is not None:
+            return match["default"]
+        if match["name"] not in environ:
+            raise ValueError(f"the environment has no {match['name']}: set it, or write ${{{match['name']}:-default}}")
+        return value
+
+    return _REFERENCE.sub(replace, text)

@@ -6,11 +6,21 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from forwarder.config.keys import PREFIX, SEPARATOR, Path, in_table, is_number, keys, lists, sections, short_forms, variable
-from forwarder.config.origins import Layer, Origin, Place, Sourced
-from forwarder.config.problems import Problem
-from forwarder.config.reader import read_json_list
-from forwarder.config.suggestions import suggest_variable
+from forwarder.config.document import read_json_list
+from forwarder.config.keys import (
+    PREFIX,
+    SEPARATOR,
+    Path,
+    in_table,
+    is_number,
+    keys,
+    lists,
+    sections,
+    short_forms,
+    suggest_variable,
+    variable,
+)
+from forwarder.config.layers import Layer, Origin, Place, Problem, Sourced
 
 _FAILPOINTS: Final = frozenset({"FORWARDER_FAILPOINTS", "FORWARDER_FAILPOINTS_LOG"})
 """Not settings: they make a process fail at named places, for tests (`storage/failpoints.py`)."""

@@ -1,20 +1,19 @@
 """The table of keys: every setting's dotted name, environment variable, default and meaning, read from the settings themselves.
 
 A list of sections stands in it as a key (the whole list), and as the section and the keys of its first item: what holds for item 0 holds
-for each. A path of any other item leads to the table by `in_table`.
+for each. A path of any other item leads to the table by `in_table`. For a key that doesn't exist the table suggests one that does.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeAlias, get_args, get_origin
+from typing import Any, Final, TypeAlias
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
+from forwarder.config.section import Items, Kind, Nested, Section, SectionKey, descriptions, keys_of
 from forwarder.config.settings import Settings
 from forwarder.config.values import Named
 
@@ -31,17 +30,28 @@ _NUMBER: Final = re.compile(r"0|[1-9]\d{0,3}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting. `default` is what JSON can say of it: sizes and times as text, None where there is none.
-
-    A secret is never shown whole (its field is left out of the settings' own text too). `named`: its value may be a mapping of names
-    that the user chooses.
-    """
+    """One setting. A secret is never shown whole (its field is left out of the settings' own text too)."""
 
     path: Path
+    section: type[Section]
+    field: SectionKey
     default: Any
-    description: str
-    secret: bool = False
-    named: bool = False
+    """What JSON can say of it: sizes and times as text, None where there is none."""
+
+    @property
+    def description(self) -> str:
+        """What it means."""
+        return descriptions(self.section).get(self.field.attribute, "")
+
+    @property
+    def secret(self) -> bool:
+        """Whether it is never shown whole."""
+        return self.field.secret
+
+    @property
+    def named(self) -> bool:
+        """Whether its value may be a mapping of names that the user chooses."""
+        return isinstance(self.field.kind, Named)
 
     @property
     def name(self) -> str:
@@ -79,77 +89,52 @@ def in_table(path: Path) -> Path:
     return tuple([FIRST if is_number(part) else part for part in path])
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A key, a section or a list of sections, as it was found in the settings."""
-
-    path: Path
-    default: Any
-    field: FieldInfo | None = None
-    """None for an item of a list."""
-    section: type[BaseModel] | None = None
-    item: type[BaseModel] | None = None
-
-
-def _walk(model: type[BaseModel], defaults: Mapping[str, Any], path: Path) -> Iterator[_Entry]:
-    for name, field in model.model_fields.items():
-        inner = (*path, field.alias or name)
-        default = defaults[inner[-1]]
-        section, item = _model(field.annotation), _item(field.annotation)
-        yield _Entry(inner, default, field, section, item)
-        if section:
-            yield from _walk(section, default, inner)
-        elif item:
-            values = _plain(item())
-            yield _Entry((*inner, FIRST), values, section=item)
-            yield from _walk(item, values, (*inner, FIRST))
-
-
-def _plain(model: BaseModel) -> dict[str, Any]:
-    return model.model_dump(mode="json", by_alias=True)
-
-
-def _model(annotation: Any) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def _item(annotation: Any) -> type[BaseModel] | None:
-    """The sections that a list is of; None if it is no such list."""
-    return _model(get_args(annotation)[0]) if get_origin(annotation) is tuple else None
-
-
-@cache
-def _entries() -> tuple[_Entry, ...]:
-    return tuple(_walk(Settings, _plain(Settings()), ()))
-
-
 @cache
 def keys() -> Mapping[Path, Key]:
     """All settings, in the order in which they are documented."""
-    return {entry.path: _key(entry.path, entry.default, entry.field) for entry in _entries() if entry.field and not entry.section}
-
-
-def _key(path: Path, default: Any, field: FieldInfo) -> Key:
-    named = any(isinstance(marker, Named) for marker in field.metadata)
-    return Key(path, default, field.description or "", not field.repr, named)
+    return {entry.path: entry for entry in _entries() if isinstance(entry, Key)}
 
 
 @cache
-def sections() -> Mapping[Path, str]:
-    """All sections but the outermost, with their descriptions."""
-    return {entry.path: entry.section.__doc__ or "" for entry in _entries() if entry.section}
+def sections() -> Mapping[Path, type[Section]]:
+    """All sections but the outermost."""
+    return {entry[0]: entry[1] for entry in _entries() if not isinstance(entry, Key)}
 
 
 @cache
 def lists() -> frozenset[Path]:
     """All lists of sections."""
-    return frozenset({entry.path for entry in _entries() if entry.item})
+    return frozenset({key.path for key in keys().values() if _item(key.field.kind)})
 
 
 @cache
 def short_forms() -> Mapping[Path, str]:
     """The sections that may be written as text, each with the key that the text then stands for."""
-    return {entry.path: short for entry in _entries() if (short := getattr(entry.section, "short", None))}
+    return {path: section.short for path, section in sections().items() if section.short}
+
+
+@cache
+def _entries() -> tuple[Key | tuple[Path, type[Section]], ...]:
+    return tuple(_walk(Settings, Settings().as_document(), ()))
+
+
+def _walk(section: type[Section], defaults: Mapping[str, Any], path: Path) -> Iterator[Key | tuple[Path, type[Section]]]:
+    """The keys and sections in a section, each list of sections with its first item."""
+    for name, field in keys_of(section).items():
+        inner, default = (*path, name), defaults[name]
+        if isinstance(field.kind, Nested):
+            yield inner, field.kind.section
+            yield from _walk(field.kind.section, default, inner)
+            continue
+        yield Key(inner, section, field, default)
+        if item := _item(field.kind):
+            yield (*inner, FIRST), item
+            yield from _walk(item, item().as_document(), (*inner, FIRST))
+
+
+def _item(kind: Kind) -> type[Section] | None:
+    """The sections that a list is of; None if it is no such list."""
+    return kind.item.section if isinstance(kind, Items) and isinstance(kind.item, Nested) else None
 
 
 def leaves(tree: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -164,3 +149,34 @@ def leaves(tree: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any
         if known in lists():
             for number, item in enumerate(value):
                 yield from leaves(item, (*inner, str(number)))
+
+
+def suggest_key(path: Path) -> str:
+    """A hint for an unknown key of the file: a similar name beside it, or the same name elsewhere, or what there is."""
+    parent, name = path[:-1], path[-1]
+    siblings = [known[-1] for known in (*sections(), *keys()) if known[:-1] == in_table(parent) and not is_number(known[-1])]
+    close = difflib.get_close_matches(name.lower(), siblings, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {dotted((*parent, close[0]))}?"
+    elsewhere = [dotted(known) for known in (*sections(), *keys()) if known[-1] == name]
+    if elsewhere:
+        return f"did you mean {' or '.join(elsewhere)}?"
+    return f"known here: {', '.join(siblings)}"
+
+
+def suggest_variable(name: str) -> str:
+    """A hint for an unknown environment variable, with the numbers of items that it has."""
+    given = name.upper().removeprefix(PREFIX)
+    numbers = [part for part in given.split(SEPARATOR) if is_number(part)]
+    known = [variable(path).removeprefix(PREFIX) for path in keys()]
+    close = [other for other in known if other.endswith(SEPARATOR + given)]
+    close = close or difflib.get_close_matches(SEPARATOR.join(in_table(tuple(given.split(SEPARATOR)))), known, n=1, cutoff=0.6)
+    if not close:
+        return "unset it, or see `forwarder config show` for the keys (FORWARDER_SECTION__KEY)"
+    return f"did you mean {' or '.join(PREFIX + _numbered(other, numbers) for other in close)}?"
+
+
+def _numbered(known: str, numbers: list[str]) -> str:
+    """A variable of the table with these numbers of items instead of the first one's."""
+    left = iter(numbers)
+    return SEPARATOR.join(next(left, part) if is_number(part) else part for part in known.split(SEPARATOR))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pydantic import ValidationError
-
+from forwarder.config.api_keys import read_key_file
 from forwarder.config.checks import conflicts
 from forwarder.config.document import read_document
 from forwarder.config.environment import read_environment
-from forwarder.config.kafka import KafkaSettings
-from forwarder.config.key_file import read_key_file
 from forwarder.config.keys import PREFIX, SEPARATOR, dotted, keys, leaves, parts
-from forwarder.config.origins import DEFAULT, Layer, Origin, nested, overlay
-from forwarder.config.problems import InvalidConfiguration, Problem, what_and_hint
-from forwarder.config.settings import Settings
+from forwarder.config.layers import DEFAULT, InvalidConfiguration, Layer, Origin, Problem, nested, overlay, what_and_hint
+from forwarder.config.section import InvalidValues, Location
+from forwarder.config.settings import KafkaSettings, Settings
 
 DEFAULT_FILE: Final = Path("/etc/forwarder/forwarder.yaml")
 EXAMPLE: Final = "FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run"
@@ -53,7 +50,7 @@ def load_settings(
         problems.append(Problem("", "upstream.url", "is missing: the address of the service that events go to", f"for example: {EXAMPLE}"))
     if problems or settings is None:
         raise InvalidConfiguration(problems)
-    origins = {dotted(path): said.origin(path) for path, _ in leaves(settings.model_dump(mode="json", by_alias=True))}
+    origins = {dotted(path): said.origin(path) for path, _ in leaves(settings.as_document())}
     return Loaded(settings, origins, file)
 
 
@@ -73,9 +70,9 @@ def load_sections(
     others = {known[0] for known in keys()}.difference(sections)
     problems = [problem for problem in said.problems if _top(problem) not in others]
     try:
-        settings = Settings(**nested(part.values))
-    except ValidationError as error:
-        problems += [_problem(dict(details), part) for details in error.errors(include_url=False, include_input=False)]
+        settings = Settings.parse(nested(part.values))
+    except InvalidValues as error:
+        problems += _problems(error, part)
         raise InvalidConfiguration(problems) from None
     problems += [Problem(_where(part, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
     if problems:
@@ -87,9 +84,9 @@ def load_part(section: str, file: Path, environ: Mapping[str, str]) -> Settings:
     """Settings of a file that holds one section alone, by its dotted name, such as `import.mapping`. Raises `InvalidConfiguration`."""
     part = read_document(file, environ, parts(section))
     try:
-        settings = Settings(**nested(part.values))
-    except ValidationError as error:
-        problems = [_problem(dict(details), part) for details in error.errors(include_url=False, include_input=False)]
+        settings = Settings.parse(nested(part.values))
+    except InvalidValues as error:
+        problems = _problems(error, part)
         raise InvalidConfiguration([*part.problems, *problems]) from None
     if part.problems:
         raise InvalidConfiguration(part.problems)
@@ -132,9 +129,9 @@ def _gaps(said: Layer) -> Iterator[Problem]:
 def _validate(said: Layer, problems: list[Problem]) -> Settings | None:
     """The settings, if the values allow it; what doesn't is added to `problems`."""
     try:
-        settings = Settings(**nested(said.values, said.items))
-    except ValidationError as error:
-        problems += [_problem(dict(details), said) for details in error.errors(include_url=False, include_input=False)]
+        settings = Settings.parse(nested(said.values, said.items))
+    except InvalidValues as error:
+        problems += _problems(error, said)
         return None
     problems += [Problem(_where(said, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
     return _with_key_files(settings, said, problems)
@@ -148,15 +145,14 @@ def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) ->
         _with_key_file(cluster, f"sources.kafka[{number}].api_key_file", said, problems)
         for number, cluster in enumerate(settings.sources.kafka)
     ]
-    changed = {"http": http.model_copy(update={"api_keys": known}), "kafka": tuple(clusters)}
-    return settings.model_copy(update={"sources": settings.sources.model_copy(update=changed)})
+    return replace(settings, sources=replace(settings.sources, http=replace(http, api_keys=known), kafka=tuple(clusters)))
 
 
 def _with_key_file(cluster: KafkaSettings, name: str, said: Layer, problems: list[Problem]) -> KafkaSettings:
     found = _keys_of(cluster.api_key_file, name, said, problems)
     if len(found) > 1:
         problems.append(Problem(_where(said, name), name, f"{cluster.api_key_file} holds {len(found)} keys", "leave the one that is meant"))
-    return cluster.model_copy(update={"api_key": found[0]}) if found else cluster
+    return replace(cluster, api_key=found[0]) if found else cluster
 
 
 def _keys_of(file: Path | None, name: str, said: Layer, problems: list[Problem]) -> tuple[str, ...]:
@@ -174,12 +170,15 @@ def _where(said: Layer, name: str) -> str:
     return "" if origin is DEFAULT else str(origin)
 
 
-def _problem(details: dict[str, Any], said: Layer) -> Problem:
-    """A problem from pydantic's description of it."""
-    location = tuple(map(str, details["loc"]))
-    length = next((length for length in range(len(location), 0, -1) if location[:length] in said.values), len(location))
-    path, item = location[:length], details["loc"][length] if len(location) > length else None
+def _problems(error: InvalidValues, said: Layer) -> list[Problem]:
+    """What is wrong with values, each with where it stands."""
+    return [_problem(location, message, said) for location, message in error.found]
+
+
+def _problem(location: Location, message: str, said: Layer) -> Problem:
+    names = tuple(map(str, location))
+    length = next((length for length in range(len(names), 0, -1) if names[:length] in said.values), len(names))
+    path, item = names[:length], location[length] if len(names) > length else None
     name = dotted(path) + ("" if item is None else f"[{item}]" if isinstance(item, int) else f".{item}")
-    message = str(details["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     where = str(said.values[path].at(item)) if path in said.values else _where(said, dotted(path))
     return Problem(where, name, *what_and_hint(message))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from forwarder.config.kafka import KafkaSecuritySettings, KafkaSettings
-from forwarder.config.settings import Settings
+from forwarder.config.settings import KafkaSecuritySettings, KafkaSettings, Settings
 from forwarder.core.ack import AckLevel
 from forwarder.core.clock import Clock
 from forwarder.core.records import RecordIntake
@@ -111,7 +110,7 @@ def _instance(cluster: KafkaSettings, role: Role) -> str | None:
 
 
 def _security(settings: KafkaSecuritySettings) -> Security:
-    return Security(**{name: getattr(settings, name) for name in type(settings).model_fields})
+    return Security(**vars(settings))
 
 
 def _shown(found: KafkaStatistics) -> KafkaCluster:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from forwarder.config.kafka import KafkaSettings
-from forwarder.config.mapping import MappingSettings
+from forwarder.config.settings import KafkaSettings, MappingSettings
 from forwarder.mapping import HashRule, Mapping, MappingRules, TimestampRule
 from forwarder.mapping.problems import misconfigured
 from forwarder.wire.repair import null_non_finite_numbers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -470,7 +470,7 @@ class Pipeline:
         """Use other settings from now on, as far as that can be done live; the keys that need a restart, each time until there was one."""
         if self._tls and settings.sources.http.tls == self._settings.sources.http.tls and settings.sources.http.tls.cert_file:
             self._reload_tls(settings)
-        self._batcher.policy = batch_policy(settings.model_copy(update={"upstream": self._settings.upstream}))
+        self._batcher.policy = batch_policy(replace(settings, upstream=self._settings.upstream))
         self._keyring.lanes.configure(settings.sources.http.max_lanes, settings.sources.http.api_keys)
         self._keyring.known.configure(settings.sources.http.api_keys)
         return [key for key in changed_keys(self._settings, settings) if key not in RELOADABLE]

@@ -168,7 +168,7 @@ async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -
 
 def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
     """The default ones, but for addresses and the place of dead letters."""
-    return Settings.model_validate(
+    return Settings.parse(
         {"upstream": {"url": upstream}, "sources": {"http": {"listen": ingestion}}, "dead_letters": {"path": letters}}
     )
 

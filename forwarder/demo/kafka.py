@@ -161,7 +161,7 @@ def _settings(upstream: str, ingestion: str, letters: str, bootstrap: str) -> Se
     events = {**cluster, "name": "events", "topics": [EVENTS_TOPIC], "group_id": f"{GROUP}-events"}
     mapped = {"format": "json", "mapping": MAPPING}
     payments = {**cluster, "name": "payments", "topics": [PAYMENTS_TOPIC], "group_id": f"{GROUP}-payments", **mapped}
-    return Settings.model_validate(
+    return Settings.parse(
         {
             "upstream": {"url": upstream},
             "sources": {"http": {"listen": ingestion}, "kafka": [events, payments]},

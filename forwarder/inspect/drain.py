@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -96,8 +96,8 @@ def _alone(settings: Settings, directory: Path) -> tuple[Settings, Role]:
     number = worker_number(directory)
     if number is None:
         raise ConfigurationError(f"{directory} isn't called worker-<n>", hint="Move it to a directory of that name, such as worker-0.")
-    buffer = settings.buffer.model_copy(update={"kind": "disk", "path": directory.resolve().parent})
-    return settings.model_copy(update={"buffer": buffer, "workers": 1}), Role(number, listens=False)
+    buffer = replace(settings.buffer, kind="disk", path=directory.resolve().parent)
+    return replace(settings, buffer=buffer, workers=1), Role(number, listens=False)
 
 
 async def _drain(pipeline: Drainable, clock: Clock) -> str:

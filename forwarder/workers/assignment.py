@@ -6,7 +6,7 @@ A worker reads the configuration itself, at its start and at each restart; what 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -39,15 +39,12 @@ class Assignment:
 
     def applied(self, settings: Settings) -> Settings:
         """The settings that the worker has read, with the supervisor's word in them."""
-        http = settings.sources.http.model_copy(update={"listen": self.listen})
-        letters = Path(self.dead_letters) if self.dead_letters else None
-        return settings.model_copy(
-            update={
-                "workers": self.role.workers,
-                "sources": settings.sources.model_copy(update={"http": http}),
-                "buffer": settings.buffer.model_copy(update={"kind": self.kind, "path": Path(self.path)}),
-                "dead_letters": settings.dead_letters.model_copy(update={"path": letters}),
-            }
+        return replace(
+            settings,
+            workers=self.role.workers,
+            sources=replace(settings.sources, http=replace(settings.sources.http, listen=self.listen)),
+            buffer=replace(settings.buffer, kind=self.kind, path=Path(self.path)),
+            dead_letters=replace(settings.dead_letters, path=Path(self.dead_letters) if self.dead_letters else None),
         )
 
     def variable(self) -> dict[str, str]:

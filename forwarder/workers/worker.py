@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -140,4 +141,4 @@ def _is_at_rest(snapshot: Snapshot) -> bool:
 
 
 def _without_delay(settings: Settings) -> Settings:
-    return settings.model_copy(update={"shutdown": settings.shutdown.model_copy(update={"delay": 0.0})})
+    return replace(settings, shutdown=replace(settings.shutdown, delay=0.0))

@@ -96,7 +96,7 @@ def checkpoint(*, complete: bool = False) -> Checkpoint:
 def request(**changes: Any) -> ImportRequest:
     """A request for an import."""
     chosen = ChosenFormat("native", {}, lambda: Native("set_once"), ("timestamp",))
-    settings = Settings.model_validate({"upstream": {"url": URL}})
+    settings = Settings.parse({"upstream": {"url": URL}})
     return ImportRequest(**{"chosen": chosen, "paths": ("export",), "settings": settings, "api_key": KEY, **changes})
 
 

@@ -72,7 +72,7 @@ def test_an_unknown_key_ends_it_before_anything_is_read(opened: FakeImport) -> N
 
 def test_the_key_is_not_asked_about_where_nobody_wants_it(opened: FakeImport) -> None:
     """`upstream.verify_keys: false` is for services that can't tell."""
-    settings = Settings.model_validate({"upstream": {"url": URL, "verify_keys": False}})
+    settings = Settings.parse({"upstream": {"url": URL, "verify_keys": False}})
     flow(opened, request(settings=settings))
     assert "check_key" not in opened.asked
 

@@ -18,7 +18,7 @@ from forwarder.config.settings import Settings
 
 def found(**sections: Any) -> dict[str, str]:
     """What doesn't fit in these settings, by key."""
-    return {conflict.key: f"{conflict.message}: {conflict.hint}" for conflict in conflicts(Settings(**sections))}
+    return {conflict.key: f"{conflict.message}: {conflict.hint}" for conflict in conflicts(Settings.parse(sections))}
 
 
 def tls(cert: Path | None, key: Path | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import yaml
 from forwarder.config import Loaded, Settings, load_settings
 from forwarder.config.display import as_json, as_yaml, effective, inline
 from forwarder.config.keys import FIRST, dotted, keys, leaves
-from forwarder.config.origins import DEFAULT
+from forwarder.config.layers import DEFAULT
 from tests.support.certificates import make_certificate
 
 KEY = "phc_0123456789abcdefSECRETlast"
@@ -52,9 +52,9 @@ def test_yaml_shows_each_value_and_where_it_came_from(tmp_path: Path) -> None:
 def test_the_yaml_can_be_read_again(tmp_path: Path) -> None:
     """Apart from the secrets it is a configuration with the same effect."""
     sources = {"http": {"listen": "[::1]:8320", "trusted_proxies": ["10.0.0.0/8"]}, "kafka": [CLUSTER, {**CLUSTER, "name": "other"}]}
-    settings = Settings.model_validate({"upstream": {"url": "https://h"}, "sources": sources})
+    settings = Settings.parse({"upstream": {"url": "https://h"}, "sources": sources})
     file = tmp_path / "shown.yaml"
-    origins = {dotted(path): DEFAULT for path, _ in leaves(settings.model_dump(by_alias=True))}
+    origins = {dotted(path): DEFAULT for path, _ in leaves(settings.as_document())}
     file.write_text(as_yaml(Loaded(settings, origins, None)))
     assert effective(load_settings(file, {}).settings) == effective(settings)
 
@@ -147,7 +147,7 @@ def test_secrets_of_items_are_masked(tmp_path: Path) -> None:
 def test_what_may_be_in_flight_is_shown_as_it_amounts_to() -> None:
     """Where it isn't set, it follows from the buffer."""
     for sections, shown in (({}, "16MiB"), ({"buffer": {"kind": "disk"}}, "32MiB"), ({"workers": 4}, "4MiB"), ({"workers": 20}, "1MB")):
-        settings = Settings.model_validate({"sources": {"kafka": [CLUSTER]}, **sections})
+        settings = Settings.parse({"sources": {"kafka": [CLUSTER]}, **sections})
         assert effective(settings)["sources"]["kafka"][0]["max_in_flight"] == shown
 
 

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forwarder.config.document import read_document
-from forwarder.config.origins import Layer
-from forwarder.config.problems import InvalidConfiguration
+from forwarder.config.layers import InvalidConfiguration, Layer
 
 
 def read(folder: Path, text: str, **environ: str) -> Layer:

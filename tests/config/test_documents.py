@@ -13,10 +13,10 @@ import pytest
 from forwarder.config import Settings, load_settings
 from forwarder.config.display import inline
 from forwarder.config.document import read_document
-from forwarder.config.kafka import KafkaSettings
 from forwarder.config.keys import FIRST, Key, keys, lists
 from forwarder.config.keys import Path as KeyPath
-from forwarder.config.origins import nested
+from forwarder.config.layers import nested
+from forwarder.config.settings import KafkaSettings
 from forwarder.daemon.mappings import mapping_of
 from forwarder.sources.imports.quiet_hours import QuietHours
 from tests.support.certificates import make_certificate
@@ -77,7 +77,7 @@ def test_all_yaml_has_every_key_of_an_item_in_a_comment(tmp_path: Path) -> None:
     layer = read_document(file, {})
     assert layer.problems == []
     (only,) = nested(layer.values, layer.items)["sources"]["kafka"]
-    assert KafkaSettings.model_validate(only) == KafkaSettings()
+    assert KafkaSettings.parse(only) == KafkaSettings()
     cluster = ("sources", "kafka", FIRST)
     written = [match[1] for line in item if (match := re.match(r" +([a-z_]+):", line))]
     assert written == [path[-1] for path in _table() if path[:3] == cluster != path]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.config.interpolation import interpolate
+from forwarder.config.document import interpolate
 
 ENVIRON = {"HOST": "h.example.com", "EMPTY": "", "TRICK": "${HOST}"}
 

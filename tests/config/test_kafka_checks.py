@@ -19,7 +19,7 @@ JSON: dict[str, Any] = {**FOREIGN, "api_key_header": "project"}
 
 def found(*clusters: dict[str, Any], **sections: Any) -> dict[str, str]:
     """What doesn't fit in these settings, by key without the list's name."""
-    settings = Settings.model_validate({"sources": {"kafka": clusters}, **sections})
+    settings = Settings.parse({"sources": {"kafka": clusters}, **sections})
     return {
         conflict.key.removeprefix("sources.kafka"): f"{conflict.message}: {conflict.hint}".replace("sources.kafka", "")
         for conflict in conflicts(settings)

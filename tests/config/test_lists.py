@@ -343,7 +343,7 @@ def test_single_keys_go_over_the_whole_list_over_the_file(
     file = tmp_path / "forwarder.yaml"
     file.write_text(json.dumps({"sources": {"kafka": in_file}}, indent=1))
     try:
-        found = [cluster.model_dump() for cluster in load_settings(file, environ, require_upstream=False).settings.sources.kafka]
+        found = [cluster.as_document() for cluster in load_settings(file, environ, require_upstream=False).settings.sources.kafka]
     except InvalidConfiguration as error:
         found = []
         told = str(error)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from forwarder.config import InvalidConfiguration, Loaded, Problem, Settings, load_settings
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.keys import keys, lists, parts
-from forwarder.config.origins import Origin, Place, Sourced, nested
+from forwarder.config.layers import Origin, Place, Sourced, nested
 from forwarder.config.section import MIB
 from forwarder.core.ack import AckLevel
 from forwarder.core.ports import Ordering
@@ -40,7 +40,7 @@ def problems(folder: Path, text: str = "", environ: Mapping[str, str] = URL) -> 
 def test_an_address_is_all_it_needs(tmp_path: Path) -> None:
     """With nothing but the upstream's address everything has its default."""
     loaded = load_settings(None, URL, default_file=tmp_path / "none.yaml")
-    assert loaded.settings == Settings.model_validate({"upstream": {"url": "https://h.example.com"}})
+    assert loaded.settings == Settings.parse({"upstream": {"url": "https://h.example.com"}})
     assert loaded.file is None
     assert str(loaded.origins["upstream.url"]) == "FORWARDER_UPSTREAM__URL"
     assert {str(origin) for name, origin in loaded.origins.items() if name != "upstream.url"} == {"default"}
@@ -209,7 +209,7 @@ def test_what_cannot_be_a_project_key_is_refused_unseen(tmp_path: Path, key: str
 def test_settings_do_not_show_secrets() -> None:
     """The text of the settings, which ends up in tracebacks, holds no key and no proxy's password."""
     text = repr(
-        Settings.model_validate({"upstream": {"proxy": "http://u:hunter2@p:1"}, "sources": {"http": {"api_keys": ["phc_hunter2"]}}})
+        Settings.parse({"upstream": {"proxy": "http://u:hunter2@p:1"}, "sources": {"http": {"api_keys": ["phc_hunter2"]}}})
     )
     assert "hunter2" not in text
 
@@ -258,7 +258,7 @@ def test_environment_goes_before_file_before_default(
     file.write_text(json.dumps(nested({path: Sourced(value, Origin()) for path, value in written.items()}), indent=1))
     loaded = load_settings(file, environ, require_upstream=False)
     expected = {path: Sourced(value, Origin()) for path, value in {**in_file, **in_environ}.items()}
-    assert loaded.settings == Settings(**nested(expected))
+    assert loaded.settings == Settings.parse(nested(expected))
     for name, origin in loaded.origins.items():
         path = parts(name)
         place = Place.ENVIRONMENT if path in in_environ else Place.FILE if path in in_file else Place.DEFAULT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forwarder.config.problems import InvalidConfiguration, Problem, what_and_hint
+from forwarder.config.layers import InvalidConfiguration, Problem, what_and_hint
 from forwarder.core.errors import ConfigurationError
 
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from forwarder.config.display import DIALECT, json_schema
 from forwarder.config.keys import FIRST, keys, sections
-from forwarder.config.schema import DIALECT, json_schema
 
 EXAMPLES = Path(__file__).parents[2] / "config"
 

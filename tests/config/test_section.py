@@ -42,7 +42,7 @@ def test_other_sections_do_not_matter(tmp_path: Path) -> None:
     )
     environ = {"FORWARDER_UPSTREAM__NONSENSE": "x", "FORWARDER_SOURCES__KAFKA": "[", "FORWARDER_BATCH__MAX_AGE": "soon"}
     loaded = load_section("management", file, environ)
-    assert loaded.settings == Settings.model_validate({"management": {"url": URL}})
+    assert loaded.settings == Settings.parse({"management": {"url": URL}})
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ BAD_RELOAD = "the configuration can't be read again; the one in use stays"
 
 def settings(**sections: Mapping[str, Any]) -> Settings:
     """Settings with an admin server on a free port."""
-    return Settings.model_validate({"upstream": {"url": "https://analytics.example.com"}, "admin": {"listen": "127.0.0.1:0"}, **sections})
+    return Settings.parse({"upstream": {"url": "https://analytics.example.com"}, "admin": {"listen": "127.0.0.1:0"}, **sections})
 
 
 class FakeRestart(InPlaceRestart):

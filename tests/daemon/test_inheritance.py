@@ -60,7 +60,7 @@ def test_what_a_process_keeps_for_itself() -> None:
 
 def test_another_address_in_the_configuration_wins() -> None:
     """Sockets of an address that isn't configured any more are closed; those that systemd chose stay."""
-    configured = Settings.model_validate({"upstream": {"url": "https://a.example.com"}, "sources": {"http": {"listen": "127.0.0.1:1"}}})
+    configured = Settings.parse({"upstream": {"url": "https://a.example.com"}, "sources": {"http": {"listen": "127.0.0.1:1"}}})
     with socket.socket() as one, socket.socket() as other:
         kept = Inherited(((os.dup(one.fileno()),),), (os.dup(other.fileno()),), listen="127.0.0.1:2", admin_listen=configured.admin.listen)
         fitting = kept.fitting(configured)

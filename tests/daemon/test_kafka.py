@@ -31,7 +31,7 @@ CLUSTER: dict[str, Any] = {"name": "main", "bootstrap_servers": ("127.0.0.1:1",)
 def settings(cluster: dict[str, Any], **others: Any) -> Settings:
     """Settings with one cluster."""
     kept = {"buffer": {"kind": "memory"}, "upstream": {"url": "http://127.0.0.1:2"}}
-    return Settings.model_validate({**kept, **others, "sources": {"kafka": ({**CLUSTER, **cluster},), "http": {"listen": "127.0.0.1:0"}}})
+    return Settings.parse({**kept, **others, "sources": {"kafka": ({**CLUSTER, **cluster},), "http": {"listen": "127.0.0.1:0"}}})
 
 
 def test_each_setting_comes_to_the_source() -> None:

@@ -21,7 +21,7 @@ ADDRESSES = {
 
 def settings(listen: str, **upstream: Any) -> Settings:
     """Settings with these addresses."""
-    return Settings.model_validate({"upstream": upstream, "sources": {"http": {"listen": listen}}})
+    return Settings.parse({"upstream": upstream, "sources": {"http": {"listen": listen}}})
 
 
 def keys(listen: str, **upstream: Any) -> list[str]:

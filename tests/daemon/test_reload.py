@@ -16,7 +16,7 @@ from tests.support.repository import ROOT
 
 def configured(**sections: Any) -> Settings:
     """Settings with an upstream."""
-    return Settings.model_validate({"upstream": {"url": "https://analytics.example.com"}, **sections})
+    return Settings.parse({"upstream": {"url": "https://analytics.example.com"}, **sections})
 
 
 def test_nothing_differs_from_itself() -> None:

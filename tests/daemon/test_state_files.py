@@ -25,7 +25,7 @@ def made(root: Path, number: int, *, log: bool = True, letters: bool = False) ->
 
 def configured(**sections: Any) -> Settings:
     """Settings with these sections."""
-    return Settings.model_validate(sections)
+    return Settings.parse(sections)
 
 
 def test_a_path_names_all_workers_or_one(tmp_path: Path) -> None:

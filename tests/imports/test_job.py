@@ -45,7 +45,7 @@ async def upstream() -> AsyncIterator[Upstream]:
 def request(upstream: Upstream | str, state: Path, *paths: Path | str, **more: Any) -> ImportRequest:
     """An import of some files, as fast as it goes."""
     url = upstream if isinstance(upstream, str) else upstream.url
-    settings = Settings.model_validate({"upstream": {"url": url}, "batch": {"max_events": 5}})
+    settings = Settings.parse({"upstream": {"url": url}, "batch": {"max_events": 5}})
     return ImportRequest(
         NATIVE, tuple(map(str, paths)), settings, KEY, state, **{"rate": None, "state_root": state.parent / "imports", **more}
     )

@@ -30,7 +30,7 @@ def batch() -> Batch:
 
 async def send(upstream: Upstream, via: str = "") -> Reply:
     """Send a batch by the target of an import."""
-    sink = open_target(UpstreamSettings.model_validate({"url": upstream.url}), via, SystemClock())
+    sink = open_target(UpstreamSettings.parse({"url": upstream.url}), via, SystemClock())
     try:
         return await sink.send(batch())
     finally:
@@ -57,7 +57,7 @@ async def test_a_daemon_is_asked_to_answer_once_the_service_has_them() -> None:
 @pytest.mark.parametrize("via", ["", "http://127.0.0.1:1"])
 def test_certificates_that_can_t_be_read_are_told(tmp_path: Path, via: str) -> None:
     """By either way, before anything is sent."""
-    settings = UpstreamSettings.model_validate({"url": "https://eu.example.com", "ca_file": str(tmp_path / "none.pem")})
+    settings = UpstreamSettings.parse({"url": "https://eu.example.com", "ca_file": str(tmp_path / "none.pem")})
     with pytest.raises(ConfigurationError, match=r"none\.pem"):
         open_target(settings, via, SystemClock())
 
@@ -69,7 +69,7 @@ def test_certificates_that_can_t_be_read_are_told(tmp_path: Path, via: str) -> N
 async def test_an_import_doesn_t_begin_on_a_key_that_isn_t_known(answer: Any, told: str) -> None:
     """Nor where nobody can say: what is dropped there can't be seen later."""
     async with Upstream(decide=lambda _: answer) as upstream:
-        sink = open_target(UpstreamSettings.model_validate({"url": upstream.url}), "", SystemClock())
+        sink = open_target(UpstreamSettings.parse({"url": upstream.url}), "", SystemClock())
         with pytest.raises(UpstreamRefuses, match=told) as refused:
             await check_key(sink, LANE.api_key, upstream.url)
         await sink.close()
@@ -78,7 +78,7 @@ async def test_an_import_doesn_t_begin_on_a_key_that_isn_t_known(answer: Any, to
 
 async def test_an_address_where_nobody_is_is_told() -> None:
     """With what went wrong."""
-    sink = open_target(UpstreamSettings.model_validate({"url": "http://127.0.0.1:1"}), "", SystemClock())
+    sink = open_target(UpstreamSettings.parse({"url": "http://127.0.0.1:1"}), "", SystemClock())
     with pytest.raises(UpstreamRefuses, match=r"http://127\.0\.0\.1:1 can't be reached"):
         await check_key(sink, LANE.api_key, "http://127.0.0.1:1")
     await sink.close()

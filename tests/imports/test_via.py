@@ -42,7 +42,7 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
         return plain(200)
 
     async with Upstream(answer) as upstream, Whole(upstream.url, SystemClock(), buffer={"ack_timeout": "300ms"}) as daemon:
-        settings = Settings.model_validate(
+        settings = Settings.parse(
             {"upstream": {"url": upstream.url}, "batch": {"max_events": 5}, "delivery": {"retry": {"initial": "50ms", "max": "200ms"}}}
         )
         url = f"http://{daemon.address}"

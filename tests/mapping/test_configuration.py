@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from forwarder.config.kafka import KafkaSettings
-from forwarder.config.mapping import HashSettings, MappingSettings, TimestampSettings
+from forwarder.config.section import keys_of
+from forwarder.config.settings import HashSettings, KafkaSettings, MappingSettings, TimestampSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import kafka_mapping, mapping_of, rules_of
 from forwarder.mapping import HashRule, MappingRules, TimestampRule
@@ -76,7 +77,7 @@ def test_a_field_to_hash_that_is_no_path(tmp_path: Path) -> None:
 
 def test_settings_are_rules() -> None:
     """Every field of the section has its rule."""
-    settings = MappingSettings.model_validate(
+    settings = MappingSettings.parse(
         {
             "where": ".w",
             "event": ".e",
@@ -104,13 +105,13 @@ def test_settings_are_rules() -> None:
         drop=(".x",),
         hash=HashRule((".h",), Path("/salt")),
     )
-    assert set(MappingSettings.model_fields) == set(MappingRules.__dataclass_fields__)
+    assert set(keys_of(MappingSettings)) == set(MappingRules.__dataclass_fields__)
 
 
 def test_what_isnt_set_is_no_rule() -> None:
     """A timestamp that is only an expression is ISO 8601, and UTC where it says nothing else."""
     assert rules_of(MappingSettings(event=".e"), "mapping") == MappingRules(event=".e")
-    settings = MappingSettings(event=".e", timestamp=TimestampSettings.model_validate({"from": ".t"}))
+    settings = MappingSettings(event=".e", timestamp=TimestampSettings.parse({"from": ".t"}))
     assert rules_of(settings, "mapping").timestamp == TimestampRule(".t", "iso", "UTC")
 
 
@@ -133,11 +134,11 @@ def test_the_mapping_of_a_cluster() -> None:
     """Natural keys belong to the cluster of that name; one whose records are events has no mapping; NaN is null."""
     cluster = KafkaSettings(name="orders", format="json", mapping=MappingSettings(event='"e"', uuid=".id"))
     mapping = kafka_mapping(cluster, 3)
-    other = kafka_mapping(cluster.model_copy(update={"name": "others"}), 3)
+    other = kafka_mapping(replace(cluster, name="others"), 3)
     assert mapping is not None
     assert other is not None
     assert mapping.map(b'{"id":"1"}') != other.map(b'{"id":"1"}')
     assert mapping.map(b'{"a":NaN}') == b'{"event":"e","properties":{"a":null}}'
     assert kafka_mapping(KafkaSettings(), 0) is None
     with pytest.raises(ConfigurationError, match=r"^sources\.kafka\[3\]\.mapping\.event: "):
-        kafka_mapping(cluster.model_copy(update={"mapping": MappingSettings(event="x")}), 3)
+        kafka_mapping(replace(cluster, mapping=MappingSettings(event="x")), 3)

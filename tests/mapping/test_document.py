@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from forwarder.config import load_settings
-from forwarder.config.mapping import MappingSettings
+from forwarder.config.section import keys_of
+from forwarder.config.settings import MappingSettings
 from forwarder.daemon.mappings import kafka_mapping
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "mapping.md").read_text()
@@ -58,4 +59,4 @@ def test_every_rule_is_explained() -> None:
     """The rules that can be written are in the table."""
     table = DOCUMENT.partition("## Rules")[2].partition("## Expressions")[0]
     named = set(re.findall(r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (`[^|]*)\|", table, re.MULTILINE))))
-    assert named == set(MappingSettings.model_fields)
+    assert named == set(keys_of(MappingSettings))

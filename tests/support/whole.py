@@ -51,7 +51,7 @@ def settings(url: str, **sections: Mapping[str, Any]) -> Settings:
             base["sources"]["http"].update(section)
         else:
             base[name] = {**base.get(name, {}), **section}
-    return Settings.model_validate(base)
+    return Settings.parse(base)
 
 
 class Whole:

@@ -21,7 +21,7 @@ EMPTY = replace(FULL, lanes=(), dead_letters_wanted=0)
 def settings(path: Path, kind: str = "disk", **more: Any) -> Settings:
     """Settings with a state directory."""
     section = {"buffer": {"kind": "disk", "path": str(path)}} if kind == "disk" else {"dead_letters": {"path": str(path)}}
-    return Settings.model_validate({"upstream": {"url": "https://a.example.com"}, **section, **more})
+    return Settings.parse({"upstream": {"url": "https://a.example.com"}, **section, **more})
 
 
 def left(path: Path, number: int) -> Path:
@@ -57,7 +57,7 @@ def test_dead_letters_beside_a_memory_buffer_are_left_over_too(tmp_path: Path) -
     """With a memory buffer it is the dead letters' directory that counts: the configured one, else the first default one that is there."""
     left(tmp_path / "forwarder", 2)
     assert leftovers(settings(tmp_path / "forwarder", "memory"), {}) == [2]
-    alone = Settings.model_validate({"upstream": {"url": "https://a.example.com"}})
+    alone = Settings.parse({"upstream": {"url": "https://a.example.com"}})
     assert leftovers(alone, {"STATE_DIRECTORY": str(tmp_path / "forwarder")}) == [2]
 
 

@@ -9,7 +9,7 @@ from forwarder.config.settings import Settings
 from forwarder.daemon.roles import Role
 from forwarder.workers.assignment import Assignment, assignment
 
-SETTINGS = Settings.model_validate(
+SETTINGS = Settings.parse(
     {
         "upstream": {"url": "https://a.example.com"},
         "buffer": {"kind": "disk", "path": "/var/lib/one"},
@@ -29,7 +29,7 @@ def test_it_goes_through_the_environment() -> None:
 
 def test_the_supervisors_word_holds() -> None:
     """A worker that reads another configuration than its supervisor keeps the address, the directories and the number of workers."""
-    other = Settings.model_validate({"upstream": {"url": "https://a.example.com"}, "batch": {"max_age": "9s"}})
+    other = Settings.parse({"upstream": {"url": "https://a.example.com"}, "batch": {"max_age": "9s"}})
     applied = GIVEN.applied(other)
     assert (applied.workers, applied.sources.http.listen) == (4, "127.0.0.1:4711")
     assert (applied.buffer.kind, applied.buffer.path, applied.dead_letters.path) == ("disk", Path("/var/lib/one"), Path("/d"))

@@ -42,7 +42,7 @@ def settings(**sections: Any) -> Settings:
         "admin": {"listen": "127.0.0.1:0"},
         "workers": 2,
     }
-    return Settings.model_validate({**base, **sections})
+    return Settings.parse({**base, **sections})
 
 
 class Life:

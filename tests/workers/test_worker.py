@@ -49,7 +49,7 @@ class Life:
 
     async def begin(self, role: Role = ONE_OF_TWO, kind: str = "memory", **sections: Any) -> None:
         """Run the worker."""
-        configuration = Settings.model_validate({"upstream": {"url": "https://a.example.com"}, "buffer": {"kind": kind}, **sections})
+        configuration = Settings.parse({"upstream": {"url": "https://a.example.com"}, "buffer": {"kind": kind}, **sections})
         given = Assignment.of(configuration, role, self.channel, "127.0.0.1:4711")
         await self.line.open()
         self.task = asyncio.create_task(live(given.applied(configuration), self._build, lambda: configuration, given, self.clock))

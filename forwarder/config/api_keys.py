@@ -1,11 +1,32 @@
-"""Keys in a file of their own: one a line; empty lines and those that begin with # don't count."""
+"""Project keys and personal keys: what can be one, and files of them: one a line; empty lines and those that begin with # don't count."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
-from forwarder.config.values import check_personal_key, check_project_key
+_PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
+_PERSONAL_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def check_project_key(text: str) -> str:
+    """`text`, if it can be a project key (wire facts: Token validity). Raises `ValueError` if not, not repeating it."""
+    if text.startswith("phx_"):
+        raise ValueError("it is a personal key, which must not be here: use the project's key (phc_…)")
+    if not text.strip() or not _PROJECT_KEY.fullmatch(text):
+        raise ValueError("it can't be a project key: one has 1 to 64 ASCII characters")
+    return text
+
+
+def check_personal_key(text: str) -> str:
+    """`text`, if it can be a personal API key. Raises `ValueError` if not, not repeating it."""
+    if text.startswith("phc_"):
+        raise ValueError("it is a project key, which is only good for events: use a personal API key (phx_…)")
+    if not _PERSONAL_KEY.fullmatch(text):
+        raise ValueError("it can't be a personal API key: one has 1 to 200 ASCII characters, and no blanks")
+    return text
 
 
 def read_key_file(file: Path) -> tuple[str, ...]:
