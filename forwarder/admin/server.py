@@ -16,10 +16,10 @@ from typing import Final, TypeAlias
 import msgspec
 from aiohttp import web
 
+from forwarder.admin.event_lookup import NotAUuid, Sighting, WantedUuid
 from forwarder.admin.page import page
 from forwarder.admin.page import routes as page_routes
 from forwarder.admin.status import encode
-from forwarder.admin.uuid_search import NotAUuid, Sighting, WantedUuid
 from forwarder.core.errors import cannot_listen
 from forwarder.core.host_port import split_host_port
 from forwarder.pages.files import HEADERS

@@ -15,7 +15,7 @@ from forwarder.cli.status import Admin, ask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forwarder.daemon.state_files import WorkerFiles
+    from forwarder.inspect.state_files import WorkerFiles
     from forwarder.telemetry.snapshot import LaneSnapshot
 
 _BUG = "This is a bug in forwarder: please report the table above."
@@ -50,7 +50,7 @@ def _from_daemon(address: str) -> Sequence[LaneSnapshot]:
 
 
 def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
-    from forwarder.inspect.file_books import books_of
+    from forwarder.inspect.audit import books_of
     from forwarder.storage.directory import is_locked
 
     if any(each.log is not None and is_locked(each.log) for each in files):
@@ -61,7 +61,7 @@ def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
 
 
 def _files_at(path: Path) -> list[WorkerFiles]:
-    from forwarder.daemon.state_files import NotABuffer, files_at
+    from forwarder.inspect.state_files import NotABuffer, files_at
 
     files = files_at(path)
     if not files:
@@ -72,7 +72,7 @@ def _files_at(path: Path) -> list[WorkerFiles]:
 def _files_without_daemon(config: Path | None) -> list[WorkerFiles] | None:
     """The configured files; None if a daemon answers, or there are none: then it is to be asked."""
     from forwarder.config import load_settings
-    from forwarder.daemon.state_files import files_of
+    from forwarder.inspect.state_files import files_of
 
     try:
         get(resolve(None, config), "/livez")

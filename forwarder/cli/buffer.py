@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forwarder.config import Settings
-    from forwarder.inspect.inspection import Content
+    from forwarder.inspect.buffer_contents import BufferContent
 
 DAMAGED = LEFT = 1
 """Exit code: the answer is no."""
@@ -90,7 +90,7 @@ def export(
 
     Example: forwarder buffer export /var/lib/forwarder --output events.jsonl
     """
-    from forwarder.inspect.exporting import check_lane
+    from forwarder.inspect.export import check_lane
     from forwarder.storage.private import atomic_file
 
     directories = _directories(path, config)
@@ -108,7 +108,7 @@ def export(
 
 def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total: int) -> int:
     from forwarder.cli.progress import EventProgress
-    from forwarder.inspect.exporting import export as write_lines
+    from forwarder.inspect.export import export as write_lines
 
     try:
         with EventProgress("exporting", total) as progress:
@@ -120,7 +120,7 @@ def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total
     return count
 
 
-def _say_exported(count: int, output: Path | None, contents: Sequence[Content]) -> None:
+def _say_exported(count: int, output: Path | None, contents: Sequence[BufferContent]) -> None:
     where = f" to {output}" if output else ""
     sys.stderr.write(f"{count:,} events exported{where}. They hold project keys: keep them as you keep those.\n")
     damaged = sum(flaw.events for content in contents for flaw in content.flaws)
@@ -188,7 +188,7 @@ def _drain(directories: Sequence[Path], settings: Settings) -> int:
     return LEFT if left else 0
 
 
-def _refuse_if_in_use(contents: Sequence[Content]) -> None:
+def _refuse_if_in_use(contents: Sequence[BufferContent]) -> None:
     from forwarder.core.errors import ConfigurationError
 
     for content in contents:
@@ -208,7 +208,7 @@ def _unreachable(settings: Settings) -> list[str]:
 
 def _directories(path: Path | None, config: Path | None) -> list[Path]:
     """The workers' directories that are meant. A PATH goes before the configuration."""
-    from forwarder.daemon.state_files import buffers_at, buffers_of
+    from forwarder.inspect.state_files import buffers_at, buffers_of
 
     return buffers_at(path) if path is not None else buffers_of(_settings(config))
 
@@ -219,7 +219,7 @@ def _settings(config: Path | None) -> Settings:
     return load_settings(config, os.environ, require_upstream=False).settings
 
 
-def _look(directories: Sequence[Path]) -> list[Content]:
-    from forwarder.inspect.inspection import look
+def _look(directories: Sequence[Path]) -> list[BufferContent]:
+    from forwarder.inspect.buffer_contents import read_contents
 
-    return [look(directory) for directory in directories]
+    return [read_contents(directory) for directory in directories]

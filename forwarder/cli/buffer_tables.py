@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.output import console
-from forwarder.inspect.inspection import AsideFile, Content, Flaw, LaneContent
+from forwarder.inspect.buffer_contents import AsideFile, BufferContent, Flaw, LaneContent
 from forwarder.telemetry.readable import duration, size
 from forwarder.telemetry.snapshot import LaneSnapshot
 
 
-def print_contents(contents: Sequence[Content]) -> None:
+def print_contents(contents: Sequence[BufferContent]) -> None:
     """A table for each worker's directory, and the total."""
     out, now = console(), time.time()
     for content in contents:
@@ -28,7 +28,7 @@ def print_contents(contents: Sequence[Content]) -> None:
     out.print(Text(f"{_events(events)} in all, {size(used)}"))
 
 
-def verdict(contents: Iterable[Content]) -> Iterator[str]:
+def verdict(contents: Iterable[BufferContent]) -> Iterator[str]:
     """What is wrong with each worker's directory, or that nothing is."""
     for content in contents:
         if content.damaged:
@@ -48,7 +48,7 @@ def left_lines(lanes: Iterable[LaneSnapshot]) -> Iterator[str]:
             yield f"    what to do: {lane.hint}"
 
 
-def as_json(contents: Sequence[Content]) -> dict[str, Any]:
+def as_json(contents: Sequence[BufferContent]) -> dict[str, Any]:
     """The same for programs; times as ISO 8601, sizes in bytes."""
     return {
         "directories": [_plain(content) for content in contents],
@@ -57,7 +57,7 @@ def as_json(contents: Sequence[Content]) -> dict[str, Any]:
     }
 
 
-def _head(content: Content) -> Text:
+def _head(content: BufferContent) -> Text:
     text = Text(str(content.directory), style="bold")
     if content.process is not None:
         text.append(f" (in use by process {content.process})" if content.process else " (in use by another process)", style="default")
@@ -88,7 +88,7 @@ def _aside(files: Sequence[AsideFile]) -> Iterator[str]:
         yield from (f"    {file.file}, {size(file.size)}, {_iso(file.at)}" + (f": {file.what}" if file.what else "") for file in files)
 
 
-def _plain(content: Content) -> dict[str, Any]:
+def _plain(content: BufferContent) -> dict[str, Any]:
     return {
         "directory": str(content.directory),
         "in_use": content.process is not None,

@@ -190,7 +190,7 @@ def _files(config: Path | None, path: Path | None) -> list[LetterFile]:
     from forwarder.cli.dead_letter_files import letter_files
     from forwarder.config import load_settings
     from forwarder.core.errors import ConfigurationError
-    from forwarder.daemon.state_files import files_at, files_of
+    from forwarder.inspect.state_files import files_at, files_of
 
     if path is not None:
         workers = files_at(path)

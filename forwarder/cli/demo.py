@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from forwarder.demo.demo import Demo, Ports, Verdict
+    from forwarder.demo.demo import Demo, DemoVerdict, Ports
     from forwarder.demo.kafka import KafkaDemo
 
 LINE_EVERY = 2.0
@@ -51,7 +51,7 @@ def demo(
     raise typer.Exit(0 if verdict.good else 1)
 
 
-async def _show(ports: Ports, *, once: bool, kafka: bool) -> Verdict:
+async def _show(ports: Ports, *, once: bool, kafka: bool) -> DemoVerdict:
     from forwarder.demo.demo import LIVE_PAUSE, VISITORS
 
     async with _open(ports, kafka=kafka) as demo:
@@ -143,7 +143,7 @@ def _print_addresses(demo: Demo | KafkaDemo, ports: Ports) -> None:
     sys.stdout.flush()
 
 
-def _print_verdict(verdict: Verdict) -> None:
+def _print_verdict(verdict: DemoVerdict) -> None:
     from forwarder.cli.output import console, lane_table
     from forwarder.telemetry.snapshot import balanced
 

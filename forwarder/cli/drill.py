@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from forwarder.demo.demo import Ports
-    from forwarder.demo.drill.findings import Check, Step, Verdict
+    from forwarder.demo.drill.checks import Check, DrillVerdict, Step
 
 INTERRUPTED = 130
 EXAMPLE = "Example: forwarder drill --port 0"
@@ -47,10 +47,10 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=EXAMPLE)(drill)
 
 
-async def _hold(ports: Ports) -> Verdict | None:
+async def _hold(ports: Ports) -> DrillVerdict | None:
     """The verdict; None if a signal ended the drill."""
-    from forwarder.demo.drill.children import DrillFailed
     from forwarder.demo.drill.drill import run_drill
+    from forwarder.demo.drill.processes import DrillFailed
 
     task = asyncio.create_task(run_drill(ports, print_step()))
     _obey_signals(task)
@@ -66,7 +66,7 @@ async def _hold(ports: Ports) -> Verdict | None:
         raise typer.Exit(1) from error
 
 
-def _obey_signals(task: asyncio.Task[Verdict]) -> None:
+def _obey_signals(task: asyncio.Task[DrillVerdict]) -> None:
     """End the drill at the first signal; later ones change nothing, or they would interrupt the cleaning up."""
     told: list[bool] = []
 
@@ -126,7 +126,7 @@ def _check(check: Check) -> Text:
     return Text("✓" if check.good else "✗", style=style).append(f" {check.claim}: ", style="default").append(check.seen)
 
 
-def print_verdict(verdict: Verdict) -> None:
+def print_verdict(verdict: DrillVerdict) -> None:
     """One line if all is good; else what isn't, on standard error."""
     from forwarder.cli.output import console
 

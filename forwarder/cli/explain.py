@@ -14,8 +14,8 @@ import typer
 from forwarder.cli.status import Admin
 
 if TYPE_CHECKING:
-    from forwarder.daemon.state_files import WorkerFiles
-    from forwarder.inspect.event_search import Trace
+    from forwarder.inspect.explain import Trace
+    from forwarder.inspect.state_files import WorkerFiles
 
 EXAMPLE = "Example: forwarder explain 01890a5d-ac96-774b-bcce-b302099a8057"
 NOT_FOUND = 1
@@ -34,8 +34,8 @@ def explain(
 
     Exit codes: 0 found; 1 not found.
     """
-    from forwarder.admin.uuid_search import WantedUuid
-    from forwarder.inspect.event_search import search_files
+    from forwarder.admin.event_lookup import WantedUuid
+    from forwarder.inspect.explain import search_files
 
     wanted = WantedUuid.parse(uuid)
     told, asked = _ask(wanted.text, admin, config)
@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
 def _ask(uuid: str, admin: str | None, config: Path | None) -> tuple[list[Trace], bool]:
     """What the running daemon has at hand, and whether it could be asked."""
     from forwarder.cli.admin_client import NoDaemon, get, resolve
-    from forwarder.inspect.event_search import traces_told
+    from forwarder.inspect.explain import traces_told
 
     try:
         code, body = get(resolve(admin, config), f"/explain?uuid={uuid}")
@@ -70,7 +70,7 @@ def _ask(uuid: str, admin: str | None, config: Path | None) -> tuple[list[Trace]
 def _files(config: Path | None, path: Path | None) -> list[WorkerFiles]:
     """The files to look into."""
     from forwarder.config import load_settings
-    from forwarder.daemon.state_files import files_at, files_of
+    from forwarder.inspect.state_files import files_at, files_of
 
     if path is not None:
         return files_at(path)

@@ -30,7 +30,7 @@ def run(config: Config = None) -> None:
     from forwarder.daemon.own_address import reject_own_address
     from forwarder.daemon.restart import restart_of
     from forwarder.storage.failpoints import arm_from_environment
-    from forwarder.workers.assignment import assignment
+    from forwarder.workers.channel import assignment
     from forwarder.workers.supervisor import needs_supervisor, run_supervisor
     from forwarder.workers.worker import run_worker
 

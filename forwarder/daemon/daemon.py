@@ -12,26 +12,30 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import structlog
 import uvloop
 
+from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.admin.server import AdminServer
-from forwarder.admin.uuid_search import Sighting, WantedUuid
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.core.ports import DeadLetter
+from forwarder.core.ports import DeadLetter, Reason
 from forwarder.daemon.allocator import fix_thresholds
-from forwarder.daemon.announcements import announce_addresses, announce_buffer, held, name_what_is_left, name_what_waits
 from forwarder.daemon.inheritance import NOTHING, Inherited
 from forwarder.daemon.pipeline import Kept, build
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
 from forwarder.daemon.roles import ALONE, Role
-from forwarder.storage.directory import worker_directory
+from forwarder.storage.directory import LOG, worker_directories, worker_directory
+from forwarder.telemetry.labels import LaneLabels
+from forwarder.telemetry.readable import size
 from forwarder.telemetry.snapshot import Snapshot, State
 
 INTERRUPTED: Final = 130
@@ -204,7 +208,7 @@ class Daemon:
             _log.info("stopping", signal=number.name, takes_for_seconds=self._settings.shutdown.delay)
             self._stop.set()
             return
-        say_interrupted(self._settings, number, held(self._pipeline.snapshot()))
+        say_interrupted(self._settings, number, self._pipeline.snapshot().buffered)
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
@@ -228,7 +232,7 @@ class Daemon:
             left = await self._pipeline.close()
             if left:
                 name_what_is_left(left, self._pipeline.snapshot().dead_letters_path)
-        waiting = 0 if left else held(self._pipeline.snapshot())
+        waiting = 0 if left else self._pipeline.snapshot().buffered
         if waiting:
             name_what_waits(self._pipeline.snapshot(), self.directory)
         _log.info("stopped", undelivered=len(left), waiting=waiting)
@@ -280,3 +284,83 @@ class Daemon:
     async def _close(self) -> None:
         """Be seen no more."""
         await self._admin.close()
+
+
+def announce_addresses(settings: Settings, snapshot: Snapshot, admin: str) -> None:
+    """Say where it listens, and where it delivers to."""
+    _log.info(
+        "listening",
+        ingestion=list(snapshot.addresses) or [settings.sources.http.listen],
+        admin=admin,
+        upstream=snapshot.upstream.url,
+        **({"workers": len(snapshot.workers)} if snapshot.workers else {}),
+    )
+
+
+def announce_buffer(settings: Settings, snapshot: Snapshot, path: Path) -> None:
+    """Say where events wait, and what that means; `path` is the directory of a disk buffer."""
+    if settings.buffer.kind == "disk":
+        _log.info(
+            "events wait on disk",
+            path=str(path),
+            found=snapshot.buffer_found,
+            meaning=f"Events wait on disk, at {path}, in at most {size(snapshot.buffer_limit_bytes)}: they outlive this process. "
+            f"{snapshot.buffer_found} events were found there.",
+        )
+        return
+    _log.warning(
+        "events wait in memory",
+        meaning=f"Events wait in memory, at most {size(snapshot.buffer_limit_bytes)}: what the upstream hasn't taken is lost "
+        f"if this process is killed, and when it stops after {settings.shutdown.drain_timeout:g} s of draining "
+        + (f"it becomes dead letters, at {snapshot.dead_letters_path}." if snapshot.dead_letters_path else "it is lost too."),
+        keys={"kind": "buffer.kind", "size": "buffer.max_bytes", "drain": "shutdown.drain_timeout"},
+    )
+    _announce_unused(settings.buffer.path)
+
+
+def _announce_unused(path: Path) -> None:
+    """Warn about files of a disk buffer that a memory buffer doesn't read: events may be buffered in them."""
+    try:
+        unused = [directory for directory in worker_directories(path).values() if (directory / LOG).is_dir()]
+    except OSError:  # missing, or another user's
+        return
+    if unused:
+        _log.warning(
+            "the files of a disk buffer aren't used",
+            paths=list(map(str, unused)),
+            meaning="`buffer.kind` is memory: events in these files aren't delivered.",
+            hint=f"`forwarder buffer ls {path}` lists them, `forwarder buffer drain {path}` delivers them.",
+        )
+
+
+def name_what_waits(snapshot: Snapshot, path: Path) -> None:
+    """Say what a disk buffer keeps for the next start."""
+    _log.info(
+        "events wait on disk for the next start",
+        events=snapshot.buffered,
+        path=str(path),
+        lanes={lane.label: lane.buffered for lane in snapshot.lanes if lane.buffered},
+    )
+
+
+def name_what_is_left(left: Sequence[DeadLetter], kept_at: str) -> None:
+    """Say what memory held, undelivered; `kept_at` is where the dead letters are kept, empty if they are in memory only."""
+    labels = LaneLabels()
+    counts = Counter(labels.label(letter.lane) for letter in left)
+    oldest = min(letter.at for letter in left)
+    kept = (
+        f"These events became dead letters, which are kept at {kept_at}: "
+        f"`forwarder dead-letters replay --reason {Reason.UNDELIVERED_AT_EXIT}` sends them again."
+        if kept_at
+        else "These events became dead letters. Dead letters are in memory only, for want of a directory: they end with this process."
+    )
+    _log.error(
+        "events were left behind",
+        undelivered=len(left),
+        lanes=dict(counts),
+        oldest=datetime.fromtimestamp(oldest, UTC).isoformat(timespec="seconds"),
+        reason=Reason.UNDELIVERED_AT_EXIT,
+        meaning=kept,
+        hint="Give the drain more time with `shutdown.drain_timeout`, and see why the upstream didn't take them."
+        + ("" if kept_at else " Give the dead letters a directory with `dead_letters.path`."),
+    )

@@ -1,9 +1,10 @@
-"""The configured Kafka clusters as one part of the pipeline. Imported only where there are any: the client is large."""
+"""The configured Kafka clusters as one part of the pipeline. Imported only where clusters are configured: the client is large."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import structlog
 
@@ -18,7 +19,11 @@ from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.report import KafkaStatistics
 from forwarder.sources.kafka.security import Security
 from forwarder.sources.kafka.source import KafkaSource
+from forwarder.telemetry.readable import duration
 from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
+
+_MAX_REASONS: Final = 3
+"""Reasons to pause that a warning names for a cluster."""
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +44,7 @@ class KafkaSources:
         return cls([KafkaSource(policy, intake, clock) for policy in policies])
 
     def start(self) -> None:
-        """Begin to read, on the running loop; what goes wrong from now on is in `shown`."""
+        """Begin to read, on the running loop; errors from now on are part of what `observe` returns."""
         for source in self._sources:
             source.start()
 
@@ -52,9 +57,10 @@ class KafkaSources:
         """Commit what is settled, give back the rest, leave the groups; within a few seconds. Cancelled, it cuts the connections."""
         await asyncio.gather(*[source.close() for source in self._sources])
 
-    def shown(self) -> tuple[KafkaCluster, ...]:
-        """How the clusters are."""
-        return tuple(_shown(source.statistics()) for source in self._sources)
+    def observe(self, now: float) -> tuple[tuple[KafkaCluster, ...], list[str]]:
+        """The state of all clusters, and warnings about them."""
+        clusters = tuple(_cluster(source.statistics()) for source in self._sources)
+        return clusters, list(kafka_warnings(clusters, now))
 
 
 def policy_of(settings: Settings, number: int, role: Role) -> KafkaPolicy:
@@ -113,7 +119,7 @@ def _security(settings: KafkaSecuritySettings) -> Security:
     return Security(**vars(settings))
 
 
-def _shown(found: KafkaStatistics) -> KafkaCluster:
+def _cluster(found: KafkaStatistics) -> KafkaCluster:
     return KafkaCluster(
         name=found.name,
         group=found.group,
@@ -133,3 +139,39 @@ def _shown(found: KafkaStatistics) -> KafkaCluster:
         last_commit=found.last_commit,
         next_try=found.next_try,
     )
+
+
+
+def kafka_warnings(clusters: Iterable[KafkaCluster], now: float) -> Iterator[str]:
+    """Why a cluster isn't read, and other problems with it, a sentence each."""
+    for cluster in clusters:
+        for warning in _warnings(cluster, now):
+            yield f"kafka {cluster.name}: {warning}"
+
+
+def _warnings(cluster: KafkaCluster, now: float) -> Iterator[str]:
+    again = "" if cluster.next_try is None else f"; tried again in {duration(max(0.0, cluster.next_try - now))}"
+    hint = f" ({cluster.hint.rstrip('.')})" if cluster.hint else ""
+    if cluster.state == "down":
+        yield f"{cluster.why}{hint}{again or '; tried again all the time'}"
+    elif cluster.state == "waiting":
+        yield f"{cluster.why}; nothing is read until then{hint}"
+    elif cluster.state == "failed":
+        yield f"{cluster.why}; nothing is read from it until this process is started again{hint}"
+    elif cluster.note:
+        yield f"{cluster.note}; the others are read"
+    if cluster.expired:
+        yield f"{cluster.expired:,} records expired unread since the start: the topic's retention is shorter than they had to wait"
+    yield from _pauses(cluster)
+
+
+def _pauses(cluster: KafkaCluster) -> Iterator[str]:
+    """Why partitions aren't read, if that isn't because of the end."""
+    if cluster.state == "stopping":
+        return
+    reasons: dict[str, int] = {}
+    for partition in cluster.partitions:
+        if partition.paused:
+            reasons[partition.paused] = reasons.get(partition.paused, 0) + 1
+    for why, count in list(reasons.items())[:_MAX_REASONS]:
+        yield f"{count} of {len(cluster.partitions)} partitions wait: {why}"

@@ -15,7 +15,6 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.clock import Clock
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, WhenFull
-from forwarder.daemon.kafka_warnings import kafka_warnings
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.delivery.delivery import Delivery
@@ -72,7 +71,7 @@ class Observer:
         delivery, listener, buffer = parts.delivery.statistics(), parts.listener.statistics(), parts.buffer.statistics()
         letters, disk = parts.dead_letters.statistics(), buffer if isinstance(buffer, DiskStatistics) else DiskStatistics(0, 0, 0)
         passed = PassThroughStatistics({}) if parts.passthrough is None else parts.passthrough.statistics()
-        kafka = parts.kafka.shown() if parts.kafka is not None else ()
+        kafka, kafka_warnings = parts.kafka.observe(now) if parts.kafka is not None else ((), ())
         not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.refusing)
         return Snapshot(
             version=__version__,
@@ -102,7 +101,7 @@ class Observer:
                 *_warnings(delivery, parts.intake.statistics().nulled_numbers),
                 *self._retries(delivery, now),
                 *_passed_warnings(passed),
-                *kafka_warnings(kafka, now),
+                *kafka_warnings,
                 *self._buffer_warnings(disk),
                 *letters.warnings,
             ),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from forwarder.admin.uuid_search import Sighting, WantedUuid
+from forwarder.admin.event_lookup import Sighting, WantedUuid, find_in_memory
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.disk.opening import OpenPolicy
 from forwarder.buffer.disk.stored import WINDOW
@@ -30,7 +30,6 @@ from forwarder.core.shares import LEAST, Headroom, size_for
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.descriptors import files_beside_connections, reserve_descriptors
 from forwarder.daemon.key_memory import KeyMemory
-from forwarder.daemon.live_lookup import at_hand
 from forwarder.daemon.observation import Observer, Parts
 from forwarder.daemon.reload import changed_keys
 from forwarder.daemon.roles import ALONE, Role
@@ -464,7 +463,7 @@ class Pipeline:
         """Where an event is, as far as it is at hand."""
         parts = self._parts
         letters = parts.dead_letters.letters if isinstance(parts.dead_letters, MemoryDeadLetters) else ()
-        return at_hand(wanted, parts.buffer, parts.delivery.undelivered(), letters)
+        return find_in_memory(wanted, parts.buffer, parts.delivery.undelivered(), letters)
 
     def reload(self, settings: Settings) -> list[str]:
         """Use other settings from now on, as far as that can be done live; the keys that need a restart, each time until there was one."""

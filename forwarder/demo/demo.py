@@ -46,7 +46,7 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DemoVerdict:
     """What the sandbox holds, beside what was sent."""
 
     sent: int
@@ -140,11 +140,11 @@ class Demo:
         """Wait until nothing is buffered, for at most `seconds`; whether that came about."""
         return await settled(self._clock, lambda: not any(lane.buffered for lane in self.snapshot().lanes), seconds)
 
-    async def verdict(self) -> Verdict:
+    async def verdict(self) -> DemoVerdict:
         """Compare what was sent with what the sandbox holds."""
         stored = {event.uuid for event in await self._sandbox.events()}
         conflicts = len(await self._sandbox.conflicts())
-        return Verdict(self.sent, len(stored), len(self._sent.difference(stored)), conflicts, self.snapshot())
+        return DemoVerdict(self.sent, len(stored), len(self._sent.difference(stored)), conflicts, self.snapshot())
 
     def _play(self, visitors: int | None, pause: float) -> None:
         try:

@@ -1,7 +1,7 @@
-"""Delivering what a disk buffer holds whose daemon is down: the pipeline without a listener, until there is nothing left.
+"""Delivers what a disk buffer holds while its daemon is down: the pipeline without a listener, until nothing is left.
 
-It ends early when the rest can't be delivered: when only halted lanes are left, which were probed a last time in vain, or when the upstream
-fails as a whole and nothing was delivered for `PATIENCE` seconds.
+It ends early when the rest can't be delivered: when only halted lanes are left and a last probe failed, or when the upstream fails as a
+whole and nothing was delivered for `UPSTREAM_PATIENCE` seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from forwarder.daemon.roles import Role
 from forwarder.storage.directory import worker_number
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState
 
-PATIENCE: Final = 60.0
+UPSTREAM_PATIENCE: Final = 60.0
 """Seconds that an upstream may fail."""
 
 TOLD_EVERY: Final = 0.5
@@ -104,7 +104,7 @@ async def _drain(pipeline: Drainable, clock: Clock) -> str:
     """Deliver until that is of no use any more; why the upstream can't be used, if that was it."""
     while True:
         done, began = _delivered(pipeline.snapshot().lanes), clock.monotonic()
-        if await pipeline.drain(PATIENCE) or clock.monotonic() - began < PATIENCE:
+        if await pipeline.drain(UPSTREAM_PATIENCE) or clock.monotonic() - began < UPSTREAM_PATIENCE:
             if await _replayed(pipeline, clock):
                 continue
             return ""
@@ -117,7 +117,7 @@ async def _replayed(pipeline: Drainable, clock: Clock) -> bool:
     """Whether dead letters that were to be sent again have come into the buffer: waits for that as long as there are such."""
     wanted = pipeline.snapshot().dead_letters_wanted
     began = clock.monotonic()
-    while wanted and pipeline.snapshot().dead_letters_wanted >= wanted and clock.monotonic() - began < PATIENCE:
+    while wanted and pipeline.snapshot().dead_letters_wanted >= wanted and clock.monotonic() - began < UPSTREAM_PATIENCE:
         await clock.sleep(_LOOK_SECONDS)
     return pipeline.snapshot().dead_letters_wanted < wanted
 

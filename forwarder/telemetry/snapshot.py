@@ -232,6 +232,11 @@ class Snapshot:
     workers: tuple[Worker, ...] = ()
     """The processes that this is the sum of; none if the daemon is one process."""
 
+    @property
+    def buffered(self) -> int:
+        """Events in the buffer over all lanes, waiting or in flight."""
+        return sum(lane.buffered for lane in self.lanes)
+
 
 def balanced(snapshot: Snapshot) -> bool:
     """Whether every lane's books balance: received = delivered + buffered + dead-lettered + dropped."""

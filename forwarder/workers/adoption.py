@@ -15,7 +15,6 @@ import structlog
 
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
-from forwarder.daemon.announcements import held
 from forwarder.storage.directory import (
     ASIDE,
     DEAD_LETTERS,
@@ -56,7 +55,7 @@ def _is_ours(directory: Path) -> bool:
 
 def remove_if_empty(settings: Settings, environment: Mapping[str, str], number: int, last: Snapshot) -> bool:
     """Remove the directory of a worker that has ended, whose last words were `last`, if it is empty; whether it was."""
-    if held(last) or last.dead_letters_wanted or any(lane.total_dead for lane in last.lanes):
+    if last.buffered or last.dead_letters_wanted or any(lane.total_dead for lane in last.lanes):
         return False
     directories = [worker_directory(root, number) for root in _roots(settings, environment)]
     removed = [_remove(directory) for directory in directories if directory.is_dir()]

@@ -1,9 +1,12 @@
-"""What a supervisor and one worker say to each other, over a pair of connected sockets that nobody else can reach.
+"""The channel between a supervisor and one worker's process, and the assignment that the process starts with.
 
-The supervisor writes a command of one byte, a length of one byte, and that much text; the worker writes messages: a kind of one byte, four
-of length, and that much JSON. Questions are answered in their order.
+The channel is a pair of connected sockets that no other process can reach. The supervisor writes commands: one byte, a length of one byte,
+and that much text. The worker writes messages: one byte, a length of four bytes, and that much JSON. Questions are answered in order.
 
-Invariant: the end of one process closes the channel: a worker learns of it that it is alone, however its supervisor died.
+The assignment is a private variable of the process's environment. A worker reads the configuration itself, at each start; where all
+workers must agree, the assignment overrides it.
+
+Invariant: the end of one process closes the channel, so that a worker learns that its supervisor is gone, however it died.
 """
 
 from __future__ import annotations
@@ -12,14 +15,18 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 import structlog
 
 from forwarder.admin.status import document, parse
+from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot
 
 
@@ -203,3 +210,46 @@ class SupervisorsEnd:
             self._listener.on_shown(parse(body))
         if not answer.done():
             answer.set_result(body)
+
+
+VARIABLE: Final = "_FORWARDER_WORKER"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A worker's role, its end of the channel to the supervisor, and the settings that don't change as long as the supervisor lives."""
+
+    role: Role
+    channel: int
+    """Descriptor of its end of a pair of sockets."""
+    listen: str
+    """The address to listen on, with its real port."""
+    kind: Literal["memory", "disk"]
+    path: str
+    dead_letters: str | None
+
+    @classmethod
+    def of(cls, settings: Settings, role: Role, channel: int, listen: str) -> Assignment:
+        """The assignment under the supervisor's settings."""
+        letters = settings.dead_letters.path
+        return cls(role, channel, listen, settings.buffer.kind, str(settings.buffer.path), str(letters) if letters else None)
+
+    def applied(self, settings: Settings) -> Settings:
+        """The settings that the worker has read, with the supervisor's word in them."""
+        return replace(
+            settings,
+            workers=self.role.workers,
+            sources=replace(settings.sources, http=replace(settings.sources.http, listen=self.listen)),
+            buffer=replace(settings.buffer, kind=self.kind, path=Path(self.path)),
+            dead_letters=replace(settings.dead_letters, path=Path(self.dead_letters) if self.dead_letters else None),
+        )
+
+    def variable(self) -> dict[str, str]:
+        """It, for the environment of the worker's process."""
+        return {VARIABLE: msgspec.json.encode(self).decode()}
+
+
+def assignment(environment: Mapping[str, str]) -> Assignment | None:
+    """What this process was handed; None if it is no worker."""
+    written = environment.get(VARIABLE)
+    return msgspec.json.decode(written, type=Assignment) if written else None

@@ -18,14 +18,13 @@ from typing import Any, Final
 import structlog
 
 from forwarder import __version__
+from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.admin.server import AdminServer
-from forwarder.admin.uuid_search import Sighting, WantedUuid
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock, wait_for_event
 from forwarder.core.errors import ForwarderError
 from forwarder.core.path import new_instance
-from forwarder.daemon.announcements import announce_addresses, announce_buffer, held
-from forwarder.daemon.daemon import INTERRUPTED, OWN_KEYS, Load, read_again, say_interrupted
+from forwarder.daemon.daemon import INTERRUPTED, OWN_KEYS, Load, announce_addresses, announce_buffer, read_again, say_interrupted
 from forwarder.daemon.inheritance import NOTHING, Inherited
 from forwarder.daemon.pipeline import RELOADABLE
 from forwarder.daemon.reload import changed_keys
@@ -33,11 +32,10 @@ from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receiv
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.workers.adoption import leftovers, letters_changed_at, remove_if_empty
-from forwarder.workers.assignment import Assignment
-from forwarder.workers.channel import Command
+from forwarder.workers.channel import Assignment, Command
 from forwarder.workers.merging import Labels, merge
 from forwarder.workers.shared_address import SharedAddress, hold
-from forwarder.workers.workers import Launch, WorkerProcess, WorkerState, launch
+from forwarder.workers.worker_process import Launch, WorkerProcess, WorkerState, launch
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks for work in directories that former workers have left."""
@@ -134,7 +132,7 @@ class Supervisor:
         for worker in self._workers.values():
             worker.kill()
         shown = [worker.shown for worker in self._workers.values() if worker.shown and worker.state is not WorkerState.DONE]
-        say_interrupted(self._settings, signal.Signals(number), sum(map(held, shown)))
+        say_interrupted(self._settings, signal.Signals(number), sum(snapshot.buffered for snapshot in shown))
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)

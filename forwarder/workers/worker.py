@@ -14,16 +14,14 @@ from typing import Final
 import msgspec
 import structlog
 
-from forwarder.admin.uuid_search import WantedUuid
+from forwarder.admin.event_lookup import WantedUuid
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ForwarderError
-from forwarder.daemon.announcements import held
 from forwarder.daemon.daemon import Build, Daemon, Load, run_tuned
 from forwarder.daemon.pipeline import build
 from forwarder.telemetry.snapshot import Snapshot
-from forwarder.workers.assignment import Assignment
-from forwarder.workers.channel import Command, Message, WorkersEnd, written
+from forwarder.workers.channel import Assignment, Command, Message, WorkersEnd, written
 
 CANT_START: Final = 2
 """Exit code of a worker that can't start, as of any command that can't."""
@@ -137,7 +135,7 @@ class Worker(Daemon):
 
 
 def _is_at_rest(snapshot: Snapshot) -> bool:
-    return not held(snapshot) and not snapshot.dead_letters_wanted
+    return not snapshot.buffered and not snapshot.dead_letters_wanted
 
 
 def _without_delay(settings: Settings) -> Settings:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from forwarder.admin.event_lookup import Sighting
 from forwarder.admin.server import AdminServer
-from forwarder.admin.uuid_search import Sighting
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.snapshots import FULL
 

@@ -14,7 +14,7 @@ import pytest
 
 from forwarder.cli.drill import print_verdict, step_page
 from forwarder.cli.output import console
-from forwarder.demo.drill.findings import Check, Step, Verdict
+from forwarder.demo.drill.checks import Check, DrillVerdict, Step
 from forwarder.telemetry.snapshot import LaneSnapshot
 from tests.support.commands import forwarder, running
 
@@ -129,9 +129,9 @@ def test_a_step_shows_what_was_done_what_that_shows_and_the_books(capsys: pytest
 
 def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """A line for each thing that is wrong; a good verdict says so in one."""
-    print_verdict(Verdict((STEP,), frozenset("ab"), frozenset("a")))
+    print_verdict(DrillVerdict((STEP,), frozenset("ab"), frozenset("a")))
     assert capsys.readouterr().err == "Not good:\n  The upstream is down: events wait (1 of 2)\n  1 of 2 events are missing: b\n"
-    print_verdict(Verdict((), frozenset("ab"), frozenset("ab")))
+    print_verdict(DrillVerdict((), frozenset("ab"), frozenset("ab")))
     assert capsys.readouterr().out.startswith("\nGood: 2 events sent")
 
 

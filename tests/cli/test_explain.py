@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.admin.uuid_search import Sighting
+from forwarder.admin.event_lookup import Sighting
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.telemetry.labels import lane_label
@@ -98,4 +98,4 @@ async def test_what_is_no_uuid() -> None:
     """Wrong usage."""
     done = await forwarder("explain", "signup")
     assert done.code == 2
-    assert "'signup' is no uuid" in done.err
+    assert "'signup' is not a UUID" in done.err

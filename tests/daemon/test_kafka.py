@@ -10,13 +10,12 @@ import pytest
 from rich.console import Console
 from structlog.testing import capture_logs
 
-from forwarder.admin.page.kafka import kafka
+from forwarder.admin.page.tables import kafka
 from forwarder.cli.output import status_page
 from forwarder.config.settings import Settings
 from forwarder.core.ack import AckLevel
 from forwarder.core.clock import SystemClock
-from forwarder.daemon.kafka import policy_of
-from forwarder.daemon.kafka_warnings import kafka_warnings
+from forwarder.daemon.kafka import kafka_warnings, policy_of
 from forwarder.daemon.pipeline import build
 from forwarder.daemon.reload import changed_keys
 from forwarder.daemon.roles import ALONE, Role

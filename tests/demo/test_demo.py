@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from forwarder.demo.demo import Demo, Verdict, choose_ports, open_demo
+from forwarder.demo.demo import Demo, DemoVerdict, choose_ports, open_demo
 from forwarder.demo.traffic import PROJECT_KEY, Sdk
 from tests.support.sdk import PostingSdk
 
@@ -31,7 +31,7 @@ def kept() -> list[Path]:
     return sorted(Path(os.environ["STATE_DIRECTORY"]).glob("**/*"))
 
 
-async def verdict(spoil: Spoil) -> Verdict:
+async def verdict(spoil: Spoil) -> DemoVerdict:
     """Of a short demo with a spoilt SDK."""
     async with open_demo(choose_ports(0), sdk(spoil)) as demo:
         await demo.traffic(3)

@@ -1,21 +1,20 @@
-"""The Kafka demo: a real broker, a real sandbox and a real pipeline."""
+"""The Kafka demo: its records, and the demo with a real broker, a real sandbox and a real pipeline."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import islice
 
 import pytest
 
 from forwarder.demo import kafka as demo_kafka
 from forwarder.demo.demo import choose_ports
-from forwarder.demo.kafka import KafkaDemo, open_kafka_demo
-from forwarder.demo.records import EVENTS_TOPIC, PAYMENTS_TOPIC
+from forwarder.demo.kafka import EVENTS_TOPIC, PAYMENTS_TOPIC, KafkaDemo, SampleRecord, open_kafka_demo, records
 from tests.support.kafka import Kafka, admin, produce
 from tests.support.waiting import tick
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -35,6 +34,7 @@ async def demo(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[K
         yield opened
 
 
+@pytest.mark.slow
 async def test_everything_arrives(demo: KafkaDemo) -> None:
     """What was produced is in the sandbox, event by event; what can't be read is a dead letter; the books balance."""
     await demo.traffic(5)
@@ -45,6 +45,7 @@ async def test_everything_arrives(demo: KafkaDemo) -> None:
     assert (found.unreadable, found.dead) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_what_nobody_produced_is_noticed(demo: KafkaDemo, kafka: Kafka) -> None:
     """An event of somebody else's makes the verdict bad, and so does another one that can't be read."""
     await produce(kafka.bootstrap, EVENTS_TOPIC, [b'{"event": "x", "distinct_id": "y"}', b"{"])
@@ -56,6 +57,7 @@ async def test_what_nobody_produced_is_noticed(demo: KafkaDemo, kafka: Kafka) ->
     assert found.stored == found.sent + 1
 
 
+@pytest.mark.slow
 async def test_endless_traffic_stops_when_told(demo: KafkaDemo) -> None:
     """`stop_traffic` ends the story; what was produced by then is delivered."""
     task = asyncio.create_task(demo.traffic(None, pause=0.001))
@@ -66,3 +68,41 @@ async def test_endless_traffic_stops_when_told(demo: KafkaDemo) -> None:
     await task
     assert await demo.settle()
     assert (await demo.verdict()).missing == 0
+
+
+def told(visitors: int) -> list[SampleRecord]:
+    """The story of so many visitors."""
+    return list(records(visitors))
+
+
+def test_it_holds_what_topics_hold() -> None:
+    """Events with and without uuid and timestamp, a tombstone, a record that can't be read, and JSON of somebody else's."""
+    story = told(60)
+    events = [json.loads(each.value) for each in story if each.topic == EVENTS_TOPIC and each.value is not None and not each.broken]
+    stamped = [event for event in events if "uuid" in event]
+    assert len(stamped) > 50
+    assert len(events) - len(stamped) > 50
+    assert {("uuid" in event) == ("timestamp" in event) for event in events} == {True}
+    assert [each.number for each in story if each.value is None or each.broken] == [None, None]
+    payments = [json.loads(each.value or b"") for each in story if each.topic == PAYMENTS_TOPIC]
+    assert {payment["state"] for payment in payments} == {"done", "pending"}
+    assert not any("event" in payment for payment in payments)
+
+
+def test_every_event_has_a_number_of_its_own() -> None:
+    """It is in the event's properties, or in the payment, and nothing else has one."""
+    numbered = {each.number: json.loads(each.value or b"") for each in told(20) if each.number is not None}
+    assert list(numbered) == list(range(len(numbered)))
+    assert all(value.get("number", value.get("properties", {}).get("record")) == number for number, value in numbered.items())
+
+
+def test_a_persons_records_have_one_key() -> None:
+    """The key is the distinct_id: a person's events come from one partition."""
+    for each in told(10):
+        if each.topic == EVENTS_TOPIC and each.number is not None:
+            assert json.loads(each.value or b"")["distinct_id"] == each.key
+
+
+def test_it_has_no_end() -> None:
+    """The live form goes on for as long as it is listened to."""
+    assert len(list(islice(records(None), 5000))) == 5000

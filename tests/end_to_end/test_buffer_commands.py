@@ -12,8 +12,7 @@ from pathlib import Path
 
 from forwarder.core.clock import SystemClock
 from forwarder.core.event import Lane
-from forwarder.inspect.inspection import look, read_log
-from forwarder.inspect.live_reading import unsettled
+from forwarder.inspect.buffer_contents import read_contents, read_log, unsettled
 from forwarder.telemetry.labels import lane_label
 from tests.support.commands import forwarder
 from tests.support.disk_logs import in_use
@@ -133,7 +132,7 @@ async def test_readers_beside_a_busy_daemon_see_no_damage(tmp_path: Path) -> Non
     def read() -> int:
         looks = 0
         while not stop.is_set():
-            assert look(tmp_path / "worker-0").flaws == ()
+            assert read_contents(tmp_path / "worker-0").flaws == ()
             told = [event for record in unsettled(tmp_path / "worker-0") for event in record.events]
             assert len(set(told)) == len(told)
             looks += 1

@@ -12,7 +12,7 @@ import pytest
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import DeadLetter
-from forwarder.inspect.drain import PATIENCE, empty, empty_directory
+from forwarder.inspect.drain import UPSTREAM_PATIENCE, empty, empty_directory
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, Upstream, UpstreamState
 from tests.support.clock import FakeClock
 from tests.support.snapshots import FULL
@@ -24,7 +24,7 @@ LANE = LaneSnapshot("phc_…lane#000000", {"http": 10}, delivered=2, buffered=8)
 class FakeDrain:
     """A pipeline of one lane; each drain does the next of `steps` to it, and takes all of its time unless told otherwise."""
 
-    def __init__(self, clock: FakeClock, *steps: Callable[[LaneSnapshot], LaneSnapshot], seconds: float = PATIENCE) -> None:
+    def __init__(self, clock: FakeClock, *steps: Callable[[LaneSnapshot], LaneSnapshot], seconds: float = UPSTREAM_PATIENCE) -> None:
         self._clock = clock
         self._steps = list(steps)
         self._seconds = seconds

@@ -14,7 +14,7 @@ import msgspec
 
 from forwarder.admin.status import document
 from forwarder.telemetry.snapshot import Snapshot
-from forwarder.workers.workers import Launch
+from forwarder.workers.worker_process import Launch
 
 _SCRIPT: Final = '''
 import json, os, signal, socket, sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from forwarder.admin.uuid_search import Sighting, WantedUuid
+from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter

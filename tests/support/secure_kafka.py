@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 from aiokafka.protocol.admin import CreateAclsRequest
 
-from forwarder.demo.broker import Broker, BrokerOptions, Listener
+from forwarder.demo.broker import Broker, BrokerListener, BrokerOptions
 from forwarder.sources.kafka.security import Security
 from tests.support.certificates import Authority, Certificate
 from tests.support.kafka import EXTERNAL, admin, create_topic
@@ -139,15 +139,15 @@ def _options(authority: Authority, folder: Path) -> BrokerOptions:
     stranger = _keystore(authority.issue("elsewhere.example", local=False), folder / "stranger.pem")
     clients = {"ssl.client.auth": "required", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.ca_file)}
     listeners = (
-        Listener("PLAIN"),
-        Listener("TLS", "SSL", usual),
-        Listener("MUTUAL", "SSL", usual | clients),
-        Listener("LOGIN", "SASL_PLAINTEXT", _login(ALL)),
-        Listener("SECURE", "SASL_SSL", usual | _login(ALL)),
-        Listener("SCRAMONLY", "SASL_SSL", usual | _login(("SCRAM-SHA-256", "SCRAM-SHA-512"))),
-        Listener("FARAWAY", advertised="127.0.0.1:1"),
-        Listener("EXPIRED", "SSL", expired),
-        Listener("STRANGER", "SSL", stranger),
+        BrokerListener("PLAIN"),
+        BrokerListener("TLS", "SSL", usual),
+        BrokerListener("MUTUAL", "SSL", usual | clients),
+        BrokerListener("LOGIN", "SASL_PLAINTEXT", _login(ALL)),
+        BrokerListener("SECURE", "SASL_SSL", usual | _login(ALL)),
+        BrokerListener("SCRAMONLY", "SASL_SSL", usual | _login(("SCRAM-SHA-256", "SCRAM-SHA-512"))),
+        BrokerListener("FARAWAY", advertised="127.0.0.1:1"),
+        BrokerListener("EXPIRED", "SSL", expired),
+        BrokerListener("STRANGER", "SSL", stranger),
     )
     rules = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -15,14 +15,14 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.admin.uuid_search import WantedUuid
+from forwarder.admin.event_lookup import WantedUuid
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.daemon import INTERRUPTED
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, balanced
-from forwarder.workers import workers
+from forwarder.workers import worker_process as workers
 from forwarder.workers.supervisor import Supervisor
-from forwarder.workers.workers import Launch
+from forwarder.workers.worker_process import Launch
 from tests.support.clock import FakeClock
 from tests.support.fake_workers import fake
 from tests.support.snapshots import FULL

@@ -14,14 +14,13 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.admin.uuid_search import Sighting
+from forwarder.admin.event_lookup import Sighting
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot
-from forwarder.workers.assignment import Assignment
-from forwarder.workers.channel import Command, SupervisorsEnd
+from forwarder.workers.channel import Assignment, Command, SupervisorsEnd
 from forwarder.workers.worker import CANT_START, live
 from tests.support.clock import FakeClock, settle
 from tests.support.pipelines import FakePipeline

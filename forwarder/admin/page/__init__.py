@@ -1,22 +1,26 @@
 """The `/status` page for a browser: the same facts as the document, readable without scripts, in light and dark.
 
-Invariants: every value that came from outside is escaped; nothing is in it that isn't in the snapshot; style and script are files of their
-own, so that a browser needs to be allowed nothing inline. `status.js` asks for the page again and puts in what changed, so each part has a
-name of its own (`data-part`), and figures that rates are made of say what they count (`data-count`, `data-of`).
+From top to bottom: the header with the daemon's state, notes that need attention, the way of the events as a diagram, and the tables.
+
+Invariants: every value from outside is escaped; the page shows nothing that isn't in the snapshot; style and script are separate files,
+so that a browser needs to allow nothing inline. `status.js` fetches the page again and replaces what changed: each part has a name
+(`data-part`), and figures that rates are computed from say what they count (`data-count`, `data-of`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from aiohttp import web
 
-from forwarder.admin.page.flow import flow
-from forwarder.admin.page.head import head, notes
-from forwarder.admin.page.kafka import kafka
-from forwarder.admin.page.tables import lanes, passed, rejected, senders, upstream, workers
+from forwarder.admin.page.markup import Markup, breakdown, code, counted, pill, section, text
+from forwarder.admin.page.tables import kafka, lanes, passed, rejected, senders, upstream, workers
 from forwarder.pages import files
-from forwarder.telemetry.snapshot import Snapshot, by_label
+from forwarder.telemetry.readable import duration, halt_times, size
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, UpstreamState, by_label
 
 REFRESH_SECONDS: Final = 5
 """How often a browser without scripts asks again."""
@@ -62,3 +66,141 @@ def _closing() -> str:
         '<footer class="soft">The same for programs: <a href="status">/status</a> as JSON, <a href="metrics">/metrics</a> for Prometheus.'
         "</footer></body></html>"
     )
+
+
+_MOODS = {UpstreamState.UP: "good", UpstreamState.DOWN: "bad", UpstreamState.UNKNOWN: ""}
+
+
+def head(snapshot: Snapshot) -> Markup:
+    """Name, state, and when this was so."""
+    taken = datetime.fromtimestamp(snapshot.now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    readiness = "ready" if snapshot.ready else "not ready"
+    return Markup(
+        f'<header class="bar" data-part="head" data-now="{snapshot.now!r}" data-started="{snapshot.started_at!r}">'
+        '<h1 class="brand"><img src="status/icon.svg" alt=""><span>forwarder '
+        f"<small>{text(snapshot.version)}</small></span></h1>"
+        f'<p class="soft numbers">up {duration(snapshot.now - snapshot.started_at)} · <span id="seen">seen at {taken}</span></p>'
+        f"{pill(f'{snapshot.state}, {readiness}', 'good' if snapshot.ready else 'bad')}"
+        f"{pill(f'upstream {snapshot.upstream.state}', _MOODS[snapshot.upstream.state])}</header>"
+    )
+
+
+def notes(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Markup:
+    """What needs a hand, the gravest first; an empty part if nothing does."""
+    found = [*_not_taking(snapshot), *_halts(snapshot, lanes), *_off(lanes), *(_note("warn", text(each)) for each in snapshot.warnings)]
+    label = "What needs a hand" if found else "Nothing needs a hand"
+    return Markup(f'<section class="notes" data-part="notes" aria-label="{label}">{"".join(found)}</section>')
+
+
+def _not_taking(snapshot: Snapshot) -> Iterator[Markup]:
+    if snapshot.state is State.RUNNING and snapshot.ready:
+        return
+    for why in snapshot.not_ready:
+        yield _note("bad", Markup(f"<strong>Takes nothing: {text(why)}</strong>"))
+
+
+def _halts(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Markup]:
+    for lane in lanes:
+        if lane.halted:
+            said = f"<blockquote>{text(lane.why)}</blockquote>" if lane.why else ""
+            advice = f"<p>What to do: {text(lane.hint)}</p>" if lane.hint else ""
+            title = f"<strong>Lane {code(lane.label)} is halted: {text(lane.halted)}{text(halt_times(lane, snapshot.now))}</strong>"
+            waiting = f"<p>{lane.buffered:,} of its events wait in the buffer, and none is lost.</p>" if lane.buffered else ""
+            yield _note("bad", Markup(f"{title}{said}{advice}{waiting}"))
+
+
+def _off(lanes: Iterable[LaneSnapshot]) -> Iterator[Markup]:
+    for lane in lanes:
+        if lane.difference:
+            title = f"<strong>The books of lane {code(lane.label)} are off by {lane.difference:,}.</strong>"
+            yield _note("bad", Markup(f"{title} That is a bug."))
+
+
+def _note(mood: str, body: Markup) -> Markup:
+    return Markup(f'<div class="note {mood}">{body}</div>')
+
+
+_ARROW = '<div class="arrow" aria-hidden="true"></div>'
+
+
+def flow(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
+    """The diagram; in a narrow window it goes from top to bottom."""
+    boxes = (
+        f"{_senders(snapshot, lanes)}{_ARROW}{_buffer(snapshot, lanes)}{_ARROW}{_upstream(snapshot, lanes)}"
+        f'<div class="ends">{_end("Dead letters", "dead", _sum(lane.dead_lettered for lane in lanes))}'
+        f"{_end('Dropped', 'dropped', _sum(lane.dropped for lane in lanes))}</div>{_through(snapshot)}"
+    )
+    return section("flow", "From senders to upstream", f'<div class="flow">{boxes}</div>', "way")
+
+
+def _senders(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
+    received = _sum(lane.received for lane in lanes)
+    where = ", ".join(snapshot.addresses)
+    facts = [_plural(snapshot.connections, "open connection"), *([f"at {code(where)}"] if where else [])]
+    sources = breakdown(received) if len(received) > 1 else ""
+    return _stage("senders", "Senders", (counted(sum(received.values()), "received", "all"), "events received"), facts, sources)
+
+
+def _buffer(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
+    lanes = tuple(lanes)
+    waiting = sum(lane.buffered for lane in lanes)
+    oldest = max((lane.oldest_age for lane in lanes if lane.oldest_age is not None), default=None)
+    facts = [f"{size(snapshot.buffer_bytes)} of {size(snapshot.buffer_limit_bytes)}, {'on disk' if _on_disk(snapshot) else 'in memory'}"]
+    if oldest is not None:
+        facts.append(f"the oldest for {duration(oldest)}")
+    limit = max(1, snapshot.buffer_limit_bytes)
+    meter = f'<meter min="0" max="{limit}" low="{limit // 2}" high="{limit * 9 // 10}" optimum="0" value="{snapshot.buffer_bytes}"></meter>'
+    in_use = f'<label><span class="unseen">Buffer in use</span>{meter}</label>'
+    return _stage("buffer", "Buffer", (Markup(f"{waiting:,}"), "events wait"), facts, in_use)
+
+
+def _upstream(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
+    upstream = snapshot.upstream
+    facts = [f"{_plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}", code(upstream.url)]
+    error = f'<p class="bad-text">{text(upstream.last_error)}</p>' if upstream.last_error else ""
+    bad = " bad" if upstream.state is UpstreamState.DOWN else ""
+    figure = counted(sum(lane.delivered for lane in lanes), "delivered", "all")
+    return _stage(f"upstream{bad}", "Upstream", (figure, "events delivered"), facts, error)
+
+
+def _stage(kind: str, title: str, figure: tuple[Markup, str], facts: Iterable[str], more: str) -> str:
+    """A box: what is counted is `figure`, with its unit."""
+    lines = "".join(f"<p>{fact}</p>" for fact in facts)
+    return (
+        f'<div class="card stage {kind}"><h3>{title}</h3><p class="figure">{figure[0]} <small>{figure[1]}</small></p>'
+        f'<p class="rate" hidden></p>{more}{lines}</div>'
+    )
+
+
+def _end(title: str, kind: str, counts: Mapping[str, int]) -> str:
+    total = sum(counts.values())
+    some = " some" if total else ""
+    return (
+        f'<div class="card end {kind}{some}"><h3>{title}</h3><p class="figure">{counted(total, kind, "all")}</p>{breakdown(counts)}</div>'
+    )
+
+
+def _through(snapshot: Snapshot) -> str:
+    """What goes past the buffer: calls that wait for an answer."""
+    requests = snapshot.passthrough_requests
+    total, failed = sum(requests.values()), sum(count for (_, status), count in requests.items() if status >= 500)
+    failures = f', <span class="bad-text">{failed:,} of them failed</span>' if failed else ""
+    return (
+        f'<p class="through"><strong>Passed through</strong> <span>{counted(total, "passed", "all")} requests for flags and assets'
+        f"{failures}: answered by the upstream, never buffered</span></p>"
+    )
+
+
+def _plural(count: int, one: str) -> str:
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
+
+
+def _on_disk(snapshot: Snapshot) -> bool:
+    return snapshot.buffer_kind == "disk"
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)

@@ -1,7 +1,6 @@
-"""An Apache Kafka of one node, without installing anything: for `forwarder demo --kafka` and for tests. Never for anything in earnest."""
+"""A single-node Apache Kafka without an installation, for `forwarder demo --kafka` and for tests. Not for production."""
 
-from forwarder.demo.broker.broker import Broker
+from forwarder.demo.broker.broker import Broker, BrokerListener, BrokerOptions
 from forwarder.demo.broker.jars import BrokerUnavailable
-from forwarder.demo.broker.properties import BrokerOptions, Listener
 
-__all__ = ["Broker", "BrokerOptions", "BrokerUnavailable", "Listener"]
+__all__ = ["Broker", "BrokerListener", "BrokerOptions", "BrokerUnavailable"]

@@ -1,1 +1,1 @@
-"""The outage drill: sandbox and forwarder as processes, put through an outage, a crash and a wrong key; see `drill.py`."""
+"""The outage drill: sandbox and forwarder as processes, through an outage, a crash and a wrong key."""

@@ -1,14 +1,19 @@
-"""The drill: all well → upstream down → forwarder killed → upstream back → a key that the upstream doesn't know → known → the end.
+"""The drill: all well → upstream down → forwarder killed → upstream back → unknown project key → key known → the end.
 
-Invariants: both processes are the product's own commands, with the settings that a user would have but for a buffer on disk; nothing is
-waited for by time alone; each claim is checked on figures that were asked for after the fact; a step that isn't good ends the drill,
-and the verdict says what is missing. Processes and directory are gone when `run` returns, however it does.
+Invariants: both processes are the product's own commands with a user's settings, except for a buffer on disk; no step waits for a fixed
+time; each claim is checked against figures that were read afterwards; a step that fails ends the drill, and the verdict says what is
+missing. Processes and directory are gone when `run` returns, in every case. After each portion of traffic the SDK has sent or given up all
+of it; `Traffic.sent` holds the uuids of all events that it was given.
 """
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -17,23 +22,20 @@ import aiohttp
 from forwarder.core.clock import Clock, SystemClock
 from forwarder.core.event import Lane
 from forwarder.demo.demo import Ports
-from forwarder.demo.drill.crew import Crew, Place, crew
-from forwarder.demo.drill.findings import (
+from forwarder.demo.drill.checks import (
+    AnswerCounts,
     Check,
+    DrillVerdict,
     Step,
-    Tally,
-    Verdict,
     answered_200,
     balanced_books,
-    buffered,
     counted,
     flags_answered,
     flags_fail_fast,
     lane_of,
 )
-from forwarder.demo.drill.looking import Look
-from forwarder.demo.drill.traffic import Connect, Traffic
-from forwarder.demo.traffic import PROJECT_KEY, connect
+from forwarder.demo.drill.processes import DrillFiles, DrillProbe, DrillProcesses, drill_processes
+from forwarder.demo.traffic import PROJECT_KEY, Sdk, connect, play, story
 from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, unbalanced
 
@@ -54,7 +56,7 @@ Tell = Callable[[Step], object]
 """Called with each step when it is over."""
 
 
-async def run_drill(ports: Ports, tell: Tell, connect_sdk: Connect = connect, *, directory: Path | None = None) -> Verdict:
+async def run_drill(ports: Ports, tell: Tell, connect_sdk: Connect = connect, *, directory: Path | None = None) -> DrillVerdict:
     """Hold the drill in a temporary directory, made in `directory` if one is named. Cancellation ends it, with its processes and files.
 
     Raises `DrillFailed` when a process ends unasked, `ConfigurationError` without the SDK.
@@ -62,24 +64,24 @@ async def run_drill(ports: Ports, tell: Tell, connect_sdk: Connect = connect, *,
     clock = SystemClock()
     with tempfile.TemporaryDirectory(prefix="forwarder-drill-", dir=directory) as place:
         async with aiohttp.ClientSession() as client:
-            look = Look(client, ports, clock)
-            async with crew(Place(Path(place)), ports, look) as members:
-                return await Drill(members, look, Traffic(look.ingestion, connect_sdk), tell, clock).run()
+            probe = DrillProbe(client, ports, clock)
+            async with drill_processes(DrillFiles(Path(place)), ports, probe) as members:
+                return await Drill(members, probe, Traffic(probe.ingestion, connect_sdk), tell, clock).run()
 
 
 class Drill:
     """One drill; `run` holds it."""
 
-    def __init__(self, members: Crew, look: Look, traffic: Traffic, tell: Tell, clock: Clock) -> None:
-        self._crew = members
-        self._look = look
+    def __init__(self, members: DrillProcesses, probe: DrillProbe, traffic: Traffic, tell: Tell, clock: Clock) -> None:
+        self._processes = members
+        self._probe = probe
         self._traffic = traffic
         self._tell = tell
         self._clock = clock
         self._steps: list[Step] = []
         self._began = clock.monotonic()
 
-    async def run(self) -> Verdict:
+    async def run(self) -> DrillVerdict:
         """All steps, or those up to the first that isn't good, and what they come to."""
         first = (self._all_well, self._upstream_down, self._forwarder_killed)
         for part in (*first, self._upstream_back, self._key_unknown, self._key_known):
@@ -89,40 +91,40 @@ class Drill:
         return await self._end()
 
     async def _all_well(self) -> None:
-        await self._crew.start_sandbox(PROJECT_KEY)
-        await self._crew.start_forwarder()
+        await self._processes.start_sandbox(PROJECT_KEY)
+        await self._processes.start_forwarder()
         answers = await self._send(PROJECT_KEY, PORTION)
-        flags = await self._look.flags(PROJECT_KEY)
+        flags = await self._probe.flags(PROJECT_KEY)
         snapshot = await self._emptied()
         checks = [answered_200(answers), flags_answered(flags), await self._arrived(ALL_THERE, PROJECT_KEY)]
         self._over("All is well", f"a sandbox and a forwarder were started; {PORTION} events went in by the SDK", checks, snapshot)
 
     async def _upstream_down(self) -> None:
-        await self._crew.sandbox.kill()
+        await self._processes.sandbox.kill()
         answers = await self._send(PROJECT_KEY, PORTION)
-        flags = [await self._look.flags(PROJECT_KEY) for _ in range(FLAG_CALLS)]
-        snapshot = await self._look.until(self._crew.forwarder, lambda now: buffered(now) == PORTION)
-        checks = [answered_200(answers), counted("the events wait", buffered(snapshot), PORTION), flags_fail_fast(flags, SDK_FLAG_SECONDS)]
+        flags = [await self._probe.flags(PROJECT_KEY) for _ in range(FLAG_CALLS)]
+        snapshot = await self._probe.until(self._processes.forwarder, lambda now: now.buffered == PORTION)
+        checks = [answered_200(answers), counted("the events wait", snapshot.buffered, PORTION), flags_fail_fast(flags, SDK_FLAG_SECONDS)]
         self._over("The upstream is down", f"the sandbox was killed; {PORTION} more events were sent", checks, snapshot)
 
     async def _forwarder_killed(self) -> None:
-        before = await self._look.status()
-        await self._crew.forwarder.kill()
-        await self._crew.start_forwarder()
-        found = (await self._look.status()).buffer_found
+        before = await self._probe.status()
+        await self._processes.forwarder.kill()
+        await self._processes.start_forwarder()
+        found = (await self._probe.status()).buffer_found
         answers = await self._send(PROJECT_KEY, SMALL_PORTION)
-        snapshot = await self._look.status()
+        snapshot = await self._probe.status()
         checks = [
-            counted("what waited is in the files", found, buffered(before)),
+            counted("what waited is in the files", found, before.buffered),
             answered_200(answers),
-            counted("new events wait with the old ones", buffered(snapshot), buffered(before) + SMALL_PORTION),
+            counted("new events wait with the old ones", snapshot.buffered, before.buffered + SMALL_PORTION),
         ]
         did = f"kill -9, and a start on the same directory; {SMALL_PORTION} more events were sent, with the upstream still down"
         self._over("The forwarder is killed", did, checks, snapshot)
 
     async def _upstream_back(self) -> None:
         began = self._clock.monotonic()
-        await self._crew.start_sandbox(PROJECT_KEY)
+        await self._processes.start_sandbox(PROJECT_KEY)
         snapshot = await self._emptied()
         waited = self._clock.monotonic() - began
         checks = [_drained(snapshot, waited), await self._arrived(ALL_THERE, PROJECT_KEY)]
@@ -132,11 +134,11 @@ class Drill:
         answers = await self._send(NEW_KEY, PORTION)
         await self._send(PROJECT_KEY, SMALL_PORTION)
         label = _label(NEW_KEY)
-        snapshot = await self._look.until(
-            self._crew.forwarder, lambda now: lane_of(now, label).halted is not None and not lane_of(now, _label(PROJECT_KEY)).buffered
+        snapshot = await self._probe.until(
+            self._processes.forwarder, lambda now: lane_of(now, label).halted is not None and not lane_of(now, _label(PROJECT_KEY)).buffered
         )
         lane = lane_of(snapshot, label)
-        known = len(await self._look.stored() & self._traffic.sent[NEW_KEY])
+        known = len(await self._probe.stored() & self._traffic.sent[NEW_KEY])
         thrown = f"{lane.delivered:,} delivered, {known:,} in the sandbox"
         checks = [
             answered_200(answers),
@@ -149,9 +151,9 @@ class Drill:
         self._over("A key is wrong", did, checks, snapshot)
 
     async def _key_known(self) -> None:
-        await self._crew.sandbox.stop()
+        await self._processes.sandbox.stop()
         began = self._clock.monotonic()
-        await self._crew.start_sandbox(PROJECT_KEY, NEW_KEY)
+        await self._processes.start_sandbox(PROJECT_KEY, NEW_KEY)
         snapshot = await self._emptied()
         waited = self._clock.monotonic() - began
         lane = lane_of(snapshot, _label(NEW_KEY))
@@ -162,10 +164,10 @@ class Drill:
         ]
         self._over("The key is right", "the sandbox was started again on its database, and knows the key now", checks, snapshot)
 
-    async def _end(self) -> Verdict:
+    async def _end(self) -> DrillVerdict:
         snapshot = await self._brought_home()
-        stored, conflicts = await self._look.stored(), await self._look.conflicts()
-        code = await self._crew.forwarder.stop()
+        stored, conflicts = await self._probe.stored(), await self._probe.conflicts()
+        code = await self._processes.forwarder.stop()
         sent = self._traffic.everything
         checks = [
             counted("every event that was sent is in the sandbox", len(sent & stored), len(sent)),
@@ -175,25 +177,25 @@ class Drill:
         ]
         self._over("The end", "the forwarder was stopped", checks, snapshot)
         off = tuple(lane.label for lane in unbalanced(snapshot))
-        return Verdict(tuple(self._steps), sent, stored, conflicts, off)
+        return DrillVerdict(tuple(self._steps), sent, stored, conflicts, off)
 
     async def _brought_home(self) -> Snapshot:
         """The forwarder's state when all that can arrive has arrived, also if a step ended in the upstream's absence."""
-        if self._crew.sandbox.code is not None:
-            await self._crew.start_sandbox(PROJECT_KEY, NEW_KEY)
+        if self._processes.sandbox.code is not None:
+            await self._processes.start_sandbox(PROJECT_KEY, NEW_KEY)
         return await self._emptied()
 
     async def _send(self, api_key: str, events: int) -> dict[int, int]:
-        before = Tally.of(await self._look.status())
+        before = AnswerCounts.of(await self._probe.status())
         await self._traffic.send(api_key, events)
-        return Tally.of(await self._look.status()).since(before)
+        return AnswerCounts.of(await self._probe.status()).since(before)
 
     async def _emptied(self) -> Snapshot:
-        return await self._look.until(self._crew.forwarder, lambda now: buffered(now) == 0)
+        return await self._probe.until(self._processes.forwarder, lambda now: now.buffered == 0)
 
     async def _arrived(self, claim: str, *api_keys: str) -> Check:
         sent = frozenset().union(*(self._traffic.sent[api_key] for api_key in api_keys))
-        return counted(claim, len(await self._look.stored() & sent), len(sent))
+        return counted(claim, len(await self._probe.stored() & sent), len(sent))
 
     def _over(self, title: str, did: str, checks: Sequence[Check], snapshot: Snapshot) -> None:
         now = self._clock.monotonic()
@@ -212,4 +214,46 @@ def _halt(lane: LaneSnapshot) -> str:
 
 
 def _drained(snapshot: Snapshot, seconds: float) -> Check:
-    return Check("what waited is delivered", buffered(snapshot) == 0, f"{buffered(snapshot):,} left {seconds:,.1f} s after the start")
+    return Check("what waited is delivered", snapshot.buffered == 0, f"{snapshot.buffered:,} left {seconds:,.1f} s after the start")
+
+
+Connect = Callable[[str, str], Sdk]
+"""Makes an SDK of a host and a project key."""
+
+
+class Traffic:
+    """Sends to one address."""
+
+    def __init__(self, host: str, connect: Connect) -> None:
+        self._host = host
+        self._connect = connect
+        self._story = story(None)
+        self.sent: dict[str, set[str]] = {}
+        """Uuids by project key."""
+
+    @property
+    def everything(self) -> frozenset[str]:
+        """The uuids of all events."""
+        return frozenset().union(*self.sent.values())
+
+    async def send(self, api_key: str, events: int) -> None:
+        """Send so many events more and flush the SDK. Cancelled, it ends at the next event, flushed all the same.
+
+        Raises `ConfigurationError` without the SDK.
+        """
+        client = self._connect(self._host, api_key)
+        stop = threading.Event()
+        with ThreadPoolExecutor(1, "drill-traffic") as executor:
+            thread = asyncio.get_running_loop().run_in_executor(executor, self._play, client, api_key, events, stop)
+            try:
+                await asyncio.shield(thread)
+            except asyncio.CancelledError:
+                stop.set()
+                await thread
+                raise
+
+    def _play(self, client: Sdk, api_key: str, events: int, stop: threading.Event) -> None:
+        try:
+            play(client, islice(self._story, events), self.sent.setdefault(api_key, set()), stop)
+        finally:
+            client.shutdown()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import aiohttp
 import msgspec
 
+from forwarder.admin.event_lookup import Sighting, WantedUuid, find_in_memory
 from forwarder.admin.server import AdminServer
-from forwarder.admin.uuid_search import Sighting, WantedUuid
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.daemon.live_lookup import at_hand
 from forwarder.telemetry.labels import lane_label
 from tests.support.snapshots import FULL
 from tests.support.upstream import Upstream
@@ -41,7 +40,7 @@ async def test_an_event_is_followed_from_waiting_to_gone() -> None:
 def test_dead_letters_in_memory_are_at_hand() -> None:
     """Those in a file are looked for there; these end with the process, so that only it can tell of them."""
     letters = [DeadLetter(Reason.REFUSED, Lane(KEY), event("refused"), 7.0, "400"), DeadLetter(Reason.INVALID_EVENT, None, b"[", 8.0)]
-    found = at_hand(uuid_of(event("refused")), MemoryBuffer(1000), [], letters)
+    found = find_in_memory(uuid_of(event("refused")), MemoryBuffer(1000), [], letters)
     assert found == [Sighting(LABEL, "dead letter", 7.0, "refused", "400")]
 
 
@@ -71,7 +70,7 @@ async def test_the_admin_server_answers_without_project_keys() -> None:
             assert msgspec.json.decode(await answer.read(), type=list[Sighting]) == [told]
         assert [each.text for each in asked] == [wanted.text]
         async with client.get(f"http://{server.address}/explain", params={"uuid": "rubbish"}) as answer:
-            assert (answer.status, await answer.text()) == (400, "'rubbish' is no uuid\n")
+            assert (answer.status, await answer.text()) == (400, "'rubbish' is not a UUID\n")
         async with client.get(f"http://{deaf.address}/explain", params={"uuid": wanted.text}) as answer:
             assert answer.status == 404
     await server.close()

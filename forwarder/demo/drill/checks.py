@@ -58,7 +58,7 @@ class FlagCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DrillVerdict:
     """The drill as a whole."""
 
     steps: tuple[Step, ...]
@@ -100,13 +100,13 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Tally:
+class AnswerCounts:
     """The requests of senders at one instant, by status code, to be compared with a later one."""
 
     answers: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Tally:
+    def of(cls, snapshot: Snapshot) -> AnswerCounts:
         """The answers to events so far."""
         found: dict[int, int] = {}
         for (path, code), count in snapshot.http_requests.items():
@@ -114,7 +114,7 @@ class Tally:
                 found[code] = found.get(code, 0) + count
         return cls(found)
 
-    def since(self, before: Tally) -> dict[int, int]:
+    def since(self, before: AnswerCounts) -> dict[int, int]:
         """What came after `before`."""
         return {code: more for code, count in self.answers.items() if (more := count - before.answers.get(code, 0))}
 
@@ -153,11 +153,6 @@ def balanced_books(snapshot: Snapshot) -> Check:
 def lane_of(snapshot: Snapshot, label: str) -> LaneSnapshot:
     """The lane of that label; an empty one if there is none yet."""
     return next((lane for lane in snapshot.lanes if lane.label == label), LaneSnapshot(label))
-
-
-def buffered(snapshot: Snapshot) -> int:
-    """Events that wait, over all lanes."""
-    return sum(lane.buffered for lane in snapshot.lanes)
 
 
 def _call(call: FlagCall) -> str:

@@ -1,8 +1,9 @@
-"""The books of a daemon that is down, from its files: the log has what was received, delivered and dropped, the dead letters' file what is
-in it, and what it alone knows of. What the buffer holds is counted, not derived, so that the equation is a check.
+"""The books of a daemon that is down, computed from its files.
 
-Between two commits the same event may stand in both files: a dead letter is durable before the mark that settles its event, and a replayed
-one is in the log before it leaves the dead letters. Both are told by their places, as at the next start.
+The log has what was received, delivered and dropped; the dead-letter file has its letters and counts that only it knows. Buffered events
+are counted, not derived, so that the equation is a check. Between two commits the same event may be in both files: a dead letter is
+durable before the mark that settles its event, and a replayed one is in the log before it leaves the dead letters. Their log positions
+identify both, as at the next start.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import TypeVar
 from forwarder.buffer.disk.accounts import LaneAccount
 from forwarder.buffer.disk.recovery import Recovered
 from forwarder.core.event import Lane
-from forwarder.daemon.state_files import WorkerFiles
 from forwarder.deadletter.room import DeadLetterTotals
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable
 from forwarder.deadletter.table import read_lane_totals, read_places
-from forwarder.inspect.event_search import unreadable_letters
-from forwarder.inspect.inspection import read_log
+from forwarder.inspect.buffer_contents import read_log
+from forwarder.inspect.explain import unreadable_letters
+from forwarder.inspect.state_files import WorkerFiles
 from forwarder.storage.directory import LOG
 from forwarder.telemetry.labels import OTHER, UNDECODABLE, lane_label
 from forwarder.telemetry.snapshot import LaneSnapshot, by_label

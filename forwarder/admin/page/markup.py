@@ -1,4 +1,4 @@
-"""Small parts that the status page is made of. What they are given as text they escape; what is markup already is `Markup`."""
+"""Building blocks of the status page. They escape plain text; values that are markup already have the type `Markup`."""
 
 from __future__ import annotations
 

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from forwarder.demo.drill.findings import (
+from forwarder.demo.drill.checks import (
+    AnswerCounts,
     Check,
+    DrillVerdict,
     FlagCall,
     Step,
-    Tally,
-    Verdict,
     answered_200,
     balanced_books,
-    buffered,
     counted,
     flags_answered,
     flags_fail_fast,
@@ -27,10 +26,10 @@ BAD = Step("The upstream is down", "it was killed", (*GOOD.checks, Check("events
 OFF = Step("A key is wrong", "it was sent", GOOD.checks, lanes=(LaneSnapshot("L", received={"http": 2}, delivered=1),))
 
 
-def verdict(**changed: Any) -> Verdict:
+def verdict(**changed: Any) -> DrillVerdict:
     """A good one, but for what is changed."""
     parts: dict[str, Any] = {"steps": (GOOD,), "sent": frozenset("ab"), "stored": frozenset("ab"), **changed}
-    return Verdict(**parts)
+    return DrillVerdict(**parts)
 
 
 def snapshot(*lanes: LaneSnapshot, **requests: int) -> Snapshot:
@@ -78,9 +77,9 @@ def test_a_step_is_good_if_all_of_it_is() -> None:
 
 def test_answers_since_a_moment() -> None:
     """Requests of senders are compared by code; those for flags are no events."""
-    before, after = Tally.of(snapshot(code_200=3)), Tally.of(snapshot(code_200=5, code_503=1))
+    before, after = AnswerCounts.of(snapshot(code_200=3)), AnswerCounts.of(snapshot(code_200=5, code_503=1))
     assert after.since(before) == {200: 2, 503: 1}
-    assert after.since(Tally()) == {200: 5, 503: 1}
+    assert after.since(AnswerCounts()) == {200: 5, 503: 1}
     assert before.since(before) == {}
 
 
@@ -128,4 +127,4 @@ def test_lanes_are_found_by_their_label() -> None:
     lanes = LaneSnapshot("a", buffered=2), LaneSnapshot("b", buffered=3)
     assert lane_of(snapshot(*lanes), "b").buffered == 3
     assert lane_of(snapshot(*lanes), "c").buffered == 0
-    assert buffered(snapshot(*lanes)) == 5
+    assert snapshot(*lanes).buffered == 5

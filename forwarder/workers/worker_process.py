@@ -20,13 +20,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from forwarder.admin.uuid_search import Sighting, WantedUuid
+from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.daemon.announcements import held
 from forwarder.telemetry.snapshot import Snapshot, Worker
-from forwarder.workers.assignment import Assignment
-from forwarder.workers.channel import Command, SupervisorsEnd
+from forwarder.workers.channel import Assignment, Command, SupervisorsEnd
 from forwarder.workers.merging import Member
 from forwarder.workers.worker import CANT_START
 
@@ -181,7 +179,7 @@ class WorkerProcess:
         self.state = WorkerState.DRAINING if self._stop.is_set() else WorkerState.RUNNING
         self._why, self._answers = "", True
         if not self._listens and self.shown is not None:
-            _log.info("delivering what was left", worker=self.name, events=held(self.shown))
+            _log.info("delivering what was left", worker=self.name, events=self.shown.buffered)
         elif self._restarts:
             _log.info("a worker is back", worker=self.name, restarts=self._restarts)
         self._settle(None)
@@ -252,7 +250,7 @@ class WorkerProcess:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
 
     def _is_over(self, code: int) -> bool:
-        if self._stop.is_set() or (not self._listens and code == 0 and self.shown and not held(self.shown)):
+        if self._stop.is_set() or (not self._listens and code == 0 and self.shown and not self.shown.buffered):
             self.state = WorkerState.DONE
             self._settle(None)
             return True
@@ -274,7 +272,7 @@ class WorkerProcess:
             why=self._why,
             hint=self._failure.hint if self._failure else "",
             starts_again_in_seconds=pause,
-            **({"events_lost": held(self.shown)} if self.shown and self._in_memory else {}),
+            **({"events_lost": self.shown.buffered} if self.shown and self._in_memory else {}),
         )
         self._settle(None)
 

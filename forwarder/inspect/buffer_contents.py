@@ -1,26 +1,31 @@
-"""Looking into a disk buffer, whether a daemon has it or not: what is in each lane, what is damaged, what was moved aside.
+"""Reads a disk buffer's files, with or without a daemon that uses them: lanes, damage, quarantined files, and the unsettled records.
 
-Invariants: nothing is changed, and no lock is taken. Beside a running daemon a log is read while it is written: what looks damaged then is
-believed only if it looks the same again and again.
+Invariants: nothing is changed, and no lock is taken. Beside a running daemon a log is read while it is written: damage is reported only if
+several reads agree on it. Records are yielded only if their segment was still the same after the read. If it was reused meanwhile, its
+records are settled or were copied forward: the next pass looks for them among what was unsettled at first.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-from forwarder.buffer.disk.recovery import Recovered, recover
+from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE, decode_segment_header
+from forwarder.buffer.disk.recovery import Record, Recovered, recover
+from forwarder.buffer.disk.runs import Run
 from forwarder.buffer.disk.scanning import Finding
+from forwarder.buffer.disk.segment import open_segment, read_at
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
-from forwarder.daemon.state_files import holder
+from forwarder.inspect.state_files import holder
 from forwarder.storage.directory import ASIDE, LOG, is_locked
 from forwarder.telemetry.labels import lane_label
 
-LOOKS: Final = 4
+READS: Final = 4
 """How often the log of a running daemon is read before what looks damaged is called so."""
 
 _NOTES: Final = "README"
@@ -65,7 +70,7 @@ class AsideFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class BufferContent:
     """One worker's buffer. `process` is who has it now, if somebody has (0: it isn't known who)."""
 
     directory: Path
@@ -90,14 +95,14 @@ class Content:
         return sum(lane.bytes for lane in self.lanes)
 
 
-def look(directory: Path, pause: Callable[[float], None] = time.sleep) -> Content:
+def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) -> BufferContent:
     """What is in a worker's directory. Raises `ConfigurationError` if its files can't be read at all."""
     found = read_log(directory, pause)
     lanes = [_content(lane, found) for lane in found.runs]
     aside = _aside(directory)
     generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
     flaws = tuple(_flaw(finding, generations.get(finding.path, 0), aside) for finding in found.findings)
-    return Content(directory, process_of(directory), tuple(lane for lane in lanes if lane.events), flaws, aside)
+    return BufferContent(directory, process_of(directory), tuple(lane for lane in lanes if lane.events), flaws, aside)
 
 
 def read_log(
@@ -110,7 +115,7 @@ def read_log(
     try:
         found = recover(directory / LOG, letters)
         looks = 1
-        while found.findings and is_locked(directory) and looks < LOOKS:
+        while found.findings and is_locked(directory) and looks < READS:
             pause(PAUSE)
             again = recover(directory / LOG, letters)
             again.findings = [finding for finding in again.findings if finding in found.findings]
@@ -156,3 +161,71 @@ def _aside(directory: Path) -> tuple[AsideFile, ...]:
         raise unreadable(folder, error) from error
     notes = {name: what for name, _, what in (line.partition(": ") for line in lines)}
     return tuple(AsideFile(file, stat.st_size, stat.st_mtime, notes.get(file.name, "")) for file, stat in files)
+
+
+PASSES: Final = 5
+"""How often what vanished is looked for again; each time there is less of it."""
+
+_Missed: TypeAlias = list[tuple[Lane, int, int]]
+"""Lane, first and last sequence of runs that couldn't be read."""
+
+
+def unsettled(directory: Path) -> Iterator[Record]:
+    """The records of a worker's log with their unsettled events, in the order of each lane.
+
+    Raises `ConfigurationError` if its files can't be read.
+    """
+    try:
+        missed: _Missed = []
+        yield from _pass(read_log(directory), missed)
+        for _ in range(PASSES):
+            if not missed:
+                return
+            wanted, missed = missed, []
+            yield from _pass(_among(read_log(directory), wanted), missed, wanted)
+    except OSError as error:
+        raise unreadable(directory, error) from error
+
+
+def _pass(found: Recovered, missed: _Missed, wanted: _Missed | None = None) -> Iterator[Record]:
+    paths = {scan.header.generation: scan.path for scan in found.segments}
+    for lane, runs in found.runs.items():
+        for run in runs:
+            records = _read(found, lane, run, paths[run.generation])
+            if records is None:
+                missed.append((lane, run.first, run.last))
+            else:
+                yield from (record for record in records if wanted is None or _is_among(record, wanted))
+
+
+def _read(found: Recovered, lane: Lane, run: Run, path: Path) -> list[Record] | None:
+    """The records of one run; None if its segment isn't what it was."""
+    try:
+        records = list(replace(found, runs={lane: [run]}).records())
+        return records if _generation(path) == run.generation else None
+    except FileNotFoundError:
+        return None
+
+
+def _generation(path: Path) -> int | None:
+    fd = open_segment(path, read_only=True)
+    try:
+        header = decode_segment_header(read_at(fd, SEGMENT_HEADER_SIZE, 0))
+    finally:
+        os.close(fd)
+    return header.generation if header else None
+
+
+def _among(found: Recovered, wanted: _Missed) -> Recovered:
+    """The log's runs that may hold what is wanted."""
+    lanes = {lane for lane, _, _ in wanted}
+    runs = {lane: [run for run in runs if _overlaps(lane, run, wanted)] for lane, runs in found.runs.items() if lane in lanes}
+    return replace(found, runs=runs)
+
+
+def _overlaps(lane: Lane, run: Run, wanted: _Missed) -> bool:
+    return any(each == lane and run.first <= last and run.last >= first for each, first, last in wanted)
+
+
+def _is_among(record: Record, wanted: _Missed) -> bool:
+    return any(lane == record.lane and first <= record.sequence <= last for lane, first, last in wanted)

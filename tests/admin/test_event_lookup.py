@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.admin.uuid_search import NotAUuid, WantedUuid
+from forwarder.admin.event_lookup import NotAUuid, WantedUuid
 from forwarder.core.event import NO_IDS, Chunk, Lane
 
 UUID_TEXT = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -44,7 +44,7 @@ def test_every_spelling_finds_every_spelling(given_as: str, stored_as: str) -> N
 def test_a_uuid_elsewhere_in_an_event_is_not_its_own(data: bytes) -> None:
     """The bytes only say where to look."""
     wanted = WantedUuid.parse(UUID_TEXT)
-    assert wanted.maybe_in(data) or OTHER.encode() in data
+    assert wanted.may_be_in(data) or OTHER.encode() in data
     assert not wanted.is_of(data)
 
 
@@ -59,7 +59,7 @@ def test_the_copies_in_a_chunk_are_counted() -> None:
 @pytest.mark.parametrize("text", ["", "phc_key", "01890a5d", "g" * 32])
 def test_what_is_no_uuid_is_told(text: str) -> None:
     """With an example of one."""
-    with pytest.raises(NotAUuid, match="is no uuid") as caught:
+    with pytest.raises(NotAUuid, match="is not a UUID") as caught:
         WantedUuid.parse(text)
     assert UUID_TEXT in caught.value.hint
 

@@ -1,6 +1,6 @@
-"""Which directories a command is to look into: those that a PATH names, or those of the configuration.
+"""Resolves the directories that a command works on: those of a PATH, or those of the configuration.
 
-A PATH is a state directory (`buffer.path`), whose workers' directories are meant all together, or one worker's directory.
+A PATH is a state directory (`buffer.path`), which stands for all workers' directories in it, or a single worker's directory.
 """
 
 from __future__ import annotations
@@ -23,18 +23,13 @@ class NotABuffer(ConfigurationError):
 
 def buffers_at(path: Path) -> list[Path]:
     """The workers' directories with a log that `path` names. Raises `NotABuffer`."""
-    found = buffers_if_any(path)
+    found = [directory for directory in _directories(path) if _has_log(directory)]
     if not found:
         raise NotABuffer(
             f"{path} is no disk buffer: {_what_is_wrong(path)}",
             hint="Name the directory of `buffer.path`, one of the `worker-<n>` directories in it, or a configuration with `--config FILE`.",
         )
     return found
-
-
-def buffers_if_any(path: Path) -> list[Path]:
-    """The workers' directories with a log that `path` names; none if there is nothing."""
-    return [directory for directory in _directories(path) if _has_log(directory)]
 
 
 def buffers_of(settings: Settings) -> list[Path]:

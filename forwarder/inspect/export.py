@@ -1,7 +1,7 @@
-"""Writing out what a disk buffer holds: one line for each event, in the form in which it could be sent to forwarder again.
+"""Exports a disk buffer: one line for each event, in a form that can be sent to forwarder again.
 
-A line is `{"api_key":…,"historical_migration":…,"batch":[EVENT]}`, with the event's bytes as they were received; only a line break between
-its tokens becomes a blank, or it would end the line. The lines hold project keys.
+A line is `{"api_key":…,"historical_migration":…,"batch":[EVENT]}` with the event's original bytes; only line breaks between its tokens
+become blanks. The lines contain project keys.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import msgspec
 from forwarder.buffer.disk.recovery import Record
 from forwarder.core.errors import ForwarderError
 from forwarder.core.event import Lane
-from forwarder.inspect.inspection import Content
-from forwarder.inspect.live_reading import unsettled
+from forwarder.inspect.buffer_contents import BufferContent, unsettled
 from forwarder.telemetry.labels import lane_label
 
 _BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
@@ -29,7 +28,7 @@ class NoSuchLane(ForwarderError):
     code = "no_such_lane"
 
 
-def check_lane(contents: Iterable[Content], label: str) -> None:
+def check_lane(contents: Iterable[BufferContent], label: str) -> None:
     """Raise `NoSuchLane`, naming those that there are, if no lane has that label."""
     labels = sorted({lane.label for content in contents for lane in content.lanes})
     if label not in labels:

@@ -1,4 +1,4 @@
-"""Where one event is: in the files of a disk buffer, among the dead letters, or at hand in a running daemon."""
+"""Where one event is: in the files of a disk buffer, among the dead letters, or in the memory of a running daemon."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from forwarder.admin.uuid_search import Sighting, WantedUuid
+from forwarder.admin.event_lookup import DEAD_LETTER, SENDING, WAITING, Sighting, WantedUuid
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
-from forwarder.daemon.live_lookup import DEAD_LETTER, SENDING, WAITING
-from forwarder.daemon.state_files import WorkerFiles
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable
-from forwarder.inspect.live_reading import unsettled
+from forwarder.inspect.buffer_contents import unsettled
+from forwarder.inspect.state_files import WorkerFiles
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 _MEANINGS: Final = {
@@ -73,7 +72,7 @@ def _in_letters(wanted: WantedUuid, file: Path) -> Iterator[Trace]:
     try:
         with contextlib.closing(open_readable(file)) as connection:
             rows = connection.execute(_LETTERS, (wanted.text.replace("-", ""),))
-            yield from (_letter(row, file) for row in rows if wanted.maybe_in(row[-1]))
+            yield from (_letter(row, file) for row in rows if wanted.may_be_in(row[-1]))
     except (sqlite3.Error, UnreadableDatabase, OSError) as error:
         raise unreadable_letters(file, error) from error
 

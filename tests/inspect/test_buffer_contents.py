@@ -12,9 +12,8 @@ from forwarder.buffer.disk.format import VERSION, SegmentHeader, encode_segment_
 from forwarder.buffer.disk.recovery import Record, Recovered
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
-from forwarder.inspect import inspection
-from forwarder.inspect.inspection import LOOKS, look, read_log
-from forwarder.inspect.live_reading import unsettled
+from forwarder.inspect import buffer_contents as inspection
+from forwarder.inspect.buffer_contents import READS, read_contents, read_log, unsettled
 from forwarder.storage.directory import LOG
 from tests.support.disk_logs import SEGMENT, LogWriter, in_use
 
@@ -87,14 +86,14 @@ def test_damage_beside_a_daemon_is_believed_only_when_it_stays(tmp_path: Path) -
             log.flip(begin + 100)
 
     with in_use(log.directory):
-        assert look(log.directory, write_the_rest).flaws == ()
+        assert read_contents(log.directory, write_the_rest).flaws == ()
         assert len(pauses) == 1
         log.flip(begin + 100)
         pauses[:] = [0.0]
-        (flaw,) = look(log.directory, pauses.append).flaws
-        assert (flaw.offset, flaw.events, len(pauses)) == (begin, 1, LOOKS)
+        (flaw,) = read_contents(log.directory, pauses.append).flaws
+        assert (flaw.offset, flaw.events, len(pauses)) == (begin, 1, READS)
     pauses.clear()
-    assert len(look(log.directory, pauses.append).flaws) == 1
+    assert len(read_contents(log.directory, pauses.append).flaws) == 1
     assert pauses == []
 
 
