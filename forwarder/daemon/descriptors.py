@@ -15,9 +15,9 @@ import structlog
 from forwarder.config.settings import Settings
 from forwarder.core.segments import segment_size
 from forwarder.delivery.limiter import MAXIMUM
-from forwarder.sources.http.handshakes import HANDSHAKES
-from forwarder.sources.http.limits import REFUSED_CONNECTIONS
-from forwarder.sources.http.passthrough.policy import FLAG_PERMITS, OTHER_PERMITS
+from forwarder.sources.http.limits import REJECTED_CONNECTIONS
+from forwarder.sources.http.passthrough.service import FLAG_PERMITS, OTHER_PERMITS
+from forwarder.sources.http.tls import HANDSHAKES
 
 _ALWAYS: Final = 192
 """Standard streams, the loop, the listeners, the admin address, dead letters, names looked up, and some to spare."""
@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 def files_beside_connections(settings: Settings) -> int:
     """How many files may be open at once, beside the connections of senders."""
     concurrency = settings.delivery.concurrency
-    needed = _ALWAYS + REFUSED_CONNECTIONS + (concurrency if isinstance(concurrency, int) else MAXIMUM)
+    needed = _ALWAYS + REJECTED_CONNECTIONS + (concurrency if isinstance(concurrency, int) else MAXIMUM)
     if settings.passthrough.enabled:
         needed += FLAG_PERMITS + OTHER_PERMITS
     if settings.sources.http.tls.cert_file is not None:

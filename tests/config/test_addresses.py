@@ -13,7 +13,7 @@ from forwarder.config.addresses import (
     parse_address,
     parse_network,
 )
-from forwarder.sources.http.passthrough.allowed import Allowed
+from forwarder.sources.http.passthrough.allowed import PassedRoutes
 from forwarder.sources.http.routes import Routes
 
 
@@ -150,7 +150,7 @@ def test_reads_networks_and_single_addresses() -> None:
 def test_prefixes_leave_every_path_alone() -> None:
     """A prefix is none of the paths that are served or passed through, and is neither above nor below one."""
     passed = (b"/decide", b"/flags/definitions", b"/api/feature_flag", b"/array/x", b"/static/x", b"/s", b"/i/x")
-    allowed = Allowed()
+    allowed = PassedRoutes()
     assert all(map(allowed.find, passed))
     for path in [path.decode().rstrip("/") for path in (*Routes().by_path, *passed)]:
         segments = path.split("/")

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from forwarder.config import load_settings
-from forwarder.sources.http.passthrough.allowed import Allowed
+from forwarder.sources.http.passthrough.allowed import PassedRoutes
 from forwarder.sources.http.routes import Routes
 from tests.guides.reading import DOCS, snippet, text_of
 from tests.sdks.toolchains import require
@@ -34,7 +34,7 @@ def test_its_settings_serve_its_paths(tmp_path: Path) -> None:
     """With them the paths in the text are served below the prefix, at the address that all proxies have."""
     prefix, address = loaded(tmp_path)
     assert address == ADDRESS
-    routes, allowed = Routes([prefix]), Allowed()
+    routes, allowed = Routes([prefix]), PassedRoutes()
     assert f"api_host: '{prefix}'" in INIT
     named = {span.removesuffix("…") for span in re.findall(rf"`({prefix}/[a-z][^`]*)`", text_of(FILE))}
     assert {f"{prefix}{path}" for path in ("/e/", "/flags/", "/array/", "/static/", "/s/")} <= named

@@ -1,7 +1,8 @@
 """The ingestion listener: HTTP/1.1 in, `Incoming` to the intake, an answer out (docs/http.md).
 
-`listener.py` starts and stops it; `protocol.py` turns bytes into requests on top of `connection.py`, which knows how a
-connection waits and ends; the rest are the rules they follow, one a file.
+`listener.py` starts and stops it. `connection.py` turns bytes into requests; it has an answer queue (`answer_queue.py`), a lifecycle
+(`lifecycle.py`: how it waits, is slowed down and ends), and the pass-through (`passthrough/`). `request.py`, `routes.py`, `addresses.py`,
+`answers.py` and `limits.py` are the rules that it follows.
 """
 
 from forwarder.sources.http.limits import HttpPolicy

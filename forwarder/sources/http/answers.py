@@ -1,8 +1,9 @@
-"""What the listener says, as bytes that are built once (the table "Answers of the ingestion listener")."""
+"""The listener's answers, as bytes that are built once (the table "Answers of the ingestion listener"), and their CORS headers."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -40,7 +41,7 @@ _MAX_TEXT: Final = 500
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE: Final = b"Connection: close\r\n"
 KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
-"""Said to those who asked for it: an HTTP/1.0 sender hangs up otherwise."""
+"""For a sender that asked for it: one of HTTP/1.0 closes the connection otherwise."""
 
 
 class Rejection(StrEnum):
@@ -59,7 +60,7 @@ class Rejection(StrEnum):
     NOT_FOUND = "not_found"
     METHOD = "method"
     BAD_HTTP = "bad_http"
-    """Its head, or how its end is told, is not as it has to be."""
+    """Its head or its framing is invalid."""
     LOOP = "loop"
     STALLED = "stalled"
     """It did not arrive in time."""
@@ -98,7 +99,7 @@ _OF_CODES: Final[Mapping[str, Rejection]] = {
 """By an error's code; what isn't here is `busy`."""
 
 
-class Answer:
+class HttpAnswer:
     """A status with its body. `plain` is the whole answer on a connection that stays open, to a request without `Origin`."""
 
     __slots__ = ("_body", "_headers", "_start", "plain", "reason", "status")
@@ -121,25 +122,25 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """Its body as text."""
         return self._body.decode("utf-8", "replace").strip()
 
-    def in_json(self) -> Answer:
+    def in_json(self) -> HttpAnswer:
         """The same error as the SDKs of the v1 protocol read it."""
         body = {"error": _ERRORS.get(self.status, HTTPStatus(self.status).name.lower()), "error_description": self.text}
-        return Answer(self.status, msgspec.json.encode(body), content_type=_JSON, headers=self._headers, reason=self.reason)
+        return HttpAnswer(self.status, msgspec.json.encode(body), content_type=_JSON, headers=self._headers, reason=self.reason)
 
 
 _ERRORS: Final = {400: "invalid_request", 401: "invalid_api_token", 408: "request_timeout", 413: "payload_too_large"}
 """What errors are called in the v1 protocol, where it isn't what HTTP calls them."""
 
 
-def problem(status: int, text: str, reason: Rejection, *, headers: bytes = b"") -> Answer:
+def problem(status: int, text: str, reason: Rejection, *, headers: bytes = b"") -> HttpAnswer:
     """An error in plain text."""
-    return Answer(status, text[:_MAX_TEXT].encode("utf-8", "replace") + b"\n", headers=headers, reason=reason)
+    return HttpAnswer(status, text[:_MAX_TEXT].encode("utf-8", "replace") + b"\n", headers=headers, reason=reason)
 
 
-def unavailable(text: str, retry_after: float, reason: Rejection = Rejection.BUSY) -> Answer:
+def unavailable(text: str, retry_after: float, reason: Rejection = Rejection.BUSY) -> HttpAnswer:
     """503 with Retry-After in whole seconds, at least 1: senders drop on 429, and some ignore it (wire facts: What SDKs send)."""
     if not math.isfinite(retry_after):
         retry_after = _MAX_RETRY_AFTER
@@ -147,12 +148,12 @@ def unavailable(text: str, retry_after: float, reason: Rejection = Rejection.BUS
 
 
 @lru_cache(maxsize=256)
-def _unavailable(text: str, seconds: int, reason: Rejection) -> Answer:
+def _unavailable(text: str, seconds: int, reason: Rejection) -> HttpAnswer:
     return problem(503, text, reason, headers=b"Retry-After: %d\r\n" % seconds)
 
 
 @lru_cache(maxsize=256)
-def bad_request(text: str, reason: Rejection = Rejection.BAD_HTTP) -> Answer:
+def bad_request(text: str, reason: Rejection = Rejection.BAD_HTTP) -> HttpAnswer:
     """400."""
     return problem(400, text, reason)
 
@@ -165,7 +166,7 @@ _STATUSES: Final[tuple[tuple[type[ForwarderError], int], ...]] = (
 )
 
 
-def of_error(error: Exception) -> Answer | None:
+def of_error(error: Exception) -> HttpAnswer | None:
     """The answer to what the intake raised; None if it may not raise that."""
     if isinstance(error, Backpressure):
         return unavailable(error.message, error.retry_after, _OF_CODES.get(error.code, Rejection.BUSY))
@@ -176,13 +177,13 @@ def of_error(error: Exception) -> Answer | None:
     return None
 
 
-def of_results(results: EventResults) -> Answer:
-    """200 with what became of each event; with Retry-After if some have to come again."""
-    return Answer(200, results.body(), content_type=_JSON, headers=b"Retry-After: 1\r\n" if results.retries else b"")
+def of_results(results: EventResults) -> HttpAnswer:
+    """200 with the result of each event; with Retry-After if some have to come again."""
+    return HttpAnswer(200, results.body(), content_type=_JSON, headers=b"Retry-After: 1\r\n" if results.retries else b"")
 
 
 @lru_cache(maxsize=256)
-def in_json(answer: Answer) -> Answer:
+def in_json(answer: HttpAnswer) -> HttpAnswer:
     """An answer of the v1 protocol: errors are in JSON, all others as they are."""
     return answer.in_json() if answer.status >= 400 else answer
 
@@ -191,13 +192,13 @@ _ALLOW: Final = b"Allow: POST, OPTIONS\r\n"
 _PASSED_ALLOW: Final = b"Allow: GET, HEAD, POST, OPTIONS\r\n"
 _READ_ALLOW: Final = b"Allow: GET, HEAD, OPTIONS\r\n"
 
-TAKEN: Final = Answer(200, b'{"status":"Ok"}', content_type=b"application/json")
-TAKEN_SILENTLY: Final = Answer(204)
-LATE_RESULTS: Final = Answer(200, b'{"results":{}}', content_type=_JSON)
-"""Stands for the results of a request that isn't acknowledged yet."""
-OPTIONS: Final = Answer(204, headers=_ALLOW)
-PASSED_OPTIONS: Final = Answer(204, headers=_PASSED_ALLOW)
-READ_OPTIONS: Final = Answer(204, headers=_READ_ALLOW)
+ACCEPTED: Final = HttpAnswer(200, b'{"status":"Ok"}', content_type=b"application/json")
+ACCEPTED_SILENTLY: Final = HttpAnswer(204)
+RESULTS_PENDING: Final = HttpAnswer(200, b'{"results":{}}', content_type=_JSON)
+"""The fallback for the results of a request that isn't acknowledged yet."""
+OPTIONS: Final = HttpAnswer(204, headers=_ALLOW)
+PASSED_OPTIONS: Final = HttpAnswer(204, headers=_PASSED_ALLOW)
+READ_OPTIONS: Final = HttpAnswer(204, headers=_READ_ALLOW)
 NOT_FOUND: Final = problem(404, "Nothing is taken on this path.", Rejection.NOT_FOUND)
 METHOD_NOT_ALLOWED: Final = problem(405, "Events are taken by POST.", Rejection.METHOD, headers=_ALLOW)
 PASSED_METHOD_NOT_ALLOWED: Final = problem(405, "GET, HEAD and POST are passed through.", Rejection.METHOD, headers=_PASSED_ALLOW)
@@ -220,3 +221,52 @@ VERSION_NOT_SUPPORTED: Final = problem(505, "HTTP/1.1 and HTTP/1.0 are spoken he
 
 HOST_NEEDED: Final = bad_request("A request needs exactly one Host header.")
 BAD_TRANSFER_ENCODING: Final = bad_request("Transfer-Encoding can only be chunked, and only in HTTP/1.1.")
+
+EXPOSED: Final = b"Retry-After"
+"""Headers of an answer that a page may read."""
+EXPOSED_V1: Final = b"Retry-After, PostHog-Request-Id"
+"""The same in the v1 protocol."""
+
+_MAX_AGE: Final = 86400
+"""Seconds for which a browser may remember a preflight's answer (browsers cap it themselves)."""
+_ORIGIN: Final = re.compile(rb"[!-~]{1,512}")
+_HEADER_NAMES: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z, \t-]{1,4096}")
+_VARY: Final = b"Vary: Origin\r\n"
+_VARY_PREFLIGHT: Final = b"Vary: Origin, Access-Control-Request-Method, Access-Control-Request-Headers\r\n"
+
+
+class Cors:
+    """Which pages may send, and the headers that say so. `origins` are exact origins (`https://app.example.com`), or `*` for all.
+
+    Every answer to a request with `Origin` carries these headers, errors too: a browser hides the status of an answer without them, and
+    the SDK takes a 503 that it could retry for a dead network. Credentials are allowed because `sendBeacon` always sends with them;
+    nothing here is decided by a cookie.
+    """
+
+    def __init__(self, origins: tuple[str, ...]) -> None:
+        self._all = "*" in origins
+        self._origins = frozenset([origin.rstrip("/").lower().encode() for origin in origins])
+
+    def allows(self, origin: bytes) -> bool:
+        """Whether pages of `origin` may send here. An origin that can't be echoed safely may not."""
+        return (self._all or origin.lower() in self._origins) and _ORIGIN.fullmatch(origin) is not None
+
+    def headers(self, origin: bytes, exposed: bytes = EXPOSED) -> bytes:
+        """Header lines for an ordinary answer; `exposed`: which of its headers a page may read."""
+        if not self.allows(origin):
+            return _VARY
+        return self._allow(origin) + b"Access-Control-Expose-Headers: %b\r\n" % exposed + _VARY
+
+    def preflight(self, origin: bytes, requested_headers: bytes, methods: bytes = b"POST, OPTIONS") -> bytes:
+        """Header lines for the answer to a preflight: the headers that were asked for are allowed."""
+        if not self.allows(origin):
+            return _VARY_PREFLIGHT
+        lines = [self._allow(origin), b"Access-Control-Allow-Methods: %b\r\n" % methods]
+        if _HEADER_NAMES.fullmatch(requested_headers):
+            lines.append(b"Access-Control-Allow-Headers: %b\r\n" % requested_headers)
+        lines += [b"Access-Control-Max-Age: %d\r\n" % _MAX_AGE, _VARY_PREFLIGHT]
+        return b"".join(lines)
+
+    @staticmethod
+    def _allow(origin: bytes) -> bytes:
+        return b"Access-Control-Allow-Origin: %b\r\nAccess-Control-Allow-Credentials: true\r\n" % origin

@@ -1,50 +1,610 @@
-"""A connection as far as it is not about HTTP: how it waits, how it is slowed down, and how it ends.
+"""One sender's connection: bytes to requests, the hottest code of forwarder.
 
-Invariants: a connection is among `Shared.connections` from `connection_made` to `connection_lost`, and what it adds to
-`Headroom` it takes away again. No connection has a timer: one sweep looks at all of them, and a connection says that its
-wait began anew by `_since = NEW`, which costs nothing on the way of a request. Nothing more is read from a sender that doesn't
-read its answers. A connection that ends with something unread lingers: the answer would be lost in a reset otherwise.
+A request that comes whole, with a head that was seen before, goes straight to the intake (`KnownHead`). One of the usual kind (POST on a
+known path, HTTP/1.1, one Host, a body with a length) needs little more than its parser; nothing is kept of its head but what decoding
+needs, and a body that came in one piece is handed on as it is. For the others `_examine` asks the rules in `request.py`.
+
+Invariants: nothing is parsed after the request that gets the last answer; answers are written in the order of the requests, whether the
+intake acknowledges at once or later (`answer_queue.py`); an exception from the intake that it may not raise is answered 500, logged, and
+ends the connection. A connection is among `ListenerState.connections` from `connection_made` to `connection_lost`, and what it adds to
+`Headroom` it takes away again. A request that is passed through is cancelled when its connection ends before it is complete.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Final, cast
 
+import structlog
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+
 from forwarder.core.path import ForwarderPath
-from forwarder.core.ports import Intake
+from forwarder.core.ports import Incoming, Intake, V1Head
 from forwarder.core.shares import Headroom, Pool
 from forwarder.sources.http import answers
-from forwarder.sources.http.addresses import NOBODY, ClientAddresses, Peer
-from forwarder.sources.http.answers import Answer, Rejection
-from forwarder.sources.http.cors import Cors
-from forwarder.sources.http.known import Heads
-from forwarder.sources.http.limits import LINGER_BYTES, RECEIVING_RETRY_AFTER, REFUSED_CONNECTIONS, BodyPace, HttpPolicy
+from forwarder.sources.http.addresses import ClientAddresses
+from forwarder.sources.http.answer_queue import MOST_PENDING, AnswerQueue, answer_to
+from forwarder.sources.http.answers import ACCEPTED, ACCEPTED_SILENTLY, RESULTS_PENDING, Cors, HttpAnswer, Rejection
+from forwarder.sources.http.lifecycle import BODY, CLOSING, ENDING, HEAD, IDLE, NEW, Lifecycle
+from forwarder.sources.http.limits import RECEIVING_RETRY_AFTER, REJECTED_CONNECTIONS, SMALL_BODY, HttpPolicy
+from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoute
+from forwarder.sources.http.passthrough.exchange import PassedBody, PassedExchange
 from forwarder.sources.http.passthrough.service import PassThrough
-from forwarder.sources.http.pending import Pending
-from forwarder.sources.http.routes import Routes
+from forwarder.sources.http.request import (
+    MAX_DIGITS,
+    BodyBuffer,
+    KnownHead,
+    KnownHeads,
+    RequestHead,
+    asked_level,
+    echoed_request_id,
+    other_than_accept,
+    other_than_pass,
+    rejection,
+    remember,
+    split_head,
+    v1_head,
+)
+from forwarder.sources.http.routes import Routes, is_beacon
 
-IDLE: Final = 0
-"""Between requests."""
-HEAD: Final = 1
-"""A request's header is coming in."""
-BODY: Final = 2
-"""A request's body is coming in."""
-ENDING: Final = 3
-"""The last answer waits, for its turn or for the intake; what still comes is thrown away."""
-LINGERING: Final = 4
-"""The last answer is written; what still comes is thrown away until the sender closes."""
-CLOSING: Final = 5
-"""The transport is told to close once the last answer is out."""
+log = structlog.get_logger(__name__)
 
-NEW: Final = -1.0
-"""In place of the time at which a wait began: at the next sweep."""
-
+_POST: Final = b"POST"
+_DRAINING: Final = answers.unavailable("This forwarder is shutting down.", RECEIVING_RETRY_AFTER, Rejection.DRAINING)
+_TOO_MUCH: Final = answers.unavailable("Too much is being received.", RECEIVING_RETRY_AFTER)
+_TOO_MANY_PENDING: Final = answers.unavailable("Too many requests wait for their answers on this connection.", RECEIVING_RETRY_AFTER)
 TOO_MANY_CONNECTIONS: Final = answers.unavailable("There are too many connections.", RECEIVING_RETRY_AFTER, Rejection.TOO_MANY_CONNECTIONS)
 
 
-class Shared:
+class _RejectRequest(Exception):
+    """Raised in a callback: stop parsing, give this answer and end the connection."""
+
+    def __init__(self, answer: HttpAnswer) -> None:
+        self.answer = answer
+
+
+class _StopParsing(Exception):
+    """Raised in a callback: the last answer was given."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """The parser of one connection, the request that is coming in, and the answers that are pending."""
+
+    __slots__ = (
+        "_accept", "_answers", "_body", "_counted", "_early", "_extra", "_feed", "_gathered", "_head", "_head_fed", "_heads", "_life",
+        "_max_body", "_max_header_bytes", "_max_headers", "_method", "_parser", "_passed", "_passing", "_paths", "_peer", "_progress",
+        "_query", "_recent", "_rejected", "_rememberable", "_route", "_stalled", "_stamp", "_state", "_upgrading", "_v1", "on_header",
+        "on_message_begin", "on_url",
+    )  # fmt: skip
+
+    _body: bytes
+    """The first piece of the body, mostly all of it."""
+    _gathered: BodyBuffer | PassedBody | None
+    """The body in its place, if it comes in several pieces or needn't be kept."""
+    _passed: PassedRoute | None
+    """The route of the request that is coming in, if it is one that is passed through."""
+    _passing: PassedExchange | None
+    """The exchange whose request is coming in, if it is passed through."""
+    _early: HttpAnswer | None
+    """The answer that will be given whatever the body is."""
+    _v1: V1Head | None
+
+    def __init__(self, state: ListenerState) -> None:
+        self._state = state
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Join the others, unless there are too many, of all senders or of this one."""
+        state = self._state
+        self._peer = peer = state.addresses.peer(transport.get_extra_info("peername"))
+        self._life = Lifecycle(cast("asyncio.Transport", transport), last=state.ending)
+        self._answers = AnswerQueue(self._life, peer.sender)
+        self._accept = state.accept
+        self._paths = state.routes.by_path
+        self._heads = state.heads[peer.trusted]
+        self._stamp = peer.stamp
+        self._max_body = state.policy.max_body
+        self._max_headers = state.policy.max_headers
+        self._max_header_bytes = state.policy.max_header_bytes
+        self._head_fed = self._progress = self._stalled = 0
+        self._counted = 0
+        """Bytes of the body that is coming in that are in the headroom's account."""
+        self._recent: KnownHead | None = None
+        """The head of the connection's last request, if it was a known one."""
+        self._rememberable: KnownHead | None = None
+        """What was decided on the head of the request that was completed last, if it may be remembered."""
+        self._upgrading = False
+        self._head = head = RequestHead(behind_proxy=peer.trusted)
+        self.on_message_begin = head.on_message_begin
+        self.on_url = head.on_url
+        self.on_header = head.on_header
+        self._forget_request()
+        self._open_parser()
+        state.connections.add(self)
+        state.empty.clear()
+        self._rejected = not state.places.acquire(peer.sender)
+        if self._rejected:
+            self._reject_connection()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 — how it was lost makes no difference
+        """Leave nothing behind. The parser and what refers to it go at once, not when garbage is collected."""
+        state = self._state
+        self._life.phase = CLOSING
+        self._release()
+        self._answers.close()
+        state.connections.discard(self)
+        if self._rejected:
+            state.rejecting -= 1
+        else:
+            state.places.release(self._peer.sender)
+        if not state.connections:
+            state.empty.set()
+        self._forget_request()
+        del self._parser, self._feed, self.on_message_begin, self.on_url, self.on_header
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came in, answer the requests that are complete."""
+        phase = self._life.phase
+        if phase == IDLE:
+            known = self._recent
+            start = -1 if known is None else known.body_start(data)
+            if known is None or start < 0:
+                self._begin_request(data)
+            elif len(data) - start > self._max_body or self._life.last:
+                self._parse(data)
+            else:
+                self._accept_known(known, data[start:])
+        elif phase < ENDING:
+            self._parse(data)
+        elif self._life.discard(len(data)):
+            self._close()
+
+    def pause_writing(self) -> None:
+        """The sender doesn't read its answers: read nothing more from it."""
+        self._life.stop_writing()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._life.resume_writing()
+        self._answers.resume_writing()
+
+    def eof_received(self) -> bool:
+        """The sender sends no more. Pending answers are still written; but over TLS, and if none is pending, this is the end."""
+        if self._answers.end_streams() or not self._answers.pending or not self._life.half_close():
+            return False
+        self._release()
+        return True
+
+    # What the listener calls
+
+    def check(self, now: float) -> None:
+        """Called by each sweep: answer what the intake hasn't acknowledged in time, and end the connection if its time is over."""
+        policy, life = self._state.policy, self._life
+        self._answers.expire(now, policy.answer_timeout)
+        if not life.is_late(now, policy, self._received(), pending=bool(self._answers.pending)):
+            return
+        if life.phase == IDLE:
+            self._close()
+        elif life.phase == HEAD:
+            self._reject(answers.HEADER_TIMEOUT)
+        elif life.phase == BODY:
+            self._reject(answers.BODY_TIMEOUT)
+        else:
+            life.abort()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is coming in, or an answer is pending."""
+        return self._life.phase in (HEAD, BODY) or bool(self._answers.pending)
+
+    def close_if_idle(self) -> None:
+        """Close it if no request is coming in, and no answer is pending."""
+        if self._life.phase == IDLE and not self._answers.pending:
+            self._close()
+
+    def end_with_next_answer(self, *, last: bool) -> None:
+        """The next answer is the connection's last, or need not be."""
+        self._life.last = last
+
+    def abort(self) -> None:
+        """Drop it."""
+        self._answers.forget()
+        self._life.abort()
+
+    def _close(self) -> None:
+        self._answers.forget()
+        self._life.close()
+
+    def _reject_connection(self) -> None:
+        state = self._state
+        state.rejected_connections += 1
+        state.rejecting += 1
+        if state.rejecting > REJECTED_CONNECTIONS:
+            self._life.phase = CLOSING
+            self._life.abort()
+        else:
+            self._reject(TOO_MANY_CONNECTIONS)
+
+    # Bytes
+
+    def _accept_known(self, known: KnownHead, body: bytes) -> None:
+        """Accept a whole request with a head that was seen before."""
+        incoming = known.incoming
+        incoming.body = body
+        incoming.client = self._stamp
+        if known.forwarded_for or known.forwarded:
+            incoming.client = self._state.addresses.client(self._peer, known.forwarded_for, known.forwarded)
+        queue, self._life.since = self._answers, NEW
+        try:
+            done = self._accept(incoming, queue.spare)
+        except Exception as error:
+            queue.send(known.route, answer_to(error), known.headers)
+        else:
+            if not done:
+                queue.send_when_acknowledged(known.route, ACCEPTED, known.headers, known.accepted)
+            elif queue.pending:
+                queue.send(known.route, ACCEPTED, known.headers)
+            else:
+                known.route.accepted += 1
+                self._life.write(known.accepted)
+        finally:
+            incoming.body = b""
+
+    def _begin_request(self, data: bytes) -> None:
+        """What comes now is not like the connection's last request: like one of another connection, or new.
+
+        What was decided on a new head is kept if what came in was that one request: only then do its two parts add up.
+        """
+        end = data.find(b"\r\n\r\n") + 4
+        key = split_head(data, end)
+        known = self._heads.get(key) if key else None
+        if known is not None and known is not self._recent:
+            self._recent = known
+            self.data_received(data)
+            return
+        self._rememberable = None
+        self._parse(data)
+        known, self._rememberable = self._rememberable, None
+        if known is not None and key is not None and self._life.phase == IDLE and len(data) - end == self._head.content_length:
+            remember(self._heads, key, known)
+
+    def _open_parser(self) -> None:
+        self._parser = HttpRequestParser(self)
+        self._feed = self._parser.feed_data
+
+    def _parse(self, data: bytes) -> None:
+        stop: Exception | None = None
+        try:
+            self._feed(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            stop = error
+        if stop is not None:
+            self._stopped(stop, data)
+        if self._head.begun and self._life.phase < ENDING:
+            self._wait_for_more(len(data))
+
+    def _stopped(self, error: Exception, data: bytes) -> None:
+        """The parser stopped: for good, or because it takes what follows an upgrade request for another protocol's.
+
+        Never called while an exception is handled: that one would take the place of the cause that the parser attaches to the next.
+        """
+        rest = memoryview(data)
+        while isinstance(error, HttpParserUpgrade):
+            rest = rest[error.args[0] :]
+            head = self._head.without_upgrade(self._parser.get_method(), keep_alive=self._parser.should_keep_alive())
+            self._open_parser()
+            try:
+                self._feed(head)
+                self._feed(rest)
+            except (HttpParserError, HttpParserUpgrade) as again:
+                error = again
+            else:
+                return
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        cause = error.__context__ if isinstance(error, HttpParserCallbackError) else None
+        if isinstance(cause, _RejectRequest):
+            self._reject(cause.answer)
+        elif self._life.phase >= ENDING:
+            return
+        elif cause is None and self._parser.get_method() == b"PRI":  # HTTP/2's connection preface
+            self._reject(answers.VERSION_NOT_SUPPORTED)
+        elif cause is None:
+            self._reject(answers.bad_request(f"This is not HTTP as it should be: {error}."))
+        else:
+            log.error("A request could not be answered.", exc_info=cause)
+            self._reject(answers.INTERNAL_ERROR)
+
+    def _wait_for_more(self, size: int) -> None:
+        """A request is not complete yet: is what there is of it, and of all others, still within bounds?"""
+        life = self._life
+        if life.phase == IDLE:
+            life.phase, life.since, self._head_fed = HEAD, NEW, 0
+        elif life.phase == HEAD:
+            self._head_fed += size
+            if self._head_fed > self._max_header_bytes + self._state.policy.max_url:
+                self._reject(answers.HEADER_TOO_LARGE)
+        else:
+            self._watch_body(size)
+
+    def _watch_body(self, size: int) -> None:
+        received = self._received()
+        if received == self._progress:
+            self._stalled += size  # chunk extensions or a trailer
+            if self._stalled > self._max_header_bytes:
+                self._reject(answers.HEADER_TOO_LARGE)
+            return
+        self._progress, self._stalled = received, 0
+        if self._early is not None or self._passing is not None:
+            return
+        headroom, queue = self._state.headroom, self._answers
+        if not self._counted:
+            queue.sender = self._sender_of_request()
+        headroom.add(queue.sender, received - self._counted)
+        self._counted = received
+        if received > SMALL_BODY and headroom.exceeded(queue.sender):
+            self._reject(_TOO_MUCH)
+
+    # The parser's callbacks; those of the head are `RequestHead`'s
+
+    def on_headers_complete(self) -> None:
+        """The head is complete: decide what can be decided without the body."""
+        life = self._life
+        if life.phase >= ENDING:
+            raise _StopParsing
+        if len(self._answers.pending) >= MOST_PENDING:
+            raise _RejectRequest(_TOO_MANY_PENDING)
+        head = self._head
+        parser = self._parser
+        route = self._paths.get(head.url)
+        unusual = False
+        if route is None:
+            route, self._query = self._state.routes.find(head.url)
+            unusual = route is self._state.routes.other or len(head.url) > self._state.policy.max_url
+        self._route = route
+        if route.v1:
+            self._v1, self._extra = v1_head(head.lines), echoed_request_id(head.lines)
+        if (
+            unusual
+            or head.rare
+            or head.hosts != 1
+            or len(head.lines) > self._max_headers
+            or head.size > self._max_header_bytes
+            or head.content_length > self._max_body
+            or parser.get_method() != _POST
+            or not parser.should_keep_alive()
+            or life.last
+        ):
+            self._examine()
+        life.phase, life.since = BODY, NEW
+        self._progress, self._stalled = -1, 0  # what came with the head counts for nothing: it may be of requests before it
+
+    def _examine(self) -> None:
+        """Decide on a head that is not usual."""
+        head, parser, life = self._head, self._parser, self._life
+        version = parser.get_http_version()
+        method = self._method = parser.get_method()
+        rejected = rejection(head, version, self._state.policy)
+        if rejected is not None:
+            raise _RejectRequest(rejected)
+        self._upgrading = parser.should_upgrade() and method != b"CONNECT"
+        if self._upgrading:
+            return
+        life.last = life.last or not parser.should_keep_alive()
+        if version == "1.0" and not life.last:
+            self._extra += answers.KEEP_ALIVE
+        known = self._route is not self._state.routes.other
+        passed = None if known else self._find_passed(head.url)
+        if passed is not None:
+            self._route = passed.route
+        if head.content_length > self._body_limit():
+            raise _RejectRequest(answers.BODY_TOO_LARGE)
+        self._early = self._early_answer(head, method, known=known)
+        if method == b"CONNECT" or (self._early is _DRAINING and head.has_body):
+            raise _RejectRequest(self._early or answers.METHOD_NOT_ALLOWED)
+        if b"transfer-encoding" in head.rare:
+            head.ignore_trailer()
+        if passed is not None and self._early is None:
+            if version == "1.0":
+                life.last, self._extra = True, b""  # the end of the answer may have to be the connection's
+            self._early = self._pass_through(passed, chunks_understood=version == "1.1")
+        if self._passing is not None:
+            self._gathered = self._passing.body
+        elif head.has_body and (self._early is not None or b"transfer-encoding" in head.rare):
+            self._gathered = BodyBuffer(keep=self._early is None)
+        if b"expect" in head.rare and version == "1.1":
+            self._meet_expectation(head.rare[b"expect"])
+
+    def _early_answer(self, head: RequestHead, method: bytes, *, known: bool) -> HttpAnswer | None:
+        """The answer that is clear whatever the body is; None if there is none yet."""
+        if self._state.draining:
+            return _DRAINING
+        passed = self._passed
+        early = other_than_accept(method, head.url, known=known) if passed is None else other_than_pass(method, reads=passed.reads)
+        return answers.LOOP_DETECTED if early is None and self._is_loop(head) else early
+
+    def _is_loop(self, head: RequestHead) -> bool:
+        path, own = head.path, self._state.path
+        return path is not None and own is not None and own.is_loop(path)
+
+    def _find_passed(self, url: bytes) -> PassedRoute | None:
+        """The route of a target that is passed through."""
+        state = self._state
+        self._passed = None if state.passthrough is None else state.passthrough.allowed.find(state.routes.target(url))
+        return self._passed
+
+    def _pass_through(self, passed: PassedRoute, *, chunks_understood: bool) -> HttpAnswer | None:
+        """Pass the request through whose head has come in; or its answer, if that is clear already."""
+        head, state, peer = self._head, self._state, self._peer
+        request = PassedRequest(
+            route=passed,
+            method=self._method,
+            target=state.routes.target(head.url),
+            lines=tuple(head.lines),
+            content_length=None if b"transfer-encoding" in head.rare else max(0, head.content_length),
+            chunks_understood=chunks_understood,
+            origin=head.origin,
+            path="" if state.path is None else state.path.after(head.path),
+            peer=None if peer.address is None else str(peer.address),
+            sender=self._sender_of_request(),
+        )
+        service = state.passthrough
+        begun = answers.NOT_FOUND if service is None else service.begin(request, self._answers, self._life, state.headroom)
+        if isinstance(begun, HttpAnswer):
+            return begun
+        self._passing = begun
+        return None
+
+    def _meet_expectation(self, expected: bytes) -> None:
+        """Send 100 to a sender that waits for it, unless the answer is clear already."""
+        if expected.strip().lower() != b"100-continue":
+            raise _RejectRequest(answers.EXPECTATION_FAILED)
+        if not self._head.has_body:
+            return
+        if self._early is not None:
+            raise _RejectRequest(self._early)
+        if self._state.headroom.exceeded(self._sender_of_request()):
+            raise _RejectRequest(_TOO_MUCH)
+        self._answers.send_interim(answers.CONTINUE)
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body, mostly all of it."""
+        if self._body or self._gathered is not None:
+            self._gather(data)
+        else:
+            self._body = data
+
+    def _gather(self, data: bytes) -> None:
+        gathered = self._gathered
+        if gathered is None:
+            gathered = self._gathered = BodyBuffer(keep=True)
+            gathered.add(self._body)
+        gathered.add(data)
+        if gathered.length > self._body_limit():
+            raise _RejectRequest(answers.BODY_TOO_LARGE)
+
+    def _body_limit(self) -> int:
+        """Bytes that the body of the request that is coming in may have."""
+        service = self._state.passthrough
+        return self._max_body if self._passed is None or service is None else service.max_body
+
+    def on_message_complete(self) -> None:
+        """The request is complete: offer it, and answer."""
+        life = self._life
+        if self._upgrading:
+            self._upgrading = False
+            life.phase = IDLE
+            return
+        head = self._head
+        if self._passing is not None:
+            self._complete_passing(self._passing)
+            return
+        answer, done = self._early, True
+        if answer is None:
+            answer, done = self._offer(head)
+        headers = self._extra + self._cors_headers() if head.rare or head.origin or self._extra else b""
+        life.phase, life.since, head.begun = IDLE, NEW, False
+        if done:
+            self._answers.send(self._route, answer, headers, bodiless=self._method == b"HEAD")
+        else:
+            results = None if self._v1 is None else self._v1.results
+            self._answers.send_when_acknowledged(self._route, answer, headers, results=results)
+        if answer is ACCEPTED and not life.last and self._may_be_remembered(head):
+            self._rememberable = self._decided(head, headers)
+        head.lines.clear()
+        self._forget_request()
+
+    def _complete_passing(self, exchange: PassedExchange) -> None:
+        route, headers = self._route, self._cors_headers()
+        self._life.phase, self._life.since, self._head.begun = IDLE, NEW, False
+        self._head.lines.clear()
+        self._forget_request()
+        exchange.complete(route, headers)
+
+    def _offer(self, head: RequestHead) -> tuple[HttpAnswer, bool]:
+        """The request's answer, and whether it can be written; else the intake acknowledges it later."""
+        try:
+            done = self._accept(self._incoming(head), self._answers.spare)
+        except Exception as error:
+            return answer_to(error), True
+        if self._v1 is not None and self._v1.results is not None:
+            return answers.of_results(self._v1.results) if done else RESULTS_PENDING, done
+        return ACCEPTED_SILENTLY if self._query and is_beacon(self._query) else ACCEPTED, done
+
+    def _incoming(self, head: RequestHead) -> Incoming:
+        body = self._body if self._gathered is None else cast("BodyBuffer", self._gathered).joined()
+        if self._counted:
+            self._release()
+        client = self._stamp
+        if head.forwarded_for or head.forwarded:
+            client = self._state.addresses.client(self._peer, head.forwarded_for, head.forwarded)
+        ack = None if head.ack is None else asked_level(head.ack)
+        encoding, event = head.content_encoding, self._route.event
+        return Incoming(body, self._query, head.content_type, encoding, client, ack=ack, v1=self._v1, path=head.path, event=event)
+
+    def _may_be_remembered(self, head: RequestHead) -> bool:
+        fits = head.size + MAX_DIGITS <= self._max_header_bytes  # with the longest length too
+        return fits and self._v1 is None and head.content_length >= 0 and b"expect" not in head.rare
+
+    def _decided(self, head: RequestHead, headers: bytes) -> KnownHead:
+        """What was decided on the head of an accepted request."""
+        ack = None if head.ack is None else asked_level(head.ack)
+        route, encoding = self._route, head.content_encoding
+        incoming = Incoming(b"", self._query, head.content_type, encoding, ack=ack, path=head.path, event=route.event)
+        accepted = ACCEPTED.render(headers)
+        return KnownHead(route, incoming, forwarded_for=head.forwarded_for, forwarded=head.forwarded, headers=headers, accepted=accepted)
+
+    # The request that is coming in
+
+    def _forget_request(self) -> None:
+        self._body = b""
+        self._gathered = None
+        self._passing = None
+        self._passed = None
+        self._early = None
+        self._route = self._state.routes.other
+        self._query = b""
+        self._method = _POST
+        self._extra = b""
+        self._v1 = None
+
+    def _received(self) -> int:
+        """Bytes of the body that have arrived."""
+        return len(self._body) if self._gathered is None else self._gathered.length
+
+    def _release(self) -> None:
+        """What there is of a body goes with its place in the account: it must not be held while a rejected sender lingers."""
+        if self._counted:
+            self._state.headroom.add(self._answers.sender, -self._counted)
+            self._counted = 0
+        self._body = b""
+        self._gathered = None
+        if self._passing is not None:
+            exchange, self._passing = self._passing, None
+            exchange.cancel()
+
+    def _reject(self, answer: HttpAnswer) -> None:
+        """Give the last answer, to a request that isn't read to its end."""
+        self._answers.send_last(self._route, answer, self._cors_headers(), bodiless=self._method == b"HEAD")
+        self._release()
+
+    def _sender_of_request(self) -> str:
+        """Who shares (`core/shares.py`), for the request whose head has come in."""
+        return self._state.addresses.sender(self._peer, self._head.forwarded_for, self._head.forwarded)
+
+    def _cors_headers(self) -> bytes:
+        head, cors = self._head, self._state.cors
+        if not head.origin:
+            return b""
+        if self._method == b"OPTIONS" and b"access-control-request-method" in head.rare:
+            methods = b"POST, OPTIONS" if self._passed is None else b"GET, POST, OPTIONS"
+            return cors.preflight(head.origin, head.rare.get(b"access-control-request-headers", b""), methods)
+        return cors.headers(head.origin, answers.EXPOSED_V1 if self._route.v1 else answers.EXPOSED)
+
+
+class ListenerState:
     """What all connections of a listener have in common."""
 
     def __init__(
@@ -60,21 +620,21 @@ class Shared:
         self.path = path
         """What recognizes a loop, and is added to what is passed through; None: nothing is checked or added."""
         self.passthrough = passthrough
-        """What takes requests that bring no events; None: they are refused."""
+        """Where requests go that bring no events; None: they are rejected."""
         self.headroom = headroom or Headroom(policy.max_receiving)
-        self.take = intake.take
+        self.accept = intake.take
         self.routes = Routes(policy.path_prefixes)
         self.cors = Cors(policy.cors_origins)
         self.addresses = ClientAddresses(policy.trusted_proxies, stamp=policy.stamp_ip)
-        self.heads: tuple[Heads, Heads] = ({}, {})
+        self.heads: tuple[KnownHeads, KnownHeads] = ({}, {})
         """What was decided on heads, of untrusted peers and of trusted ones."""
-        self.connections: set[Connection] = set()
+        self.connections: set[HttpConnection] = set()
         self.places = Pool(policy.max_connections)
         """Of the connections that aren't rejected; by the peer's address: a proxy's connections are its own."""
-        self.rejected = 0
-        """Connections that found no place, since the start."""
-        self.turned_away = 0
-        """Connections over the limit that are still reading so."""
+        self.rejected_connections = 0
+        """Connections over the limit, since the start."""
+        self.rejecting = 0
+        """Connections over the limit that haven't ended yet."""
         self.ending = False
         """Whether each answer is its connection's last."""
         self.draining = False
@@ -84,7 +644,7 @@ class Shared:
         self.empty.set()
 
     def drain(self, *, draining: bool) -> None:
-        """From now on each answer is its connection's last, and new requests are refused; or no longer."""
+        """From now on each answer is its connection's last, and new requests are rejected; or no longer."""
         self.draining = draining
         self.end_connections(ending=draining)
 
@@ -98,213 +658,3 @@ class Shared:
         """End what has waited for too long."""
         for connection in list(self.connections):
             connection.check(now)
-
-
-class Connection(asyncio.Protocol):
-    """One sender's connection."""
-
-    __slots__ = (
-        "_ahead",
-        "_counted",
-        "_discarded",
-        "_eof",
-        "_full",
-        "_last",
-        "_pace",
-        "_peer",
-        "_phase",
-        "_sender",
-        "_shared",
-        "_since",
-        "_transport",
-        "_turned_away",
-        "_unread",
-        "_waiting",
-        "_write",
-    )
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._phase = IDLE
-        self._since = NEW
-        self._pace: BodyPace | None = None
-        self._counted = 0
-        self._discarded = 0
-        self._turned_away = False
-        self._last = shared.ending
-        """Whether the next answer is the last."""
-        self._peer: Peer = NOBODY
-        self._sender = ""
-        """To whose account in the headroom `_counted` was added."""
-        self._waiting: deque[Pending] = deque()
-        """The answers that are not given yet, in the order of the requests."""
-        self._full = False
-        """Whether so many answers wait that nothing more is read."""
-        self._unread = False
-        """Whether the sender doesn't read its answers."""
-        self._ahead = 0
-        """How many bodies the sender brings faster than they are passed on: one, but for what a single read brought."""
-        self._eof = False
-        """Whether the sender sends no more."""
-
-    # What the transport calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Join the others, unless there are too many, of all senders or of this one."""
-        shared = self._shared
-        self._transport = cast("asyncio.Transport", transport)
-        self._write = self._transport.write
-        shared.connections.add(self)
-        shared.empty.clear()
-        self._peer = shared.addresses.peer(transport.get_extra_info("peername"))
-        if not shared.places.acquire(self._peer.sender):
-            self._turn_away()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 — how it was lost makes no difference
-        """Leave nothing behind."""
-        shared = self._shared
-        self._phase = CLOSING
-        self._release()
-        self._forget_waiting()
-        shared.connections.discard(self)
-        if self._turned_away:
-            shared.turned_away -= 1
-        else:
-            shared.places.release(self._peer.sender)
-        if not shared.connections:
-            shared.empty.set()
-
-    def pause_writing(self) -> None:
-        """The sender doesn't read its answers: read nothing more from it."""
-        self._unread, self._since = True, NEW
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """It reads again."""
-        self._unread, self._since = False, NEW
-        self._read_on()
-        if self._waiting:
-            self._waiting[0].resumed()
-
-    def _read_on(self) -> None:
-        """Read again, if there is no reason left not to."""
-        if not (self._unread or self._full or self._ahead) and self._phase < CLOSING:
-            self._transport.resume_reading()
-
-    def eof_received(self) -> bool:
-        """The sender sends no more. What waits for an answer still gets it; but over TLS, and if nothing waits, this is the end."""
-        if not self._waiting or self._phase > ENDING or not self._transport.can_write_eof():
-            return False
-        self._eof, self._phase = True, ENDING
-        self._release()
-        return True
-
-    # Time
-
-    def check(self, now: float) -> None:
-        """Called by the sweep: end the connection if its time is over."""
-        if self._ahead:
-            self._since = NEW  # nothing is read from it; a wait that no sweep has seen is too short to count
-        elif self._since == NEW:
-            self._since, self._pace = now, None
-        elif self._is_late(now):
-            self._expire()
-
-    def _is_late(self, now: float) -> bool:
-        policy = self._shared.policy
-        if self._waiting and self._phase in (IDLE, ENDING):
-            return False  # it isn't the sender who is late
-        if self._unread and self._phase in (HEAD, BODY):
-            return now - self._since >= policy.idle_timeout  # it can't bring the rest before it reads
-        if self._phase == BODY:
-            if self._pace is None:
-                self._pace = BodyPace(self._since, policy.body_timeout, 0)
-            return self._pace.late(now, self._received())
-        limit = {IDLE: policy.idle_timeout, HEAD: policy.header_timeout}.get(self._phase, policy.linger_timeout)
-        return now - self._since >= limit
-
-    def _expire(self) -> None:
-        if self._phase == IDLE:
-            self._shut()
-        elif self._phase == HEAD:
-            self._refuse(answers.HEADER_TIMEOUT)
-        elif self._phase == BODY:
-            self._refuse(answers.BODY_TIMEOUT)
-        else:
-            self._transport.abort()
-
-    # Ends
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is in progress, or waits for its answer."""
-        return self._phase in (HEAD, BODY) or bool(self._waiting)
-
-    def close_if_idle(self) -> None:
-        """Close it if no request is in progress, and none waits for its answer."""
-        if self._phase == IDLE and not self._waiting:
-            self._shut()
-
-    def end_with_next_answer(self, *, last: bool) -> None:
-        """The next answer is the connection's last, or need not be."""
-        self._last = last
-
-    def abort(self) -> None:
-        """Drop it."""
-        self._forget_waiting()
-        self._transport.abort()
-
-    def _forget_waiting(self) -> None:
-        """Nobody is there any more for the answers that wait."""
-        while self._waiting:
-            self._waiting.popleft().forget()
-
-    def _linger(self) -> None:
-        self._phase, self._since = LINGERING, NEW
-        self._release()
-        self._transport.resume_reading()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-
-    def _finish(self) -> None:
-        """End it after the last answer to a request that was read completely."""
-        if self._transport.can_write_eof():
-            self._linger()
-        else:
-            self._shut()
-
-    def _shut(self) -> None:
-        self._phase, self._since = CLOSING, NEW
-        self._release()
-        self._forget_waiting()
-        self._transport.close()
-
-    def _discard(self, size: int) -> None:
-        self._discarded += size
-        if self._discarded > LINGER_BYTES:
-            self._shut()
-
-    def _turn_away(self) -> None:
-        self._turned_away = True
-        self._shared.rejected += 1
-        self._shared.turned_away += 1
-        if self._shared.turned_away > REFUSED_CONNECTIONS:
-            self._phase = CLOSING
-            self._transport.abort()
-        else:
-            self._refuse(TOO_MANY_CONNECTIONS)
-
-    def _release(self) -> None:
-        if self._counted:
-            self._shared.headroom.add(self._sender, -self._counted)
-            self._counted = 0
-
-    # What the protocol above knows
-
-    def _received(self) -> int:
-        """Bytes of the body in progress that have arrived."""
-        raise NotImplementedError
-
-    def _refuse(self, answer: Answer) -> None:
-        """Give the last answer, before the request in progress is complete."""
-        raise NotImplementedError

@@ -27,13 +27,13 @@ SMALL_BODY: Final = 16 * 1024
 """A body that holds no more than this goes on however much others are bringing, so that uploads can't lock out small requests."""
 
 LINGER_BYTES: Final = 32 * 1024 * 1024
-"""How much of a refused body is read and thrown away, so that its sender comes to read why."""
+"""How much of a rejected body is read and discarded, so that its sender comes to read why."""
 
 RECEIVING_RETRY_AFTER: Final = 2
 """Seconds after which a sender may try again when too much is being received, there are too many connections, or all ends."""
 
-REFUSED_CONNECTIONS: Final = 128
-"""Connections over the limit that are told so at a time; further ones are dropped without a word."""
+REJECTED_CONNECTIONS: Final = 128
+"""Connections over the limit that get an answer at a time; further ones are dropped without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

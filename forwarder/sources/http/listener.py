@@ -26,13 +26,12 @@ from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Intake
 from forwarder.core.shares import Headroom
 from forwarder.sources.http.answers import Rejection
-from forwarder.sources.http.connection import Shared
-from forwarder.sources.http.handshakes import Handshakes, TlsGate
+from forwarder.sources.http.connection import HttpConnection, ListenerState
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.passthrough.service import PassThrough
-from forwarder.sources.http.protocol import HttpProtocol
-from forwarder.sources.http.routes import Rejected
+from forwarder.sources.http.routes import RejectionCount
 from forwarder.sources.http.sockets import KEY, bind_unix, describe, duplicates, parse_listen, remove_unix
+from forwarder.sources.http.tls import Handshakes, TlsGate
 
 log = structlog.get_logger(__name__)
 
@@ -90,8 +89,8 @@ class HttpListener:
 
         `passthrough`: what takes requests that bring no events; it is the caller's to close, after this. `path`: what recognizes a loop.
         """
-        self._shared = Shared(policy, intake, headroom, passthrough, path=path)
-        self._handshakes = Handshakes(self._shared)
+        self._state = ListenerState(policy, intake, headroom, passthrough, path=path)
+        self._handshakes = Handshakes(self._state)
         self._clock = clock
         self._servers: list[asyncio.Server] = []
         self._unix: list[tuple[Path, int]] = []
@@ -105,11 +104,11 @@ class HttpListener:
     @property
     def draining(self) -> bool:
         """Whether new requests get 503 and every answer ends its connection."""
-        return self._shared.draining
+        return self._state.draining
 
     @draining.setter
     def draining(self, draining: bool) -> None:
-        self._shared.drain(draining=draining)
+        self._state.drain(draining=draining)
 
     async def start(
         self, listen: str, tls: ssl.SSLContext | None = None, *, inherited: Sequence[socket.socket] = (), removes_file: bool = False
@@ -175,20 +174,20 @@ class HttpListener:
         have not learned of the end, and a request may cross it. Requests in progress are waited for `limit` seconds longer. Cancellation
         only ends the wait.
         """
-        shared = self._shared
-        shared.end_connections()
-        before = set(shared.connections)
-        await self._until(lambda: not before & shared.connections, grace)
-        for connection in before & shared.connections:
+        state = self._state
+        state.end_connections()
+        before = set(state.connections)
+        await self._until(lambda: not before & state.connections, grace)
+        for connection in before & state.connections:
             connection.close_if_idle()
-        await self._until(lambda: not any(connection.is_busy for connection in before & shared.connections), limit)
+        await self._until(lambda: not any(connection.is_busy for connection in before & state.connections), limit)
 
     async def finish_requests(self, limit: float) -> None:
         """Once nothing is accepted any more, answer what the last connections bring, for at most `limit` seconds after their first bytes.
 
         Cancellation only ends the wait.
         """
-        connections = self._shared.connections
+        connections = self._state.connections
         for _ in range(TURNS):  # what was accepted just now is not known yet
             await asyncio.sleep(0)
         await self._until(lambda: not (connections or self._handshakes.pending), FIRST_REQUEST)
@@ -215,55 +214,55 @@ class HttpListener:
 
         Cancellation ends the wait: everything is dropped at once.
         """
-        self._shared.drain(draining=True)
+        self._state.drain(draining=True)
         await self.stop_listening()
         await self._handshakes.close()
         try:
-            for connection in list(self._shared.connections):
+            for connection in list(self._state.connections):
                 connection.close_if_idle()
-            await wait_for_event(self._shared.empty, grace, self._clock)
+            await wait_for_event(self._state.empty, grace, self._clock)
         finally:
-            for connection in list(self._shared.connections):
+            for connection in list(self._state.connections):
                 connection.abort()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        await self._shared.empty.wait()
+        await self._state.empty.wait()
 
     def statistics(self) -> HttpStatistics:
         """What has been counted, and what there is now."""
-        shared = self._shared
-        requests, rejected = shared.routes.requests(), {(name, reason.value): found.count for name, reason, found in self._rejected()}
-        return HttpStatistics(requests, len(shared.connections), shared.rejected, shared.headroom.receiving, rejected)
+        state = self._state
+        requests, rejected = state.routes.requests(), {(name, reason.value): found.count for name, reason, found in self._rejected()}
+        return HttpStatistics(requests, len(state.connections), state.rejected_connections, state.headroom.receiving, rejected)
 
-    def _rejected(self) -> Iterator[tuple[str, Rejection, Rejected]]:
+    def _rejected(self) -> Iterator[tuple[str, Rejection, RejectionCount]]:
         """What was rejected, by route and reason, in a fixed order."""
-        shared = self._shared
-        routes = [*shared.routes.all(), *([] if shared.passthrough is None else shared.passthrough.allowed.all())]
+        state = self._state
+        routes = [*state.routes.all(), *([] if state.passthrough is None else state.passthrough.allowed.all())]
         for route in sorted(routes, key=lambda route: route.name):
             yield from [(route.name, reason, found) for reason, found in sorted(route.rejected.items())]
 
-    def _connection(self) -> HttpProtocol:
-        return HttpProtocol(self._shared)
+    def _connection(self) -> HttpConnection:
+        return HttpConnection(self._state)
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
-        self._shared.sweep(now)
+        self._state.sweep(now)
         self._report_rejected()
         self._report_requests(now)
         self._report_files()
-        self._timer = self._clock.call_later(self._shared.policy.sweep_interval, self._sweep)
+        self._timer = self._clock.call_later(self._state.policy.sweep_interval, self._sweep)
 
     def _report_rejected(self) -> None:
-        shared = self._shared
-        rejected, self._reported = shared.rejected - self._reported, shared.rejected
+        state = self._state
+        rejected, self._reported = state.rejected_connections - self._reported, state.rejected_connections
         if rejected:
-            most, held = shared.places.largest() if shared.places.held else ("", 0)
+            most, held = state.places.largest() if state.places.held else ("", 0)
             log.warning(
                 "connections are rejected: there are too many",
                 rejected=rejected,
-                open=shared.places.held,
-                max_connections=shared.places.size,
+                open=state.places.held,
+                max_connections=state.places.size,
                 most_from=most,
                 held=held,
                 hint="One address may hold 7/8 of sources.http.max_connections: raise it if these senders are yours.",

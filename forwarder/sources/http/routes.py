@@ -1,4 +1,4 @@
-"""The paths that are taken, and what is counted for each.
+"""The paths on which events are accepted, and the counts of each.
 
 Invariant: names of routes are a closed set, whatever paths are asked for and whatever prefixes are configured, so that metrics stay
 bounded. A prefixed path is an entry of its own in the same dictionary, so that prefixes cost a request nothing.
@@ -11,64 +11,64 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from forwarder.sources.http.answers import Answer, Rejection
+from forwarder.sources.http.answers import HttpAnswer, Rejection
 
-_TAKEN: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
-"""All mean the same: any shape and encoding is taken on each, a second wrapping in base64 too (the service undoes that on some only)."""
+_PATHS: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
+"""All mean the same: each accepts any shape and encoding, a second wrapping in base64 too (the service undoes that on some only)."""
 
 _NAMES: Final = {b"/engage": b'"$identify"'}
-"""What an event without a name is on a path, as JSON text (wire facts: older versions of the browser SDK rely on it)."""
+"""The name of an event without one on a path, as JSON text (wire facts: older versions of the browser SDK rely on it)."""
 
 _V1: Final = b"/i/v1/analytics/events"
-"""Taken in a protocol of its own (docs/v1.md)."""
+"""It has a protocol of its own (docs/v1.md)."""
 
 _ORIGIN: Final = re.compile(rb"\Ahttps?://[^/?#]*", re.IGNORECASE)
 
 
 class Route:
-    """A path, with and without its slash. `taken` counts the usual answer, 200; `codes` all others.
+    """A path, with and without its slash. `accepted` counts the usual answer, 200; `codes` all others.
 
     `v1`: it has a protocol of its own, with a key in the head, results event by event, and errors in JSON.
     `event`: the name of events that have none, as JSON text; empty if they are invalid.
     """
 
-    __slots__ = ("codes", "event", "name", "rejected", "taken", "v1")
+    __slots__ = ("accepted", "codes", "event", "name", "rejected", "v1")
 
     def __init__(self, name: str, *, v1: bool = False, event: bytes = b"") -> None:
         self.name = name
         self.v1 = v1
         self.event = event
-        self.taken = 0
+        self.accepted = 0
         self.codes: defaultdict[int, int] = defaultdict(int)
-        self.rejected: dict[Rejection, Rejected] = {}
+        self.rejected: dict[Rejection, RejectionCount] = {}
 
     def count(self, status: int) -> None:
         """One request was answered with `status`."""
         self.codes[status] += 1
 
-    def give(self, answer: Answer) -> None:
-        """One request was given an answer of the listener's own."""
+    def record(self, answer: HttpAnswer) -> None:
+        """One request was answered by the listener itself."""
         self.codes[answer.status] += 1
         if answer.reason is not None:
             rejected = self.rejected.get(answer.reason)
             if rejected is None:
-                rejected = self.rejected[answer.reason] = Rejected()
+                rejected = self.rejected[answer.reason] = RejectionCount()
             rejected.count += 1
             rejected.last = answer
 
 
-class Rejected:
+class RejectionCount:
     """The requests of a route that were rejected for one reason."""
 
     __slots__ = ("count", "last", "report_after", "reported")
 
     def __init__(self) -> None:
         self.count = 0
-        self.last: Answer | None = None
+        self.last: HttpAnswer | None = None
         self.reported = 0
-        """How many of them the log knows."""
+        """How many of them are logged."""
         self.report_after = 0.0
-        """When it may be told of more, in monotonic seconds."""
+        """When more may be logged, in monotonic seconds."""
 
 
 class Routes:
@@ -80,7 +80,7 @@ class Routes:
         """With prefixes and without."""
         self._plain: dict[bytes, Route] = {}
         self._prefixes = tuple([prefix.encode() for prefix in prefixes])
-        for path in _TAKEN:
+        for path in _PATHS:
             self._add(path, Route(path.decode(), event=_NAMES.get(path, b"")))
         self._add(_V1, Route(_V1.decode(), v1=True))
 
@@ -117,7 +117,7 @@ class Routes:
     def _counts(self) -> Iterator[tuple[tuple[str, int], int]]:
         for route in self.all():
             codes = dict(route.codes)
-            codes[200] = codes.get(200, 0) + route.taken
+            codes[200] = codes.get(200, 0) + route.accepted
             yield from [((route.name, code), count) for code, count in sorted(codes.items()) if count]
 
 
@@ -132,5 +132,5 @@ def origin_form(url: bytes) -> bytes:
 
 
 def is_beacon(query: bytes) -> bool:
-    """Whether the sender says that nobody reads the answer (`beacon=1`): it gets 204."""
+    """Whether the sender doesn't read the answer (`beacon=1`): it gets 204."""
     return b"beacon=1" in query and b"beacon=1" in query.split(b"&")

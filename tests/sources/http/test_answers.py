@@ -66,4 +66,4 @@ def test_long_messages_are_cut() -> None:
 
 def test_no_content_has_no_length() -> None:
     """204 says nothing of a body (RFC 9110, 8.6)."""
-    assert answers.TAKEN_SILENTLY.plain == b"HTTP/1.1 204 No Content\r\n\r\n"
+    assert answers.ACCEPTED_SILENTLY.plain == b"HTTP/1.1 204 No Content\r\n\r\n"

@@ -14,7 +14,7 @@ import pytest
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.shares import Headroom, size_for
 from forwarder.sources.http import HttpPolicy, answers
-from forwarder.sources.http import connection as phases
+from forwarder.sources.http import lifecycle as phases
 from forwarder.sources.http.limits import BODY_GRACE, BODY_WINDOW
 from tests.support.listening import Client, Listening, chunked, listening, post, turns
 
@@ -111,10 +111,10 @@ async def _deaf(to: Listening) -> AsyncIterator[tuple[Client, int]]:
     client = Client(*await asyncio.open_connection(sock=deaf, limit=1024))
     to.clients.append(client)
     pairs = (post("/nowhere") + b"GET /e HTTP/1.1\r\nHost: a\r\n\r\n") * 500
-    await to.until(lambda: len(to.listener._shared.connections) == 1)
-    (connection,) = to.listener._shared.connections
+    await to.until(lambda: len(to.listener._state.connections) == 1)
+    (connection,) = to.listener._state.connections
     sent = 0
-    while connection._transport.is_reading():
+    while connection._life._transport.is_reading():
         assert sent < 200_000, "what is not read piles up without a bound"
         client.writer.write(pairs)
         sent += 500
@@ -148,8 +148,8 @@ async def test_a_request_that_is_not_read_on_is_not_late(part: bytes) -> None:
     async with listening(policy) as to:
         client = await to.connect()
         await client.send(part)
-        await to.until(lambda: any(connection._phase in (phases.HEAD, phases.BODY) for connection in to.listener._shared.connections))
-        (connection,) = to.listener._shared.connections
+        await to.until(lambda: any(connection._life.phase in (phases.HEAD, phases.BODY) for connection in to.listener._state.connections))
+        (connection,) = to.listener._state.connections
         connection.pause_writing()
         await to.pass_time(25)
         assert to.listener.statistics().requests == {}

@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.core.errors import BufferFull
 from forwarder.sources.http import HttpPolicy
-from forwarder.sources.http.cors import Cors
+from forwarder.sources.http.answers import Cors
 from tests.support.listening import listening, post
 
 ORIGIN = "Origin: https://a.example"

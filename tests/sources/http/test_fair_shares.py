@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.addresses import ClientAddresses
-from forwarder.sources.http.handshakes import HANDSHAKES
 from forwarder.sources.http.limits import BODY_GRACE
-from forwarder.sources.http.passthrough.policy import FLAG_PERMITS, OTHER_PERMITS
+from forwarder.sources.http.passthrough.service import FLAG_PERMITS, OTHER_PERMITS
+from forwarder.sources.http.tls import HANDSHAKES
 from tests.support.answered import answered, asked
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, Listening, listening, post, turns
@@ -48,7 +48,7 @@ async def read_all(asked: Asked) -> None:
 def under_way(to: Listening) -> int:
     """Passages in flight."""
     assert to.passthrough is not None
-    return to.passthrough.statistics().under_way
+    return to.passthrough.statistics().in_flight
 
 
 async def test_slow_uploads_leave_flags_alone() -> None:

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import BufferFull, InvalidRequest
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy
-from forwarder.sources.http.connection import Shared
-from forwarder.sources.http.protocol import HttpProtocol
+from forwarder.sources.http.connection import HttpConnection, ListenerState
 from tests.support.listening import FakeIntake, listening, post, turns
 
 pytestmark = pytest.mark.slow
@@ -165,12 +164,11 @@ class Recorder(asyncio.Transport):
         """Nothing was paused."""
 
 
-def _conversation(pieces: list[bytes], shared: Shared | None = None) -> tuple[bytes, bool, list[Incoming]]:
+def _conversation(pieces: list[bytes], shared: ListenerState | None = None) -> tuple[bytes, bool, list[Incoming]]:
     intake = FakeIntake(refuse=by_body)
-    shared = shared or Shared(POLICY, intake)
-    shared.take = intake.take
-    recorder, protocol = Recorder(), HttpProtocol(shared)
-    protocol._take = intake.take
+    shared = shared or ListenerState(POLICY, intake)
+    shared.accept = intake.take
+    recorder, protocol = Recorder(), HttpConnection(shared)
     protocol.connection_made(recorder)
     for piece in pieces:
         protocol.data_received(piece)
@@ -190,8 +188,8 @@ def test_late_answers_are_the_same_answers(pipeline: list[bytes], data: st.DataO
     """Whenever and in whatever order requests are acknowledged, what is written is what it would be if all were at once."""
     expected = _conversation(pipeline)
     intake = FakeIntake(refuse=by_body, later=late)
-    shared = Shared(POLICY, intake)
-    recorder, protocol = Recorder(), HttpProtocol(shared)
+    shared = ListenerState(POLICY, intake)
+    recorder, protocol = Recorder(), HttpConnection(shared)
     protocol.connection_made(recorder)
     for piece in pipeline:
         protocol.data_received(piece)
@@ -237,7 +235,7 @@ def test_what_came_before_a_head_is_not_its_bodys_delay() -> None:
 @given(st.lists(requests(), min_size=1, max_size=6), st.integers(1, 400))
 def test_memory_of_heads_changes_nothing(pipeline: list[bytes], cut: int) -> None:
     """A listener that has seen all these heads, whole and in pieces, answers exactly like one that has seen none."""
-    shared = Shared(POLICY, FakeIntake())
+    shared = ListenerState(POLICY, FakeIntake())
     for request in pipeline * 2:
         _conversation([request], shared)
     for first in pipeline:
@@ -249,8 +247,8 @@ def test_memory_of_heads_changes_nothing(pipeline: list[bytes], cut: int) -> Non
 def test_no_garbage() -> None:
     """A connection that is gone is gone at once: nothing waits for the garbage collector."""
     intake = FakeIntake(later=lambda incoming: incoming.body == b"xx")
-    shared = Shared(POLICY, intake)
-    protocol = HttpProtocol(shared)
+    shared = ListenerState(POLICY, intake)
+    protocol = HttpConnection(shared)
     protocol.connection_made(Recorder())
     protocol.data_received(post() + post(body=b"xx") + b"POST")
     assert len(intake.waiters) == 1
@@ -260,7 +258,7 @@ def test_no_garbage() -> None:
     try:
         protocol.connection_lost(None)
         del protocol
-        assert not [thing for thing in gc.get_objects() if isinstance(thing, HttpProtocol)]
+        assert not [thing for thing in gc.get_objects() if isinstance(thing, HttpConnection)]
     finally:
         gc.enable()
 

@@ -1,4 +1,4 @@
-"""Heads that were parsed before."""
+"""KnownHeads that were parsed before."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from forwarder.core.errors import InvalidToken
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy
-from forwarder.sources.http.known import MAX_HEAD, MAX_HEADS, Heads, KnownHead, remember
+from forwarder.sources.http.request import MAX_KNOWN_HEAD, MAX_KNOWN_HEADS, KnownHead, KnownHeads, remember
 from forwarder.sources.http.routes import Route
 from tests.support.listening import chunked, listening, post
 
@@ -40,7 +40,7 @@ async def test_the_second_time_is_like_the_first(request_: bytes) -> None:
             assert await client.ask(request_) == first
             assert to.intake.taken[-len(taken) :] == taken if taken else not to.intake.taken
         assert sum(to.listener.statistics().requests.values()) == (4 if request_ in ORDINARY else 2)
-        assert len(to.listener._shared.heads[0]) == (1 if request_ in ORDINARY else 0)
+        assert len(to.listener._state.heads[0]) == (1 if request_ in ORDINARY else 0)
 
 
 async def test_lengths_may_differ() -> None:
@@ -52,7 +52,7 @@ async def test_lengths_may_differ() -> None:
         small = post("/e", b"abc").replace(b"Content-L", b"content-l")
         for request in (small, small, post("/e", b"abc").replace(b": 3", b": 003"), post("/e", b"abc").replace(b": 3", b":3")):
             assert (await client.ask(request)).status == 200
-        assert len(to.listener._shared.heads[0]) == 2
+        assert len(to.listener._state.heads[0]) == 2
         for wrong in (b"+3", b"3_0", b"3 3", b"", b"0x3", b"3,3", b"9" * 30, b"9" * 5000):
             assert (await to.ask(post("/e", b"abc").replace(b": 3", b": " + wrong))).status == 400
         assert (await client.ask(post("/e", b"x" * 51))).status == 413
@@ -123,10 +123,10 @@ async def test_larger_than_allowed_is_never_known() -> None:
 
 def test_bounds() -> None:
     """Memory for heads is bounded in number and size."""
-    known = KnownHead(Route("x"), Incoming(b""), forwarded_for=b"", forwarded=b"", headers=b"", taken=b"")
-    heads: Heads = {}
-    for number in range(MAX_HEADS * 3 + 1):
+    known = KnownHead(Route("x"), Incoming(b""), forwarded_for=b"", forwarded=b"", headers=b"", accepted=b"")
+    heads: KnownHeads = {}
+    for number in range(MAX_KNOWN_HEADS * 3 + 1):
         remember(heads, (b"%d" % number, b""), known)
-        assert 0 < len(heads) <= MAX_HEADS
-    remember(heads, (b"x" * MAX_HEAD, b"y"), known)
-    assert (b"x" * MAX_HEAD, b"y") not in heads
+        assert 0 < len(heads) <= MAX_KNOWN_HEADS
+    remember(heads, (b"x" * MAX_KNOWN_HEAD, b"y"), known)
+    assert (b"x" * MAX_KNOWN_HEAD, b"y") not in heads

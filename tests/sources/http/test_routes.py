@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forwarder.sources.http import HttpPolicy
-from forwarder.sources.http.passthrough.allowed import Allowed
+from forwarder.sources.http.passthrough.allowed import PassedRoutes
 from forwarder.sources.http.routes import Routes, is_beacon, origin_form
 from tests.support.listening import listening, post
 
@@ -114,7 +114,7 @@ def test_finding_is_total() -> None:
 @example("/ingest", "/ingest/e")
 def test_a_prefix_changes_no_answer(prefix: str, rest: str) -> None:
     """Whatever a path means without a prefix, it means below one, in absolute form too; and paths without one mean what they did."""
-    plain, prefixed, allowed, target = Routes(), Routes(PREFIXES), Allowed(), ("/" + rest).encode()
+    plain, prefixed, allowed, target = Routes(), Routes(PREFIXES), PassedRoutes(), ("/" + rest).encode()
     for scheme in (b"", b"http://h", b"HTTPS://h:8"):
         route, query = plain.find(scheme + target)
         found, found_query = prefixed.find(scheme + prefix.encode() + target)

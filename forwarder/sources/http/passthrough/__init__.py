@@ -1,11 +1,10 @@
-"""The pass-through: calls of SDKs that are no events go to the upstream as they come (docs/passthrough.md).
+"""The pass-through: calls of SDKs that bring no events go to the upstream as they come (docs/passthrough.md).
 
-`allowed.py` says what goes through, and `passage.py` is one such request under way: in from a connection (`sources/http/passing.py`), out
-by `upstream.py`, which `circuit.py` keeps from asking an address that fails again and again. `definitions.py` answers the polls for flag
-definitions from `cache.py`. `service.py` puts it together.
+`allowed.py` says what goes through. `service.py` starts an exchange (`exchange.py`) for each such request of a connection, which asks the
+upstream (`upstream.py`) unless its circuit breaker is open. `definitions.py` answers the polls for flag definitions from a cache.
 """
 
-from forwarder.sources.http.passthrough.policy import PassThroughPolicy
 from forwarder.sources.http.passthrough.service import PassThrough, PassThroughStatistics
+from forwarder.sources.http.passthrough.upstream import PassThroughPolicy
 
 __all__ = ["PassThrough", "PassThroughPolicy", "PassThroughStatistics"]

@@ -1,24 +1,33 @@
-"""Which requests go through: an allow-list of paths, read without any decoding.
+"""What goes through: which requests, by an allow-list of paths, and which headers, in both directions.
 
-Invariant: what is passed on has no `.` or `..` segment, no empty segment, no percent sign, backslash or fragment in its path, so that no
-reading of it leads out of the list: not `/static/../api/x`, not `/i/%2e%2e/api`, not `/static//api`. Slashes at its beginning count as one.
+Invariants: what is passed on has no `.` or `..` segment, no empty segment, no percent sign, backslash or fragment in its path, so that no
+reading of it leads out of the list: not `/static/../api/x`, not `/i/%2e%2e/api`, not `/static//api`. Slashes at its beginning count as
+one. Hop-by-hop headers end here, those that `Connection` names too (RFC 9110, 7.6.1). Every other header goes on as it came, credentials
+and cookies too, and none of them is logged. docs/passthrough.md has the lists.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
+from multidict import CIMultiDict
+
+from forwarder.core.path import HEADER
 from forwarder.sources.http.routes import Route, origin_form
+
+Line: TypeAlias = tuple[bytes, bytes]
+"""A header's name and value, as on the wire."""
 
 _SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")
 
 _LISTED: Final = b"/api/feature_flag"
 """Where SDKs of 2021 and 2022 ask for definitions (posthog 1.x, posthog-node 1.x). A POST there would create a flag."""
 _DEFINITIONS: Final = (b"/flags/definitions", b"/api/feature_flag/local_evaluation", _LISTED)
-_SWIFT: Final = (b"/decide", b"/flags", *_DEFINITIONS)
-_EXACT: Final = (*_SWIFT, b"/s")
+_LATENCY_SENSITIVE: Final = (b"/decide", b"/flags", *_DEFINITIONS)
+_EXACT: Final = (*_LATENCY_SENSITIVE, b"/s")
 _BELOW: Final = (b"/array", b"/static", b"/i")
 _ASSETS: Final = (b"/array", b"/static")
 
@@ -30,7 +39,7 @@ class PassedRoute:
     route: Route
     assets: bool = False
     """Whether it goes to the address for assets."""
-    swift: bool = False
+    latency_sensitive: bool = False
     """Whether an app waits for it: its time is short."""
     definitions: bool = False
     """Whether a GET of it is answered from the cache."""
@@ -39,11 +48,11 @@ class PassedRoute:
 
 
 def _passed(path: bytes) -> PassedRoute:
-    return PassedRoute(Route(path.decode()), path in _ASSETS, path in _SWIFT, path in _DEFINITIONS, path == _LISTED)
+    return PassedRoute(Route(path.decode()), path in _ASSETS, path in _LATENCY_SENSITIVE, path in _DEFINITIONS, path == _LISTED)
 
 
-class Allowed:
-    """One listener's list, with the counts of its routes."""
+class PassedRoutes:
+    """The allow-list of one listener, with the counts of its routes."""
 
     def __init__(self) -> None:
         self._exact = {path: _passed(path) for path in _EXACT}
@@ -68,3 +77,86 @@ class Allowed:
     def requests(self) -> dict[tuple[str, int], int]:
         """How many requests were answered, by route and status."""
         return {(route.name, code): count for route in self.all() for code, count in sorted(route.codes.items())}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedRequest:
+    """The head of a request that goes through, as it came."""
+
+    route: PassedRoute
+    method: bytes
+    target: bytes
+    lines: Sequence[Line]
+    content_length: int | None
+    """None for a body in chunks; 0 for none."""
+    chunks_understood: bool = True
+    """Whether its sender speaks HTTP/1.1."""
+    origin: bytes = b""
+    peer: str | None = None
+    """The sender's address, if the upstream is to know it."""
+    sender: str = ""
+    """Who shares the permits and the headroom with others."""
+    path: str = ""
+    """The forwarders that it has passed, this one too, as the header names them; empty for no header."""
+
+
+_HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"expect",
+        b"http2-settings",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_NOT_TO_UPSTREAM: Final = _HOP_BY_HOP | {b"host", b"content-length", b"forwarder-ack", HEADER.lower().encode(), b"x-forwarded-for", b"via"}
+"""Of a request: dropped, or written anew."""
+
+_NOT_TO_SENDER: Final = _HOP_BY_HOP | {b"content-length", b"alt-svc", b"strict-transport-security"}
+"""Of an answer: dropped, written anew, or about the upstream's address, which isn't the one that the sender talks to."""
+
+_CORS: Final = b"access-control-"
+
+VIA: Final = "1.1 forwarder"
+
+
+def headers_for_upstream(lines: Sequence[Line], peer: str | None, path: str = "") -> CIMultiDict[str]:
+    """The headers to send on. `peer`: the sender's address, to be added to those that it says it speaks for; None for none.
+
+    `path`: the forwarders that the request has passed; empty for no header. Raises `UnicodeDecodeError` for a value that isn't UTF-8.
+    """
+    dropped = _NOT_TO_UPSTREAM | named_by_connection(lines)
+    headers = CIMultiDict([(name.decode(), value.decode()) for name, value in lines if name.lower() not in dropped])
+    if hops := [*_values(lines, b"x-forwarded-for"), *([peer] if peer else [])]:
+        headers.add("X-Forwarded-For", ", ".join(hops))
+    headers.add("Via", ", ".join([*_values(lines, b"via"), VIA]))
+    if path:
+        headers.add(HEADER, path)
+    return headers
+
+
+def lines_for_sender(lines: Iterable[Line], *, cross_origin: bool) -> list[Line]:
+    """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to say who may read the answer."""
+    kept = list(lines)
+    dropped = _NOT_TO_SENDER | named_by_connection(kept)
+    return [line for line in kept if not ((name := line[0].lower()) in dropped or (cross_origin and name.startswith(_CORS)))]
+
+
+def value_of(lines: Iterable[Line], name: bytes) -> bytes:
+    """The value of a header, several lines joined by commas; empty if there is none."""
+    return b", ".join([value for key, value in lines if key.lower() == name])
+
+
+def _values(lines: Iterable[Line], name: bytes) -> list[str]:
+    return [value.decode() for key, value in lines if key.lower() == name and value.strip()]
+
+
+def named_by_connection(lines: Iterable[Line]) -> set[bytes]:
+    """The headers that `Connection` names: they are meant for this hop alone."""
+    return {token.strip().lower() for token in value_of(lines, b"connection").split(b",")}

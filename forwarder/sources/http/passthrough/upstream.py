@@ -1,4 +1,4 @@
-"""One address that requests are passed to: its connections, its circuit, and what its failures mean for a sender.
+"""One address that requests are passed to: its connections, its circuit breaker, its time limits, and the meaning of its failures.
 
 Nothing is followed, repeated, decompressed or remembered: no redirects, no cookies, no headers of aiohttp's but Host, length and chunks.
 The target goes on byte for byte. (aiohttp repeats a GET or HEAD by itself if a connection that was kept turns out to be closed.)
@@ -6,8 +6,12 @@ The target goes on byte for byte. (aiohttp repeats a GET or HEAD by itself if a 
 
 from __future__ import annotations
 
+import asyncio
 import re
+import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Final
 
 import aiohttp
@@ -15,17 +19,17 @@ import structlog
 from multidict import CIMultiDict
 from yarl import URL
 
-from forwarder.core.clock import Clock
+from forwarder.core.clock import Backoff, Clock, Timer
 from forwarder.sources.http import answers
-from forwarder.sources.http.answers import Answer, Rejection
-from forwarder.sources.http.passthrough.body import Outgoing
-from forwarder.sources.http.passthrough.circuit import Attempt, Circuit
-from forwarder.sources.http.passthrough.policy import RETRY_AFTER, PassThroughPolicy
+from forwarder.sources.http.answers import HttpAnswer, Rejection
 
 log = structlog.get_logger(__name__)
 
+RETRY_AFTER: Final = 2
+"""Seconds after which a sender may try again when too much is in flight."""
+
 GATEWAY: Final = frozenset({502, 503, 504})
-"""Answers of whoever stands before an upstream that isn't there."""
+"""Answers of a gateway whose upstream isn't there."""
 
 _NOT_SET: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _MAX_LINE: Final = 32 * 1024
@@ -40,33 +44,52 @@ _FAILED: Final = answers.unavailable("The upstream could not be reached, or brok
 """Not 502 and 504: SDKs repeat a call for flags on just these, and their application waits for longer (docs/sdks.md)."""
 
 
-class Upstream:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassThroughPolicy:
+    """Where to pass what to, and how long to wait. Times in seconds; `assets_url` is for `/array/` and `/static/`."""
+
+    url: str
+    assets_url: str
+    connect_timeout: float = 0.5
+    flags_timeout: float = 2.0
+    """For the whole of what an app waits for: flags, and their definitions."""
+    timeout: float = 30.0
+    """For the others: until the answer begins, and for each next piece of it."""
+    max_body: int = 64_000_000
+    """Bytes of one request's body, which is never held whole."""
+    definitions_max_age: float = 10.0
+    """How long definitions are served without asking the upstream whether they are still the same."""
+    tls: ssl.SSLContext | None = None
+    proxy: str | None = None
+
+
+class PassThroughUpstream:
     """One address. The session opens with the first request; `close` ends it."""
 
     def __init__(self, url: str, policy: PassThroughPolicy, describe: Callable[[Exception], str], clock: Clock) -> None:
         """`describe`: an error in words that name nothing secret."""
         self.url = url
-        self.circuit = Circuit()
+        self.breaker = CircuitBreaker()
         self._base = url.rstrip("/")
         self._policy = policy
         self._describe = describe
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
 
-    def begin(self) -> Attempt | Answer:
-        """The leave to ask, or the answer to those who needn't wait."""
+    def begin(self) -> BreakerPermit | HttpAnswer:
+        """The permit to ask, or the answer to those who needn't wait."""
         now = self._clock.monotonic()
-        attempt = self.circuit.begin(now)
-        if attempt is not None:
-            return attempt
-        return answers.unavailable("The upstream fails; it will be asked again soon.", self.circuit.retry_after(now), Rejection.UPSTREAM)
+        permit = self.breaker.begin(now)
+        if permit is not None:
+            return permit
+        return answers.unavailable("The upstream fails; it will be asked again soon.", self.breaker.retry_after(now), Rejection.UPSTREAM)
 
     async def ask(
-        self, attempt: Attempt, method: bytes, target: bytes, headers: CIMultiDict[str], body: Outgoing | None = None
+        self, permit: BreakerPermit, method: bytes, target: bytes, headers: CIMultiDict[str], body: aiohttp.Payload | None = None
     ) -> aiohttp.ClientResponse:
         """The answer, of which the head is there; whoever asks releases it. Raises `aiohttp.ClientError` or `OSError`, for `failed`.
 
-        Cancellation drops the connection; it is for the caller to tell the circuit, `abandoned`.
+        Cancellation drops the connection; it is the caller who reports it to the circuit breaker, by `abandoned`.
         """
         response = await self._open().request(
             method.decode(),
@@ -80,43 +103,43 @@ class Upstream:
             response.close()
             raise aiohttp.ClientPayloadError(f"an answer that can't be passed on, HTTP {response.status}")
         if response.status in GATEWAY:
-            self._tell_failure(attempt, f"HTTP {response.status}")
+            self._report_failure(permit, f"HTTP {response.status}")
         else:
-            self._tell_life()
+            self._report_answer()
         return response
 
-    def failed(self, attempt: Attempt, error: Exception) -> Answer:
+    def failed(self, permit: BreakerPermit, error: Exception) -> HttpAnswer:
         """What an error of `ask`, of reading its answer, or `TimeoutError` means for the sender."""
         if isinstance(error, TimeoutError):
-            self._tell_failure(attempt, "no answer in time")
+            self._report_failure(permit, "no answer in time")
             return _OUT_OF_TIME
-        self._tell_failure(attempt, self._describe(error))
+        self._report_failure(permit, self._describe(error))
         return _FAILED
 
     def completed(self, status: int) -> None:
         """An answer is complete."""
         if status not in GATEWAY:
-            self.circuit.succeeded()
+            self.breaker.succeeded()
 
     async def close(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
-    def _tell_failure(self, attempt: Attempt, why: str) -> None:
-        before = self.circuit.open
-        self.circuit.failed(attempt, self._clock.monotonic(), why)
-        if before is None and self.circuit.open is not None:
+    def _report_failure(self, permit: BreakerPermit, why: str) -> None:
+        before = self.breaker.open
+        self.breaker.failed(permit, self._clock.monotonic(), why)
+        if before is None and self.breaker.open is not None:
             log.warning("nothing is passed through for now", upstream=self.url, why=why)
 
-    def _tell_life(self) -> None:
-        before = self.circuit.open
-        self.circuit.answered()
+    def _report_answer(self) -> None:
+        before = self.breaker.open
+        self.breaker.answered()
         if before is not None:
             log.info("calls are passed through again", upstream=self.url, after=round(self._clock.monotonic() - before.since, 1))
 
     def _open(self) -> aiohttp.ClientSession:
-        """A session. Its connections aren't limited here: the number of passages is."""
+        """A session. Its connections aren't limited here: the number of exchanges is."""
         if self._session is None:
             policy = self._policy
             self._session = aiohttp.ClientSession(
@@ -130,3 +153,163 @@ class Upstream:
                 max_field_size=_MAX_LINE,
             )
         return self._session
+
+
+FAILURES: Final = 5
+"""Failures in a row that open a circuit breaker."""
+
+PROBES: Final = Backoff(1.0, 5.0)
+"""Waits between probes: one caller in so many seconds waits in vain, and flags are back so soon after an outage."""
+
+PROBE_SECONDS: Final = 5.0
+"""For so long there is no permit for others while one probes: its sender may take minutes to bring its body, and the upstream be back."""
+
+
+class BreakerPermit:
+    """The permit to ask once. Its outcome is reported to the breaker: `answered`, `succeeded`, `failed` or `abandoned`."""
+
+    __slots__ = ("failed",)
+
+    def __init__(self) -> None:
+        self.failed = False
+        """Whether its failure was reported: an answer that is a gateway's error and breaks off too is one failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBreaker:
+    """Why and since when (monotonic seconds) it is open."""
+
+    since: float
+    why: str
+
+
+class CircuitBreaker:
+    """Whether an upstream is asked at all: after some failures in a row only probes wait for it. Times are monotonic seconds.
+
+    Invariants: while it is open there is at most one permit each `PROBE_SECONDS`, however slowly its sender brings its request; when that
+    one has failed, the next comes no sooner than an interval later, which grows from `initial` to `maximum` seconds. Anything that answers
+    closes it, a straggler from before too. Failures of stragglers don't count once it is open; a probe that was overtaken is one.
+    """
+
+    def __init__(self, failures: int = FAILURES, probes: Backoff = PROBES) -> None:
+        self._limit = failures
+        self._probes = probes
+        self._failures = 0
+        self._failed_probes = 0
+        self._next_probe = 0.0
+        self._probe: BreakerPermit | None = None
+        self._probe_until = 0.0
+        """When another may probe although that one hasn't ended."""
+        self.open: OpenBreaker | None = None
+        """Set while it is open."""
+
+    def begin(self, now: float) -> BreakerPermit | None:
+        """The permit to ask; None if nobody is to wait for this upstream now."""
+        if self.open is None:
+            return BreakerPermit()
+        if now < (self._next_probe if self._probe is None else self._probe_until):
+            return None
+        self._probe, self._probe_until = BreakerPermit(), now + PROBE_SECONDS
+        return self._probe
+
+    def answered(self) -> None:
+        """An answer has begun that isn't a gateway's error: the upstream is there."""
+        if self.open is not None:
+            self.open, self._probe, self._failures = None, None, 0
+
+    def succeeded(self) -> None:
+        """The answer is complete."""
+        self.answered()
+        self._failures = 0
+
+    def failed(self, permit: BreakerPermit, now: float, why: str) -> None:
+        """There is no answer, or a gateway's error."""
+        if permit.failed:
+            return
+        permit.failed = True
+        if self.open is None:
+            self._failures += 1
+            if self._failures >= self._limit:
+                self._failed_probes = 0
+                self._open(now, OpenBreaker(now, why))
+        elif permit is self._probe:
+            self._failed_probes += 1
+            self._open(now, OpenBreaker(self.open.since, why))
+
+    def abandoned(self, permit: BreakerPermit) -> None:
+        """Nobody waits for the answer any more: it says nothing, and the next one may probe in its place."""
+        if permit is self._probe:
+            self._probe = None
+
+    def retry_after(self, now: float) -> float:
+        """Seconds until the next probe is due."""
+        return max(0.0, (self._next_probe if self._probe is None else self._probe_until) - now)
+
+    def _open(self, now: float, state: OpenBreaker) -> None:
+        self.open, self._probe = state, None
+        self._next_probe = now + self._probes.equal_jitter(self._failed_probes + 1)
+
+
+class PausableTimeout:
+    """The time limit of an upstream, which runs only while something is expected of it: a context manager around the exchange with it.
+
+    Invariants: it doesn't run while the sender is waited for (to bring more of its request, to read its answer, or for its turn among its
+    own requests), so that a slow sender isn't taken for a slow upstream; when it has run out, the task inside is ended by `TimeoutError`.
+    """
+
+    def __init__(self, clock: Clock, seconds: float, *, total: bool) -> None:
+        """`seconds` for all of it (`total`), or until there is progress each time."""
+        self._clock = clock
+        self._seconds = self._left = seconds
+        self._total = total
+        self._timer: Timer | None = None
+        self._since = 0.0
+        self._timeout = asyncio.timeout(None)
+        self._reading = True
+        self._sending = True
+        self._inside = False
+
+    async def __aenter__(self) -> PausableTimeout:
+        await self._timeout.__aenter__()
+        self._inside = True
+        self._change()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop()
+        self._inside = False
+        await self._timeout.__aexit__(kind, error, trace)
+
+    def reading(self, *, expected: bool) -> None:
+        """Whether the upstream is expected to bring more of the answer."""
+        self._reading = expected
+        self._change()
+
+    def sending(self, *, expected: bool) -> None:
+        """Whether the upstream is expected to read the request; false: the sender is to bring more of it."""
+        self._sending = expected
+        self._change()
+
+    def progressed(self) -> None:
+        """The upstream read or brought something."""
+        if not self._total:
+            self._stop()
+            self._left = self._seconds
+            self._change()
+
+    def _change(self) -> None:
+        if not (self._reading and self._sending):
+            self._stop()
+        elif self._timer is None and self._inside:
+            self._since = self._clock.monotonic()
+            self._timer = self._clock.call_later(self._left, self._over)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._left = max(0.0, self._left - (self._clock.monotonic() - self._since))
+
+    def _over(self) -> None:
+        self._timer, self._inside = None, False
+        self._timeout.reschedule(asyncio.get_running_loop().time())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forwarder.sources.http.passthrough.allowed import Allowed
+from forwarder.sources.http.passthrough.allowed import PassedRoutes
 from forwarder.sources.http.routes import origin_form
 
 PIECES = [
@@ -25,7 +25,7 @@ NAMES = {"/decide", "/flags", *DEFINITIONS, "/array", "/static", "/s", "/i"}
 @example(b"/static/..")
 def test_no_way_out(url: bytes) -> None:
     """What goes through is the same path however often it is decoded and normalised, and is on the list; no other name is counted."""
-    passed, target = Allowed().find(url), origin_form(url)
+    passed, target = PassedRoutes().find(url), origin_form(url)
     if passed is None:
         return
     path = target.partition(b"?")[0].decode()
@@ -47,7 +47,7 @@ def test_no_way_out(url: bytes) -> None:
 )  # fmt: skip
 def test_names(url: bytes, name: str) -> None:
     """A route's name is its path without what follows it."""
-    passed = Allowed().find(url)
+    passed = PassedRoutes().find(url)
     assert passed is not None
     assert passed.route.name == name
 
@@ -55,9 +55,9 @@ def test_names(url: bytes, name: str) -> None:
 def test_what_is_short() -> None:
     """An app waits for flags and definitions; definitions alone are cached; assets alone have their own address."""
     urls = [name.encode() + end for name in NAMES for end in (b"", b"/x")]
-    routes = {passed.route.name: passed for passed in map(Allowed().find, urls) if passed is not None}
+    routes = {passed.route.name: passed for passed in map(PassedRoutes().find, urls) if passed is not None}
     assert set(routes) == NAMES
-    assert {name for name, passed in routes.items() if passed.swift} == NAMES - {"/array", "/static", "/s", "/i"}
+    assert {name for name, passed in routes.items() if passed.latency_sensitive} == NAMES - {"/array", "/static", "/s", "/i"}
     assert {name for name, passed in routes.items() if passed.definitions} == DEFINITIONS
     assert {name for name, passed in routes.items() if passed.reads} == {"/api/feature_flag"}
     assert {name for name, passed in routes.items() if passed.assets} == {"/array", "/static"}

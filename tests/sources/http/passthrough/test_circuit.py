@@ -6,22 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.clock import Backoff
-from forwarder.sources.http.passthrough.circuit import FAILURES, PROBE_SECONDS, Attempt, Circuit
+from forwarder.sources.http.passthrough.upstream import FAILURES, PROBE_SECONDS, BreakerPermit, CircuitBreaker
 
 SURE = Backoff(1.0, 30.0, lambda _, high: high)
 """Without jitter: 1, 2, 4, 8, 16, 30, 30 seconds."""
 
 
-def leave(circuit: Circuit, now: float) -> Attempt:
+def leave(circuit: CircuitBreaker, now: float) -> BreakerPermit:
     """The leave to ask, which there has to be."""
     attempt = circuit.begin(now)
     assert attempt is not None
     return attempt
 
 
-def opened(now: float = 100.0) -> Circuit:
+def opened(now: float = 100.0) -> CircuitBreaker:
     """A circuit that has just opened."""
-    circuit = Circuit(probes=SURE)
+    circuit = CircuitBreaker(probes=SURE)
     for _ in range(FAILURES):
         circuit.failed(leave(circuit, now), now, "down")
     assert circuit.open is not None
@@ -30,7 +30,7 @@ def opened(now: float = 100.0) -> Circuit:
 
 def test_failures_in_a_row() -> None:
     """Five failures open it, but not with a success among them."""
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(3):
         for _ in range(FAILURES - 1):
             circuit.failed(leave(circuit, 0.0), 0.0, "down")
@@ -40,7 +40,7 @@ def test_failures_in_a_row() -> None:
 
 def test_an_answer_that_begins_is_not_enough_for_a_closed_one() -> None:
     """Answers that begin and break off each time are failures in a row; an open one is closed by the beginning of one."""
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(FAILURES):
         attempt = leave(circuit, 0.0)
         circuit.answered()
@@ -91,7 +91,7 @@ def test_a_slow_probe_is_overtaken() -> None:
 
 def test_stragglers() -> None:
     """Failures of requests that began before it opened don't put off the probe; a success of one closes it."""
-    circuit = Circuit(probes=SURE)
+    circuit = CircuitBreaker(probes=SURE)
     early = [leave(circuit, 0.0) for _ in range(FAILURES + 3)]
     for attempt in early[:FAILURES]:
         circuit.failed(attempt, 1.0, "down")
@@ -104,7 +104,7 @@ def test_stragglers() -> None:
 
 def test_one_failure_is_told_twice() -> None:
     """A gateway's complaint that breaks off too is one failure."""
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(FAILURES - 1):
         attempt = leave(circuit, 0.0)
         circuit.failed(attempt, 0.0, "HTTP 503")
@@ -115,8 +115,8 @@ def test_one_failure_is_told_twice() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["begin", "answered", "succeeded", "failed", "abandoned"]), st.floats(0, 60)), max_size=80))
 def test_at_most_one_probe_and_never_for_ever(steps: list[tuple[str, float]]) -> None:
     """Whatever comes in whichever order: one probe goes each `PROBE_SECONDS` at most while it is open, and the next one may go soon."""
-    circuit, now, out, last = Circuit(), 0.0, list[tuple[Attempt, bool]](), -PROBE_SECONDS
-    probe: Attempt | None = None
+    circuit, now, out, last = CircuitBreaker(), 0.0, list[tuple[BreakerPermit, bool]](), -PROBE_SECONDS
+    probe: BreakerPermit | None = None
     for step, seconds in steps:
         now += seconds
         if step == "begin":

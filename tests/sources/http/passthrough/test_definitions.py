@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from forwarder.sources.http.passthrough.cache import MAX_ENTRY
-from forwarder.sources.http.passthrough.circuit import FAILURES
+from forwarder.sources.http.passthrough.definitions import MAX_ENTRY
+from forwarder.sources.http.passthrough.upstream import FAILURES
 from tests.support.answered import Answered, answered, asked, get
 from tests.support.listening import Client, listening, turns
 from tests.support.origin import Asked, Handler, always, hang, ok, origin, through, whole
@@ -53,7 +53,7 @@ async def test_asked_once_while_fresh(path: str) -> None:
         assert [request.headers.get("if-none-match") for request in upstream.asked] == [None, '"one"']
         assert {request.headers["accept-encoding"] for request in upstream.asked} == {"identity"}
         assert to.passthrough is not None
-        assert to.passthrough.statistics().kept == 1
+        assert to.passthrough.statistics().cached == 1
 
 
 async def test_one_age() -> None:
@@ -225,7 +225,7 @@ async def test_what_is_never_kept(method: str) -> None:
             await asked(client, get(path, "Authorization: a", *headers, method=method if method in ("POST", "HEAD") else "GET"))
         assert len(upstream.asked) == 3
         assert to.passthrough is not None
-        assert to.passthrough.statistics().kept == 0
+        assert to.passthrough.statistics().cached == 0
 
 
 async def test_answers_that_cant_be_kept() -> None:
@@ -265,7 +265,7 @@ async def test_a_refusal_with_a_cookie_ends_what_was_kept() -> None:
         upstream.handler = always(whole(b"no", "Set-Cookie: balancer=a", status="401 Unauthorized"))
         assert (await ask(client)).status == 401
         assert to.passthrough is not None
-        assert to.passthrough.statistics().kept == 0
+        assert to.passthrough.statistics().cached == 0
 
 
 async def test_an_upstream_that_was_asked_for_others_is_closed_in_time() -> None:

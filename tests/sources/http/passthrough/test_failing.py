@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from forwarder.sources.http.passthrough import PassThroughPolicy
-from forwarder.sources.http.passthrough.circuit import FAILURES, PROBE_SECONDS
-from forwarder.sources.http.passthrough.policy import OTHER_PERMITS
+from forwarder.sources.http.passthrough.service import OTHER_PERMITS
+from forwarder.sources.http.passthrough.upstream import FAILURES, PROBE_SECONDS
 from tests.support.answered import answered, asked, get
 from tests.support.listening import Client, Listening, listening, post, turns
 from tests.support.origin import OK, Asked, Origin, always, hang, ok, origin, through, whole
@@ -42,7 +42,7 @@ def failing(to: Listening) -> tuple[tuple[str, str], ...]:
 def under_way(to: Listening) -> int:
     """Requests that are being passed through."""
     assert to.passthrough is not None
-    return to.passthrough.statistics().under_way
+    return to.passthrough.statistics().in_flight
 
 
 async def test_nobody_listens() -> None:

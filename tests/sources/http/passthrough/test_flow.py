@@ -13,7 +13,7 @@ from forwarder.core.shares import Headroom
 from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.limits import BODY_GRACE
 from forwarder.sources.http.passthrough import PassThroughPolicy
-from forwarder.sources.http.passthrough.policy import STALLED, WINDOW
+from forwarder.sources.http.passthrough.exchange import STALLED, WINDOW
 from tests.support.answered import answered, asked, get
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, Listening, listening, post, turns
@@ -160,7 +160,7 @@ async def test_a_sender_that_never_reads() -> None:
     async with origin(large) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect(limit=1024)
         await client.send(get("/static/large.js"))
-        await to.until(lambda: any(connection._unread for connection in to.listener._shared.connections))
+        await to.until(lambda: any(connection._life.unread for connection in to.listener._state.connections))
         await to.pass_time(int(STALLED) + 2)
         await asyncio.wait_for(upstream.asked[0].gone.wait(), 5)
         assert to.listener.statistics().connections == 0

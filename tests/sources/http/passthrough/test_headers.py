@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forwarder.sources.http import HttpPolicy
-from forwarder.sources.http.passthrough.headers import for_sender, for_upstream
+from forwarder.sources.http.passthrough.allowed import headers_for_upstream, lines_for_sender
 from tests.support.answered import asked, get
 from tests.support.listening import listening, post
 from tests.support.origin import always, origin, through, whole
@@ -29,7 +29,7 @@ HOP_BY_HOP = [
 def test_hop_by_hop_headers_of_a_request() -> None:
     """They end here, those that Connection names too, whatever their case; so do Host, Expect and what is for the forwarder."""
     ours = [(b"Host", b"a"), (b"Expect", b"100-continue"), (b"Content-Length", b"3"), (b"Forwarder-Ack", b"disk")]
-    sent = for_upstream([*HOP_BY_HOP, *ours, (b"Accept", b"a"), (b"accept", b"b"), (b"HTTP_X_FORWARDED_FOR", b"1.2.3.4")], None)
+    sent = headers_for_upstream([*HOP_BY_HOP, *ours, (b"Accept", b"a"), (b"accept", b"b"), (b"HTTP_X_FORWARDED_FOR", b"1.2.3.4")], None)
     assert list(sent.items()) == [("Accept", "a"), ("accept", "b"), ("HTTP_X_FORWARDED_FOR", "1.2.3.4"), ("Via", "1.1 forwarder")]
 
 
@@ -42,15 +42,15 @@ def test_hop_by_hop_headers_of_a_request() -> None:
 )  # fmt: skip
 def test_forwarded_for(said: list[bytes], peer: str | None, told: str | None) -> None:
     """What the sender says stays first; its own address is added at the end."""
-    assert for_upstream([(b"x-Forwarded-for", value) for value in said], peer).get("X-Forwarded-For") == told
+    assert headers_for_upstream([(b"x-Forwarded-for", value) for value in said], peer).get("X-Forwarded-For") == told
 
 
 def test_headers_of_an_answer() -> None:
     """Hop-by-hop headers end here, and what is said of the upstream's address; repeated ones are kept in order."""
     others = [(b"Set-Cookie", b"a=1"), (b"Set-Cookie", b"b=2"), (b"Access-Control-Allow-Origin", b"*"), (b"ETag", b"x")]
     theirs = [(b"Content-Length", b"3"), (b"Alt-Svc", b'h3=":443"'), (b"Strict-Transport-Security", b"max-age=1")]
-    assert for_sender([*HOP_BY_HOP, *theirs, *others], cross_origin=False) == others
-    assert for_sender([*HOP_BY_HOP, *theirs, *others], cross_origin=True) == [others[0], others[1], others[3]]
+    assert lines_for_sender([*HOP_BY_HOP, *theirs, *others], cross_origin=False) == others
+    assert lines_for_sender([*HOP_BY_HOP, *theirs, *others], cross_origin=True) == [others[0], others[1], others[3]]
 
 
 async def test_the_address_of_the_sender_on_the_wire() -> None:

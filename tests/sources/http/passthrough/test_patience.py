@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from forwarder.sources.http.passthrough.patience import Patience
+from forwarder.sources.http.passthrough.upstream import PausableTimeout
 from tests.support.clock import FakeClock
 
 
-async def waiting(patience: Patience) -> None:
+async def waiting(patience: PausableTimeout) -> None:
     """Wait for an upstream that never comes."""
     async with patience:
         await asyncio.Event().wait()
@@ -29,7 +29,7 @@ async def runs_out(clock: FakeClock, task: asyncio.Task[None], seconds: float) -
 @pytest.mark.parametrize("whole", [False, True])
 async def test_progress(clock: FakeClock, whole: bool) -> None:
     """It starts anew with progress, unless it is for the whole."""
-    patience = Patience(clock, 10, whole=whole)
+    patience = PausableTimeout(clock, 10, total=whole)
     task = asyncio.create_task(waiting(patience))
     for _ in range(3):
         await clock.advance(3)
@@ -39,7 +39,7 @@ async def test_progress(clock: FakeClock, whole: bool) -> None:
 
 async def test_it_stands_still_while_the_sender_is_waited_for(clock: FakeClock) -> None:
     """Neither its bringing the request nor its reading the answer counts, and both together don't either."""
-    patience = Patience(clock, 10, whole=True)
+    patience = PausableTimeout(clock, 10, total=True)
     task = asyncio.create_task(waiting(patience))
     await clock.advance(4)
     patience.sending(expected=False)
@@ -54,7 +54,7 @@ async def test_it_stands_still_while_the_sender_is_waited_for(clock: FakeClock) 
 
 async def test_nothing_runs_before_and_after(clock: FakeClock) -> None:
     """What is told before it is entered, after it was left, or after it ran out sets no timer."""
-    patience = Patience(clock, 10, whole=False)
+    patience = PausableTimeout(clock, 10, total=False)
     patience.sending(expected=True)
     assert clock.pending == 0
     async with patience:
@@ -64,7 +64,7 @@ async def test_nothing_runs_before_and_after(clock: FakeClock) -> None:
         tell(expected=True)
     patience.progressed()
     assert clock.pending == 0
-    late = Patience(clock, 1, whole=False)
+    late = PausableTimeout(clock, 1, total=False)
     task = asyncio.create_task(waiting(late))
     await clock.advance(1)
     late.progressed()

@@ -1,0 +1,238 @@
+"""One request that is passed through, from its head to the end of its answer.
+
+Invariants: nothing of the answer is written before the request is complete and every request before it on its connection is answered; an
+answer that the upstream cuts ends the connection, so that nobody takes a part of a body for all of it; no more is written while the
+sender doesn't read. An exchange that fails before its answer has begun is answered by an error of ours; it ends once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Iterable
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from aiohttp import payload
+from aiohttp.abc import AbstractStreamWriter
+
+from forwarder.core.clock import Clock
+from forwarder.core.shares import Headroom
+from forwarder.sources.http.answer_queue import AnswerQueue
+from forwarder.sources.http.answers import HttpAnswer
+from forwarder.sources.http.lifecycle import Lifecycle
+from forwarder.sources.http.passthrough.allowed import Line, PassedRequest
+from forwarder.sources.http.passthrough.upstream import PausableTimeout
+from forwarder.sources.http.routes import Route
+
+WINDOW: Final = 64 * 1024
+"""Bytes of one request's body that may wait for the upstream to read them; past it no more is read from its sender."""
+
+STALLED: Final = 75.0
+"""Seconds for which a sender may leave an answer unread before its connection is dropped."""
+
+_BODILESS: Final = frozenset({204, 304})
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class SenderStalled(Exception):
+    """The sender doesn't read its answer."""
+
+
+class ResponseHead(NamedTuple):
+    """The head of the upstream's response, as it is to be written. `length`: of its body; None if it isn't known."""
+
+    status: int
+    reason: str | None
+    lines: Iterable[Line]
+    length: bytes | None
+
+
+class PassedExchange:
+    """One request in flight."""
+
+    __slots__ = ("_answer", "_clock", "_complete", "body", "request", "task", "timeout")
+
+    def __init__(
+        self, request: PassedRequest, queue: AnswerQueue, life: Lifecycle, headroom: Headroom, *, clock: Clock, timeout: PausableTimeout
+    ) -> None:
+        self.request = request
+        self.timeout = timeout
+        self.body = PassedBody(life, headroom, request.sender, timeout)
+        self.task: asyncio.Task[None] | None = None
+        self._answer = queue.stream(self.cancel)
+        self._clock = clock
+        self._complete = asyncio.Event()
+
+    # What the connection tells
+
+    def complete(self, route: Route, headers: bytes) -> None:
+        """The request is complete. `headers`: further lines of the answer."""
+        self.body.end()
+        self._complete.set()
+        self._answer.enqueue(route, headers, bodiless=self.request.method == b"HEAD")
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more."""
+        self.body.discard()
+        if self.task is not None:
+            self.task.cancel()
+
+    # What the upstream brings
+
+    async def answer(self, head: ResponseHead, pieces: AsyncIterable[bytes]) -> None:
+        """Write the answer, in its turn and as fast as it is read. Raises what `pieces` raises; cancelled or failed, it is not complete."""
+        bodiless = self.request.method == b"HEAD" or head.status in _BODILESS
+        framing, chunked = _framing(head, bodiless=bodiless, chunks_understood=self.request.chunks_understood)
+        start = b"".join([_status_line(head), *[b"%b: %b\r\n" % line for line in head.lines], framing])
+        answer = self._answer
+        await self._until_turn()
+        answer.begin(head.status, start)
+        async for piece in pieces:
+            self.timeout.progressed()
+            if piece:
+                answer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            if answer.unread:
+                await self._until_read()
+        if chunked:
+            answer.write(_LAST_CHUNK)
+        answer.end()
+
+    def fail(self, answer: HttpAnswer) -> None:
+        """Answer this, if that is still possible; else end the connection."""
+        self.body.discard()
+        self._answer.fail(answer)
+
+    async def _until_turn(self) -> None:
+        await self._complete.wait()
+        self.timeout.reading(expected=False)
+        await self._answer.has_turn.wait()
+        self.timeout.reading(expected=True)
+
+    async def _until_read(self) -> None:
+        self.timeout.reading(expected=False)
+        if not await self._answer.until_read(STALLED, self._clock):
+            raise SenderStalled
+        self.timeout.reading(expected=True)
+
+
+def _framing(head: ResponseHead, *, bodiless: bool, chunks_understood: bool) -> tuple[bytes, bool]:
+    """The header line that frames the body, and whether it is in chunks; without either, the end of the connection ends the body.
+
+    Where there is no body, a length is that of the body that there would be; a 204 has none (RFC 9110, 8.6).
+    """
+    if head.length is not None and head.status != 204:
+        return b"Content-Length: %b\r\n" % head.length, False
+    if bodiless or not chunks_understood:
+        return b"", False
+    return b"Transfer-Encoding: chunked\r\n", True
+
+
+def _status_line(head: ResponseHead) -> bytes:
+    """The first line of an answer, with the upstream's words if they can be repeated."""
+    status, reason = head.status, head.reason
+    if reason is None or not (reason.isascii() and reason.isprintable()):
+        reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+    return b"HTTP/1.1 %d %b\r\n" % (status, reason.encode())
+
+
+class PassedBody:
+    """The body of one request on its way from the sender to the upstream, a window of it at a time. Added to like a `BodyBuffer`.
+
+    Invariants: what it holds is never more than the window and one read; past the window no more is read from the sender until the upstream
+    has read what it holds; what it holds is in the listener's account of bytes being received, and while that is over its bound, or over
+    the sender's share of it, the window is shut: others have the memory. Once nobody reads the body any more, the rest is discarded.
+    """
+
+    __slots__ = ("_arrived", "_discarded", "_ended", "_headroom", "_holding", "_life", "_sender", "_timeout", "_window", "length")
+
+    def __init__(self, life: Lifecycle, headroom: Headroom, sender: str, timeout: PausableTimeout) -> None:
+        self._life = life
+        self._headroom = headroom
+        self._sender = sender
+        self._timeout = timeout
+        self._window = bytearray()
+        self._arrived = asyncio.Event()
+        self._ended = self._discarded = self._holding = False
+        self.length = 0
+
+    def add(self, piece: bytes) -> None:
+        """The next piece arrived."""
+        self.length += len(piece)
+        if self._discarded:
+            return
+        self._window += piece
+        self._headroom.add(self._sender, len(piece))
+        self._arrived.set()
+        if not self._holding and (len(self._window) > WINDOW or self._headroom.exceeded(self._sender)):
+            self._holding = True
+            self._life.hold_body()
+
+    def end(self) -> None:
+        """All of it has arrived."""
+        self._ended = True
+        self._arrived.set()
+        self._timeout.sending(expected=True)
+
+    async def read(self) -> bytes:
+        """What has arrived, waiting for it; empty at the end. Cancellation reads nothing."""
+        if not (self._window or self._ended):
+            self._arrived.clear()
+            self._timeout.sending(expected=False)
+            await self._arrived.wait()
+        self._timeout.sending(expected=True)
+        piece = bytes(self._window)
+        self._empty()
+        return piece
+
+    def discard(self) -> None:
+        """Nobody reads it any more. Safe to call twice."""
+        self._discarded = True
+        self._empty()
+        if not self._ended:
+            self._timeout.sending(expected=False)
+
+    def _empty(self) -> None:
+        self._headroom.add(self._sender, -len(self._window))
+        self._window.clear()
+        if self._holding:
+            self._holding = False
+            self._life.release_body()
+
+
+class OutgoingBody(payload.Payload):
+    """A `PassedBody` as aiohttp sends it: as it comes in, in chunks if its length isn't known (`size` is None)."""
+
+    def __init__(self, body: PassedBody, size: int | None, timeout: PausableTimeout) -> None:
+        super().__init__(body, content_type="application/octet-stream")  # not sent: the sender says what it is, or nothing
+        self._length = size
+        self._timeout = timeout
+        self._begun = False
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the whole body."""
+        return self._length
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's
+        """Not for use: the body isn't held whole."""
+        raise TypeError("a body that is passed on can't be shown")
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Write the body. However this ends, the rest of it is discarded. Cancellation leaves it half written.
+
+        Raises `ConnectionError` the second time, when aiohttp repeats a GET with a body: the first part of that is gone.
+        """
+        if self._begun:
+            raise ConnectionError("a body that is passed on can't be sent twice")
+        self._begun = True
+        body: PassedBody = self._value
+        try:
+            while piece := await body.read():
+                await writer.write(piece)
+                self._timeout.progressed()
+        finally:
+            body.discard()
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's
+        """As `write`: the parser of the request checks the length."""
+        await self.write(writer)
