@@ -217,7 +217,7 @@ class AnswerQueue:
 
 
 class PendingAnswer:
-    """The place of an answer in the queue, and the callback of the intake (`core.ports.PatientWaiter`). A place that wasn't needed serves the next request."""
+    """The place of an answer in the queue, and the intake's callback (`core.ports.PatientWaiter`). Unused, it serves the next request."""
 
     __slots__ = ("accepted", "answer", "bodiless", "due", "headers", "more", "queue", "results", "route", "since", "stream", "unfinished")
 
