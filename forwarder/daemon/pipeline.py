@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from forwarder.admin.event_lookup import Sighting, WantedUuid, find_in_memory
+from forwarder.buffer.disk.backlog import WINDOW
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.disk.opening import OpenPolicy
-from forwarder.buffer.disk.stored import WINDOW
 from forwarder.buffer.holdings import assign_pools
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.config.settings import Settings, UpstreamSettings

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from forwarder.buffer.disk.accounts import LaneAccount
+from forwarder.buffer.disk.books import LaneTotals
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.disk.opening import OpenPolicy, open_buffer
 from forwarder.buffer.memory import MemoryBuffer
@@ -148,33 +148,33 @@ def _letters_directory(settings: Settings, role: Role, locks: _Locks) -> Path | 
 
 
 class _Letters:
-    """The dead letters as the log's opening sees them (`buffer.disk.opening.Letters`)."""
+    """The dead letters as the log's opening sees them (`buffer.disk.opening.DeadLetterIndex`)."""
 
     def __init__(self, letters: DeadLetterStore | MemoryDeadLetters) -> None:
         self._store = letters if isinstance(letters, DeadLetterStore) else None
         self._accounts: Mapping[Lane | None, DeadLetterTotals] = {}
 
     def places(self) -> list[tuple[int, int]]:
-        """See `Letters.places`."""
+        """See `DeadLetterIndex.places`."""
         return self._store.places() if self._store else []
 
     def forget(self, numbers: Collection[int]) -> None:
-        """See `Letters.forget`."""
+        """See `DeadLetterIndex.forget`."""
         if self._store is not None:
             self._store.forget(numbers)
             self._accounts = self._store.accounts()
 
     def gone(self, lane: Lane) -> int:
-        """See `Letters.gone`."""
+        """See `DeadLetterIndex.gone`."""
         account = self._accounts.get(lane, DeadLetterTotals())
         return sum(account.dead_lettered.values()) + sum(account.dropped.values()) - sum(account.received.values())
 
     def lanes(self) -> list[Lane]:
-        """See `Letters.lanes`."""
+        """See `DeadLetterIndex.lanes`."""
         return [lane for lane in self._accounts if lane is not None]
 
 
-def _open_books(books: Books, letters: DeadLetterStore | MemoryDeadLetters, logged: Mapping[Lane | None, LaneAccount]) -> None:
+def _open_books(books: Books, letters: DeadLetterStore | MemoryDeadLetters, logged: Mapping[Lane | None, LaneTotals]) -> None:
     """The books begin with what the log has, and with what the dead letters' file has beside it."""
     for lane, account in logged.items():
         for source, count in account.received.items():

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from forwarder.buffer.disk.accounts import LaneAccount
-from forwarder.buffer.disk.recovery import Recovered
+from forwarder.buffer.disk.books import LaneTotals
+from forwarder.buffer.disk.recovery import RecoveredLog
 from forwarder.core.event import Lane
 from forwarder.deadletter.room import DeadLetterTotals
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable
@@ -47,20 +47,20 @@ def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:
         raise unreadable_letters(files.dead_letters, error) from error
 
 
-def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> Recovered:
-    return Recovered(Path(LOG)) if files.log is None else read_log(files.log, letters=places)
+def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> RecoveredLog:
+    return RecoveredLog(Path(LOG)) if files.log is None else read_log(files.log, letters=places)
 
 
-def _lanes(found: Recovered, letters: Mapping[Lane | None, DeadLetterTotals]) -> list[LaneSnapshot]:
+def _lanes(found: RecoveredLog, letters: Mapping[Lane | None, DeadLetterTotals]) -> list[LaneSnapshot]:
     logged, others = found.accounts.lanes, found.accounts.others
     lanes = [
-        _lane(lane, logged.get(lane, LaneAccount()), letters.get(lane, DeadLetterTotals()), found.events(lane) if lane else 0)
+        _lane(lane, logged.get(lane, LaneTotals()), letters.get(lane, DeadLetterTotals()), found.events(lane) if lane else 0)
         for lane in dict.fromkeys([*logged, *letters, *found.runs])
     ]
     return [*lanes, LaneSnapshot(OTHER, others.received, others.delivered, 0, {}, others.dropped)] if others.received else lanes
 
 
-def _lane(lane: Lane | None, log: LaneAccount, letters: DeadLetterTotals, buffered: int) -> LaneSnapshot:
+def _lane(lane: Lane | None, log: LaneTotals, letters: DeadLetterTotals, buffered: int) -> LaneSnapshot:
     return LaneSnapshot(
         UNDECODABLE if lane is None else lane_label(lane),
         _sum(log.received, letters.received),

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from forwarder.buffer.disk.backlog import BacklogRun
 from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE, decode_segment_header
-from forwarder.buffer.disk.recovery import Record, Recovered, recover
-from forwarder.buffer.disk.runs import Run
-from forwarder.buffer.disk.scanning import Finding
+from forwarder.buffer.disk.reading import FileProblem
+from forwarder.buffer.disk.recovery import RecoveredLog, UnsettledRecord, recover
 from forwarder.buffer.disk.segment import open_segment, read_at
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
@@ -107,7 +107,7 @@ def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) 
 
 def read_log(
     directory: Path, pause: Callable[[float], None] = time.sleep, letters: Collection[tuple[int, int]] = ()
-) -> Recovered:
+) -> RecoveredLog:
     """A worker's log as it is now; `letters` are the places of events that are dead letters, and settled by that.
 
     Raises `ConfigurationError` if its files can't be read at all.
@@ -137,13 +137,13 @@ def unreadable(directory: Path, error: OSError) -> ConfigurationError:
     return ConfigurationError(f"{where} can't be read: {error.strerror or error}", hint="Run this as the user that forwarder runs as.")
 
 
-def _content(lane: Lane, found: Recovered) -> LaneContent:
+def _content(lane: Lane, found: RecoveredLog) -> LaneContent:
     runs = found.runs[lane]
     oldest = min((run.received_at for run in runs if run.events), default=None)
     return LaneContent(lane_label(lane), lane.historical, found.events(lane), sum(run.bytes for run in runs), oldest)
 
 
-def _flaw(finding: Finding, generation: int, aside: Sequence[AsideFile]) -> Flaw:
+def _flaw(finding: FileProblem, generation: int, aside: Sequence[AsideFile]) -> Flaw:
     damage = finding.damage
     if damage is None:
         return Flaw(finding.path, finding.what)
@@ -170,7 +170,7 @@ _Missed: TypeAlias = list[tuple[Lane, int, int]]
 """Lane, first and last sequence of runs that couldn't be read."""
 
 
-def unsettled(directory: Path) -> Iterator[Record]:
+def unsettled(directory: Path) -> Iterator[UnsettledRecord]:
     """The records of a worker's log with their unsettled events, in the order of each lane.
 
     Raises `ConfigurationError` if its files can't be read.
@@ -187,7 +187,7 @@ def unsettled(directory: Path) -> Iterator[Record]:
         raise unreadable(directory, error) from error
 
 
-def _pass(found: Recovered, missed: _Missed, wanted: _Missed | None = None) -> Iterator[Record]:
+def _pass(found: RecoveredLog, missed: _Missed, wanted: _Missed | None = None) -> Iterator[UnsettledRecord]:
     paths = {scan.header.generation: scan.path for scan in found.segments}
     for lane, runs in found.runs.items():
         for run in runs:
@@ -198,7 +198,7 @@ def _pass(found: Recovered, missed: _Missed, wanted: _Missed | None = None) -> I
                 yield from (record for record in records if wanted is None or _is_among(record, wanted))
 
 
-def _read(found: Recovered, lane: Lane, run: Run, path: Path) -> list[Record] | None:
+def _read(found: RecoveredLog, lane: Lane, run: BacklogRun, path: Path) -> list[UnsettledRecord] | None:
     """The records of one run; None if its segment isn't what it was."""
     try:
         records = list(replace(found, runs={lane: [run]}).records())
@@ -216,16 +216,16 @@ def _generation(path: Path) -> int | None:
     return header.generation if header else None
 
 
-def _among(found: Recovered, wanted: _Missed) -> Recovered:
+def _among(found: RecoveredLog, wanted: _Missed) -> RecoveredLog:
     """The log's runs that may hold what is wanted."""
     lanes = {lane for lane, _, _ in wanted}
     runs = {lane: [run for run in runs if _overlaps(lane, run, wanted)] for lane, runs in found.runs.items() if lane in lanes}
     return replace(found, runs=runs)
 
 
-def _overlaps(lane: Lane, run: Run, wanted: _Missed) -> bool:
+def _overlaps(lane: Lane, run: BacklogRun, wanted: _Missed) -> bool:
     return any(each == lane and run.first <= last and run.last >= first for each, first, last in wanted)
 
 
-def _is_among(record: Record, wanted: _Missed) -> bool:
+def _is_among(record: UnsettledRecord, wanted: _Missed) -> bool:
     return any(lane == record.lane and first <= record.sequence <= last for lane, first, last in wanted)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from forwarder.buffer.disk.recovery import Record
+from forwarder.buffer.disk.recovery import UnsettledRecord
 from forwarder.core.errors import ForwarderError
 from forwarder.core.event import Lane
 from forwarder.inspect.buffer_contents import BufferContent, unsettled
@@ -49,7 +49,7 @@ def export(directory: Path, label: str | None, write: Callable[[bytes], object],
     return count
 
 
-def lines(record: Record) -> Iterator[bytes]:
+def lines(record: UnsettledRecord) -> Iterator[bytes]:
     """A line for each event of a record."""
     head = _head(record.lane)
     for event in record.events:

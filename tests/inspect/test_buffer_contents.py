@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.buffer.disk import recovery
 from forwarder.buffer.disk.format import VERSION, SegmentHeader, encode_segment_header
-from forwarder.buffer.disk.recovery import Record, Recovered
+from forwarder.buffer.disk.recovery import RecoveredLog, UnsettledRecord
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.inspect import buffer_contents as inspection
@@ -48,14 +48,14 @@ def test_a_segment_that_is_used_again_meanwhile_is_looked_for_elsewhere(tmp_path
     """What was in it is settled or was copied forward: it isn't told from bytes that may be others by now, and nothing is told twice."""
     log = LogWriter(tmp_path)
     log.events(LANE, [b'{"n":1}'])
-    read = Recovered.records
+    read = RecoveredLog.records
 
-    def recycle_then_read(found: Recovered) -> list[Record]:
+    def recycle_then_read(found: RecoveredLog) -> list[UnsettledRecord]:
         records = list(read(found))
         use_again(log.path, 2)
         return records
 
-    monkeypatch.setattr(Recovered, "records", recycle_then_read)
+    monkeypatch.setattr(RecoveredLog, "records", recycle_then_read)
     assert all_events(log.directory) == []
 
 
@@ -63,13 +63,13 @@ def test_a_file_that_goes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pyt
     """It is looked for again like one that is used again."""
     log = LogWriter(tmp_path)
     log.events(LANE, [b'{"n":1}'])
-    read = Recovered.records
+    read = RecoveredLog.records
 
-    def remove_then_read(found: Recovered) -> list[Record]:
+    def remove_then_read(found: RecoveredLog) -> list[UnsettledRecord]:
         log.path.unlink(missing_ok=True)
         return list(read(found))
 
-    monkeypatch.setattr(Recovered, "records", remove_then_read)
+    monkeypatch.setattr(RecoveredLog, "records", remove_then_read)
     assert all_events(log.directory) == []
 
 
@@ -101,7 +101,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.
     """Permission or a failing disk: which file, and what to do."""
     log = LogWriter(tmp_path)
 
-    def forbidden(path: Path, letters: object) -> Recovered:
+    def forbidden(path: Path, letters: object) -> RecoveredLog:
         raise PermissionError(13, "Permission denied", str(path / "00000001.segment"))
 
     monkeypatch.setattr(inspection, "recover", forbidden)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE, Kind, decode_segment_header
-from forwarder.buffer.disk.reading import Found, records
+from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE, RecordKind, decode_segment_header
+from forwarder.buffer.disk.reading import FoundRecord, records
 
 PAGE: Final = 4096
 
@@ -28,9 +28,9 @@ class SegmentFile:
         """Its bytes."""
         return self.path.read_bytes()
 
-    def records(self, kind: Kind | None = None) -> list[Found]:
+    def records(self, kind: RecordKind | None = None) -> list[FoundRecord]:
         """Its whole records, of that kind."""
-        found = [item for item in records(self.data, self.generation) if isinstance(item, Found)]
+        found = [item for item in records(self.data, self.generation) if isinstance(item, FoundRecord)]
         return [item for item in found if kind in (None, item.header.kind)]
 
     def write(self, at: int, data: bytes) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
+from forwarder.buffer.disk.backlog import Loader
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.disk.format import UNUSED, VERSION, SegmentHeader, encode_segment_header
-from forwarder.buffer.disk.loading import Loader
 from forwarder.buffer.disk.opening import OpenPolicy, open_buffer
 from forwarder.core.clock import Timer
 from forwarder.core.event import NO_IDS, Chunk, Lane

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 from isal.isal_zlib import crc32
 
-from forwarder.buffer.disk.accounts import LogAccounts
+from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import (
     ALL,
     HISTORICAL,
     SEGMENT_HEADER_SIZE,
     VERSION,
-    Kind,
+    RecordKind,
     SegmentHeader,
     encode_meta,
     encode_record_header,
@@ -42,13 +42,13 @@ class LogWriter:
         self.path.write_bytes(encode_segment_header(SegmentHeader(version, SEGMENT, 1, 1000.0)).ljust(SEGMENT, b"\0"))
         self.at = SEGMENT_HEADER_SIZE
         self.sequence = 0
-        self._put(Kind.CHECKPOINT, msgspec.json.encode({"oldest": 1, "next": 1, "books": LogAccounts().plain()}))
+        self._put(RecordKind.CHECKPOINT, msgspec.json.encode({"oldest": 1, "next": 1, "books": LogBooks().plain()}))
 
     def events(self, lane: Lane, events: Sequence[bytes], *, received_at: float = 1_767_225_600.0, source: str = "http") -> int:
         """A record of these events; where in the file it begins."""
         self.sequence += 1
         return self._put(
-            Kind.DATA,
+            RecordKind.DATA,
             b",".join(events),
             meta=encode_meta(source, lane.api_key),
             flags=HISTORICAL if lane.historical else 0,
@@ -60,7 +60,7 @@ class LogWriter:
     def settle(self, lane: Lane, sequence: int, count: int, fate: str = Fate.DELIVERED) -> None:
         """Marks that settle a whole record of `count` events."""
         body = struct.pack("<QQ", sequence, ALL)
-        self._put(Kind.MARKS, body, meta=encode_meta(fate, lane.api_key), flags=HISTORICAL if lane.historical else 0, count=count)
+        self._put(RecordKind.MARKS, body, meta=encode_meta(fate, lane.api_key), flags=HISTORICAL if lane.historical else 0, count=count)
 
     def flip(self, at: int) -> None:
         """Turn a bit of the file."""
@@ -68,7 +68,7 @@ class LogWriter:
 
     def _put(
         self,
-        kind: Kind,
+        kind: RecordKind,
         body: bytes,
         *,
         meta: bytes = b"",

@@ -17,8 +17,8 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
+from forwarder.buffer.disk.backlog import WINDOW
 from forwarder.buffer.disk.buffer import DiskBuffer
-from forwarder.buffer.disk.stored import WINDOW
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter

@@ -14,18 +14,15 @@ from functools import partial
 
 import structlog
 
-from forwarder.buffer.disk.aside import Aside
+from forwarder.buffer.disk.backlog import EVENT_COST, BacklogRun, DiskHolding, LoadedStretch, Loader, MemoryWindow, StoredChunk, cost
 from forwarder.buffer.disk.commits import Commits
-from forwarder.buffer.disk.compaction import Compaction
+from forwarder.buffer.disk.compaction import Compaction, MovedPiece
 from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE
-from forwarder.buffer.disk.loading import Loader, Stretch
 from forwarder.buffer.disk.log import Log, Placement
-from forwarder.buffer.disk.moving import MovedPiece
 from forwarder.buffer.disk.pending import NewRecord, Offer
+from forwarder.buffer.disk.quarantine import Quarantine
 from forwarder.buffer.disk.reading import Damage
-from forwarder.buffer.disk.runs import EVENT_COST, Run, cost
-from forwarder.buffer.disk.segment import Segment, Stored
-from forwarder.buffer.disk.stored import DiskHolding, StoredChunk, Window
+from forwarder.buffer.disk.segment import Segment, StoredRecord
 from forwarder.buffer.holdings import BufferStatistics, PoolOf, drop_oldest, no_pool, tell_acks, withdraw
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.clock import Clock
@@ -67,13 +64,13 @@ class DiskBuffer:
         max_bytes: int,
         ordering_of: Callable[[Lane], Ordering],
         window: int,
-        aside: Aside,
+        aside: Quarantine,
     ) -> None:
         """`window`: bytes of memory for events at hand; `aside`: where what can't be read goes."""
         self.log = log
         self.max_bytes = max_bytes
         self.used = 0
-        self.memory = Window(window)
+        self.memory = MemoryWindow(window)
         """What the events at hand, and those that wait for their fsync, take of the memory."""
         self.holdings: dict[Lane, DiskHolding] = {}
         self.pool_of: PoolOf = no_pool
@@ -263,7 +260,7 @@ class DiskBuffer:
         self.memory.used -= counts_for
         memory = record.size + CHUNK_OVERHEAD + EVENT_OVERHEAD * record.count
         if self._stays_at_hand(holding, memory) or record.ack is not None:
-            self._at_hand(record, holding, Stored(segment, record.sequence, 0, record.count, length, full=True))
+            self._at_hand(record, holding, StoredRecord(segment, record.sequence, 0, record.count, length, full=True))
         else:
             self._leave_on_disk(record, holding, counts_for, record.placement)
 
@@ -274,7 +271,7 @@ class DiskBuffer:
             return holding.at_hand + memory <= share
         return not holding.ordered and holding.at_hand + memory <= (share * 3 // 4 if holding.spilling else share)
 
-    def _at_hand(self, record: NewRecord, holding: DiskHolding, stored: Stored) -> None:
+    def _at_hand(self, record: NewRecord, holding: DiskHolding, stored: StoredRecord) -> None:
         data = record.data[0] if len(record.data) == 1 else b"".join(record.data)
         chunk = StoredChunk(
             record.lane, data, record.count, record.ids, record.received_at, record.source, record.ack, record=stored, first=0
@@ -288,7 +285,7 @@ class DiskBuffer:
         generation, begin, end = placement.segment.generation, placement.offset, placement.offset + placement.length
         if run is None or not holding.spilling or run.generation != generation:
             holding.runs.append(
-                Run(generation, begin, end, record.sequence, record.sequence, record.count, counts_for, record.received_at)
+                BacklogRun(generation, begin, end, record.sequence, record.sequence, record.count, counts_for, record.received_at)
             )
         else:
             run.end, run.last = end, record.sequence
@@ -329,14 +326,14 @@ class DiskBuffer:
         ids = self._ordering_of(lane) is Ordering.PER_DISTINCT_ID
         self.loader.load(segment, lane, run, room=room, ordered=ids)
 
-    def loaded(self, lane: Lane, run: Run, stretch: Stretch) -> None:
+    def loaded(self, lane: Lane, run: BacklogRun, stretch: LoadedStretch) -> None:
         """A stretch of the lane's first run was read: its events are at hand."""
         holding = self.holdings[lane]
         holding.loading = False
         self._unreadable = ""
         segment = self.segments[run.generation]
         for each in stretch.records:
-            stored = Stored(segment, each.sequence, each.first, each.count, each.length, full=each.full)
+            stored = StoredRecord(segment, each.sequence, each.first, each.count, each.length, full=each.full)
             chunk = StoredChunk(lane, each.data, each.count, each.ids, each.received_at, each.source, None, record=stored, first=each.first)
             holding.queue.append(chunk)
             self._take_memory(holding, chunk.cost)
@@ -352,7 +349,7 @@ class DiskBuffer:
             self.close_run(lane, holding, run)
         self.on_arrival()
 
-    def close_run(self, lane: Lane, holding: DiskHolding, run: Run) -> None:
+    def close_run(self, lane: Lane, holding: DiskHolding, run: BacklogRun) -> None:
         """All of a run was read. What is left of its figures is what couldn't be, or was an estimate."""
         self.used -= run.bytes
         _count(holding, -run.bytes)

@@ -13,13 +13,24 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from forwarder.buffer.disk.accounts import LogAccounts
-from forwarder.buffer.disk.format import Kind
+from forwarder.buffer.disk.books import LogBooks
+from forwarder.buffer.disk.compaction import MovedPiece, still_unsettled
+from forwarder.buffer.disk.format import RecordKind
 from forwarder.buffer.disk.log import Log, Placement
-from forwarder.buffer.disk.moving import MovedPiece, still_unsettled
-from forwarder.buffer.disk.pending import MARK_BYTES, MERGED_BYTES, LaneMarks, Marks, NewRecord, Offer, merge
+from forwarder.buffer.disk.pending import (
+    MARK_BYTES,
+    MERGED_BYTES,
+    LaneMarks,
+    Marks,
+    NewRecord,
+    Offer,
+    OffersDontFitError,
+    PendingGroup,
+    add_piece,
+    add_record,
+    merge,
+)
 from forwarder.buffer.disk.segment import Segment
-from forwarder.buffer.disk.under_way import OffersDontFitError, UnderWay, add_piece, add_record
 from forwarder.core.clock import Clock
 from forwarder.core.errors import BufferFull, DiskRefuses
 from forwarder.core.event import Lane
@@ -84,9 +95,9 @@ class Commits:
         self._owner = owner
         self._offers: list[Offer] = []
         self._room = 0
-        self._tally = LogAccounts()
+        self._tally = LogBooks()
         self._due = self._first = self._stuck = False
-        self._under: UnderWay | None = None
+        self._under: PendingGroup | None = None
         committer.add(self)
 
     def offer(self, offer: Offer) -> None:
@@ -145,7 +156,7 @@ class Commits:
         self._first = True
         self._committer.request()
 
-    def books(self) -> LogAccounts:
+    def books(self) -> LogBooks:
         """The books as the log has them, what waits to be written included."""
         books = self.log.accounts.copy()
         books.merge(self._tally)
@@ -176,9 +187,9 @@ class Commits:
         self._under = under
         return under.group
 
-    def _build(self, *, refuses: bool = False) -> UnderWay:
+    def _build(self, *, refuses: bool = False) -> PendingGroup:
         """A group of all that there is; `refuses`: without what is offered, which is refused."""
-        under = UnderWay(self.log.begin())
+        under = PendingGroup(self.log.begin())
         try:
             self._add_settled(under)
             self._add_moved(under)
@@ -202,21 +213,21 @@ class Commits:
             self._stuck = False
         return under
 
-    def _undo(self, under: UnderWay) -> None:
+    def _undo(self, under: PendingGroup) -> None:
         """Everything is as it was before the group was begun."""
         self.log.discard(under.group)
         self._keep_for_later(under)
         self._offers = [*under.offers, *under.refused]
         self.offered = sum([counts_for for _, _, counts_for in self._offers])
 
-    def _keep_for_later(self, under: UnderWay) -> None:
+    def _keep_for_later(self, under: PendingGroup) -> None:
         """What is settled in a group that isn't written goes into the next one."""
         self.marks.put_back(under.marks)
         self.marks.put_back(under.buried)
         if under.tally is not None:
             self._tally.merge(under.tally)
 
-    def _add_moved(self, under: UnderWay) -> None:
+    def _add_moved(self, under: PendingGroup) -> None:
         if self.moving is None:
             return
         segment, found = self.moving
@@ -232,12 +243,12 @@ class Commits:
                 under.moved.append((piece, add_piece(under.group, piece)))
         under.moving = True
 
-    def _add_settled(self, under: UnderWay) -> None:
+    def _add_settled(self, under: PendingGroup) -> None:
         group = under.group
         for marks in [part for taken in self.marks.take(buried=False) for part in taken.parts(self._merged)]:
             record = marks.record()
             try:
-                group.add(Kind.MARKS, (record.body,), meta=record.meta, flags=record.flags, events=record.events)
+                group.add(RecordKind.MARKS, (record.body,), meta=record.meta, flags=record.flags, events=record.events)
             except BufferFull:
                 self.marks.put_back([marks])
                 under.incomplete = True
@@ -245,11 +256,11 @@ class Commits:
             group.delta.settle(marks.lane, marks.fate, marks.events)
             under.marks.append(marks)
         if self._tally.lanes or self._first or self.refusing:  # while the disk refuses, an empty one tells when it doesn't any more
-            group.add(Kind.TALLY, (msgspec.json.encode(self._tally.plain()),))
-            under.tally, self._tally = self._tally, LogAccounts()
+            group.add(RecordKind.TALLY, (msgspec.json.encode(self._tally.plain()),))
+            under.tally, self._tally = self._tally, LogBooks()
             group.delta.merge(under.tally)
 
-    def _add_offered(self, under: UnderWay) -> None:
+    def _add_offered(self, under: PendingGroup) -> None:
         offers, self._offers = self._offers, []
         offered, self.offered = self.offered, 0
         group = under.group
@@ -269,7 +280,7 @@ class Commits:
                 group.delta.receive(record.lane, record.source, record.count)
             under.records.append(record)
 
-    def _choose(self, offer: Offer, under: UnderWay) -> None:
+    def _choose(self, offer: Offer, under: PendingGroup) -> None:
         """Take an offer into the group if the files have room for it; else it is refused when the group is over."""
         chunks, _, counts_for = offer
         size = counts_for + RECORD_OVERHEAD * len(chunks)
@@ -279,7 +290,7 @@ class Commits:
             under.size += size
             under.offers.append(offer)
 
-    def _as_many_as_fit(self, under: UnderWay, taken: list[LaneMarks]) -> list[LaneMarks]:
+    def _as_many_as_fit(self, under: PendingGroup, taken: list[LaneMarks]) -> list[LaneMarks]:
         """The first of the marks that together fit a segment; the others go into the next group."""
         size = 0
         for at, marks in enumerate(taken):
@@ -290,7 +301,7 @@ class Commits:
                 return taken[:at]
         return taken
 
-    def _add_last(self, under: UnderWay) -> None:
+    def _add_last(self, under: PendingGroup) -> None:
         buried = self._as_many_as_fit(under, [part for taken in self.marks.take(buried=True) for part in taken.parts(self._merged)])
         if buried:
             try:
@@ -301,7 +312,7 @@ class Commits:
                 raise
             under.buried = buried
         if self.closing and not under.buried:
-            under.group.add(Kind.CLOSED)
+            under.group.add(RecordKind.CLOSED)
 
     def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002 - there is one group at a time
         """See `storage.committer.CommitParticipant`."""
@@ -315,7 +326,7 @@ class Commits:
         self._owner.group_ended()
         self._set_room()
 
-    def _written(self, under: UnderWay) -> None:
+    def _written(self, under: PendingGroup) -> None:
         self.log.commit(under.group)
         if under.group.without_last:
             self.marks.put_back(under.buried)
@@ -339,7 +350,7 @@ class Commits:
             if held is not None:
                 held(None)
 
-    def _failed(self, under: UnderWay, error: Exception) -> None:
+    def _failed(self, under: PendingGroup, error: Exception) -> None:
         """Nothing of the group counts. Who waits is told; the rest is kept for the next group."""
         why = getattr(error, "strerror", None) or str(error)
         if self.refusing != why:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
-from forwarder.buffer.disk.aside import Aside
+from forwarder.buffer.disk.backlog import BacklogRun, DiskHolding, Loader, cost, wanted_of
 from forwarder.buffer.disk.commits import Commits
-from forwarder.buffer.disk.loading import Loader
+from forwarder.buffer.disk.format import HISTORICAL, SEGMENT_HEADER_SIZE, RecordKind, decode_meta, lane_of
 from forwarder.buffer.disk.log import RESERVE, Log, Placement
-from forwarder.buffer.disk.moving import Cycle, MovedPiece, Plan, moved_runs, read_pieces, unsettled_of
-from forwarder.buffer.disk.reading import Damage
-from forwarder.buffer.disk.runs import Run
-from forwarder.buffer.disk.segment import Segment
-from forwarder.buffer.disk.stored import DiskHolding
+from forwarder.buffer.disk.quarantine import Quarantine
+from forwarder.buffer.disk.reading import Damage, FoundRecord, Ranges, overlap, records, remaining, slices
+from forwarder.buffer.disk.segment import Segment, read_at
 from forwarder.core.event import Lane
 from forwarder.storage import failpoints
 
@@ -36,17 +35,17 @@ class Buffer(Protocol):
     def not_read(self, error: Exception) -> None:
         """The disk can't be read now."""
 
-    def close_run(self, lane: Lane, holding: DiskHolding, run: Run) -> None:
+    def close_run(self, lane: Lane, holding: DiskHolding, run: BacklogRun) -> None:
         """All of a run was read; what is left of its figures couldn't be."""
 
 
 class Compaction:
     """Copies the oldest segment's rest forward, one segment at a time."""
 
-    def __init__(self, buffer: Buffer, aside: Aside) -> None:
+    def __init__(self, buffer: Buffer, aside: Quarantine) -> None:
         self._buffer = buffer
         self._aside = aside
-        self._cycle = Cycle()
+        self._cycle = CompactionCycle()
 
     def settled(self, length: int) -> None:
         """A record of so many bytes was settled."""
@@ -65,7 +64,7 @@ class Compaction:
             for lane, holding in self._buffer.holdings.items()
             if (found := [run for run in holding.runs if run.generation == segment.generation])
         }
-        plan = Plan(segment, unsettled_of(segment), runs, segment.holes)
+        plan = CompactionPlan(segment, unsettled_of(segment), runs, segment.holes)
         self._buffer.loader.run(partial(read_pieces, plan), partial(self._read, segment))
 
     def _read(self, segment: Segment, result: tuple[list[MovedPiece], list[Damage]] | None, error: Exception | None) -> None:
@@ -126,3 +125,168 @@ class Compaction:
                     self._buffer.close_run(lane, holding, run)
                 else:
                     holding.runs.append(run)
+
+
+SLACK: Final = 2
+"""Segments that may be in use beyond twice what is live, before the oldest is compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedPiece:
+    """Neighbouring events of a record, on their way to another segment."""
+
+    segment: Segment
+    """Where they are."""
+    lane: Lane
+    meta: bytes
+    flags: int
+    sequence: int
+    first: int
+    count: int
+    data: bytes
+    received_at: float
+    origin: int
+    at_hand: bool
+    """Whether they are in memory too; else they are in a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What is unsettled in a segment: of its records at hand by sequence, and its runs by lane."""
+
+    segment: Segment
+    stored: dict[int, Ranges]
+    runs: dict[Lane, list[BacklogRun]]
+    holes: dict[int, Ranges | None]
+
+
+class CompactionCycle:
+    """Whether the oldest segment should be compacted.
+
+    It should when the log is much larger than what is live in it; and when few files are left while the others waste more than one of them.
+    What large records waste at the ends of segments copying doesn't win: so all segments are copied once, and then no more before half a
+    segment's worth of events was settled.
+    """
+
+    def __init__(self) -> None:
+        self.settled = 0
+        """Bytes of records that were settled, ever."""
+        self._stuck: tuple[int, int] | None = None
+        """How things were when there was no room for what was to be copied: it isn't tried again before that changes."""
+        self._until = 0
+        """Segments of earlier generations are to be copied in this cycle."""
+        self._settled_then = 0
+
+    def is_due(self, segments: Sequence[Segment], *, available: int, reserve: int) -> bool:
+        """`segments` are those in use, oldest first, the tail last; `available` those that are free or may be made."""
+        oldest = segments[0] if len(segments) > 1 else None
+        if oldest is None or oldest.busy or oldest.readers or self._stuck == (available, self.settled):
+            return False
+        capacity = oldest.capacity
+        live = sum([segment.live for segment in segments])
+        if len(segments) > SLACK + 1 + 2 * -(-live // capacity):
+            return True
+        wasted = (len(segments) - 1) * capacity - live + segments[-1].live
+        return available <= reserve + 2 and 4 * wasted >= 5 * capacity and self._goes_on(oldest, segments[-1], capacity)
+
+    def had_no_room(self, available: int) -> None:
+        """What was to be copied didn't fit into the segments that are left."""
+        self._stuck = available, self.settled
+
+    def _goes_on(self, oldest: Segment, tail: Segment, capacity: int) -> bool:
+        if oldest.generation < self._until:
+            return True
+        if self._until and self.settled - self._settled_then < capacity // 2:
+            return False
+        self._until, self._settled_then = tail.generation, self.settled
+        return True
+
+
+def unsettled_of(segment: Segment) -> dict[int, Ranges]:
+    """What is unsettled of the records at hand, by sequence."""
+    found: dict[int, Ranges] = {}
+    for record in segment.stored.values():
+        found.setdefault(record.sequence, []).extend(remaining(record.first, record.count, record.gone or []))
+    return found
+
+
+def still_unsettled(pieces: Sequence[MovedPiece]) -> list[MovedPiece]:
+    """The pieces without what was settled since they were read."""
+    if not pieces:
+        return []
+    unsettled = unsettled_of(pieces[0].segment)
+    return [part for piece in pieces for part in ([piece] if not piece.at_hand else _cut(piece, unsettled.get(piece.sequence, [])))]
+
+
+def _cut(piece: MovedPiece, unsettled: Ranges) -> list[MovedPiece]:
+    wanted = overlap(piece.first, piece.count, unsettled)
+    if wanted == [(piece.first, piece.count)]:
+        return [piece]
+    bodies = slices(piece.data, piece.first, piece.count, wanted)
+    return [replace(piece, first=first, count=count, data=data) for (first, count), data in zip(wanted, bodies, strict=True)]
+
+
+def read_pieces(plan: CompactionPlan) -> tuple[list[MovedPiece], list[Damage]]:
+    """The unsettled events of a segment, a lane's in order, and what can't be read any more. For a thread. Raises `OSError`."""
+    segment = plan.segment
+    pieces: list[MovedPiece] = []
+    damages: list[Damage] = []
+    for item in records(read_at(segment.fd, segment.end, 0), segment.generation, start=SEGMENT_HEADER_SIZE):
+        if isinstance(item, Damage):
+            damages.append(item)
+        elif item.header.kind == RecordKind.DATA:
+            pieces += _pieces(plan, item)
+    if failpoints.ARMED:
+        failpoints.hit("compaction.read")
+    return pieces, damages
+
+
+def _pieces(plan: CompactionPlan, item: FoundRecord) -> list[MovedPiece]:
+    header = item.header
+    _, api_key = decode_meta(item.meta)
+    lane = lane_of(api_key, header.flags)
+    runs = plan.runs.get(lane, ())
+    at_hand = not any(run.start <= item.offset < run.end and run.first <= header.sequence <= run.last for run in runs)
+    if at_hand:
+        wanted = overlap(header.first, header.events, plan.stored.get(header.sequence, []))
+    else:
+        wanted = wanted_of(header.sequence, header.first, header.events, plan.holes)
+    bodies = slices(bytes(item.body), header.first, header.events, wanted)
+    return [
+        MovedPiece(
+            plan.segment,
+            lane,
+            item.meta,
+            header.flags & HISTORICAL,
+            header.sequence,
+            first,
+            count,
+            body,
+            header.received_at,
+            header.origin,
+            at_hand,
+        )
+        for (first, count), body in zip(wanted, bodies, strict=True)
+    ]
+
+
+def moved_runs(run: BacklogRun, moved: Sequence[tuple[MovedPiece, Placement]]) -> list[BacklogRun]:
+    """What became of a run whose records were copied: one run for each segment that they are in now."""
+    runs: list[BacklogRun] = []
+    for piece, (segment, offset, length) in moved:
+        if not run.first <= piece.sequence <= run.last:
+            continue
+        if not runs or runs[-1].generation != segment.generation:
+            runs.append(BacklogRun(segment.generation, offset, offset, piece.sequence, piece.sequence, 0, 0, piece.received_at))
+        new = runs[-1]
+        new.end, new.last = offset + length, piece.sequence
+        new.events += piece.count
+        new.bytes += cost(len(piece.data), piece.count)
+    return runs
+
+# DOC: Copying forward what is left of the oldest segment, so that an old event can't pin a segment for ever.
+#
+# On a thread the segment is read and its unsettled events are cut out; on the loop, those that were settled meanwhile are left out, and the
+# rest is written with the next group, each piece telling which segment it comes from. Then the segment holds nothing more.
+#
+# Invariant: while a segment is `busy` nothing begins to read it, and it isn't freed.

@@ -70,7 +70,7 @@ RECORD_HEADER_SIZE: Final = RECORD_HEADER.size
 MAX_META: Final = 4096
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record holds."""
 
     DATA = 1
@@ -132,7 +132,7 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
 
 def encode_record_header(
     generation: int,
-    kind: Kind,
+    kind: RecordKind,
     *,
     size: int = 0,
     body_crc: int = 0,

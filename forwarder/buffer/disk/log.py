@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 import msgspec
 from isal.isal_zlib import crc32
 
-from forwarder.buffer.disk.accounts import LogAccounts
-from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, Kind, encode_record_header
+from forwarder.buffer.disk.books import LogBooks
+from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, RecordKind, encode_record_header
 from forwarder.buffer.disk.segment import Segment, write_vectors
 from forwarder.core.errors import BufferFull
 from forwarder.storage import failpoints
@@ -45,7 +45,7 @@ class Placement(NamedTuple):
     length: int
 
 
-class LastRecord(NamedTuple):
+class MarksRecord(NamedTuple):
     """Marks to be written last."""
 
     meta: bytes
@@ -60,7 +60,7 @@ class _Write(NamedTuple):
     vectors: list[bytes]
 
 
-class Group:
+class LogGroup:
     """One commit: a job of the committer. Records are added on the loop, `run` writes them on the commit thread."""
 
     def __init__(self, log: Log, number: int) -> None:
@@ -69,7 +69,7 @@ class Group:
         self.writes: list[_Write] = []
         self.tail = log.tail
         self.end = log.tail.end if log.tail else 0
-        self.delta = LogAccounts()
+        self.delta = LogBooks()
         """What the group's records do to the books."""
         self.taken: list[Segment] = []
         """Segments that it begins."""
@@ -80,19 +80,21 @@ class Group:
         self.began = False
         """Whether anything of it may be in the files."""
 
-    def add(self, kind: Kind, body: Sequence[bytes] = (), *, meta: bytes = b"", fresh: bool = False, **fields: int | float) -> Placement:
+    def add(
+        self, kind: RecordKind, body: Sequence[bytes] = (), *, meta: bytes = b"", fresh: bool = False, **fields: int | float
+    ) -> Placement:
         """Add a record; `fresh`: of new events, which may not use the reserve. Raises `BufferFull`."""
         size = sum(map(len, body))
         self.make_room(RECORD_HEADER_SIZE + len(meta) + size, RESERVE if fresh else 0)
         return self._put(self.writes, kind, body, size, meta, fields)
 
-    def add_last(self, records: Sequence[LastRecord]) -> None:
+    def add_last(self, records: Sequence[MarksRecord]) -> None:
         """Add marks that are written only if the jobs before this one succeed; nothing can be added behind them. Raises `BufferFull`."""
         self.make_room(sum([RECORD_HEADER_SIZE + len(record.meta) + len(record.body) for record in records]), 0)
         self.end_before_last = self.end
         for record in records:
             fields: dict[str, int | float] = {"flags": record.flags, "events": record.events}
-            self._put(self.held_back, Kind.MARKS, (record.body,), len(record.body), record.meta, fields)
+            self._put(self.held_back, RecordKind.MARKS, (record.body,), len(record.body), record.meta, fields)
 
     @property
     def left(self) -> int:
@@ -121,7 +123,7 @@ class Group:
         return count
 
     def _put(  # noqa: PLR0917 - it is called for each record
-        self, writes: list[_Write], kind: Kind, body: Sequence[bytes], size: int, meta: bytes, fields: dict[str, int | float]
+        self, writes: list[_Write], kind: RecordKind, body: Sequence[bytes], size: int, meta: bytes, fields: dict[str, int | float]
     ) -> Placement:
         segment = self.tail
         if segment is None:
@@ -143,13 +145,13 @@ class Group:
         log = self._log
         following = log.next_segment(reserve, planned=len(self.taken))
         if self.tail is not None:
-            self._put(self.writes, Kind.END, (), 0, b"", {})
+            self._put(self.writes, RecordKind.END, (), 0, b"", {})
         self.taken.append(following)
         following.begin(log.next_generation + len(self.taken) - 1)
         self.tail, self.end = following, SEGMENT_HEADER_SIZE
         self.writes.append(_Write(following, 0, [following.header(log.now())]))
         checkpoint = log.checkpoint(self.delta)
-        self._put(self.writes, Kind.CHECKPOINT, (checkpoint,), len(checkpoint), b"", {})
+        self._put(self.writes, RecordKind.CHECKPOINT, (checkpoint,), len(checkpoint), b"", {})
 
     def run(self, *, alone: bool) -> None:
         """See `storage.committer.CommitJob`. Each file is synced before the next one is written: a checkpoint counts what is before it."""
@@ -207,7 +209,7 @@ class Log:
         self.free: deque[Segment] = deque()
         self._retired: list[Segment] = []
         """Those that are of another size, from before the limit was changed, and aren't needed any more."""
-        self.accounts = LogAccounts()
+        self.accounts = LogBooks()
         self.next_generation = 1
         self.given_up: list[tuple[int, int]] = []
         """Generations, from and to, that a failing disk left without an end, or without anything: recovery doesn't miss it."""
@@ -218,10 +220,10 @@ class Log:
         self.groups = 0
         self.finished = 0
 
-    def begin(self) -> Group:
+    def begin(self) -> LogGroup:
         """A new group, to be committed or abandoned before the next one begins."""
         self.groups += 1
-        return Group(self, self.groups)
+        return LogGroup(self, self.groups)
 
     def next_segment(self, reserve: int, *, planned: int) -> Segment:
         """A segment to go on in, of which `reserve` must be left; `planned`: segments that are taken already. Raises `BufferFull`."""
@@ -255,13 +257,13 @@ class Log:
         """Segments that are free, or may be made."""
         return self.most - len(self.in_use)
 
-    def room(self, group: Group | None = None) -> int:
+    def room(self, group: LogGroup | None = None) -> int:
         """Bytes of records that new events may take, at least: now, or in a group that has something already."""
         if group is None:
-            group = Group(self, self.groups)
+            group = LogGroup(self, self.groups)
         return group.left + max(0, self.available() - len(group.taken) - RESERVE) * (self.size // 2)
 
-    def checkpoint(self, delta: LogAccounts) -> bytes:
+    def checkpoint(self, delta: LogBooks) -> bytes:
         """What a segment begins with: the state after everything that was committed, and `delta`."""
         self.accounts.fold(self.size // CHECKPOINT_SHARE // LANE_BYTES)
         books = self.accounts.copy()
@@ -274,7 +276,7 @@ class Log:
         self._checkpoint_size = len(encoded)
         return encoded
 
-    def commit(self, group: Group) -> None:
+    def commit(self, group: LogGroup) -> None:
         """The group is durable."""
         self.finished = group.number
         self.accounts.merge(group.delta)
@@ -285,7 +287,7 @@ class Log:
         if self.tail is not None:
             self.tail.end = group.end_before_last if group.without_last else group.end
 
-    def abandon(self, group: Group) -> None:
+    def abandon(self, group: LogGroup) -> None:
         """The group failed. What the disk has of it isn't known, so its segments are given up, each with a generation of its own."""
         self.finished = group.number
         if not group.began:
@@ -302,7 +304,7 @@ class Log:
         self._leave([self.tail])
         self.tail = None
 
-    def discard(self, group: Group) -> None:
+    def discard(self, group: LogGroup) -> None:
         """The group won't be written: what it would have taken is free again."""
         self.free.extendleft([segment for segment in reversed(group.taken) if segment.fd >= 0])
 

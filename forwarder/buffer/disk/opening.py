@@ -14,13 +14,13 @@ from typing import Final, Protocol
 
 import structlog
 
-from forwarder.buffer.disk.aside import Aside
+from forwarder.buffer.disk.backlog import WINDOW
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.disk.log import Log, sync_files
-from forwarder.buffer.disk.recovery import Recovered, recover
-from forwarder.buffer.disk.scanning import SegmentScan
+from forwarder.buffer.disk.quarantine import Quarantine
+from forwarder.buffer.disk.reading import SegmentScan
+from forwarder.buffer.disk.recovery import RecoveredLog, recover
 from forwarder.buffer.disk.segment import Segment, open_segment
-from forwarder.buffer.disk.stored import WINDOW
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
@@ -48,7 +48,7 @@ class OpenPolicy:
     sync: Callable[[set[int]], None] = sync_files
 
 
-class Letters(Protocol):
+class DeadLetterIndex(Protocol):
     """What the dead letters' file knows that matters here."""
 
     def places(self) -> Collection[tuple[int, int]]:
@@ -64,7 +64,7 @@ class Letters(Protocol):
         """The lanes that they know."""
 
 
-def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: OpenPolicy, letters: Letters) -> DiskBuffer:
+def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: OpenPolicy, letters: DeadLetterIndex) -> DiskBuffer:
     """Open the buffer of one worker, whose lock is held. It is to be started with its committer.
 
     Raises `ConfigurationError` if the directory can't be used at all.
@@ -80,7 +80,7 @@ def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: Ope
         ) from error
     if failpoints.ARMED:
         failpoints.hit("opening.read")
-    aside = Aside(directory / ASIDE, clock.now)
+    aside = Quarantine(directory / ASIDE, clock.now)
     _put_aside(found, aside)
     size = _size(policy.max_bytes, found)
     most = max(FEWEST_SEGMENTS, policy.max_bytes // size)
@@ -95,14 +95,14 @@ def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: Ope
     return buffer
 
 
-def _size(max_bytes: int, found: Recovered) -> int:
+def _size(max_bytes: int, found: RecoveredLog) -> int:
     """The size of segments: what the limit says, or that of older ones whose records wouldn't fit into such."""
     size = segment_size(max_bytes)
     largest = largest_event(max_bytes)
     return max([size, *(scan.header.size for scan in found.segments if scan.live and max(scan.lengths, default=0) > largest)])
 
 
-def _put_aside(found: Recovered, aside: Aside) -> None:
+def _put_aside(found: RecoveredLog, aside: Quarantine) -> None:
     generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
     for finding in found.findings:
         if finding.whole_file:
@@ -113,7 +113,7 @@ def _put_aside(found: Recovered, aside: Aside) -> None:
             _log.error("the buffer's files aren't complete", file=str(finding.path), what=finding.what)
 
 
-def _take_over(buffer: DiskBuffer, found: Recovered) -> None:
+def _take_over(buffer: DiskBuffer, found: RecoveredLog) -> None:
     """Go on with what was read."""
     log = buffer.log
     for scan in found.segments:
@@ -151,7 +151,7 @@ def _take_over(buffer: DiskBuffer, found: Recovered) -> None:
         buffer.used += holding.bytes
 
 
-def _give_up(log: Log, found: Recovered) -> bool:
+def _give_up(log: Log, found: RecoveredLog) -> bool:
     """Note which segments have no end or are missing: it was reported, and the next checkpoint says so. Whether that was known before."""
     known = True
     for scan, following in zip(found.segments, found.segments[1:], strict=False):
@@ -191,7 +191,7 @@ def _segment(scan: SegmentScan) -> Segment:
         return Segment(scan.path, fd, scan.header.size, scan.header.generation, read_only=True)
 
 
-def _balance(buffer: DiskBuffer, found: Recovered, letters: Letters) -> None:
+def _balance(buffer: DiskBuffer, found: RecoveredLog, letters: DeadLetterIndex) -> None:
     """Finish what a crash left between two steps, and make the books say what there is."""
     for lane, sequence, index in found.buried:
         buffer.commits.marks.of(lane, Fate.BURIED).add(sequence, index, 1, whole=False)

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from forwarder.buffer.disk.format import ALL, HISTORICAL, encode_meta
-from forwarder.buffer.disk.log import LastRecord, Placement
+from forwarder.buffer.disk.books import LogBooks
+from forwarder.buffer.disk.compaction import MovedPiece
+from forwarder.buffer.disk.format import ALL, HISTORICAL, RecordKind, encode_meta
+from forwarder.buffer.disk.log import LogGroup, MarksRecord, Placement
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate
@@ -110,10 +112,10 @@ class LaneMarks:
         for at in range(0, len(self.marks), step):
             yield LaneMarks(self.lane, self.fate, self.marks[at : at + step], 0 if at else self.events)
 
-    def record(self) -> LastRecord:
+    def record(self) -> MarksRecord:
         """As they go into the log."""
         flags = HISTORICAL if self.lane.historical else 0
-        return LastRecord(encode_meta(self.fate.value, self.lane.api_key), self.marks.tobytes(), flags, self.events)
+        return MarksRecord(encode_meta(self.fate.value, self.lane.api_key), self.marks.tobytes(), flags, self.events)
 
 
 class Marks:
@@ -145,3 +147,61 @@ class Marks:
             mine = self.of(marks.lane, marks.fate)
             mine.marks.extend(marks.marks)
             mine.events += marks.events
+
+
+def add_piece(group: LogGroup, piece: MovedPiece) -> Placement:
+    """Put a copy of what is left of an old record into the group. Raises `BufferFull`."""
+    return group.add(
+        RecordKind.DATA,
+        (piece.data,),
+        meta=piece.meta,
+        flags=piece.flags,
+        events=piece.count,
+        sequence=piece.sequence,
+        first=piece.first,
+        received_at=piece.received_at,
+        origin=piece.origin,
+        moved_from=piece.segment.generation,
+    )
+
+
+def add_record(group: LogGroup, record: NewRecord) -> Placement:
+    """Put new events into the group. Raises `BufferFull`."""
+    return group.add(
+        RecordKind.DATA,
+        record.data,
+        meta=encode_meta(record.source, record.lane.api_key),
+        fresh=True,
+        flags=record.flags,
+        events=record.count,
+        sequence=record.sequence,
+        received_at=record.received_at,
+        origin=record.origin,
+    )
+
+
+class OffersDontFitError(Exception):
+    """What is offered takes more room than was thought: none of it goes into the group."""
+
+
+class PendingGroup:
+    """A group that is under way, and what is in it."""
+
+    __slots__ = ("buried", "group", "incomplete", "marks", "moved", "moving", "offers", "records", "refused", "size", "tally")
+
+    def __init__(self, group: LogGroup) -> None:
+        self.group = group
+        self.offers: list[Offer] = []
+        self.refused: list[Offer] = []
+        self.records: list[NewRecord] = []
+        self.marks: list[LaneMarks] = []
+        self.buried: list[LaneMarks] = []
+        self.moved: list[tuple[MovedPiece, Placement]] = []
+        self.incomplete = False
+        """Whether marks had no room in it."""
+        self.moving = False
+        """Whether what was to be moved is in it."""
+        self.tally: LogBooks | None = None
+        self.size = 0
+
+# DOC: What one group of the log is made of, while it is under way.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -14,12 +18,18 @@ from forwarder.buffer.disk.format import (
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
     SEGMENT_HEADER_SIZE,
-    Kind,
+    SUFFIX,
+    UNFINISHED,
+    UNUSED,
+    VERSION,
     RecordHeader,
+    RecordKind,
+    SegmentHeader,
     decode_record_header,
+    decode_segment_header,
     search_key,
 )
-from forwarder.buffer.disk.segment import read_at
+from forwarder.buffer.disk.segment import open_segment, read_at
 from forwarder.core.event import split_events
 
 Ranges: TypeAlias = list[tuple[int, int]]
@@ -30,7 +40,7 @@ READ: Final = 1 << 20
 """Bytes that are read at a time."""
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record, and where it is."""
 
     offset: int
@@ -52,10 +62,10 @@ class Damage:
     @property
     def events(self) -> int:
         """How many events were in it, as far as it can be told: those of a record whose header is whole."""
-        return self.header.events if self.header is not None and self.header.kind == Kind.DATA else 0
+        return self.header.events if self.header is not None and self.header.kind == RecordKind.DATA else 0
 
 
-def records(data: bytes, generation: int, *, base: int = 0, start: int = SEGMENT_HEADER_SIZE) -> Iterator[Found | Damage]:
+def records(data: bytes, generation: int, *, base: int = 0, start: int = SEGMENT_HEADER_SIZE) -> Iterator[FoundRecord | Damage]:
     """Every record of a generation in a segment's bytes, in order, and the damaged places between them.
 
     `base` is where in the segment `data` begins, `start` where in `data` to begin. What follows the last record is no damage: zeros, or
@@ -77,18 +87,18 @@ def records(data: bytes, generation: int, *, base: int = 0, start: int = SEGMENT
             at = resumed
             continue
         yield _checked(view, at, header, base)
-        if header.kind == Kind.END:
+        if header.kind == RecordKind.END:
             return
         at += header.length
 
 
-def _checked(view: memoryview, at: int, header: RecordHeader, base: int) -> Found | Damage:
+def _checked(view: memoryview, at: int, header: RecordHeader, base: int) -> FoundRecord | Damage:
     """The record at `at`, whose header is whole, if its body is too."""
     begin = at + header.length - header.size
     body = view[begin : begin + header.size]
     if crc32(body) != header.body_crc:
         return Damage(base + at, header.length, "a record's body", header, _meta(view, at, header))
-    return Found(base + at, header, _meta(view, at, header), body)
+    return FoundRecord(base + at, header, _meta(view, at, header), body)
 
 
 def _meta(view: memoryview, at: int, header: RecordHeader) -> bytes:
@@ -96,7 +106,7 @@ def _meta(view: memoryview, at: int, header: RecordHeader) -> bytes:
     return bytes(view[begin : begin + header.meta_size])
 
 
-def read_records(fd: int, generation: int, start: int, end: int) -> Iterator[Found | Damage]:
+def read_records(fd: int, generation: int, start: int, end: int) -> Iterator[FoundRecord | Damage]:
     """What `records` finds between two places of a file, of which a little is read at a time. Raises `OSError`."""
     while start < end:
         block = read_at(fd, min(READ, end - start), start)
@@ -181,3 +191,155 @@ def events_of(body: bytes, count: int) -> list[bytes]:
     if len(found) != count:
         raise msgspec.DecodeError("a record's count isn't that of its events")
     return found
+
+
+_PAGE: Final = 4096
+
+
+@dataclass(slots=True)
+class FileProblem:
+    """Something that isn't as it should be. `damage` is the place in the file, if it isn't all of it."""
+
+    path: Path
+    what: str
+    damage: Damage | None = None
+    whole_file: bool = False
+    """Whether nothing of the file can be used."""
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """What was read of one segment: of each of its records of events one number in each array."""
+
+    path: Path
+    header: SegmentHeader
+    end: int = SEGMENT_HEADER_SIZE
+    live: int = 0
+    ended: bool = False
+    """Whether nothing may be written behind its last record."""
+    complete: bool = False
+    """Whether its last record says that it is the last."""
+    garbled: bool = False
+    """Whether its header can't be read, and its generation is that of its records."""
+    broken: list[int] = field(default_factory=list)
+    """Where damaged places begin."""
+    holes: dict[int, Ranges | None] = field(default_factory=dict)
+    lanes: array[int] = field(default_factory=lambda: array("I"))
+    moved: array[int] = field(default_factory=lambda: array("Q"))
+    sequences: array[int] = field(default_factory=lambda: array("Q"))
+    firsts: array[int] = field(default_factory=lambda: array("I"))
+    counts: array[int] = field(default_factory=lambda: array("I"))
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    lengths: array[int] = field(default_factory=lambda: array("I"))
+    bodies: array[int] = field(default_factory=lambda: array("I"))
+    times: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, item: FoundRecord, lane: int) -> None:
+        """Note a record of events of the lane with that number."""
+        header = item.header
+        self.lanes.append(lane)
+        self.moved.append(header.moved_from)
+        self.sequences.append(header.sequence)
+        self.firsts.append(header.first)
+        self.counts.append(header.events)
+        self.offsets.append(item.offset)
+        self.lengths.append(header.length)
+        self.bodies.append(header.size)
+        self.times.append(header.received_at)
+
+
+@dataclass(slots=True)
+class LogFiles:
+    """What is in a log's directory."""
+
+    used: list[SegmentScan] = field(default_factory=list)
+    """By generation."""
+    unused: list[SegmentScan] = field(default_factory=list)
+    """Made, and not used yet."""
+    unfinished: list[Path] = field(default_factory=list)
+    """Files whose making was not finished."""
+    findings: list[FileProblem] = field(default_factory=list)
+
+
+def find_segments(directory: Path) -> LogFiles:
+    """The segments in a directory. Raises `OSError` if it can't be read."""
+    files = LogFiles(unfinished=sorted(path for path in directory.iterdir() if path.name.endswith(UNFINISHED)))
+    generations: dict[int, Path] = {}
+    for path in sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIX)):
+        scan = _scan(path, files.findings)
+        if scan is None:
+            continue
+        generation = scan.header.generation
+        if generation == UNUSED:
+            files.unused.append(scan)
+        elif generation in generations:
+            files.findings.append(FileProblem(path, f"it is a copy of {generations[generation].name}", whole_file=True))
+        else:
+            generations[generation] = path
+            files.used.append(scan)
+    files.used.sort(key=lambda scan: scan.header.generation)
+    return files
+
+
+def _scan(path: Path, findings: list[FileProblem]) -> SegmentScan | None:
+    """The segment in a file, if it is one that can be used."""
+    if not path.name.removesuffix(SUFFIX).isdecimal() or not path.is_file():
+        findings.append(FileProblem(path, "it is no segment", whole_file=True))
+        return None
+    fd = open_segment(path, read_only=True)
+    try:
+        size = os.fstat(fd).st_size
+        header = decode_segment_header(_read_patiently(fd, SEGMENT_HEADER_SIZE))
+        garbled = header is None
+        if header is None:
+            generation = newest_generation(_read_patiently(fd, size))
+            header = SegmentHeader(VERSION, size, generation, 0.0) if generation else None
+    finally:
+        os.close(fd)
+    if header is None:
+        what = "neither its header nor any record in it can be read" if size else "it is empty"
+        findings.append(FileProblem(path, what, whole_file=True))
+    elif header.version != VERSION:
+        what = f"it is of version {header.version} of the format; this forwarder reads version {VERSION}"
+        findings.append(FileProblem(path, what, whole_file=True))
+    else:
+        if garbled:
+            damage = Damage(0, SEGMENT_HEADER_SIZE, "the segment's header; its records can be read")
+            findings.append(FileProblem(path, damage.what, damage))
+        if size < header.size:
+            cut = Damage(size, header.size - size, f"the file was cut off at {size} of {header.size} bytes")
+            findings.append(FileProblem(path, cut.what, cut))
+        return SegmentScan(path, header, ended=size < header.size or garbled, garbled=garbled)
+    return None
+
+
+def read_segment(scan: SegmentScan) -> bytes:
+    """A segment's bytes. What the disk doesn't give is zeros, and shows as damage. Raises `OSError`."""
+    fd = open_segment(scan.path, read_only=True)
+    try:
+        return _read_patiently(fd, scan.header.size)
+    finally:
+        os.close(fd)
+
+
+def _read_patiently(fd: int, size: int) -> bytes:
+    try:
+        return read_at(fd, size, 0)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    pages = [_page(fd, min(_PAGE, size - at), at) for at in range(0, size, _PAGE)]
+    if not any(pages):  # no bad sectors, but no disk
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return b"".join([page if page is not None else bytes(_PAGE) for page in pages])
+
+
+def _page(fd: int, size: int, at: int) -> bytes | None:
+    try:
+        return read_at(fd, size, at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return None
+
+# DOC: The files of a log: which of them are segments, in which order, and which can't be used at all. Reading changes nothing.

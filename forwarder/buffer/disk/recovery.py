@@ -9,6 +9,7 @@ as it can be read. No sequence that any record or mark names is given again.
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -18,16 +19,28 @@ from typing import Any
 
 import msgspec
 
-from forwarder.buffer.disk.accounts import LogAccounts
-from forwarder.buffer.disk.format import ALL, Kind, decode_meta, lane_of
-from forwarder.buffer.disk.reading import Damage, Found, Ranges, events_of, overlap, records, remaining, slices
-from forwarder.buffer.disk.runs import LaneRuns, Run, unsettled, wanted_of
-from forwarder.buffer.disk.scanning import Finding, SegmentScan, find_files, load
+from forwarder.buffer.disk.backlog import BacklogRun, cost, wanted_of
+from forwarder.buffer.disk.books import LogBooks
+from forwarder.buffer.disk.format import ALL, RecordKind, decode_meta, lane_of
+from forwarder.buffer.disk.reading import (
+    Damage,
+    FileProblem,
+    FoundRecord,
+    Ranges,
+    SegmentScan,
+    events_of,
+    find_segments,
+    overlap,
+    read_segment,
+    records,
+    remaining,
+    slices,
+)
 from forwarder.core.event import Lane
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class UnsettledRecord:
     """Unsettled events of one record, for those who look into a buffer."""
 
     lane: Lane
@@ -39,7 +52,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredLog:
     """A log as it was read."""
 
     directory: Path
@@ -48,9 +61,9 @@ class Recovered:
     free: list[SegmentScan] = field(default_factory=list)
     unfinished: list[Path] = field(default_factory=list)
     """Files whose making was not finished."""
-    runs: dict[Lane, list[Run]] = field(default_factory=dict)
-    accounts: LogAccounts = field(default_factory=LogAccounts)
-    findings: list[Finding] = field(default_factory=list)
+    runs: dict[Lane, list[BacklogRun]] = field(default_factory=dict)
+    accounts: LogBooks = field(default_factory=LogBooks)
+    findings: list[FileProblem] = field(default_factory=list)
     next_sequence: int = 1
     next_generation: int = 1
     given_up: list[tuple[int, int]] = field(default_factory=list)
@@ -78,7 +91,7 @@ class Recovered:
         """Unsettled events of a lane."""
         return sum(run.events for run in self.runs.get(lane, ()))
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[UnsettledRecord]:
         """The unsettled events, in the order of each lane. Reads the files again. Raises `OSError`."""
         scans = {scan.header.generation: scan for scan in self.segments}
         for lane, runs in self.runs.items():
@@ -86,13 +99,13 @@ class Recovered:
                 yield from _records_of(scans[run.generation], lane, run)
 
 
-def recover(directory: Path, letters: Collection[tuple[int, int]] = ()) -> Recovered:
+def recover(directory: Path, letters: Collection[tuple[int, int]] = ()) -> RecoveredLog:
     """Read the log in `directory` (the `log` folder of a worker). Raises `OSError` if a file can't be read at all.
 
     `letters`: events, by sequence and index, that are dead letters: they are settled, also if a crash came before the mark that says so.
     """
-    found = Recovered(directory)
-    files = find_files(directory)
+    found = RecoveredLog(directory)
+    files = find_segments(directory)
     found.unfinished, found.findings = files.unfinished, files.findings
     if files.used:
         found.next_generation = files.used[-1].header.generation + 1
@@ -104,7 +117,7 @@ def recover(directory: Path, letters: Collection[tuple[int, int]] = ()) -> Recov
     return found
 
 
-def _read_all(found: Recovered, scans: list[SegmentScan]) -> None:
+def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
     """Find the last checkpoint, and read from its oldest generation on."""
     oldest, base = 0, 0
     for scan in reversed(scans):
@@ -120,7 +133,7 @@ def _read_all(found: Recovered, scans: list[SegmentScan]) -> None:
         elif scan.header.generation >= oldest:
             found.segments.append(scan)
         elif scan.garbled:  # what it was used for last can't be told: only what it held before is readable
-            found.findings.append(Finding(scan.path, "its header and its last records can't be read", whole_file=True))
+            found.findings.append(FileProblem(scan.path, "its header and its last records can't be read", whole_file=True))
         else:
             found.free.append(scan)
     for scan in found.segments:
@@ -128,32 +141,32 @@ def _read_all(found: Recovered, scans: list[SegmentScan]) -> None:
     _check_ends(found, base)
 
 
-def _check_ends(found: Recovered, base: int) -> None:
+def _check_ends(found: RecoveredLog, base: int) -> None:
     """Each segment up to the last checkpoint has an end and a next one, or was given up."""
     for scan, following in zip(found.segments, found.segments[1:], strict=False):
         generation, next_one = scan.header.generation, following.header.generation
         known = [each for each in range(generation, next_one) if any(first <= each <= last for first, last in found.given_up)]
         missing = next_one - generation - 1 - sum(each > generation for each in known)
         if missing and next_one <= base:
-            found.findings.append(Finding(following.path, f"{missing} segments before it are missing"))
+            found.findings.append(FileProblem(following.path, f"{missing} segments before it are missing"))
         if not scan.complete and scan.end < scan.header.size and generation not in known and generation < base:
             damage = Damage(scan.end, scan.header.size - scan.end, "the segment's last records")
-            found.findings.append(Finding(scan.path, damage.what, damage))
+            found.findings.append(FileProblem(scan.path, damage.what, damage))
 
 
 def _checkpoint(scan: SegmentScan) -> dict[str, Any] | None:
     """The checkpoint at a segment's begin, if it can be read."""
-    first = next(records(load(scan), scan.header.generation), None)
-    if not isinstance(first, Found) or first.header.kind != Kind.CHECKPOINT:
+    first = next(records(read_segment(scan), scan.header.generation), None)
+    if not isinstance(first, FoundRecord) or first.header.kind != RecordKind.CHECKPOINT:
         return None
     plain: dict[str, Any] = msgspec.json.decode(first.body)
     return plain
 
 
-def _read_segment(found: Recovered, scan: SegmentScan, *, counts: bool) -> None:
+def _read_segment(found: RecoveredLog, scan: SegmentScan, *, counts: bool) -> None:
     """Take account of a segment's records; `counts`: of its figures too, for the checkpoint that the books begin with is not behind it."""
     found.closed = False
-    data = load(scan)
+    data = read_segment(scan)
     void = found.void.get(scan.header.generation, len(data))
     for item in records(data, scan.header.generation):
         if item.offset >= void:
@@ -164,31 +177,31 @@ def _read_segment(found: Recovered, scan: SegmentScan, *, counts: bool) -> None:
             continue
         scan.end = item.offset + item.header.length
         kind = item.header.kind
-        if kind == Kind.DATA:
+        if kind == RecordKind.DATA:
             _data(found, scan, item, counts=counts)
-        elif kind == Kind.MARKS:
+        elif kind == RecordKind.MARKS:
             _marks(found, item, counts=counts)
-        elif kind == Kind.TALLY and counts:
-            found.accounts.merge(LogAccounts.of_plain(msgspec.json.decode(item.body)))
-        elif kind == Kind.CHECKPOINT:
+        elif kind == RecordKind.TALLY and counts:
+            found.accounts.merge(LogBooks.of_plain(msgspec.json.decode(item.body)))
+        elif kind == RecordKind.CHECKPOINT:
             plain = msgspec.json.decode(item.body)
             found.next_sequence = max(found.next_sequence, plain["next"])
             if counts:
-                found.accounts = LogAccounts.of_plain(plain["books"])
-        found.closed = kind == Kind.CLOSED
-        scan.complete |= kind == Kind.END
+                found.accounts = LogBooks.of_plain(plain["books"])
+        found.closed = kind == RecordKind.CLOSED
+        scan.complete |= kind == RecordKind.END
     scan.ended |= scan.complete
     if len(data) < scan.header.size:
         scan.end = scan.header.size
 
 
-def _damaged(found: Recovered, scan: SegmentScan, damage: Damage, *, counts: bool) -> None:
+def _damaged(found: RecoveredLog, scan: SegmentScan, damage: Damage, *, counts: bool) -> None:
     """Report a damaged place. What a whole header says counts: so many events were received, and are gone."""
-    found.findings.append(Finding(scan.path, damage.what, damage))
+    found.findings.append(FileProblem(scan.path, damage.what, damage))
     scan.end, scan.ended = max(scan.end, damage.offset + damage.size), True
     scan.broken.append(damage.offset)
     header = damage.header
-    if header is None or header.kind != Kind.DATA:
+    if header is None or header.kind != RecordKind.DATA:
         return
     found.next_sequence = max(found.next_sequence, header.sequence + 1)
     if counts and not header.moved_from and not header.origin:
@@ -196,7 +209,7 @@ def _damaged(found: Recovered, scan: SegmentScan, damage: Damage, *, counts: boo
         found.accounts.receive(lane_of(api_key, header.flags), source, header.events)
 
 
-def _data(found: Recovered, scan: SegmentScan, item: Found, *, counts: bool) -> None:
+def _data(found: RecoveredLog, scan: SegmentScan, item: FoundRecord, *, counts: bool) -> None:
     header = item.header
     source, api_key = decode_meta(item.meta)
     lane = lane_of(api_key, header.flags)
@@ -211,7 +224,7 @@ def _data(found: Recovered, scan: SegmentScan, item: Found, *, counts: bool) -> 
         found.accounts.receive(lane, source, header.events)
 
 
-def _marks(found: Recovered, item: Found, *, counts: bool) -> None:
+def _marks(found: RecoveredLog, item: FoundRecord, *, counts: bool) -> None:
     marks = array("Q", bytes(item.body))
     for sequence, place in zip(marks[::2], marks[1::2], strict=True):
         if place == ALL:
@@ -225,7 +238,7 @@ def _marks(found: Recovered, item: Found, *, counts: bool) -> None:
         found.accounts.settle(lane_of(api_key, item.header.flags), fate, item.header.events)
 
 
-def _bury(found: Recovered, letters: Collection[tuple[int, int]]) -> None:
+def _bury(found: RecoveredLog, letters: Collection[tuple[int, int]]) -> None:
     """Settle what is a dead letter already."""
     by_sequence: defaultdict[int, list[int]] = defaultdict(list)
     for sequence, index in letters:
@@ -242,7 +255,7 @@ def _bury(found: Recovered, letters: Collection[tuple[int, int]]) -> None:
             found.buried += [(lanes[scan.lanes[at]], sequence, index) for index in buried]
 
 
-def _choose_homes(found: Recovered) -> None:
+def _choose_homes(found: RecoveredLog) -> None:
     """Of each record that was copied, find where it is used: in the last copy that has all that is unsettled of what it was copied from.
 
     A copy lacks something if the crash came while it was written, or if it is damaged.
@@ -272,8 +285,8 @@ def _ranges(scans: list[SegmentScan], sequences: set[int]) -> dict[tuple[int, in
     return held
 
 
-def _make_runs(found: Recovered) -> None:
-    made: defaultdict[int, LaneRuns] = defaultdict(LaneRuns)
+def _make_runs(found: RecoveredLog) -> None:
+    made: defaultdict[int, _LaneRuns] = defaultdict(_LaneRuns)
     for scan in found.segments:
         for at in range(len(scan.sequences)):
             _place(found, scan, at, made)
@@ -282,7 +295,7 @@ def _make_runs(found: Recovered) -> None:
         found.runs[lanes[number]] = _untangled(found, number) if lane_runs.interleaved else lane_runs.ordered
 
 
-def _place(found: Recovered, scan: SegmentScan, at: int, made: defaultdict[int, LaneRuns]) -> None:
+def _place(found: RecoveredLog, scan: SegmentScan, at: int, made: defaultdict[int, _LaneRuns]) -> None:
     """Add a record to its lane's runs, or to the holes in them."""
     sequence = scan.sequences[at]
     if sequence in found.settled or found.homes.get(sequence, scan.header.generation) != scan.header.generation:
@@ -296,7 +309,7 @@ def _place(found: Recovered, scan: SegmentScan, at: int, made: defaultdict[int, 
         made[scan.lanes[at]].add(scan, at, events, size)
 
 
-def _untangled(found: Recovered, number: int) -> list[Run]:
+def _untangled(found: RecoveredLog, number: int) -> list[BacklogRun]:
     """The runs of a lane record by record: compaction put some of them where others' sequences lie between theirs."""
     places = [
         (scan.sequences[at], scan.firsts[at], index, at)
@@ -304,16 +317,16 @@ def _untangled(found: Recovered, number: int) -> list[Run]:
         for at in range(len(scan.sequences))
         if scan.lanes[at] == number and unsettled(scan, at)[0]
     ]
-    made = LaneRuns()
+    made = _LaneRuns()
     for _, _, index, at in sorted(places):
         scan = found.segments[index]
         made.add(scan, at, *unsettled(scan, at))
     return made.runs
 
 
-def _records_of(scan: SegmentScan, lane: Lane, run: Run) -> Iterator[Record]:
-    for item in records(load(scan)[: run.end], run.generation, start=run.start):
-        if isinstance(item, Damage) or item.header.kind != Kind.DATA:
+def _records_of(scan: SegmentScan, lane: Lane, run: BacklogRun) -> Iterator[UnsettledRecord]:
+    for item in records(read_segment(scan)[: run.end], run.generation, start=run.start):
+        if isinstance(item, Damage) or item.header.kind != RecordKind.DATA:
             continue
         source, api_key = decode_meta(item.meta)
         header = item.header
@@ -321,4 +334,48 @@ def _records_of(scan: SegmentScan, lane: Lane, run: Run) -> Iterator[Record]:
             continue
         wanted = wanted_of(header.sequence, header.first, header.events, scan.holes)
         for (first, count), body in zip(wanted, slices(bytes(item.body), header.first, header.events, wanted), strict=True):
-            yield Record(lane, header.sequence, first, events_of(body, count), header.received_at, source)
+            yield UnsettledRecord(lane, header.sequence, first, events_of(body, count), header.received_at, source)
+
+
+def unsettled(scan: SegmentScan, at: int) -> tuple[int, int]:
+    """Record number `at` of a segment: its unsettled events, and about what they count for."""
+    sequence, count, size = scan.sequences[at], scan.counts[at], scan.bodies[at]
+    if sequence in scan.holes:
+        left = sum([events for _, events in wanted_of(sequence, scan.firsts[at], count, scan.holes)])
+        size, count = size * left // count, left
+    return count, cost(size, count) if count else 0
+
+
+class _LaneRuns:
+    """The runs of one lane while they are made, segment by segment."""
+
+    def __init__(self) -> None:
+        self.runs: list[BacklogRun] = []
+        self._moved = False
+
+    def add(self, scan: SegmentScan, at: int, events: int, size: int) -> None:
+        """Record number `at` of the scan has unsettled events."""
+        sequence, moved = scan.sequences[at], bool(scan.moved[at])
+        offset = scan.offsets[at]
+        end = offset + scan.lengths[at]
+        run = self.runs[-1] if self.runs else None
+        if run is not None and any(run.end <= broken < offset for broken in scan.broken):
+            run = None  # what is damaged is never read again
+        if run is None or run.generation != scan.header.generation or moved != self._moved or sequence < run.last or offset < run.end:
+            self.runs.append(BacklogRun(scan.header.generation, offset, end, sequence, sequence, events, size, scan.times[at]))
+            self._moved = moved
+            return
+        run.end, run.last = end, sequence
+        run.events += events
+        run.bytes += size
+
+    @property
+    def ordered(self) -> list[BacklogRun]:
+        """The runs in the order of their sequences."""
+        return sorted(self.runs, key=lambda run: run.first)
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether a run has sequences that belong between those of another."""
+        runs = self.ordered
+        return any(one.last > other.first for one, other in itertools.pairwise(runs))

@@ -14,7 +14,7 @@ NO_FILE: Final = -1
 _ZEROS: Final = bytes(1 << 20)
 
 
-class Stored:
+class StoredRecord:
     """A record in a segment, of which something is at hand: waiting in memory or in flight.
 
     `left` events of it are unsettled; `gone` are the settled ones as (first, count), if not all go at once. `full`: it holds all events
@@ -73,7 +73,7 @@ class Segment:
         self.read_only = read_only
         """Whether the file could only be opened for reading: for its next use it is made anew."""
         self.live = 0
-        self.stored: dict[tuple[int, int], Stored] = {}
+        self.stored: dict[tuple[int, int], StoredRecord] = {}
         self.holes: dict[int, list[tuple[int, int]] | None] = {}
         self.dead_in = 0
         self.readers = 0

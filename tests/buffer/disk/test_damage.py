@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, Kind, SegmentHeader, encode_segment_header
+from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, RecordKind, SegmentHeader, encode_segment_header
 from forwarder.core.event import Lane
 from tests.support.damage import PAGE, SegmentFile, aside, notes, segments
 from tests.support.disk import DiskRig
@@ -56,7 +56,7 @@ class Damaged:
 
     def holding(self, where: Callable[[int, int], bool]) -> dict[int, set[int]]:
         """The requests whose records overlap a place of a segment, by segment."""
-        found = [(number, item) for number, each in enumerate(self.files) for item in each.records(Kind.DATA)]
+        found = [(number, item) for number, each in enumerate(self.files) for item in each.records(RecordKind.DATA)]
         hit = [(number, item) for number, item in found if where(item.offset, item.offset + item.header.length)]
         return {number: {item.header.sequence - 1 for each, item in hit if each == number} for number, _ in hit}
 
@@ -78,7 +78,7 @@ def damaged(tmp_path: Path) -> Iterator[Damaged]:
 
 def sequences(file: SegmentFile) -> list[int]:
     """The requests in a segment."""
-    return [item.header.sequence - 1 for item in file.records(Kind.DATA)]
+    return [item.header.sequence - 1 for item in file.records(RecordKind.DATA)]
 
 
 def test_nothing_is_found_in_a_whole_log(damaged: Damaged) -> None:
@@ -93,7 +93,7 @@ def test_nothing_is_found_in_a_whole_log(damaged: Damaged) -> None:
 def test_a_garbled_page_costs_the_records_that_it_is_in(damaged: Damaged, kind: str, index: int) -> None:
     """Records are found again behind the page; the damaged bytes are copied aside with file, place and what it was."""
     file = damaged.files[index]
-    page = file.records(Kind.DATA)[3].offset // PAGE + 1
+    page = file.records(RecordKind.DATA)[3].offset // PAGE + 1
     lost = damaged.holding(lambda begin, end: begin < (page + 1) * PAGE and end > page * PAGE)[index]
     getattr(file, kind)(page)
     lines = damaged.reopen()
@@ -112,7 +112,7 @@ def test_a_garbled_page_costs_the_records_that_it_is_in(damaged: Damaged, kind: 
 def test_a_flipped_bit_in_an_event_costs_its_record(damaged: Damaged, index: int) -> None:
     """No changed event is ever delivered; its record's events are counted and dropped, the report says how many they are."""
     file = damaged.files[index]
-    item = file.records(Kind.DATA)[2]
+    item = file.records(RecordKind.DATA)[2]
     file.flip(item.offset + item.header.length - 10)
     lines = damaged.reopen()
     assert lines[0] | {"copy": "", "hint": ""} == {
@@ -137,7 +137,7 @@ def test_a_flipped_bit_in_an_event_costs_its_record(damaged: Damaged, index: int
 def test_a_flipped_bit_in_a_records_header_costs_that_record(damaged: Damaged) -> None:
     """The next record is found by its own header; the books know from the checkpoint how many events are gone."""
     file = damaged.files[1]
-    item = file.records(Kind.DATA)[2]
+    item = file.records(RecordKind.DATA)[2]
     file.flip(item.offset + 30)
     lines = damaged.reopen()
     assert [line["what"] for line in lines if "what" in line] == ["bytes between records"]
@@ -147,7 +147,7 @@ def test_a_flipped_bit_in_a_records_header_costs_that_record(damaged: Damaged) -
 def test_a_header_behind_the_last_checkpoint_that_cannot_be_read_was_never_counted(damaged: Damaged) -> None:
     """How many events were in it can't be told: it is reported and lies aside, and the books balance without it."""
     file = damaged.files[2]
-    item = file.records(Kind.DATA)[1]
+    item = file.records(RecordKind.DATA)[1]
     file.flip(item.offset + 30)
     (line,) = damaged.reopen()
     assert line["events"] == "unknown"
@@ -206,7 +206,7 @@ def test_a_log_that_is_all_gone_is_told(damaged: Damaged) -> None:
 def test_a_segment_that_was_cut_off(damaged: Damaged, within: bool) -> None:
     """What is before the cut goes on, what was behind it is counted."""
     file = damaged.files[1]
-    items = file.records(Kind.DATA)
+    items = file.records(RecordKind.DATA)
     cut = items[4].offset + (RECORD_HEADER_SIZE + 500 if within else 0)
     lost = {item.header.sequence - 1 for item in items[4:]}
     size = file.path.stat().st_size
@@ -221,7 +221,7 @@ def test_a_segment_that_was_cut_off(damaged: Damaged, within: bool) -> None:
 def test_the_last_segment_cut_off(damaged: Damaged) -> None:
     """Nothing is written behind the cut: the log goes on in a new segment."""
     file = damaged.files[2]
-    items = file.records(Kind.DATA)
+    items = file.records(RecordKind.DATA)
     file.truncate(items[2].offset + 1000)
     damaged.reopen()
     kept = [event for number in range(5, items[2].header.sequence - 1) for event in request(number)]
@@ -270,7 +270,7 @@ def test_a_segment_of_another_version_is_moved_aside_whole(damaged: Damaged) -> 
 def test_the_newest_checkpoint_cannot_be_read(damaged: Damaged) -> None:
     """The one before serves: no event is lost, and the books are counted from there."""
     file = damaged.files[2]
-    (item,) = file.records(Kind.CHECKPOINT)
+    (item,) = file.records(RecordKind.CHECKPOINT)
     file.flip(item.offset + item.header.length - 5)
     (line,) = damaged.reopen()
     assert line["what"] == "a record's body"
@@ -280,7 +280,7 @@ def test_the_newest_checkpoint_cannot_be_read(damaged: Damaged) -> None:
 def test_no_checkpoint_can_be_read(damaged: Damaged) -> None:
     """Then the records themselves are counted."""
     for file in damaged.files:
-        (item,) = file.records(Kind.CHECKPOINT)
+        (item,) = file.records(RecordKind.CHECKPOINT)
         file.flip(item.offset + item.header.length - 5)
     assert len(damaged.reopen()) == 3
     damaged.check(set())
@@ -289,7 +289,7 @@ def test_no_checkpoint_can_be_read(damaged: Damaged) -> None:
 def test_marks_that_cannot_be_read_mean_that_events_are_sent_again(damaged: Damaged) -> None:
     """Rather twice than never: the books say so too."""
     file = damaged.files[0]
-    for item in file.records(Kind.MARKS):
+    for item in file.records(RecordKind.MARKS):
         file.flip(item.offset + item.header.length - 1)
     damaged.reopen()
     damaged.delivered = 0
@@ -299,7 +299,7 @@ def test_marks_that_cannot_be_read_mean_that_events_are_sent_again(damaged: Dama
 def test_a_record_that_was_being_written(damaged: Damaged) -> None:
     """kill -9 in the middle of a write: the torn record lies aside, and counts, for a sender may have been answered."""
     file = damaged.files[2]
-    item = file.records(Kind.DATA)[-1]
+    item = file.records(RecordKind.DATA)[-1]
     rest = item.offset + item.header.length - 3000
     file.write(rest, bytes(file.path.stat().st_size - rest))
     lines = damaged.reopen()
@@ -345,7 +345,7 @@ def test_a_file_that_was_being_made_is_nobodys(damaged: Damaged) -> None:
 def test_the_same_damage_is_told_again_and_copied_once(damaged: Damaged) -> None:
     """Whoever overlooked it hears of it at each start, as long as it is there; what is aside stays as it was."""
     file = damaged.files[1]
-    item = file.records(Kind.DATA)[2]
+    item = file.records(RecordKind.DATA)[2]
     file.flip(item.offset + item.header.length - 10)
     first = damaged.reopen()
     damaged.check({item.header.sequence - 1})

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal.isal_zlib import crc32
 
-from forwarder.buffer.disk.accounts import LogAccounts
+from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import (
     SEGMENT_HEADER_SIZE,
-    Kind,
+    RecordKind,
     SegmentHeader,
     decode_meta,
     decode_record_header,
@@ -22,7 +22,7 @@ from forwarder.buffer.disk.format import (
     encode_record_header,
     encode_segment_header,
 )
-from forwarder.buffer.disk.reading import Damage, Found, events_of, newest_generation, overlap, records, remaining, slices
+from forwarder.buffer.disk.reading import Damage, FoundRecord, events_of, newest_generation, overlap, records, remaining, slices
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, Fate
 
@@ -63,9 +63,9 @@ def test_a_segment_header_is_read_as_it_was_written_or_not_at_all(header: Segmen
     assert decode_segment_header(bytes(data[:20])) is None
 
 
-@given(kind=st.sampled_from(Kind), fields=FIELDS, generation=U64, data=st.data())
+@given(kind=st.sampled_from(RecordKind), fields=FIELDS, generation=U64, data=st.data())
 def test_a_record_header_is_read_as_it_was_written_or_not_at_all(
-    kind: Kind, fields: dict[str, Any], generation: int, data: st.DataObject
+    kind: RecordKind, fields: dict[str, Any], generation: int, data: st.DataObject
 ) -> None:
     """With its meta; any bit of either that is turned is noticed, and so is another generation."""
     raw = encode_record_header(generation, kind, **fields)
@@ -95,10 +95,10 @@ def test_meta_is_read_as_it_was_written(label: str, api_key: str) -> None:
 @given(bodies=st.lists(st.binary(max_size=200), max_size=8), rest=st.binary(max_size=100))
 def test_records_are_found_one_after_the_other(bodies: list[bytes], rest: bytes) -> None:
     """What follows them is no damage: zeros, or what an earlier use of the file left."""
-    old = encode_record_header(4, Kind.DATA, size=3, body_crc=crc32(b"old")) + b"old"
-    new = b"".join(encode_record_header(5, Kind.DATA, size=len(body), body_crc=crc32(body), sequence=1) + body for body in bodies)
+    old = encode_record_header(4, RecordKind.DATA, size=3, body_crc=crc32(b"old")) + b"old"
+    new = b"".join(encode_record_header(5, RecordKind.DATA, size=len(body), body_crc=crc32(body), sequence=1) + body for body in bodies)
     found = list(records(bytes(SEGMENT_HEADER_SIZE) + new + rest + old, 5))
-    assert [bytes(item.body) for item in found if isinstance(item, Found)] == bodies
+    assert [bytes(item.body) for item in found if isinstance(item, FoundRecord)] == bodies
     assert not [item for item in found if isinstance(item, Damage)]
     assert newest_generation(new + rest + old) == (5 if bodies else 4)
 
@@ -134,7 +134,7 @@ def test_slices_are_the_events_of_ranges(first: int, gone: list[tuple[int, int]]
 @given(steps=st.lists(st.tuples(LANES, st.sampled_from(["receive", "settle", "drop"]), st.integers(1, 50)), max_size=30))
 def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) -> None:
     """They are the sums of what happened, also once they were written and read; merging adds."""
-    accounts, sums = LogAccounts(), Counter[tuple[Lane | None, str]]()
+    accounts, sums = LogBooks(), Counter[tuple[Lane | None, str]]()
     for lane, step, count in steps:
         if step == "receive":
             accounts.receive(lane, "http", count)
@@ -144,8 +144,8 @@ def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) 
         else:
             accounts.drop(lane, DropReason.DAMAGED, count)
         sums[lane, "drop" if lane is None and step == "settle" else step] += count
-    again = LogAccounts.of_plain(msgspec.json.decode(msgspec.json.encode(accounts.plain())))
-    again.merge(LogAccounts())
+    again = LogBooks.of_plain(msgspec.json.decode(msgspec.json.encode(accounts.plain())))
+    again.merge(LogBooks())
     for lane in {lane for lane, _, _ in steps}:
         account = again.lanes[lane]
         assert (account.received.get("http", 0), account.delivered) == (sums[lane, "receive"], sums[lane, "settle"])

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.buffer.disk import scanning
-from forwarder.buffer.disk.format import Kind
+from forwarder.buffer.disk import reading
+from forwarder.buffer.disk.format import RecordKind
 from forwarder.core.errors import BufferFull, ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.storage import failpoints
@@ -70,7 +70,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise PermissionError(errno.EACCES, f"Permission denied{'' if read_only else '!'}", str(path))
 
     with monkeypatch.context() as patched:
-        patched.setattr(scanning, "open_segment", refuse)
+        patched.setattr(reading, "open_segment", refuse)
         with pytest.raises(ConfigurationError, match=f"{path} can't be read: Permission denied"):
             rig.open()
     rig.open()
@@ -84,7 +84,7 @@ def test_a_page_that_the_disk_does_not_give(tmp_path: Path, monkeypatch: pytest.
     for number in range(20):
         rig.put(LANE, event(number, 5000))
     rig.abandon()
-    item = segments(rig.log_directory)[0].records(Kind.DATA)[7]
+    item = segments(rig.log_directory)[0].records(RecordKind.DATA)[7]
     bad = item.offset // PAGE * PAGE + PAGE
     read = os.pread
 

@@ -21,7 +21,7 @@ _HINT = "nothing of it was deleted; `forwarder buffer verify` tells more, docs/b
 _log = structlog.get_logger()
 
 
-class Aside:
+class Quarantine:
     """The folder for what can't be read."""
 
     def __init__(self, directory: Path, now: Callable[[], float]) -> None:

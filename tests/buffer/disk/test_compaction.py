@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, Kind
-from forwarder.buffer.disk.moving import Cycle
+from forwarder.buffer.disk.compaction import CompactionCycle
+from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, RecordKind
 from forwarder.core.event import Lane
 from forwarder.core.ports import Fate
 from forwarder.wire.chunks import cut_at
@@ -50,7 +50,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskRig]:
         rig.put(OTHER, event(100))
         rig.deliver(OTHER)
     with monkeypatch.context() as patched:
-        patched.setattr(Cycle, "is_due", lambda _, segments, **__: segments[0].live > 0 and not segments[0].busy and len(segments) > 1)
+        patched.setattr(CompactionCycle, "is_due", lambda _, found, **__: found[0].live > 0 and not found[0].busy and len(found) > 1)
         rig.put(OTHER, event(101))
         rig.deliver(OTHER)
     assert rig.buffer.log.in_use[0].generation == 2
@@ -62,7 +62,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskRig]:
 def copies(rig: DiskRig) -> tuple[SegmentFile, list[tuple[int, int]]]:
     """The copies in the second segment: where they begin and end."""
     file = segments(rig.log_directory)[1]
-    found = [item for item in file.records(Kind.DATA) if item.header.moved_from]
+    found = [item for item in file.records(RecordKind.DATA) if item.header.moved_from]
     assert [(item.header.first, item.header.events) for item in found] == [(0, 2), (3, 1), (5, 1)]
     return file, [(item.offset, item.offset + item.header.length) for item in found]
 

@@ -18,7 +18,7 @@ from forwarder.core.ports import DropReason, Fate
 MAX_LANES: Final = 1000
 
 
-class LaneAccount(msgspec.Struct):
+class LaneTotals(msgspec.Struct):
     """One lane's figures, in events."""
 
     received: dict[str, int] = msgspec.field(default_factory=dict)
@@ -27,7 +27,7 @@ class LaneAccount(msgspec.Struct):
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
     """By reason."""
 
-    def add(self, other: LaneAccount) -> None:
+    def add(self, other: LaneTotals) -> None:
         """Take over another account's figures."""
         self.delivered += other.delivered
         for mine, its in ((self.received, other.received), (self.dropped, other.dropped)):
@@ -40,18 +40,18 @@ class LaneAccount(msgspec.Struct):
         return sum(self.received.values()) - self.delivered - sum(self.dropped.values())
 
 
-class _Entry(msgspec.Struct, array_like=True):
+class _LaneEntry(msgspec.Struct, array_like=True):
     api_key: str | None
     historical: bool
-    account: LaneAccount
+    account: LaneTotals
 
 
-class LogAccounts:
+class LogBooks:
     """The accounts of all lanes; lane None is that of events whose lane couldn't be told."""
 
     def __init__(self) -> None:
-        self.lanes: defaultdict[Lane | None, LaneAccount] = defaultdict(LaneAccount)
-        self.others = LaneAccount()
+        self.lanes: defaultdict[Lane | None, LaneTotals] = defaultdict(LaneTotals)
+        self.others = LaneTotals()
 
     def receive(self, lane: Lane | None, source: str, count: int) -> None:
         """Events came in."""
@@ -77,26 +77,26 @@ class LogAccounts:
         for lane in [lane for lane, account in self.lanes.items() if lane is not None and not account.open]:
             self.others.add(self.lanes.pop(lane))
 
-    def merge(self, other: LogAccounts) -> None:
+    def merge(self, other: LogBooks) -> None:
         """Take over all figures of others."""
         for lane, account in other.lanes.items():
             self.lanes[lane].add(account)
         self.others.add(other.others)
 
-    def copy(self) -> LogAccounts:
+    def copy(self) -> LogBooks:
         """The same figures, apart from these."""
         return deepcopy(self)
 
     def plain(self) -> dict[str, Any]:
         """The figures as JSON can say them."""
-        entries = [_Entry(lane.api_key if lane else None, bool(lane and lane.historical), each) for lane, each in self.lanes.items()]
+        entries = [_LaneEntry(lane.api_key if lane else None, bool(lane and lane.historical), each) for lane, each in self.lanes.items()]
         return {"lanes": entries, "others": self.others}
 
     @classmethod
-    def of_plain(cls, plain: Any) -> LogAccounts:
+    def of_plain(cls, plain: Any) -> LogBooks:
         """The figures that `plain` gave. Raises `msgspec.ValidationError`."""
         accounts = cls()
-        accounts.others = msgspec.convert(plain["others"], LaneAccount)
-        for entry in msgspec.convert(plain["lanes"], list[_Entry]):
+        accounts.others = msgspec.convert(plain["others"], LaneTotals)
+        for entry in msgspec.convert(plain["lanes"], list[_LaneEntry]):
             accounts.lanes[None if entry.api_key is None else Lane(entry.api_key, entry.historical)] = entry.account
         return accounts
