@@ -12,19 +12,19 @@ from typing import Any, Final
 
 from benchmarks.bare_loops import JOB, bare_loop
 from benchmarks.exports import Export
-from forwarder.imports.accounts import Accounts
+from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.catalog import BY_NAME
-from forwarder.sources.imports.checkpoint import Job
+from forwarder.sources.imports.checkpoint import ImportJob
 from forwarder.sources.imports.days import BatchLimits
 from forwarder.sources.imports.events import Converter
-from forwarder.sources.imports.format import Given, Rules
+from forwarder.sources.imports.format import ChosenMapping, FormatContext
 from forwarder.sources.imports.formats.csv import CsvOptions
-from forwarder.sources.imports.making import Choice, maker_of
-from forwarder.sources.imports.planned import Ready
-from forwarder.sources.imports.planning import steps
-from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.imports.making import EventSelection, open_conversion
+from forwarder.sources.imports.planned import BatchReady
+from forwarder.sources.imports.planning import plan_steps
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
 from forwarder.sources.imports.raw_events import RawConverter
 from forwarder.sources.imports.repeats import Repeats
 
@@ -32,7 +32,7 @@ MAX_EVENT: Final = 1_000_000
 LIMITS: Final = BatchLimits(max_bytes=5_000_000, max_events=5_000)
 UNTIL: Final = 4_102_444_800_000_000
 """The year 2100, in microseconds: there is always a limit, 48 h ago if nobody says otherwise."""
-FINISH: Final = Finish("set_once", geoip=False, job_id=JOB)
+FINISH: Final = FinishPolicy("set_once", geoip=False, job_id=JOB)
 
 _RULES: Final = MappingRules(
     event=".what",
@@ -49,12 +49,12 @@ _OPTIONS: Final[dict[Export, Any]] = {
 
 def import_once(export: Export, path: Path) -> int:
     """Import a file into nothing; how many events arrived in the books."""
-    accounts = Accounts(Job(JOB, export, str(path), {}), 0.0, [], None)
+    accounts = SourceOrderCounts(ImportJob(JOB, export, str(path), {}), 0.0, [], None)
     with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder, Repeats(Path(folder)) as repeats:
-        maker = maker_of(converter_of(export), FINISH, MAX_EVENT, Choice(Filters(until=UNTIL), repeats))
+        maker = open_conversion(converter_of(export), FINISH, MAX_EVENT, EventSelection(EventFilters(until=UNTIL), repeats))
         with open_source([str(path)]) as source:
-            for step in steps(source, maker, accounts.saved(), LIMITS):
-                if isinstance(step, Ready):
+            for step in plan_steps(source, maker, accounts.saved(), LIMITS):
+                if isinstance(step, BatchReady):
                     _ = step.batch.data
                     accounts.settle(step.batch.events)
                 else:
@@ -65,8 +65,8 @@ def import_once(export: Export, path: Path) -> int:
 def converter_of(export: Export) -> Converter | RawConverter:
     """A format as it is measured."""
     described = BY_NAME[export]
-    mapping = Rules(_RULES, lambda: Mapping.compile(_RULES, "benchmark", "mapping")) if described.takes_mapping else None
-    return described.make(_OPTIONS.get(export, described.options()), Given(mapping=mapping))
+    mapping = ChosenMapping(_RULES, lambda: Mapping.compile(_RULES, "benchmark", "mapping")) if described.takes_mapping else None
+    return described.make(_OPTIONS.get(export, described.options()), FormatContext(mapping=mapping))
 
 
 def bare_once(export: Export, path: Path) -> int:

@@ -24,11 +24,11 @@ from forwarder.cli.import_signals import stopped_by_signals
 from forwarder.cli.import_words import CONFIRM, UNCONFIRMED, beginning, goes_on, print_look, print_report, question, say
 from forwarder.core.errors import ConfigurationError
 from forwarder.imports.reports import complete_reports
-from forwarder.imports.request import ImportRequest, Told
+from forwarder.imports.request import ImportRequest, ReportProgress
 from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.imports.checkpoint import Checkpoint, Job
-from forwarder.sources.imports.manifest import Manifest
-from forwarder.sources.imports.preflight_report import Report
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
+from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.preflight_report import PreflightReport
 
 DONE: Final = 0
 NO: Final = 1
@@ -38,9 +38,9 @@ INTERRUPTED: Final = 130
 class Opened(Protocol):
     """An import that was opened (`imports.job.Import`)."""
 
-    job: Job
+    job: ImportJob
     state: Path
-    saved: Checkpoint | None
+    saved: ImportCheckpoint | None
 
     @property
     def is_complete(self) -> bool:
@@ -50,13 +50,13 @@ class Opened(Protocol):
     def broken(self) -> Sequence[BrokenSource]:
         """After it ran: files that couldn't be read to their end."""
 
-    def preflight(self, told: Callable[[int, int], None]) -> tuple[Report, tuple[BrokenSource, ...]]:
+    def preflight(self, told: Callable[[int, int], None]) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
         """Look at all of the source."""
 
     async def check_key(self) -> None:
         """Raises `UpstreamRefuses`."""
 
-    async def run(self, told: Told) -> Manifest:
+    async def run(self, told: ReportProgress) -> ImportManifest:
         """Send what isn't there yet."""
 
     def stop(self) -> None:
@@ -134,19 +134,19 @@ class Flow:
             manifest = uvloop.run(self._sending(progress))
         return self._end(manifest)
 
-    async def _sending(self, progress: SendProgress) -> Manifest:
+    async def _sending(self, progress: SendProgress) -> ImportManifest:
         """Send until all is settled, or a signal comes. Cancelled, it saves what is settled."""
         with stopped_by_signals(asyncio.get_running_loop(), self.opened.stop, progress.close):
             return await self.opened.run(progress.told)
 
-    def _end(self, manifest: Manifest) -> int:
+    def _end(self, manifest: ImportManifest) -> int:
         """Show what came of it; the exit code."""
         broken = self.opened.broken
         print_report(manifest, self.typed.output, self.opened.state, broken)
         return code_of(manifest, broken)
 
 
-def code_of(manifest: Manifest, broken: Sequence[BrokenSource]) -> int:
+def code_of(manifest: ImportManifest, broken: Sequence[BrokenSource]) -> int:
     """The exit code that says what came of an import. Refused records that were mended, and sent since, are delivered after all."""
     if broken:
         return NO

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.imports.findings import Finding, judge, unaccepted
+from forwarder.sources.imports.findings import PreflightFinding, find_all, unaccepted
 from forwarder.sources.imports.preflight_page import as_json
-from forwarder.sources.imports.preflight_report import Report
+from forwarder.sources.imports.preflight_report import PreflightReport
 from forwarder.storage.private import atomic_file
 
 FILE: Final = "preflight.json"
@@ -23,17 +23,17 @@ FILE: Final = "preflight.json"
 class Looked:
     """What a preflight found, judged."""
 
-    report: Report
+    report: PreflightReport
     broken: Sequence[BrokenSource]
     """Files that can't be read to their end."""
-    findings: Sequence[Finding]
-    stopping: Sequence[Finding]
+    findings: Sequence[PreflightFinding]
+    stopping: Sequence[PreflightFinding]
     """Those that stop the import, for nobody accepted them."""
 
     @classmethod
-    def judged(cls, report: Report, broken: Sequence[BrokenSource], accepted: Collection[str]) -> Looked:
+    def judged(cls, report: PreflightReport, broken: Sequence[BrokenSource], accepted: Collection[str]) -> Looked:
         """The judgement on what was found. Raises `ConfigurationError` for a code to accept that is none."""
-        findings = judge(report)
+        findings = find_all(report)
         return cls(report, broken, findings, unaccepted(findings, accepted))
 
     def json(self) -> str:

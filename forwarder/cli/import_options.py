@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from forwarder.sources.files.options import Framing
-from forwarder.sources.imports.format import Format, Said
+from forwarder.sources.imports.format import FormatOption, ImportFormat
 
 _WHERE: Final = "From where, to where"
 _WHAT: Final = "What is sent"
@@ -41,9 +41,9 @@ class Persons(StrEnum):
 
 def _codes(incomplete: str) -> list[str]:
     """What completes --accept."""
-    from forwarder.sources.imports.findings import SEVERITIES, Severity
+    from forwarder.sources.imports.findings import SEVERITIES, FindingSeverity
 
-    return [code for code, severity in SEVERITIES.items() if severity is Severity.STOPS and code.startswith(incomplete)]
+    return [code for code, severity in SEVERITIES.items() if severity is FindingSeverity.STOPS and code.startswith(incomplete)]
 
 
 def _option(*declaration: str, words: str, panel: str, metavar: str | None = None, **more: Any) -> Any:
@@ -132,7 +132,7 @@ _MAPPING: Final = _option("--mapping", metavar="FILE", words="YAML file of the r
 _FRAMING: Final = _option("--framing", words="How records are told from each other; auto: by content and name.", panel=_READING)
 
 
-def parameters(form: Format[Any]) -> Iterator[inspect.Parameter]:
+def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
     """The parameters of a format's command."""
     for said in form.said:
         yield _own(form, said)
@@ -156,13 +156,13 @@ def shared(typed: Mapping[str, Any]) -> Shared:
     return Shared(**{each.name: typed[each.name] for each in dataclasses.fields(Shared)})
 
 
-def own(form: Format[Any], typed: Mapping[str, Any]) -> Any:
+def own(form: ImportFormat[Any], typed: Mapping[str, Any]) -> Any:
     """What was typed of that which only this format has, as its options. Raises `ValueError` if they don't fit together."""
     values = {each.field: typed[each.name] for each in form.said if typed[each.name] not in (None, [], ())}
     return form.options(**{name: frozenset(value) if isinstance(value, list | tuple) else value for name, value in values.items()})
 
 
-def _own(form: Format[Any], said: Said) -> inspect.Parameter:
+def _own(form: ImportFormat[Any], said: FormatOption) -> inspect.Parameter:
     words = f"{said.help[:-1]}; may be given again." if isinstance(said.default, frozenset) else said.help
     if isinstance(said.default, str) and said.default:
         words = f"{words[:-1]}; else {said.default}."
@@ -173,7 +173,7 @@ def _own(form: Format[Any], said: Said) -> inspect.Parameter:
     return _parameter(said.name, kind, _option(f"--{said.flag}", metavar=said.metavar, words=words, panel=panel))
 
 
-def _framings(form: Format[Any]) -> Any:
+def _framings(form: ImportFormat[Any]) -> Any:
     """A choice of the framings that a format can have."""
     members: Any = [(each.name, each.value) for each in form.framings]
     return StrEnum("Framing", members)

@@ -11,7 +11,7 @@ from forwarder.cli.sections import loaded_sections
 from forwarder.config import DEFAULT_FILE, Loaded
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports import checkpoint, manifest
-from forwarder.sources.imports.manifest import Manifest, manifest_of
+from forwarder.sources.imports.manifest import ImportManifest, manifest_of
 from forwarder.storage.directory import is_locked
 
 
@@ -45,7 +45,7 @@ def only_folder(root: Path) -> Path:
     raise ConfigurationError(f"{root} has several imports: {names}", hint=f"Name the one that is meant: --state {found[0]}.")
 
 
-def manifest_in(folder: Path) -> Manifest:
+def manifest_in(folder: Path) -> ImportManifest:
     """The manifest of the import in a folder; where its checkpoint is newer, what the manifest would be now.
 
     A run that was killed has left a checkpoint and no manifest, or that of a run before. Raises `ConfigurationError` and its kinds.

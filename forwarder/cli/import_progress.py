@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.progress import EVERY
-from forwarder.imports.request import Progress
+from forwarder.imports.request import ImportProgress
 from forwarder.telemetry.readable import duration, size
 
 LATELY: Final = 15.0
@@ -101,7 +101,7 @@ class SendProgress(_Telling):
         self._total, self._before = total, before
         self._speed = Speed(now)
 
-    def told(self, progress: Progress) -> None:
+    def told(self, progress: ImportProgress) -> None:
         """So far it is."""
         done, rate = self._before + progress.events, self._speed.at(progress.events)
         total = None if self._total is None else max(self._total, done)
@@ -113,7 +113,7 @@ class SendProgress(_Telling):
         self._tell(Group(*rows), f"importing: {figures}; {books(progress)}{waiting}")
 
 
-def books(progress: Progress) -> str:
+def books(progress: ImportProgress) -> str:
     """What became of the records."""
     counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out, "repeats": progress.repeats}
     said = ", ".join(f"{count:,} {what}" for what, count in counts.items())

@@ -21,15 +21,15 @@ from forwarder.daemon.mappings import mapping_of, rules_of
 from forwarder.imports.request import ChosenFormat, ImportRequest
 from forwarder.sources.files.options import Framing, ReadOptions
 from forwarder.sources.imports.findings import unaccepted
-from forwarder.sources.imports.format import Format, Given, Rules
-from forwarder.sources.imports.policy import Filters, PersonProperties
+from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportFormat
+from forwarder.sources.imports.policy import EventFilters, PersonProperties
 from forwarder.sources.imports.quiet_hours import QuietHours
 
 _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"
 
 
-def request_of(form: Format[Any], typed: Shared, more: Mapping[str, Any]) -> ImportRequest:
+def request_of(form: ImportFormat[Any], typed: Shared, more: Mapping[str, Any]) -> ImportRequest:
     """The request; `more` is what was typed that not every format has. Raises `ConfigurationError`."""
     unaccepted((), typed.accept or ())
     loaded = loaded_sections(SECTIONS, typed.config, DEFAULT_FILE)
@@ -57,7 +57,7 @@ def request_of(form: Format[Any], typed: Shared, more: Mapping[str, Any]) -> Imp
 
 
 def _chosen(
-    form: Format[Any],
+    form: ImportFormat[Any],
     persons: PersonProperties,
     section: ImportSettings,
     reading: ReadOptions,
@@ -65,7 +65,7 @@ def _chosen(
     *,
     since: int | None,
 ) -> ChosenFormat:
-    given, options = Given(persons, since=since), _own(form, more)
+    given, options = FormatContext(persons, since=since), _own(form, more)
     said: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
     said |= _as_read(form, reading)
     if more.get("time_offset") is not None:
@@ -81,14 +81,14 @@ def _chosen(
     return ChosenFormat(form.name, said, make, times, zone_said=form.zone_said(options, given))
 
 
-def _as_read(form: Format[Any], reading: ReadOptions) -> dict[str, str]:
+def _as_read(form: ImportFormat[Any], reading: ReadOptions) -> dict[str, str]:
     """What was said about reading that makes other records."""
     usual = ReadOptions(framing=form.framings[0])
     said = {"framing": str(reading.framing), "delimiter": reading.delimiter, "quote": reading.quote}
     return {name: value for name, value in said.items() if value != getattr(usual, name)}
 
 
-def _own(form: Format[Any], more: Mapping[str, Any]) -> Any:
+def _own(form: ImportFormat[Any], more: Mapping[str, Any]) -> Any:
     try:
         return own(form, more)
     except ValueError as error:
@@ -116,8 +116,8 @@ def _rules_in(file: Path) -> MappingSettings:
     return found
 
 
-def _rules(settings: MappingSettings, key: str) -> Rules:
-    return Rules(rules_of(settings, key), lambda: mapping_of(settings, "import", key), settings.timestamp.zone is not None)
+def _rules(settings: MappingSettings, key: str) -> ChosenMapping:
+    return ChosenMapping(rules_of(settings, key), lambda: mapping_of(settings, "import", key), settings.timestamp.zone is not None)
 
 
 def _as_json(settings: MappingSettings) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _as_json(settings: MappingSettings) -> dict[str, Any]:
     return said
 
 
-def _reading(form: Format[Any], section: ImportSettings, typed: Shared, more: Mapping[str, Any]) -> ReadOptions:
+def _reading(form: ImportFormat[Any], section: ImportSettings, typed: Shared, more: Mapping[str, Any]) -> ReadOptions:
     options = ReadOptions(
         framing=Framing(more.get("framing") or form.framings[0]),
         store={**section.store, **pairs("--store", typed.store or ())},
@@ -141,12 +141,12 @@ def _reading(form: Format[Any], section: ImportSettings, typed: Shared, more: Ma
     return options if quote is None else replace(options, quote=character("--quote", quote))
 
 
-def _filters(typed: Shared) -> Filters:
+def _filters(typed: Shared) -> EventFilters:
     since = None if typed.since is None else moment("--since", typed.since)
     until = None if typed.until is None else moment("--until", typed.until)
     if since is not None and until is not None and since >= until:
         raise ConfigurationError(f"--since {typed.since} isn't before --until {typed.until}: no event is left", hint="Exchange the two.")
-    return Filters(since, until, frozenset(typed.event or ()), frozenset(typed.exclude_event or ()), typed.limit)
+    return EventFilters(since, until, frozenset(typed.event or ()), frozenset(typed.exclude_event or ()), typed.limit)
 
 
 def _rate(text: str | None, section: ImportSettings) -> float | None:

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 from forwarder.cli.admin_client import MISDIRECTED
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.secrets import mask_secrets
-from forwarder.sources.imports.verifying import Arrived, Holding, arrived, listed
+from forwarder.sources.imports.verifying import ArrivedEvents, StoredDays, decode_arrived, decode_page
 
 Read = TypeVar("Read")
 
@@ -38,7 +38,7 @@ class SandboxAnswers:
         self._connection = _connection(urlsplit(self._url), url)
         self._base = urlsplit(self._url).path
 
-    def hold(self, job: str, api_key: str, told: Callable[[int], None]) -> Holding:
+    def hold(self, job: str, api_key: str, told: Callable[[int], None]) -> StoredDays:
         """What it holds of an import, in one project; `told` hears how many events came with each page.
 
         Raises `Unreachable`, and `ConfigurationError` if it is no sandbox, or has the import in several projects and none was named.
@@ -50,10 +50,10 @@ class SandboxAnswers:
             raise ConfigurationError(
                 f"{self._url} has this import in several projects: {keys}", hint="Say which one it is by its key: `--api-key KEY`."
             )
-        holding, after = Holding(), ""
+        holding, after = StoredDays(), ""
         holding.conflicts = sum(each.conflicts for each in projects)
         while projects:
-            page = self._read(listed, "import-events", {**asked, "limit": str(PAGE), "after": after})
+            page = self._read(decode_page, "import-events", {**asked, "limit": str(PAGE), "after": after})
             for row in page.results:
                 holding.add(row.uuid, row.timestamp)
             told(len(page.results))
@@ -62,9 +62,9 @@ class SandboxAnswers:
             after = page.next
         return holding
 
-    def arrived(self, asked: Mapping[str, str]) -> list[Arrived]:
+    def arrived(self, asked: Mapping[str, str]) -> list[ArrivedEvents]:
         """What it counts of an import, by project."""
-        return self._read(arrived, "imports", asked)
+        return self._read(decode_arrived, "imports", asked)
 
     def close(self) -> None:
         """Hang up."""

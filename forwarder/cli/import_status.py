@@ -14,7 +14,7 @@ from forwarder.cli.import_options import Form
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forwarder.sources.imports.standing import Standing
+    from forwarder.sources.imports.standing import ImportStatus
 
 NOTHING = 1
 DAMAGED = 2
@@ -43,7 +43,7 @@ def status(*, state: State = None, config: Config = None, output: Output = Form.
     raise typer.Exit(DAMAGED if damaged else 0)
 
 
-def _all_in(root: Path) -> tuple[list[Standing], bool]:
+def _all_in(root: Path) -> tuple[list[ImportStatus], bool]:
     """The imports below a folder, and whether there are some that can't be read: that is said."""
     from forwarder.cli.import_places import folders
     from forwarder.cli.output import report
@@ -59,17 +59,17 @@ def _all_in(root: Path) -> tuple[list[Standing], bool]:
     return found, damaged
 
 
-def _standing(folder: Path) -> Standing:
+def _standing(folder: Path) -> ImportStatus:
     """Asked for the lock first: a process that comes to its end meanwhile is shown as running, never as stopped before its end."""
     from forwarder.sources.imports.checkpoint import read_checkpoint
-    from forwarder.sources.imports.standing import Standing, counted_in
+    from forwarder.sources.imports.standing import ImportStatus, counted_in
     from forwarder.storage.directory import is_locked
 
     running = is_locked(folder)
-    return Standing(folder, read_checkpoint(folder), running, counted_in(folder))
+    return ImportStatus(folder, read_checkpoint(folder), running, counted_in(folder))
 
 
-def _show(found: Sequence[Standing], output: Form) -> None:
+def _show(found: Sequence[ImportStatus], output: Form) -> None:
     from forwarder.sources.imports.standing import as_json
 
     if output is Form.JSON:

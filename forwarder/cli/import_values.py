@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.events import Refused
+from forwarder.sources.imports.events import RecordRefused
 from forwarder.sources.imports.times import parse_time
 
 UNLIMITED: Final = "unlimited"
@@ -21,7 +21,7 @@ def moment(option: str, text: str) -> int:
     """Microseconds since 1970 of a date or a time; without a zone it is UTC."""
     try:
         return parse_time(text)
-    except Refused:
+    except RecordRefused:
         hint = "Write a date, 2024-01-31, or a time, 2024-01-31T12:00:00Z: fixed ones, so that the same command means the same tomorrow."
         raise ConfigurationError(f"{option}: {text!r} is no time", hint=hint) from None
 

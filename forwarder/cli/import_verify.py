@@ -14,8 +14,8 @@ from forwarder.cli.import_options import Form
 
 if TYPE_CHECKING:
     from forwarder.config import Loaded
-    from forwarder.sources.imports.manifest import Manifest
-    from forwarder.sources.imports.verifying import Holding
+    from forwarder.sources.imports.manifest import ImportManifest
+    from forwarder.sources.imports.verifying import StoredDays
 
 DIFFERENT = 1
 UNREACHABLE = 3
@@ -81,7 +81,7 @@ def _check(state: Path | None, manifest: Path | None, sandbox: str | None, expor
         raise typer.BadParameter("--any-job is for exports: give it with --export")
 
 
-def _of_exports(kept: Manifest, read: Loaded, paths: list[str], *, any_job: bool) -> Holding:
+def _of_exports(kept: ImportManifest, read: Loaded, paths: list[str], *, any_job: bool) -> StoredDays:
     from forwarder.cli.import_export import hold_exports
     from forwarder.cli.progress import EventProgress
     from forwarder.sources.files import ReadOptions
@@ -91,7 +91,7 @@ def _of_exports(kept: Manifest, read: Loaded, paths: list[str], *, any_job: bool
         return hold_exports(paths, job, options, Path(folder), progress.advance)
 
 
-def _of_sandbox(kept: Manifest, read: Loaded, url: str | None, api_key: str | None) -> Holding:
+def _of_sandbox(kept: ImportManifest, read: Loaded, url: str | None, api_key: str | None) -> StoredDays:
     """Ends the command with 3 if nobody answers."""
     from forwarder.cli.import_access import project_key
     from forwarder.cli.import_options import Shared

@@ -19,10 +19,10 @@ from forwarder.core.errors import ForwarderError
 from forwarder.core.secrets import mask_key
 from forwarder.imports.request import ImportRequest
 from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.imports.checkpoint import Checkpoint
+from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.findings import plural
 from forwarder.sources.imports.manifest import FILE as MANIFEST
-from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.preflight_page import page
 from forwarder.sources.imports.report import as_json, as_text, sentence
 
@@ -40,7 +40,7 @@ def tell(error: ForwarderError) -> None:
     report(ForwarderError(visible_lines(error.message), hint=visible_lines(error.hint)))
 
 
-def goes_on(saved: Checkpoint, state: Path) -> str:
+def goes_on(saved: ImportCheckpoint, state: Path) -> str:
     """That an earlier run is gone on with, and from where."""
     if saved.complete:
         return f"All of the source was brought already; what is marked of the dead letters in {state} is sent now."
@@ -73,7 +73,7 @@ def print_look(looked: Looked, output: Form, state: Path) -> None:
     say(f"Kept in {state / PREFLIGHT}")
 
 
-def print_report(manifest: Manifest, output: Form, state: Path, broken: Sequence[BrokenSource]) -> None:
+def print_report(manifest: ImportManifest, output: Form, state: Path, broken: Sequence[BrokenSource]) -> None:
     """What came of an import, and where to read more."""
     if output is Form.JSON:
         typer.echo(as_json(manifest))
@@ -85,7 +85,7 @@ def print_report(manifest: Manifest, output: Form, state: Path, broken: Sequence
     say("\n".join(_places(manifest, state)))
 
 
-def _places(manifest: Manifest, state: Path) -> list[str]:
+def _places(manifest: ImportManifest, state: Path) -> list[str]:
     said = [f"Report: {state / 'report.html'} (and report.json)", f"Manifest: {state / MANIFEST}"]
     if manifest.books.unmended:
         said.append(f"Refused records are kept: forwarder dead-letters ls --path {state}")

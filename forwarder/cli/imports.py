@@ -13,7 +13,7 @@ from forwarder.cli.import_options import parameters, shared
 from forwarder.cli.import_status import status
 from forwarder.cli.import_verify import verify
 from forwarder.sources.imports.catalog import BY_NAME, FORMATS
-from forwarder.sources.imports.format import Format
+from forwarder.sources.imports.format import ImportFormat
 
 HELP = "Move years of events into the service: run it twice, kill it anywhere, and each is there once."
 WRONG_USAGE: Final = 2
@@ -47,7 +47,7 @@ def build() -> typer.Typer:
     return group
 
 
-def _command(form: Format[Any]) -> Callable[..., None]:
+def _command(form: ImportFormat[Any]) -> Callable[..., None]:
     """The function that typer makes a command of: its parameters are the format's."""
 
     def command(**typed: Any) -> None:
@@ -59,7 +59,7 @@ def _command(form: Format[Any]) -> Callable[..., None]:
     return command
 
 
-def _run(form: Format[Any], typed: dict[str, Any]) -> int:
+def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> int:
     """Run an import; the exit code that says what came of it."""
     from forwarder.cli.import_flow import Flow
     from forwarder.cli.import_request import request_of
@@ -67,7 +67,7 @@ def _run(form: Format[Any], typed: dict[str, Any]) -> int:
     from forwarder.cli.import_words import say, tell
     from forwarder.core.clock import SystemClock
     from forwarder.core.errors import ForwarderError
-    from forwarder.imports.job import Import
+    from forwarder.imports.job import ImportRun
     from forwarder.imports.target import UpstreamRefuses
     from forwarder.telemetry.logs import configure_logging
 
@@ -77,7 +77,7 @@ def _run(form: Format[Any], typed: dict[str, Any]) -> int:
         log = request.settings.log
         configure_logging(log.format, "warning" if log.level == "info" else log.level)
         with termination_interrupts():
-            return Flow(Import.open(request, SystemClock()), request, asked).run()
+            return Flow(ImportRun.open(request, SystemClock()), request, asked).run()
     except KeyboardInterrupt:
         say("Interrupted. Nothing is on its way; the same command goes on, or begins.")
         return INTERRUPTED

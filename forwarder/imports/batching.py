@@ -17,7 +17,7 @@ from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.imports.chunks import ImportChunk
 from forwarder.sources.imports.moments import SECOND, when
-from forwarder.sources.imports.pacing import Pace
+from forwarder.sources.imports.pacing import ImportPace
 from forwarder.wire.chunks import cut_at, cut_by_size
 from forwarder.wire.envelope import envelope_size
 
@@ -28,7 +28,7 @@ LOOK_AHEAD: Final = 16
 class DayBatcher:
     """See `delivery.ports.Batcher`. `one_day_at_a_time`: who takes the batches may join them, so no two days are under way at once."""
 
-    def __init__(self, buffer: MemoryBuffer, pace: Pace, clock: Clock, *, max_body: int, one_day_at_a_time: bool = False) -> None:
+    def __init__(self, buffer: MemoryBuffer, pace: ImportPace, clock: Clock, *, max_body: int, one_day_at_a_time: bool = False) -> None:
         self._buffer = buffer
         self._pace = pace
         self._clock = clock

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane, Where
-from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.finishing import FinishedEvent
 
 SOURCE = "import"
 
-Settled = Callable[[Sequence[Finished], str], None]
+Settled = Callable[[Sequence[FinishedEvent], str], None]
 """Told of events of one day that are settled, and their fate."""
 
 
-Finds = Callable[[Finished], Where]
+Finds = Callable[[FinishedEvent], Where]
 """Where an event is in the source."""
 
 
@@ -24,9 +24,16 @@ class ImportChunk(Chunk):
     __slots__ = ("finds", "finished", "told")
 
     def __init__(  # noqa: PLR0917 - as `Chunk`
-        self, lane: Lane, data: bytes, finished: Sequence[Finished], ids: frozenset[str], received_at: float, told: Settled, finds: Finds
+        self,
+        lane: Lane,
+        data: bytes,
+        finished: Sequence[FinishedEvent],
+        ids: frozenset[str],
+        received_at: float,
+        told: Settled,
+        finds: Finds,
     ) -> None:
-        super().__init__(lane, data, len(finished), ids, received_at, SOURCE, _Settles(finished, told))
+        super().__init__(lane, data, len(finished), ids, received_at, SOURCE, _ChunkAck(finished, told))
         self.finished = finished
         self.told = told
         self.finds = finds
@@ -45,12 +52,12 @@ class ImportChunk(Chunk):
         return self.finds(self.finished[index])
 
 
-class _Settles(Ack):
+class _ChunkAck(Ack):
     """Tells of a chunk's events when they are settled, all at once. Nobody waits for it in another way."""
 
     __slots__ = ("_finished", "_told")
 
-    def __init__(self, finished: Sequence[Finished], told: Settled) -> None:
+    def __init__(self, finished: Sequence[FinishedEvent], told: Settled) -> None:
         super().__init__(len(finished), _ignore)
         self._finished, self._told = finished, told
 

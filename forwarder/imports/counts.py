@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forwarder.sources.imports.changes import Content
-from forwarder.sources.imports.checkpoint import Checkpoint, FileState, Job
-from forwarder.sources.imports.tallies import Books, Totals
+from forwarder.sources.imports.changes import SourceContent
+from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob
+from forwarder.sources.imports.tallies import ImportTotals, RecordBooks
 
 
-class Counts:
+class ImportCounts:
     """Counts go on from those of the checkpoint, if there is one."""
 
-    def __init__(self, job: Job, started_at: float, contents: Sequence[Content], saved: Checkpoint | None) -> None:
+    def __init__(self, job: ImportJob, started_at: float, contents: Sequence[SourceContent], saved: ImportCheckpoint | None) -> None:
         self._job = job
         self._started_at = started_at if saved is None else saved.started_at
         self._contents = list(contents)
-        self._totals = Totals() if saved is None else saved.totals
-        self._earlier: dict[str, FileState] = {} if saved is None else {state.name: state for state in saved.files}
-        self._books = Books() if saved is None else saved.books  # of all records that are settled
+        self._totals = ImportTotals() if saved is None else saved.totals
+        self._earlier: dict[str, FileCheckpoint] = {} if saved is None else {state.name: state for state in saved.files}
+        self._books = RecordBooks() if saved is None else saved.books  # of all records that are settled
         self.exhausted = False
         """Whether the source has no more records."""
         self.in_flight = 0
@@ -27,12 +27,12 @@ class Counts:
         """Events that have arrived in this run."""
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> ImportTotals:
         """What is counted of all files together."""
         return self._totals
 
     @property
-    def books(self) -> Books:
+    def books(self) -> RecordBooks:
         """Of all records that are settled."""
         return self._books
 

@@ -26,18 +26,27 @@ from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.pausing import RetryPolicy
 from forwarder.imports.batching import DayBatcher
 from forwarder.imports.chunks import SOURCE, ImportChunk
-from forwarder.imports.replaying import Replays
-from forwarder.imports.request import Progress, Told
+from forwarder.imports.replaying import LetterReplays
+from forwarder.imports.request import ImportProgress, ReportProgress
 from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.files.records import File
-from forwarder.sources.imports.checkpoint import Checkpoint, StateFolder
+from forwarder.sources.files.records import SourceFile
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder
 from forwarder.sources.imports.columns import without_data
 from forwarder.sources.imports.days import DayBatch
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.ledger import Fate, Kind
-from forwarder.sources.imports.planned import Begun, Ended, Read, Ready, RefusedRecord, Sorted, Sorting, Step, Taken
-from forwarder.sources.imports.tallies import Books as RecordBooks
-from forwarder.sources.imports.tallies import Example
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.ledger import FateKind, RecordFate
+from forwarder.sources.imports.planned import (
+    BatchReady,
+    FileEnded,
+    FileStarted,
+    ImportDeadLetter,
+    PlanStep,
+    RecordsRead,
+    SortedEventsRead,
+    SortFinished,
+    SortProgress,
+)
+from forwarder.sources.imports.tallies import RecordBooks, RefusalExample
 from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import envelope_size
 
@@ -88,53 +97,53 @@ class Counting(Protocol):
     def settled(self) -> int:
         """Records that are settled, in all runs."""
 
-    def take(self, step: Step) -> None:
+    def take(self, step: PlanStep) -> None:
         """Note a step of the plan; what was refused of it is kept."""
 
-    def settle(self, events: Sequence[Finished], refused: Fate | None = None) -> None:
+    def settle(self, events: Sequence[FinishedEvent], refused: RecordFate | None = None) -> None:
         """Events of one UTC day have arrived, or were refused by the service."""
 
     def name_of(self, file: int) -> str:
         """A file's name."""
 
-    def checkpoint(self, now: float) -> Checkpoint:
+    def checkpoint(self, now: float) -> ImportCheckpoint:
         """All of it that outlives the process, to be written at once."""
 
 
-class Letters(Protocol):
+class EngineLetters(Protocol):
     """What the engine needs of the dead letters."""
 
     @property
     def waiting(self) -> str:
         """Why they can't be written now; empty if they can."""
 
-    def begin(self, number: int, file: File) -> None:
+    def begin(self, number: int, file: SourceFile) -> None:
         """A file of the source, and its number."""
 
-    def where(self, event: Finished) -> Where:
+    def where(self, event: FinishedEvent) -> Where:
         """See `Chunk.where`."""
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
         """See `core.ports.DeadLetters`."""
 
-    async def bury_records(self, records: Sequence[RefusedRecord]) -> None:
+    async def bury_records(self, records: Sequence[ImportDeadLetter]) -> None:
         """Keep records that a format refused; returns when they are durable."""
 
     async def durable(self) -> None:
         """Returns when all that was buried is durable."""
 
 
-class Engine:
+class ImportEngine:
     """See the module. `run` once."""
 
     def __init__(
         self,
-        plan: Iterator[Step],
+        plan: Iterator[PlanStep],
         accounts: Counting,
-        letters: Letters,
+        letters: EngineLetters,
         clock: Clock,
         *,
-        replays: Replays,
+        replays: LetterReplays,
         folder: StateFolder,
         lane: Lane,
         window: int,
@@ -142,7 +151,7 @@ class Engine:
     ) -> None:
         """`window`: bytes of events that are on their way at most, beside what batches are being filled with.
 
-        `witness`: that of an earlier run (`Checkpoint.witness`).
+        `witness`: that of an earlier run (`ImportCheckpoint.witness`).
         """
         self.accounts = accounts
         self.broken: list[BrokenSource] = []
@@ -196,7 +205,7 @@ class Engine:
         self._stopping.set()
         self._room.set()
 
-    async def run(self, told: Told) -> None:
+    async def run(self, told: ReportProgress) -> None:
         """Bring all of the plan to the service, or what is of it until `stop`. Raises what the plan raises; then, too, all is saved.
 
         Cancelled, it drops what is in flight; what was settled is saved.
@@ -226,11 +235,11 @@ class Engine:
         self._refusal = letters[0].reason, letters[0].why
         return True
 
-    def progress(self) -> Progress:
+    def progress(self) -> ImportProgress:
         """How far it is."""
         books, accounts = self.accounts.books, self.accounts
         refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
-        return Progress(
+        return ImportProgress(
             books.read, books.delivered, refused, left_out, books.repeats, accounts.in_flight, accounts.delivered, self._waiting()
         )
 
@@ -295,24 +304,24 @@ class Engine:
                 await self._offer(batch)
             await self._until_settled()
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: PlanStep) -> None:
         self._news.set()
         match step:
-            case Begun():
+            case FileStarted():
                 self.accounts.take(step)
                 self._letters.begin(step.number, step.file)
-            case Read():
+            case RecordsRead():
                 await self._less_pending()
                 if not step.refused or await self._unless_stopped(self._letters.bury_records(step.refused)):
                     self.accounts.take(step)
-            case Taken():
+            case SortedEventsRead():
                 await self._less_pending()
                 self.accounts.take(step)
-            case Sorting() | Sorted():
+            case SortProgress() | SortFinished():
                 self.accounts.take(step)
-            case Ready():
+            case BatchReady():
                 await self._offer(step.batch)
-            case Ended():
+            case FileEnded():
                 self.accounts.take(step)
                 if step.broken is not None:
                     self.broken.append(step.broken)
@@ -350,7 +359,7 @@ class Engine:
         self._buffer.offer([chunk])
         self._delivery.wake()
 
-    def _settled(self, events: Sequence[Finished], fate: str) -> None:
+    def _settled(self, events: Sequence[FinishedEvent], fate: str) -> None:
         self._news.set()
         try:
             self._settle(events, fate)
@@ -363,7 +372,7 @@ class Engine:
         if not self._failure.done():
             self._failure.set_exception(error)
 
-    def _settle(self, events: Sequence[Finished], fate: str) -> None:
+    def _settle(self, events: Sequence[FinishedEvent], fate: str) -> None:
         for event in (events[0], events[-1]):
             seen = self._ends.pop(_key(event), b"")
             if fate == Ending.DELIVERED and 0 < len(seen) <= MAX_WITNESS:
@@ -376,8 +385,8 @@ class Engine:
         refused = None
         if fate != Ending.DELIVERED:
             reason, why = self._refusal
-            example = Example(self.accounts.name_of(events[0].file), events[0].line, why)
-            refused = Fate(Kind.REFUSED, reason, example)
+            example = RefusalExample(self.accounts.name_of(events[0].file), events[0].line, why)
+            refused = RecordFate(FateKind.REFUSED, reason, example)
         self._batcher.settled(len(events))
         self.accounts.settle(events, refused)
         self._room.set()
@@ -438,7 +447,7 @@ class Engine:
                 if isinstance(classify(reply), Delivered):
                     self._delivery.vouch(self._lane)
 
-    async def _tell(self, told: Told) -> None:
+    async def _tell(self, told: ReportProgress) -> None:
         while True:
             told(self.progress())
             await self._clock.sleep(_TOLD_SECONDS)
@@ -461,15 +470,15 @@ async def _ended(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])
 
 
-def _key(event: Finished) -> Key:
+def _key(event: FinishedEvent) -> Key:
     return event.file, event.number, event.part
 
 
-def _some(plan: Iterator[Step]) -> list[Step]:
+def _some(plan: Iterator[PlanStep]) -> list[PlanStep]:
     """The next steps, up to a batch; none at the end. Nothing is sorted before all that was refused on the way there is kept."""
-    found: list[Step] = []
+    found: list[PlanStep] = []
     for step in plan:
         found.append(step)
-        if isinstance(step, Ready | Sorting) or len(found) >= _AT_ONCE:
+        if isinstance(step, BatchReady | SortProgress) or len(found) >= _AT_ONCE:
             break
     return found

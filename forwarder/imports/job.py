@@ -23,35 +23,35 @@ from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.sink import HttpSink
-from forwarder.imports.accounts import Accounts
+from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.imports.batching import DayBatcher
-from forwarder.imports.engine import Engine
-from forwarder.imports.letters import ImportLetters
-from forwarder.imports.preflighting import look_at_all
-from forwarder.imports.replaying import Remaking, Replays
+from forwarder.imports.engine import ImportEngine
+from forwarder.imports.letters import ImportDeadLetters
+from forwarder.imports.preflighting import run_preflight
+from forwarder.imports.replaying import LetterConversion, LetterReplays
 from forwarder.imports.reports import write_reports
-from forwarder.imports.request import ImportRequest, Told
-from forwarder.imports.sorted_accounts import SortedAccounts
+from forwarder.imports.request import ImportRequest, ReportProgress
+from forwarder.imports.sorted_accounts import TimeOrderCounts
 from forwarder.imports.target import PacedSink, check_key, open_target
 from forwarder.sources.files.addresses import SCHEMES, check_addresses
 from forwarder.sources.files.options import BrokenSource, SourceChanged
 from forwarder.sources.files.origins import plain_name
-from forwarder.sources.files.source import Source, open_source
-from forwarder.sources.imports.changes import Change, Content, What, compare
-from forwarder.sources.imports.checkpoint import Checkpoint, Job, StateFolder, read_checkpoint
+from forwarder.sources.files.source import FileSource, open_source
+from forwarder.sources.imports.changes import ChangeKind, SourceChange, SourceContent, compare
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
 from forwarder.sources.imports.days import BatchLimits
 from forwarder.sources.imports.job import job_id
-from forwarder.sources.imports.making import Choice, Maker, NoRepeats, maker_of
-from forwarder.sources.imports.manifest import Manifest, manifest_of
+from forwarder.sources.imports.making import Conversion, EventSelection, NoRepeats, open_conversion
+from forwarder.sources.imports.manifest import ImportManifest, manifest_of
 from forwarder.sources.imports.moments import SECOND, when
-from forwarder.sources.imports.pacing import OwnLine, Pace, SharedLine
-from forwarder.sources.imports.planned import Step
-from forwarder.sources.imports.planning import steps
-from forwarder.sources.imports.policy import Filters, Finish
-from forwarder.sources.imports.preflight_report import RECENT, Report, Terms
+from forwarder.sources.imports.pacing import ImportPace, OwnLine, SharedLine
+from forwarder.sources.imports.planned import PlanStep
+from forwarder.sources.imports.planning import plan_steps
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
+from forwarder.sources.imports.preflight_report import RECENT, PreflightReport, PreflightTerms
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.sorted_planning import SortedPlan, least_room
-from forwarder.sources.imports.spool import Spool
+from forwarder.sources.imports.spool import EventSpool
 from forwarder.sources.imports.times import parse_time
 from forwarder.storage.private import make_directories
 
@@ -65,24 +65,26 @@ LETTERS_BYTES: Final = 1 << 40
 """The folder is the import's own, and a record that can't be kept would hold up all of it: the disk is the limit."""
 
 
-class Import:
+class ImportRun:
     """See the module."""
 
-    def __init__(self, request: ImportRequest, clock: Clock, *, source: Source, folder: StateFolder, job: Job, until: int) -> None:
+    def __init__(
+        self, request: ImportRequest, clock: Clock, *, source: FileSource, folder: StateFolder, job: ImportJob, until: int
+    ) -> None:
         self._request = request
         self._source = source
         self._folder = folder
         self._clock = clock
         self._filters = replace(request.filters, until=until)
         self._until_said = request.filters.until is not None
-        self._engine: Engine | None = None
+        self._engine: ImportEngine | None = None
         self._stopped = False
         self.job = job
         self.state = folder.path
-        self.saved: Checkpoint | None = None
+        self.saved: ImportCheckpoint | None = None
 
     @classmethod
-    def open(cls, request: ImportRequest, clock: Clock) -> Import:
+    def open(cls, request: ImportRequest, clock: Clock) -> ImportRun:
         """Open the source, and lock the state folder. Takes as long as looking at all files' ends.
 
         Raises `ConfigurationError`, `CheckpointDamaged`, `OtherJob`, `Locked`, and `SourceChanged` if the source isn't that of the
@@ -98,7 +100,7 @@ class Import:
             raise
 
     @classmethod
-    def _open(cls, request: ImportRequest, source: Source, clock: Clock) -> Import:
+    def _open(cls, request: ImportRequest, source: FileSource, clock: Clock) -> ImportRun:
         path = request.state or request.state_root / folder_name(request, source)
         _check_apart(path, request.paths)
         # of `<state directory>/imports/<job>` the last two parts are ours; what `--state` or `import.state` names is the user's
@@ -120,20 +122,20 @@ class Import:
     @property
     def is_complete(self) -> bool:
         """Whether an earlier run has brought all there is, and no dead letter is marked for a replay."""
-        return self.saved is not None and self.saved.complete and not ImportLetters.marked_in(self.state)
+        return self.saved is not None and self.saved.complete and not ImportDeadLetters.marked_in(self.state)
 
     @property
     def broken(self) -> Sequence[BrokenSource]:
         """Files that couldn't be read to their end, once it ran."""
         return () if self._engine is None else self._engine.broken
 
-    def preflight(self, told: Callable[[int, int], None]) -> tuple[Report, tuple[BrokenSource, ...]]:
+    def preflight(self, told: Callable[[int, int], None]) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
         """Look at all of the source; nothing is sent. Also the files that can't be read to their end.
 
         `told`: how many records and bytes so far, now and then.
         """
         request, settings = self._request, self._request.settings
-        terms = Terms(
+        terms = PreflightTerms(
             now=int(self._clock.now()) * SECOND,
             max_event=settings.upstream.max_event,
             batch_events=self._batch_events(),
@@ -144,7 +146,7 @@ class Import:
             sort=request.sort,
             zone_said=request.chosen.zone_said,
         )
-        return look_at_all(self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, told=told)
+        return run_preflight(self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, told=told)
 
     async def check_key(self) -> None:
         """Ask the service, or through the daemon, whether it knows the key. Raises `UpstreamRefuses`."""
@@ -154,7 +156,7 @@ class Import:
         finally:
             await sink.close()
 
-    async def run(self, told: Told) -> Manifest:
+    async def run(self, told: ReportProgress) -> ImportManifest:
         """Bring what isn't there yet to the service; the manifest of where it stands then, which is in the state folder with the report.
 
         Raises `SourceChanged`, `ConfigurationError` if the state can't be written. Cancelled, it saves what is settled.
@@ -162,7 +164,7 @@ class Import:
         sink = self._sink()
         replayed = () if self.saved is None else self.saved.totals.replayed
         lane = Lane(self._request.api_key, historical=True)
-        letters = ImportLetters.open(self.state, self._clock, LETTERS_BYTES, lane=lane, replayed=replayed)
+        letters = ImportDeadLetters.open(self.state, self._clock, LETTERS_BYTES, lane=lane, replayed=replayed)
         letters.start()
         try:
             with Repeats(self.state) as repeats:
@@ -172,16 +174,16 @@ class Import:
             await sink.close()
         return self._conclude()
 
-    async def _run(self, sink: HttpSink, letters: ImportLetters, repeats: Repeats, told: Told) -> None:
+    async def _run(self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats, told: ReportProgress) -> None:
         settings = self._request.settings
         accounts, plan = self._in_order_of_time(repeats) if self._request.sort else self._in_order_of_source(repeats)
         lane = Lane(self._request.api_key, historical=True)
         window = max(WINDOW, 3 * settings.batch.max_bytes)
         if self.saved is not None and self.saved.complete:
             plan = _nothing()  # only dead letters are marked: the source isn't read again for them
-        replays = Replays(letters, accounts.totals, accounts.books_of, self._remaking())
+        replays = LetterReplays(letters, accounts.totals, accounts.books_of, self._remaking())
         witness = "" if self.saved is None else self.saved.witness
-        engine = Engine(
+        engine = ImportEngine(
             plan, accounts, letters, self._clock, replays=replays, folder=self._folder, lane=lane, window=window, witness=witness
         )
         keys = KeyCheck(sink.decide, self._clock) if settings.upstream.verify_keys else None
@@ -206,18 +208,18 @@ class Import:
             plan.close()
             self.saved = read_checkpoint(self.state)
 
-    def _in_order_of_source(self, repeats: Repeats) -> tuple[Accounts, Generator[Step]]:
-        accounts = Accounts(self.job, self._clock.now(), contents_of(self._source), self.saved)
-        return accounts, steps(self._source, self._maker(repeats), accounts.saved(), self._limits())
+    def _in_order_of_source(self, repeats: Repeats) -> tuple[SourceOrderCounts, Generator[PlanStep]]:
+        accounts = SourceOrderCounts(self.job, self._clock.now(), contents_of(self._source), self.saved)
+        return accounts, plan_steps(self._source, self._maker(repeats), accounts.saved(), self._limits())
 
-    def _in_order_of_time(self, repeats: Repeats) -> tuple[SortedAccounts, Generator[Step]]:
+    def _in_order_of_time(self, repeats: Repeats) -> tuple[TimeOrderCounts, Generator[PlanStep]]:
         """See `sorted_planning`. Its first checkpoint comes before all: what is sorted is sorted for one time that `--until` stands for."""
         now = self._clock.now()
-        accounts = SortedAccounts(self.job, now, contents_of(self._source), self.saved)
+        accounts = TimeOrderCounts(self.job, now, contents_of(self._source), self.saved)
         if self.saved is None:
             self._folder.save(accounts.checkpoint(now))
-        spool = Spool(self.state, self.job)
-        room = 0 if self._request.filters != Filters() else least_room(self._source)  # of a few events it isn't known
+        spool = EventSpool(self.state, self.job)
+        room = 0 if self._request.filters != EventFilters() else least_room(self._source)  # of a few events it isn't known
         plan = SortedPlan(self._source, self._maker(repeats), spool, accounts.saved(), accounts.spool, limits=self._limits(), room=room)
         return accounts, plan.steps()
 
@@ -230,7 +232,7 @@ class Import:
     def close(self) -> None:
         """Let go of the state folder and the source. Sorted events that are settled are removed."""
         if self.saved is not None and self.saved.spool is not None and self.saved.spool.is_settled:
-            Spool(self.state, self.job).remove()
+            EventSpool(self.state, self.job).remove()
         self._folder.close()
         self._source.close()
 
@@ -241,19 +243,19 @@ class Import:
     def _sink(self) -> HttpSink:
         return open_target(self._request.settings.upstream, self._request.via, self._clock)
 
-    def _finish(self) -> Finish:
-        return Finish(self._request.person_properties, self._request.geoip, self.job.id)
+    def _finish(self) -> FinishPolicy:
+        return FinishPolicy(self._request.person_properties, self._request.geoip, self.job.id)
 
-    def _maker(self, repeats: Repeats) -> Maker:
-        return maker_of(
-            self._request.chosen.make(), self._finish(), self._request.settings.upstream.max_event, Choice(self._filters, repeats)
+    def _maker(self, repeats: Repeats) -> Conversion:
+        return open_conversion(
+            self._request.chosen.make(), self._finish(), self._request.settings.upstream.max_event, EventSelection(self._filters, repeats)
         )
 
-    def _remaking(self) -> Remaking:
+    def _remaking(self) -> LetterConversion:
         """How mended letters become events: as their records would have, but each by itself."""
         chosen, max_event = self._request.chosen.make(), self._request.settings.upstream.max_event
-        maker = maker_of(chosen, self._finish(), max_event, Choice(replace(self._filters, limit=None), NoRepeats()))
-        return Remaking(lambda block, file: maker.make(block, file, 0), self._limits(), max_event)
+        maker = open_conversion(chosen, self._finish(), max_event, EventSelection(replace(self._filters, limit=None), NoRepeats()))
+        return LetterConversion(lambda block, file: maker.make(block, file, 0), self._limits(), max_event)
 
     def _limits(self) -> BatchLimits:
         batch, upstream = self._request.settings.batch, self._request.settings.upstream
@@ -264,15 +266,15 @@ class Import:
         rate, most = self._request.rate, self._request.settings.batch.max_events
         return most if rate is None else min(most, max(1, int(rate)))
 
-    def _pace(self) -> Pace:
+    def _pace(self) -> ImportPace:
         request = self._request
         if request.rate is None:
-            return Pace(UNPACED, line=OwnLine(), quiet=request.quiet_hours)
+            return ImportPace(UNPACED, line=OwnLine(), quiet=request.quiet_hours)
         target = hashlib.sha256(f"{self._address}\n{request.api_key}".encode()).hexdigest()[:16]
         line = SharedLine(_common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}")
-        return Pace(request.rate, line=line, quiet=request.quiet_hours)
+        return ImportPace(request.rate, line=line, quiet=request.quiet_hours)
 
-    def _conclude(self) -> Manifest:
+    def _conclude(self) -> ImportManifest:
         if self.saved is None:
             raise RuntimeError("a run ended without a checkpoint")
         found = manifest_of(self.saved, __version__, self._clock.now())
@@ -280,12 +282,12 @@ class Import:
         return found
 
 
-def _nothing() -> Generator[Step]:
+def _nothing() -> Generator[PlanStep]:
     """The plan of an import of which all is brought."""
     yield from ()
 
 
-def folder_name(request: ImportRequest, source: Source) -> str:
+def folder_name(request: ImportRequest, source: FileSource) -> str:
     """The state folder of a format and paths as they were named; standard input is named by its content."""
     named = [source.identity if path == "-" else path for path in request.paths]
     digest = hashlib.sha256(json.dumps([request.chosen.name, named]).encode()).hexdigest()
@@ -317,13 +319,13 @@ def _common_folder(*candidates: Path) -> Path:
     return candidates[-1]
 
 
-def contents_of(source: Source) -> list[Content]:
+def contents_of(source: FileSource) -> list[SourceContent]:
     """The source's files as a checkpoint remembers them."""
     prints = [(origin.name, origin.fingerprint) for origin in source.origins]
-    return [Content(name, each.size, each.digest, each.modified) for name, each in prints]
+    return [SourceContent(name, each.size, each.digest, each.modified) for name, each in prints]
 
 
-def _until(filters: Filters, saved: Checkpoint | None, clock: Clock) -> int:
+def _until(filters: EventFilters, saved: ImportCheckpoint | None, clock: Clock) -> int:
     """Events from when on are left out: as said, else as in the first run, else 48 h ago."""
     if filters.until is not None:
         return filters.until
@@ -332,7 +334,7 @@ def _until(filters: Filters, saved: Checkpoint | None, clock: Clock) -> int:
     return int(clock.now()) * SECOND - RECENT
 
 
-def _job(request: ImportRequest, source: Source, until: int, saved: Checkpoint | None) -> Job:
+def _job(request: ImportRequest, source: FileSource, until: int, saved: ImportCheckpoint | None) -> ImportJob:
     sent: dict[str, Any] = {
         **request.chosen.options,
         "person-properties": request.person_properties,
@@ -340,10 +342,10 @@ def _job(request: ImportRequest, source: Source, until: int, saved: Checkpoint |
     }
     identity = job_id(request.chosen.name, sent, [source.identity])
     options = {**sent, **_filters(request.filters, until), **_target(request, saved), "sort": request.sort or None}
-    return Job(identity, request.chosen.name, " ".join(map(plain_name, request.paths)), _said(options))
+    return ImportJob(identity, request.chosen.name, " ".join(map(plain_name, request.paths)), _said(options))
 
 
-def _target(request: ImportRequest, saved: Checkpoint | None) -> dict[str, str]:
+def _target(request: ImportRequest, saved: ImportCheckpoint | None) -> dict[str, str]:
     """Where it goes: what was brought to one project isn't in another. What isn't said (for a look) is as before."""
     address, key = request.via or request.settings.upstream.url, request.api_key
     target = {}
@@ -356,7 +358,7 @@ def _target(request: ImportRequest, saved: Checkpoint | None) -> dict[str, str]:
     return target | {name: before[name] for name in unsaid & before.keys()}
 
 
-def _filters(filters: Filters, until: int) -> dict[str, Any]:
+def _filters(filters: EventFilters, until: int) -> dict[str, Any]:
     return {
         "since": None if filters.since is None else when(filters.since),
         "until": when(until),
@@ -371,9 +373,9 @@ def _said(options: Mapping[str, Any]) -> dict[str, str]:
     return dict(sorted(texts.items()))
 
 
-def _compare(saved: Checkpoint, found: Sequence[Content], job: Job) -> None:
+def _compare(saved: ImportCheckpoint, found: Sequence[SourceContent], job: ImportJob) -> None:
     """Raises `SourceChanged` if the source isn't that of the checkpoint. A file that was only written again, or moved, is the same."""
-    changes = [change for change in compare(saved.contents, found) if change.what is not What.TOUCHED]
+    changes = [change for change in compare(saved.contents, found) if change.what is not ChangeKind.TOUCHED]
     if not changes or saved.job.source != job.source:
         return
     raise SourceChanged(
@@ -384,7 +386,7 @@ def _compare(saved: Checkpoint, found: Sequence[Content], job: Job) -> None:
     )
 
 
-def _changed(changes: Sequence[Change]) -> str:
+def _changed(changes: Sequence[SourceChange]) -> str:
     shown = "; ".join(change.words for change in changes[:5])
     more = f"; and {len(changes) - 5:,} more" if len(changes) > 5 else ""
     return f"the source isn't the one that this import began with: {shown}{more}"

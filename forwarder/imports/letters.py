@@ -24,9 +24,9 @@ from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.imports.chunks import SOURCE
 from forwarder.imports.origins import REASONS, where_of_event, where_of_record
-from forwarder.sources.files.records import File
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.planned import RefusedRecord
+from forwarder.sources.files.records import SourceFile
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.planned import ImportDeadLetter
 from forwarder.storage.committer import RETRY_SECONDS, Committer
 from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.readable import size
@@ -37,7 +37,7 @@ AT_ONCE: Final = 200
 Place = tuple[int, int]
 
 
-class ImportLetters:
+class ImportDeadLetters:
     """See the module. Used on one loop; `begin` says which files there are, before anything of them is buried."""
 
     def __init__(self, store: DeadLetterStore, committer: Committer, clock: Clock, folder: Path, lane: Lane | None) -> None:
@@ -47,7 +47,7 @@ class ImportLetters:
         self._clock = clock
         self._folder = folder
         self._lane = lane
-        self._files: dict[int, File] = {}
+        self._files: dict[int, SourceFile] = {}
         self._full = False
         self._asking = False
         """Whether somebody waits to hear which letters are marked."""
@@ -69,11 +69,11 @@ class ImportLetters:
     @classmethod
     def open(
         cls, state: Path, clock: Clock, max_bytes: int, *, lane: Lane | None = None, replayed: Sequence[int] = ()
-    ) -> ImportLetters:
+    ) -> ImportDeadLetters:
         """Open the letters in the folder `state`, which this process has the lock of.
 
-        `lane`: whose they are. `replayed`: letters that the checkpoint counts as replayed (`Totals.replayed`), which are removed if they
-        are still there. A file that can't be read is moved aside, and said. Raises `ConfigurationError` if that can't be done.
+        `lane`: whose they are. `replayed`: letters that the checkpoint counts as replayed (`ImportTotals.replayed`), which are removed if
+        they are still there. A file that can't be read is moved aside, and said. Raises `ConfigurationError` if that can't be done.
         """
         committer = Committer(clock)
         store = DeadLetterStore.open(state, max_bytes, committer, clock, books=_NoBooks(), logged=False)
@@ -84,15 +84,15 @@ class ImportLetters:
         """Begin to write, on the running loop."""
         self._committer.start()
 
-    def begin(self, number: int, file: File) -> None:
+    def begin(self, number: int, file: SourceFile) -> None:
         """A file of the source, and its number."""
         self._files[number] = file
 
-    def file(self, number: int) -> File | None:
+    def file(self, number: int) -> SourceFile | None:
         """The file with that number; None if it hasn't begun."""
         return self._files.get(number)
 
-    def where(self, event: Finished) -> Where:
+    def where(self, event: FinishedEvent) -> Where:
         """See `Chunk.where`."""
         return where_of_event(event, self._files[event.file])
 
@@ -120,7 +120,7 @@ class ImportLetters:
                 self.refuse(self.returning[letter.place], f"the service refused it again: {letter.why or letter.reason}")
         return True
 
-    async def bury_records(self, records: Sequence[RefusedRecord]) -> None:
+    async def bury_records(self, records: Sequence[ImportDeadLetter]) -> None:
         """Keep records that a format refused. Returns when they are durable, and waits as long as that can't be (`waiting`).
 
         Cancelled, it keeps as many as it had begun to; buried again, they are the same letters.
@@ -137,10 +137,10 @@ class ImportLetters:
 
         Cancelling only ends the wait.
         """
-        held = _Held()
+        held = _DurableWait()
         while not self._store.when_durable(held):
             await held.told.wait()
-            held = _Held()
+            held = _DurableWait()
 
     async def take_marked(self) -> Sequence[MarkedDeadLetter]:
         """The next letters that are marked for a replay, some of them; none if there are no others. Those marked to be dropped are dropped.
@@ -193,12 +193,12 @@ class ImportLetters:
         finally:
             self._asking = False
 
-    def _letter(self, record: RefusedRecord, now: float) -> DeadLetter:
+    def _letter(self, record: ImportDeadLetter, now: float) -> DeadLetter:
         where = where_of_record(record, self._files[record.file_number].identity)
         return DeadLetter(REASONS[record.why], self._lane, record.data, now, record.detail, SOURCE, *where)
 
 
-class _Held:
+class _DurableWait:
     """See `core.ack.AckCallback`. An error is none to wait for: the store tries again by itself."""
 
     def __init__(self) -> None:

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from forwarder.deadletter.table import MarkedDeadLetter
-from forwarder.imports.letters import ImportLetters
-from forwarder.imports.origins import OfEvent, OfRecord, block_of, event_of, read_origin
-from forwarder.sources.files.records import Block, File
+from forwarder.imports.letters import ImportDeadLetters
+from forwarder.imports.origins import EventOrigin, RecordOrigin, block_of, event_of, read_origin
+from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.days import BatchLimits, DayBatch, DayBatches
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.mending import Replayed, count_replayed
-from forwarder.sources.imports.planned import Made
-from forwarder.sources.imports.tallies import Books, Totals
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.mending import ReplayedLetter, count_replayed
+from forwarder.sources.imports.planned import ConvertedRecords
+from forwarder.sources.imports.tallies import ImportTotals, RecordBooks
 
 Key = tuple[int, int, int]
 """An event on its way: the number of its file, of its record, and which of the record's events it is."""
@@ -39,47 +39,47 @@ _ON_ITS_WAY: Final = "another letter of the same event is on its way; replay thi
 
 
 @dataclass(slots=True)
-class _Letter:
+class _ReturningLetter:
     """A letter on its way."""
 
     number: int
     name: str
     """Of its file."""
-    origin: OfRecord | OfEvent
+    origin: RecordOrigin | EventOrigin
     left: int
     """Events that aren't settled."""
-    arrived: list[Finished] = field(default_factory=list)
-    refused: list[Finished] = field(default_factory=list)
+    arrived: list[FinishedEvent] = field(default_factory=list)
+    refused: list[FinishedEvent] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Remaking:
+class LetterConversion:
     """How letters become batches again."""
 
-    make: Callable[[Block, int], Made]
+    make: Callable[[RecordBlock, int], ConvertedRecords]
     """What the format, the filters and finishing make of a block of the file with a number. It knows no repeats, and no limit."""
     limits: BatchLimits
     max_event: int
     """Bytes that an event may have."""
 
 
-class Replays:
+class LetterReplays:
     """See the module. Used on the loop of its letters."""
 
     def __init__(
         self,
-        letters: ImportLetters,
-        totals: Totals,
-        books_of: Callable[[int, str], Sequence[Books]],
-        remaking: Remaking,
+        letters: ImportDeadLetters,
+        totals: ImportTotals,
+        books_of: Callable[[int, str], Sequence[RecordBooks]],
+        remaking: LetterConversion,
     ) -> None:
         """`books_of`: of a file, by its number and name, and what else sums them up."""
         self._letters = letters
         self._totals = totals
         self._books_of = books_of
         self._remaking = remaking
-        self._native = Native("set")
-        self._way: dict[Key, _Letter] = {}
+        self._native = NativeConverter("set")
+        self._way: dict[Key, _ReturningLetter] = {}
         self._together: dict[tuple[int, int], int] = {}
         """Letters that there are of records with some on their way, those too."""
         self._leaving: set[int] = set()
@@ -101,17 +101,17 @@ class Replays:
         leaving = [batch for letter in marked for event in self._open(letter) for batch in batches.add(event)]
         return [*leaving, *batches.flush()]
 
-    def owns(self, event: Finished) -> bool:
+    def owns(self, event: FinishedEvent) -> bool:
         """Whether an event is of a letter on its way."""
         return _key(event) in self._way
 
-    def settle(self, events: Sequence[Finished], *, delivered: bool) -> None:
-        """Events of letters have arrived, or were refused by the service for good, and are buried (`ImportLetters.bury`)."""
+    def settle(self, events: Sequence[FinishedEvent], *, delivered: bool) -> None:
+        """Events of letters have arrived, or were refused by the service for good, and are buried (`ImportDeadLetters.bury`)."""
         for event in events:
             letter = self._way.pop(_key(event))
             (letter.arrived if delivered else letter.refused).append(event)
             letter.left -= 1
-            if isinstance(letter.origin, OfEvent):
+            if isinstance(letter.origin, EventOrigin):
                 self._letters.returning.pop(self._place(event), None)
             if not letter.left:
                 self._conclude(letter)
@@ -130,61 +130,61 @@ class Replays:
             self._leaving.update(leaving)
             self._letters.remove(leaving)
 
-    def _open(self, marked: MarkedDeadLetter) -> Sequence[Finished]:
+    def _open(self, marked: MarkedDeadLetter) -> Sequence[FinishedEvent]:
         """The events of a letter; none if it stays."""
         try:
             origin = _origin_of(marked)
             events = self._events(origin, marked)
-        except _Stays as stays:
+        except _CannotReplay as stays:
             self.refused += 1
             self._letters.refuse(marked.number, str(stays))
             return ()
-        letter = _Letter(marked.number, _file_and_line(marked)[0], origin, len(events))
+        letter = _ReturningLetter(marked.number, _file_and_line(marked)[0], origin, len(events))
         self._way.update((_key(event), letter) for event in events)
         self._together.setdefault((origin.file, origin.record), marked.together)
-        if isinstance(origin, OfEvent):
+        if isinstance(origin, EventOrigin):
             self._letters.returning[self._place(events[0])] = marked.number
         return events
 
-    def _events(self, origin: OfRecord | OfEvent, marked: MarkedDeadLetter) -> Sequence[Finished]:
-        """What is to be sent. Raises `_Stays`."""
+    def _events(self, origin: RecordOrigin | EventOrigin, marked: MarkedDeadLetter) -> Sequence[FinishedEvent]:
+        """What is to be sent. Raises `_CannotReplay`."""
         name, line = _file_and_line(marked)
-        file = self._letters.file(origin.file) or File(name, origin.identity)
+        file = self._letters.file(origin.file) or SourceFile(name, origin.identity)
         self._letters.begin(origin.file, file)
-        if isinstance(origin, OfEvent):
+        if isinstance(origin, EventOrigin):
             events = [self._sent(origin, line, marked.data)]
         else:
             events = self._made(origin, block_of(origin, file, line, marked.data))
         if any(_key(event) in self._way for event in events):
-            raise _Stays(_ON_ITS_WAY)
+            raise _CannotReplay(_ON_ITS_WAY)
         return events
 
-    def _made(self, origin: OfRecord, block: Block) -> list[Finished]:
-        """What the format makes of a record. Raises `_Stays` unless that is all events."""
+    def _made(self, origin: RecordOrigin, block: RecordBlock) -> list[FinishedEvent]:
+        """What the format makes of a record. Raises `_CannotReplay` unless that is all events."""
         made = self._remaking.make(block, origin.file)
         if made.refused:
             first = made.refused[0]
-            raise _Stays(f"{first.why}: {first.detail}")
+            raise _CannotReplay(f"{first.why}: {first.detail}")
         if not made.events:
-            raise _Stays(_words(made))
+            raise _CannotReplay(_words(made))
         return [event._replace(part=event_of(origin.part, turn)) for turn, event in enumerate(made.events)]
 
-    def _sent(self, origin: OfEvent, line: int, data: bytes) -> Finished:
-        """An event as it was sent, or as it was edited since. Raises `_Stays` if it isn't one that can be sent as it stands."""
-        found = self._native.convert_block(Block(File("", origin.identity), origin.record, [data], [line], [origin.event]))
+    def _sent(self, origin: EventOrigin, line: int, data: bytes) -> FinishedEvent:
+        """An event as it was sent, or as it was edited since. Raises `_CannotReplay` if it isn't one that can be sent as it stands."""
+        found = self._native.convert_block(RecordBlock(SourceFile("", origin.identity), origin.record, [data], [line], [origin.event]))
         if found.refused:
-            raise _Stays(f"{found.refused[0].why.why}: {found.refused[0].why.detail}")
+            raise _CannotReplay(f"{found.refused[0].why.why}: {found.refused[0].why.detail}")
         (text,) = found.texts
         if len(text) > self._remaking.max_event:
-            raise _Stays(f"the event has {len(text):,} bytes, {self._remaking.max_event:,} are allowed")
-        return Finished(
+            raise _CannotReplay(f"the event has {len(text):,} bytes, {self._remaking.max_event:,} are allowed")
+        return FinishedEvent(
             found.times[0], found.distinct_ids[0], found.names[0], found.uuids[0], text, origin.file, line, origin.record, origin.event
         )
 
-    def _conclude(self, letter: _Letter) -> None:
+    def _conclude(self, letter: _ReturningLetter) -> None:
         origin = letter.origin
         record = origin.file, origin.record
-        if letter.refused and isinstance(origin, OfEvent):
+        if letter.refused and isinstance(origin, EventOrigin):
             self.refused += 1  # its note was written when the service refused it
             return
         self._together[record] += len(letter.refused) - 1
@@ -192,28 +192,28 @@ class Replays:
         if is_last:
             del self._together[record]
         self.replayed += 1
-        day = origin.day if isinstance(origin, OfEvent) else ""
+        day = origin.day if isinstance(origin, EventOrigin) else ""
         books = self._books_of(origin.file, letter.name)
-        count_replayed(Replayed(letter.number, letter.arrived, letter.refused, day, is_last), books, self._totals)
+        count_replayed(ReplayedLetter(letter.number, letter.arrived, letter.refused, day, is_last), books, self._totals)
 
-    def _place(self, event: Finished) -> tuple[int, int]:
+    def _place(self, event: FinishedEvent) -> tuple[int, int]:
         place = self._letters.where(event).place
         if place is None:
             raise RuntimeError("an event of an import without a place")
         return place
 
 
-class _Stays(Exception):
+class _CannotReplay(Exception):
     """A letter can't be sent as it is."""
 
 
-def _origin_of(marked: MarkedDeadLetter) -> OfRecord | OfEvent:
-    """Raises `_Stays` if it doesn't say, or isn't whole."""
+def _origin_of(marked: MarkedDeadLetter) -> RecordOrigin | EventOrigin:
+    """Raises `_CannotReplay` if it doesn't say, or isn't whole."""
     if not marked.intact:
-        raise _Stays(_DAMAGED)
+        raise _CannotReplay(_DAMAGED)
     origin = read_origin(marked.attributes)
     if origin is None:
-        raise _Stays(_FOREIGN)
+        raise _CannotReplay(_FOREIGN)
     return origin
 
 
@@ -222,10 +222,10 @@ def _file_and_line(marked: MarkedDeadLetter) -> tuple[str, int]:
     return name, int(line)
 
 
-def _key(event: Finished) -> Key:
+def _key(event: FinishedEvent) -> Key:
     return event.file, event.number, event.part
 
 
-def _words(made: Made) -> str:
+def _words(made: ConvertedRecords) -> str:
     """Why a record sends nothing, though nothing is wrong with it."""
     return f"nothing of it is sent: it is left out ({', '.join(fate.reason for fate in made.fates.values())})"

@@ -13,15 +13,15 @@ from forwarder import __version__
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports import report, report_page
-from forwarder.sources.imports.checkpoint import Checkpoint
-from forwarder.sources.imports.manifest import Manifest, manifest_of
+from forwarder.sources.imports.checkpoint import ImportCheckpoint
+from forwarder.sources.imports.manifest import ImportManifest, manifest_of
 from forwarder.storage.private import atomic_file
 
 JSON: Final = "report.json"
 PAGE: Final = "report.html"
 
 
-def write_reports(found: Manifest, folder: Path) -> None:
+def write_reports(found: ImportManifest, folder: Path) -> None:
     """Write all of them, in the place of former ones. Raises `ConfigurationError` if that can't be."""
     for name, text in ((JSON, report.as_json(found) + b"\n"), (PAGE, report_page.page(found))):
         with atomic_file(folder / name, replace=True) as file:
@@ -29,7 +29,7 @@ def write_reports(found: Manifest, folder: Path) -> None:
     manifests.write(found, folder / manifests.FILE)
 
 
-def complete_reports(saved: Checkpoint, folder: Path) -> Manifest:
+def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
     """The manifest of an import that is complete; it and the reports are made of the checkpoint, if they aren't there.
 
     Raises `ConfigurationError` if they can't be written.
@@ -42,7 +42,7 @@ def complete_reports(saved: Checkpoint, folder: Path) -> Manifest:
     return made
 
 
-def _kept(folder: Path) -> Manifest | None:
+def _kept(folder: Path) -> ImportManifest | None:
     """The manifest in the folder; None if it can't be relied on, or the files beside it aren't there."""
     if not all((folder / name).is_file() for name in (JSON, PAGE)):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from forwarder.config.settings import Settings
 from forwarder.sources.files.options import ReadOptions
 from forwarder.sources.imports.events import Converter
-from forwarder.sources.imports.policy import Filters, PersonProperties
+from forwarder.sources.imports.policy import EventFilters, PersonProperties
 from forwarder.sources.imports.quiet_hours import QuietHours
 from forwarder.sources.imports.raw_events import RawConverter
 
@@ -46,7 +46,7 @@ class ImportRequest:
     via: str = ""
     """Address of a running daemon to send through; empty: to the upstream itself."""
     reading: ReadOptions = field(default_factory=ReadOptions)
-    filters: Filters = field(default_factory=Filters)
+    filters: EventFilters = field(default_factory=EventFilters)
     """Without an `until` it is 48 h before the job's first run."""
     person_properties: PersonProperties = "set_once"
     geoip: bool = False
@@ -60,7 +60,7 @@ class ImportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ImportProgress:
     """How far an import is."""
 
     read: int
@@ -78,5 +78,5 @@ class Progress:
     """Why nothing is sent now; empty if something is, or could be."""
 
 
-Told = Callable[[Progress], None]
+ReportProgress = Callable[[ImportProgress], None]
 """Called about twice a second while an import runs, on the loop."""

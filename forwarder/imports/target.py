@@ -10,7 +10,7 @@ from forwarder.core.outcome import Reply
 from forwarder.core.secrets import mask_key, mask_secrets
 from forwarder.daemon.pipeline import open_sink
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
-from forwarder.sources.imports.pacing import Pace
+from forwarder.sources.imports.pacing import ImportPace
 
 THROUGH = (("Forwarder-Ack", "delivered"),)
 """A daemon answers once the service has the events."""
@@ -57,7 +57,7 @@ async def check_key(sink: HttpSink, api_key: str, url: str) -> None:
 class PacedSink:
     """A sink that sends nothing while the job rests, also nothing that is sent again; and slows the job down after a 429."""
 
-    def __init__(self, sink: HttpSink, pace: Pace, clock: Clock) -> None:
+    def __init__(self, sink: HttpSink, pace: ImportPace, clock: Clock) -> None:
         self._sink = sink
         self._pace = pace
         self._clock = clock

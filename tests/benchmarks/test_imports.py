@@ -21,7 +21,7 @@ from benchmarks.processes import free_port
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.finishing import Finisher
+from forwarder.sources.imports.finishing import EventFinisher
 from forwarder.sources.imports.raw_events import RawConverter
 
 COUNT = 500
@@ -63,7 +63,7 @@ def test_every_record_becomes_an_event(export: Export, path: Path) -> None:
 @pytest.mark.parametrize("export", [each for each in Export if each is not Export.NATIVE])
 def test_the_floor_makes_the_events_of_the_import(export: Export, path: Path) -> None:
     """A loop that left out a part of the mapping would be no floor; only what follows from records before isn't its work."""
-    converter, finish = converter_of(export), Finisher(FINISH).finish
+    converter, finish = converter_of(export), EventFinisher(FINISH).finish
     assert not isinstance(converter, RawConverter)
     with open_source([str(path)]) as source:
         blocks = [block for file in source.files() for block in source.blocks(file)]

@@ -12,26 +12,26 @@ from forwarder.cli.import_flow import Flow
 from forwarder.cli.import_options import Shared
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ForwarderError
-from forwarder.imports.request import ChosenFormat, ImportRequest, Progress, Told
+from forwarder.imports.request import ChosenFormat, ImportProgress, ImportRequest, ReportProgress
 from forwarder.imports.target import UpstreamRefuses
 from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.imports.checkpoint import Checkpoint, Job
-from forwarder.sources.imports.events import Why
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.manifest import Manifest
-from forwarder.sources.imports.preflight_report import Report
-from forwarder.sources.imports.tallies import Totals
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
+from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.preflight_report import PreflightReport
+from forwarder.sources.imports.tallies import ImportTotals
 from tests.sources.imports.preflights import event, refused, report, seen
 from tests.sources.imports.samples.manifests import JOB, manifest
 
 URL: Final = "https://service.example.com"
 KEY: Final = "phc_0123456789hunter2good"
 GOOD: Final = [seen(event(number)) for number in range(5)]
-STOPPING: Final = [*GOOD, refused(Why.ILLEGAL_ID, "the id 'null' is one that many share")]
+STOPPING: Final = [*GOOD, refused(RefusalReason.ILLEGAL_ID, "the id 'null' is one that many share")]
 """A source with findings that stop an import."""
 ACCEPTED: Final = frozenset({"illegal-ids", "many-refused"})
 BROKEN: Final = BrokenSource("export/0.json.gz", 17, "it is cut off")
-PROGRESS: Final = Progress(read=10, delivered=7, refused=1, left_out=1, repeats=1, in_flight=3, events=7)
+PROGRESS: Final = ImportProgress(read=10, delivered=7, refused=1, left_out=1, repeats=1, in_flight=3, events=7)
 
 
 @dataclass
@@ -39,20 +39,20 @@ class FakeImport:
     """An `Import`, with all that it answers."""
 
     state: Path
-    found: Report = field(default_factory=lambda: report(GOOD))
-    saved: Checkpoint | None = None
+    found: PreflightReport = field(default_factory=lambda: report(GOOD))
+    saved: ImportCheckpoint | None = None
     is_complete: bool = False
     refuses: ForwarderError | None = None
-    result: Manifest = field(default_factory=lambda: manifest(2))
+    result: ImportManifest = field(default_factory=lambda: manifest(2))
     broken: tuple[BrokenSource, ...] = ()
     waits: Callable[[], Any] | None = None
     """Called while it runs, which then goes on until it is stopped."""
-    job: Job = JOB
+    job: ImportJob = JOB
     asked: list[str] = field(default_factory=list)
     """What was called, in order."""
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def preflight(self, told: Callable[[int, int], None]) -> tuple[Report, tuple[BrokenSource, ...]]:
+    def preflight(self, told: Callable[[int, int], None]) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
         """See `Import`."""
         self.asked.append("preflight")
         told(5, 500)
@@ -64,7 +64,7 @@ class FakeImport:
         if self.refuses is not None:
             raise self.refuses
 
-    async def run(self, told: Told) -> Manifest:
+    async def run(self, told: ReportProgress) -> ImportManifest:
         """See `Import`."""
         self.asked.append("run")
         told(PROGRESS)
@@ -88,14 +88,14 @@ def refusal() -> UpstreamRefuses:
     return UpstreamRefuses("it doesn't know the project key", hint="Check the key.")
 
 
-def checkpoint(*, complete: bool = False) -> Checkpoint:
+def checkpoint(*, complete: bool = False) -> ImportCheckpoint:
     """Of an earlier run."""
-    return Checkpoint(JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], Totals(), exhausted=complete)
+    return ImportCheckpoint(JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], ImportTotals(), exhausted=complete)
 
 
 def request(**changes: Any) -> ImportRequest:
     """A request for an import."""
-    chosen = ChosenFormat("native", {}, lambda: Native("set_once"), ("timestamp",))
+    chosen = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
     settings = Settings.parse({"upstream": {"url": URL}})
     return ImportRequest(**{"chosen": chosen, "paths": ("export",), "settings": settings, "api_key": KEY, **changes})
 

@@ -11,8 +11,8 @@ import pytest
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.imports.origins import REASONS
-from forwarder.sources.imports.checkpoint import FILE, Checkpoint, Job, encode
-from forwarder.sources.imports.events import Why
+from forwarder.sources.imports.checkpoint import FILE, ImportCheckpoint, ImportJob, encode
+from forwarder.sources.imports.events import RefusalReason
 from forwarder.sources.imports.standing import PREFLIGHT
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.test_dead_letters import invoke
@@ -20,7 +20,7 @@ from tests.deadletter.rig import query
 from tests.imports.lettered import opened, refused
 
 CUT = b'{"event":"sign up","text":"\xff'
-JOB = Job("0190a0a0-0000-5000-8000-000000000000", "mixpanel", "/data/export")
+JOB = ImportJob("0190a0a0-0000-5000-8000-000000000000", "mixpanel", "/data/export")
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "dead-letters.md").read_text()
 
 
@@ -29,11 +29,11 @@ def state(tmp_path: Path) -> Path:
     """The state folder of an import with two refused records."""
     path = tmp_path / "mixpanel-0011aabb"
     path.mkdir()
-    (path / FILE).write_bytes(encode(Checkpoint(JOB, 1.0, 2.0, [])))
+    (path / FILE).write_bytes(encode(ImportCheckpoint(JOB, 1.0, 2.0, [])))
 
     async def fill() -> None:
         async with opened(path) as letters:
-            await letters.bury_records([refused(16, CUT), refused(20, b'{"event":"sign up","time":"x"}', why=Why.NO_TIME)])
+            await letters.bury_records([refused(16, CUT), refused(20, b'{"event":"sign up","time":"x"}', why=RefusalReason.NO_TIME)])
 
     asyncio.run(fill())
     return path

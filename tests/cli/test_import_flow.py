@@ -18,7 +18,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.imports.target import UpstreamRefuses
 from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.imports.checkpoint import Checkpoint
+from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from tests.cli.importing import ACCEPTED, BROKEN, KEY, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
 from tests.sources.imports.preflights import report
 from tests.sources.imports.samples.manifests import manifest
@@ -181,7 +181,7 @@ def test_who_sits_there_is_asked(
 @pytest.mark.parametrize("terminals", [set(), {"stdin"}, {"stderr"}])
 @pytest.mark.parametrize("earlier", [None, checkpoint(), checkpoint(complete=True)])
 def test_without_a_terminal_it_sends_only_with_yes(
-    opened: FakeImport, monkeypatch: pytest.MonkeyPatch, earlier: Checkpoint | None, terminals: set[str]
+    opened: FakeImport, monkeypatch: pytest.MonkeyPatch, earlier: ImportCheckpoint | None, terminals: set[str]
 ) -> None:
     """A first run and one that resumes alike; the source isn't read, and the error says what to do."""
     for name in ("stdin", "stderr"):

@@ -18,9 +18,9 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.imports.request import ImportRequest
 from forwarder.sources.files.options import Framing
 from forwarder.sources.imports.catalog import BY_NAME
-from forwarder.sources.imports.formats.csv import Csv
-from forwarder.sources.imports.formats.mapped import Mapped
-from forwarder.sources.imports.policy import Filters
+from forwarder.sources.imports.formats.csv import CsvConverter
+from forwarder.sources.imports.formats.mapped import MappedConverter
+from forwarder.sources.imports.policy import EventFilters
 from forwarder.sources.imports.quiet_hours import QuietHours
 
 URL = "https://service.example.com"
@@ -61,7 +61,7 @@ def test_what_is_not_said_is_as_the_surface_has_it() -> None:
     request = typed("segment", "a", "b", *TARGET)
     assert (request.paths, request.settings.upstream.url, request.api_key) == (("a", "b"), URL, KEY)
     assert (request.rate, request.person_properties, request.geoip, request.sort) == (2000, "set_once", False, False)
-    assert (request.filters, request.quiet_hours, request.state, request.via) == (Filters(), None, None, "")
+    assert (request.filters, request.quiet_hours, request.state, request.via) == (EventFilters(), None, None, "")
     assert (request.chosen.name, request.chosen.time_fields) == ("segment", ("timestamp", "originalTimestamp"))
     assert not request.chosen.zone_said
     assert {name: value for name, value in request.chosen.options.items() if value is not None} == {}
@@ -92,7 +92,7 @@ def test_options_of_a_format(tmp_path: Path) -> None:
     said = {name: value for name, value in request.chosen.options.items() if value is not None}
     assert said == {"event-column": "kind", "number-column": ["a", "b"], "delimiter": ";"}
     assert (request.reading.framing, request.reading.delimiter) == (Framing.CSV, ";")
-    assert isinstance(request.chosen.make(), Csv)
+    assert isinstance(request.chosen.make(), CsvConverter)
     assert request.chosen.make() is not request.chosen.make()
     assert "framing" not in typed("native", "x", *TARGET, "--framing", "auto").chosen.options
 
@@ -145,7 +145,7 @@ def test_rules_of_the_configuration_and_of_a_file_are_the_same_job(tmp_path: Pat
     by_config, by_file = typed("mapping", "x", *config, "--api-key", KEY), typed("mapping", "x", *TARGET, "--mapping", str(file))
     assert by_config.chosen.options == by_file.chosen.options
     assert by_file.chosen.options["mapping"] == {"event": ".name", "distinct_id": ".who", "timestamp": {"from": ".at"}}
-    assert isinstance(by_file.chosen.make(), Mapped)
+    assert isinstance(by_file.chosen.make(), MappedConverter)
     assert (by_file.chosen.time_fields, by_file.chosen.zone_said) == (("at",), False)
 
 

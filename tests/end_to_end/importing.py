@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from forwarder.cli.imports import app
 from forwarder.sources.imports import manifest as manifests
-from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.manifest import ImportManifest
 from tests.support.commands import LIMIT, Finished, command_line, environment
 
 KEY: Final = "phc_end_to_end_imports_0001"
@@ -82,6 +82,6 @@ def forwarder_import(*arguments: str | Path) -> Finished:
     return Finished(done.exit_code, done.stdout, done.stderr)
 
 
-def manifest_of(state: Path) -> Manifest:
+def manifest_of(state: Path) -> ImportManifest:
     """What the import has written of itself."""
     return manifests.read(state / manifests.FILE)

@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from forwarder.config import load_settings
 from forwarder.core.clock import SystemClock
-from forwarder.imports.job import Import
+from forwarder.imports.job import ImportRun
 from forwarder.imports.request import ChosenFormat, ImportRequest
 from forwarder.sources.imports.catalog import BY_NAME
-from forwarder.sources.imports.format import Given, NoOptions
-from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.format import FormatContext, NoOptions
+from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.imports.lettered import mark, rows
@@ -46,22 +46,22 @@ def taken(upstream: Upstream) -> dict[str, bytes]:
     return found
 
 
-def opened(source: Path, state: Path, upstream: Upstream) -> Import:
+def opened(source: Path, state: Path, upstream: Upstream) -> ImportRun:
     """The import, opened."""
     settings = load_settings(None, {"FORWARDER_UPSTREAM__URL": upstream.url}).settings
     form = BY_NAME["native"]
-    chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), Given()))
-    return Import.open(ImportRequest(chosen, (str(source),), settings, KEY, state=state, rate=None), SystemClock())
+    chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
+    return ImportRun.open(ImportRequest(chosen, (str(source),), settings, KEY, state=state, rate=None), SystemClock())
 
 
-async def run(source: Path, state: Path, upstream: Upstream) -> Manifest:
+async def run(source: Path, state: Path, upstream: Upstream) -> ImportManifest:
     """One run of an import that has something to do."""
     with contextlib.closing(opened(source, state, upstream)) as job, capture_logs():
         assert not job.is_complete
         return await job.run(lambda _: None)
 
 
-def figures(manifest: Manifest) -> tuple[int, Mapping[str, int], int]:
+def figures(manifest: ImportManifest) -> tuple[int, Mapping[str, int], int]:
     """Records delivered, refused by reason, and mended."""
     return manifest.books.delivered, manifest.books.refused, manifest.books.mended
 

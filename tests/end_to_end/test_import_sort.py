@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from forwarder.sources.imports.checkpoint import Checkpoint, read_checkpoint
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, read_checkpoint
 from forwarder.sources.imports.spool import FILE, SPOOL
 from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Arrival, arrivals
@@ -99,7 +99,7 @@ def is_settled(state: Path, records: int) -> bool:
     return saved is not None and saved.books.read >= records
 
 
-def seen(state: Path) -> Checkpoint:
+def seen(state: Path) -> ImportCheckpoint:
     """The last checkpoint."""
     saved = read_checkpoint(state)
     assert saved is not None

@@ -20,13 +20,13 @@ from forwarder.cli.main import app
 from forwarder.config import Settings, load_settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
-from forwarder.imports.job import Import
+from forwarder.imports.job import ImportRun
 from forwarder.imports.request import ChosenFormat, ImportRequest
 from forwarder.sources.files import origins
 from forwarder.sources.imports import preflight_report, repeats, spool
 from forwarder.sources.imports.catalog import BY_NAME, FORMATS
-from forwarder.sources.imports.findings import SEVERITIES, Severity
-from forwarder.sources.imports.format import Given, NoOptions
+from forwarder.sources.imports.findings import SEVERITIES, FindingSeverity
+from forwarder.sources.imports.format import FormatContext, NoOptions
 from forwarder.sources.imports.moments import SECOND
 from tests.guides.reading import DOCS, sections, spans, text_of
 from tests.support.repository import ROOT
@@ -93,7 +93,7 @@ def test_codes_and_reasons_are_real() -> None:
     """What is accepted is a finding that stops, and the letters shown have reasons that there are."""
     accepted = set(re.findall(r"--accept ([a-z-]+)", "\n".join(BLOCKS)))
     assert accepted
-    assert accepted <= {code for code, severity in SEVERITIES.items() if severity is Severity.STOPS}
+    assert accepted <= {code for code, severity in SEVERITIES.items() if severity is FindingSeverity.STOPS}
     shown = re.findall(r"^ +\d+  ([a-z_]+) ", "\n".join(BLOCKS), re.MULTILINE)
     assert len(shown) == 3
     assert set(shown) <= {reason.value for reason in Reason}
@@ -166,9 +166,9 @@ async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
 async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     """A look and a run, as the command does them."""
     form, settings = BY_NAME["native"], load_settings(None, {"FORWARDER_UPSTREAM__URL": url}).settings
-    chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), Given()))
+    chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
     request = ImportRequest(chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True)
-    job = Import.open(request, SystemClock())
+    job = ImportRun.open(request, SystemClock())
     try:
         import_look.Looked.judged(*job.preflight(lambda _records, _bytes: None), frozenset()).keep(state)
         assert (await job.run(lambda _: None)).complete

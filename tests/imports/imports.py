@@ -17,33 +17,33 @@ from forwarder.core.outcome import Reply
 from forwarder.core.ports import DeadLetter
 from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.sink import HttpSink
-from forwarder.imports.accounts import Accounts
+from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.imports.batching import DayBatcher
-from forwarder.imports.engine import Counting, Engine
+from forwarder.imports.engine import Counting, ImportEngine
 from forwarder.imports.job import contents_of
 from forwarder.imports.origins import where_of_event
-from forwarder.imports.replaying import Replays
-from forwarder.imports.request import Progress
+from forwarder.imports.replaying import LetterReplays
+from forwarder.imports.request import ImportProgress
 from forwarder.imports.target import PacedSink
 from forwarder.sources.files.options import ReadOptions
-from forwarder.sources.files.records import File
-from forwarder.sources.files.source import Source, open_source
-from forwarder.sources.imports.checkpoint import Checkpoint, Job, StateFolder, read_checkpoint
+from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.source import FileSource, open_source
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
 from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.making import Choice, Maker, maker_of
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.making import Conversion, EventSelection, open_conversion
 from forwarder.sources.imports.moments import DAY, SECOND, when
-from forwarder.sources.imports.pacing import OwnLine, Pace
-from forwarder.sources.imports.planned import RefusedRecord, Step
-from forwarder.sources.imports.planning import steps
-from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.imports.pacing import ImportPace, OwnLine
+from forwarder.sources.imports.planned import ImportDeadLetter, PlanStep
+from forwarder.sources.imports.planning import plan_steps
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
 from forwarder.sources.imports.repeats import Repeats
 from tests.support.clock import FakeClock
 from tests.support.waiting import TICK, pause
 
 LANE: Final = Lane("phc_imports12345678", historical=True)
-JOB: Final = Job("0190a0a0-1111-5222-8333-444455556666", "native", "a.jsonl")
+JOB: Final = ImportJob("0190a0a0-1111-5222-8333-444455556666", "native", "a.jsonl")
 OK: Final = Reply(200, "application/json", body=b'{"status":"Ok"}')
 FIRST_DAY: Final = 19_000
 LONG: Final = 100_000.0
@@ -129,18 +129,18 @@ class Letters:
         """Why, by file and line."""
         self._clock = clock
         self._fresh: list[DeadLetter] = []
-        self._files: dict[int, File] = {}
+        self._files: dict[int, SourceFile] = {}
 
     @property
     def waiting(self) -> str:
         """See `engine.Letters`."""
         return self.blocked
 
-    def begin(self, number: int, file: File) -> None:
+    def begin(self, number: int, file: SourceFile) -> None:
         """See `engine.Letters`."""
         self._files[number] = file
 
-    def where(self, event: Finished) -> Where:
+    def where(self, event: FinishedEvent) -> Where:
         """See `engine.Letters`."""
         return where_of_event(event, self._files[event.file])
 
@@ -151,7 +151,7 @@ class Letters:
         self._fresh += letters
         return True
 
-    async def bury_records(self, records: Sequence[RefusedRecord]) -> None:
+    async def bury_records(self, records: Sequence[ImportDeadLetter]) -> None:
         """See `engine.Letters`."""
         await self._writable()
         for record in records:
@@ -187,19 +187,19 @@ class NothingMarked:
         self.readable.set()
 
     async def next(self) -> None:
-        """See `Replays.next`."""
+        """See `LetterReplays.next`."""
         await self.readable.wait()
 
-    def owns(self, event: Finished) -> bool:
-        """See `Replays.owns`."""
+    def owns(self, event: FinishedEvent) -> bool:
+        """See `LetterReplays.owns`."""
         return False
 
     def counted(self) -> Sequence[int]:
-        """See `Replays.counted`."""
+        """See `LetterReplays.counted`."""
         return ()
 
     def saved(self, counted: Sequence[int]) -> None:
-        """See `Replays.saved`."""
+        """See `LetterReplays.saved`."""
 
 
 class Mortal(StateFolder):
@@ -207,7 +207,7 @@ class Mortal(StateFolder):
 
     dead = False
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: ImportCheckpoint) -> None:
         """See `StateFolder.save`."""
         if not self.dead:
             super().save(checkpoint)
@@ -222,24 +222,24 @@ class Setting:
     clock: FakeClock = field(default_factory=lambda: FakeClock(turns=8))
     service: Service = field(default_factory=Service)
     letters: Letters = field(init=False)
-    filters: Filters = field(default_factory=Filters)
+    filters: EventFilters = field(default_factory=EventFilters)
     limits: BatchLimits = field(default_factory=lambda: BatchLimits(100_000, 5))
     reading: ReadOptions = field(default_factory=lambda: ReadOptions(block_bytes=1500))
-    pace: Pace = field(default_factory=lambda: Pace(1e9, line=OwnLine()))
+    pace: ImportPace = field(default_factory=lambda: ImportPace(1e9, line=OwnLine()))
     window: int = 20_000
     concurrency: int = 3
     max_body: int = 1_000_000
     alone: bool = False
-    told: list[Progress] = field(default_factory=list)
+    told: list[ImportProgress] = field(default_factory=list)
     replays: NothingMarked = field(default_factory=NothingMarked)
-    engine: Engine = field(init=False)
+    engine: ImportEngine = field(init=False)
     folder: Mortal = field(init=False)
 
     def __post_init__(self) -> None:
         self.letters = Letters(self.clock)
 
     @property
-    def saved(self) -> Checkpoint | None:
+    def saved(self) -> ImportCheckpoint | None:
         """The checkpoint."""
         return read_checkpoint(self.state)
 
@@ -249,14 +249,16 @@ class Setting:
         self.folder = Mortal(self.state)
         try:
             with source, Repeats(self.state) as repeats:
-                maker = maker_of(Native("set_once"), Finish("set_once", False, JOB.id), 1_000_000, Choice(self.filters, repeats))
+                maker = open_conversion(
+                    NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), 1_000_000, EventSelection(self.filters, repeats)
+                )
                 accounts, plan = self.planned(source, maker)
-                self.engine = Engine(
+                self.engine = ImportEngine(
                     plan,
                     accounts,
                     self.letters,
                     self.clock,
-                    replays=cast(Replays, self.replays),
+                    replays=cast(LetterReplays, self.replays),
                     folder=self.folder,
                     lane=LANE,
                     window=self.window,
@@ -272,10 +274,10 @@ class Setting:
         finally:
             self.folder.close()
 
-    def planned(self, source: Source, maker: Maker) -> tuple[Counting, Generator[Step]]:
+    def planned(self, source: FileSource, maker: Conversion) -> tuple[Counting, Generator[PlanStep]]:
         """The accounts, and the plan that goes on from them."""
-        accounts = Accounts(JOB, self.clock.now(), contents_of(source), self.saved)
-        return accounts, steps(source, maker, accounts.saved(), self.limits)
+        accounts = SourceOrderCounts(JOB, self.clock.now(), contents_of(source), self.saved)
+        return accounts, plan_steps(source, maker, accounts.saved(), self.limits)
 
     async def _driven(self, task: asyncio.Task[None], during: Callable[[Setting], Awaitable[None]] | None, seconds: float) -> None:
         end = self.clock.monotonic() + seconds
@@ -298,6 +300,6 @@ class Setting:
         self.letters.crash()
 
 
-def by_file(checkpoint: Checkpoint) -> Mapping[str, int]:
+def by_file(checkpoint: ImportCheckpoint) -> Mapping[str, int]:
     """How many records of each file are settled, by the file's own name."""
     return {Path(state.name).name: state.books.read for state in checkpoint.files}

@@ -12,17 +12,17 @@ from forwarder.core.ports import DeadLetter, Reason, letters_of
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_replay
 from forwarder.imports.chunks import ImportChunk
-from forwarder.imports.letters import ImportLetters
-from forwarder.sources.files.records import File, Place
-from forwarder.sources.imports.events import Why
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.planned import RefusedRecord
+from forwarder.imports.letters import ImportDeadLetters
+from forwarder.sources.files.records import RecordLocation, SourceFile
+from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.planned import ImportDeadLetter
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
 
 LANE = Lane("phc_imports12345678", historical=True)
-FILE = File("export/a.json.gz", "ab" * 16)
+FILE = SourceFile("export/a.json.gz", "ab" * 16)
 DAY = 86_400_000_000
 UUID = "0190a0a0-1111-7222-8333-44445555%04d"
 DATA = b'{"event":"sign up","distinct_id":"ann","uuid":"%b","timestamp":"1970-01-%02dT00:00:00Z","properties":{}}'
@@ -31,9 +31,9 @@ DATA = b'{"event":"sign up","distinct_id":"ann","uuid":"%b","timestamp":"1970-01
 @contextlib.asynccontextmanager
 async def opened(
     state: Path, max_bytes: int = 1 << 20, *, clock: FakeClock | None = None, replayed: Sequence[int] = ()
-) -> AsyncIterator[ImportLetters]:
+) -> AsyncIterator[ImportDeadLetters]:
     """Letters that are written, with one file begun."""
-    letters = ImportLetters.open(state, clock or FakeClock(), max_bytes, lane=LANE, replayed=replayed)
+    letters = ImportDeadLetters.open(state, clock or FakeClock(), max_bytes, lane=LANE, replayed=replayed)
     letters.begin(0, FILE)
     letters.start()
     try:
@@ -42,18 +42,18 @@ async def opened(
         await letters.close()
 
 
-def refused(number: int, data: bytes = b'{"cut', part: int = 0, why: Why = Why.NOT_JSON) -> RefusedRecord:
+def refused(number: int, data: bytes = b'{"cut', part: int = 0, why: RefusalReason = RefusalReason.NOT_JSON) -> ImportDeadLetter:
     """A record of the file that its format refused."""
-    return RefusedRecord(Place(FILE.name, number + 1), 0, number, part, data, why, f"{why} it is")
+    return ImportDeadLetter(RecordLocation(FILE.name, number + 1), 0, number, part, data, why, f"{why} it is")
 
 
-def event(number: int, part: int = 0, day: int = 0) -> Finished:
+def event(number: int, part: int = 0, day: int = 0) -> FinishedEvent:
     """An event of a record of the file, as it is sent."""
     uuid = UUID % number
-    return Finished(day * DAY, "ann", "sign up", uuid, DATA % (uuid.encode(), day + 1), 0, number + 1, number, part)
+    return FinishedEvent(day * DAY, "ann", "sign up", uuid, DATA % (uuid.encode(), day + 1), 0, number + 1, number, part)
 
 
-def refused_events(letters: ImportLetters, events: Sequence[Finished], why: str = "400: no") -> list[DeadLetter]:
+def refused_events(letters: ImportDeadLetters, events: Sequence[FinishedEvent], why: str = "400: no") -> list[DeadLetter]:
     """What delivery makes of events that the service refuses."""
     data = b",".join(each.data for each in events)
     chunk = ImportChunk(LANE, data, events, frozenset(), 0.0, lambda _events, _fate: None, letters.where)

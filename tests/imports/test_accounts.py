@@ -6,40 +6,40 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.imports.accounts import Accounts
+from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.files.records import File
-from forwarder.sources.imports.changes import Content
-from forwarder.sources.imports.checkpoint import Checkpoint, StateFolder, read_checkpoint
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.ledger import Fate, Kind
-from forwarder.sources.imports.planned import Begun, Ended, Read
-from forwarder.sources.imports.tallies import Books, Example
+from forwarder.sources.files.records import SourceFile
+from forwarder.sources.imports.changes import SourceContent
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder, read_checkpoint
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.ledger import FateKind, RecordFate
+from forwarder.sources.imports.planned import FileEnded, FileStarted, RecordsRead
+from forwarder.sources.imports.tallies import RecordBooks, RefusalExample
 from tests.imports.imports import JOB, uuid_of
 
-CONTENTS = [Content("a", 1, "aa"), Content("b", 1, "bb")]
-SAID_NO = Fate(Kind.REFUSED, "refused", Example("a", 1, "no"))
+CONTENTS = [SourceContent("a", 1, "aa"), SourceContent("b", 1, "bb")]
+SAID_NO = RecordFate(FateKind.REFUSED, "refused", RefusalExample("a", 1, "no"))
 
 
-def accounts(saved: Checkpoint | None = None) -> Accounts:
+def accounts(saved: ImportCheckpoint | None = None) -> SourceOrderCounts:
     """Of a job of two files."""
-    return Accounts(JOB, 5.0, CONTENTS, saved)
+    return SourceOrderCounts(JOB, 5.0, CONTENTS, saved)
 
 
-def read(file: int, counts: list[int], digest: str = "") -> Read:
+def read(file: int, counts: list[int], digest: str = "") -> RecordsRead:
     """Records that send so many events each; those that send none are repeats."""
-    return Read(file, counts, {at: Fate(Kind.REPEAT) for at, count in enumerate(counts) if not count}, {}, (), digest)
+    return RecordsRead(file, counts, {at: RecordFate(FateKind.REPEAT) for at, count in enumerate(counts) if not count}, {}, (), digest)
 
 
-def event(file: int, number: int) -> Finished:
+def event(file: int, number: int) -> FinishedEvent:
     """An event of a record."""
-    return Finished(number, "ann", "seen", uuid_of(100 * file + number), b"", file, number + 1, number)
+    return FinishedEvent(number, "ann", "seen", uuid_of(100 * file + number), b"", file, number + 1, number)
 
 
-def begun(it: Accounts, files: str = "ab") -> None:
+def begun(it: SourceOrderCounts, files: str = "ab") -> None:
     """Files that are read."""
     for number, name in enumerate(files):
-        it.take(Begun(number, File(name, name * 2)))
+        it.take(FileStarted(number, SourceFile(name, name * 2)))
 
 
 def test_a_batch_over_several_files_settles_each_of_its_records() -> None:
@@ -51,7 +51,7 @@ def test_a_batch_over_several_files_settles_each_of_its_records() -> None:
     it.settle([event(0, 1), event(1, 0)])
     assert (it.settled, it.in_flight, it.delivered, it.pending) == (1, 2, 2, 3 + 1 + 1)
     it.settle([event(1, 1), event(0, 0)])
-    assert it.books == Books(read=5, delivered=4, repeats=1)
+    assert it.books == RecordBooks(read=5, delivered=4, repeats=1)
     assert (it.in_flight, it.delivered, it.pending) == (0, 4, 0)
 
 
@@ -62,7 +62,7 @@ def test_what_the_service_refuses_is_counted_so() -> None:
     it.take(read(0, [1, 1]))
     it.settle([event(0, 0)], SAID_NO)
     it.settle([event(0, 1)])
-    assert it.books == Books(read=2, delivered=1, refused={"refused": 1})
+    assert it.books == RecordBooks(read=2, delivered=1, refused={"refused": 1})
     assert (it.in_flight, it.delivered) == (0, 1)
     assert it.totals.examples["refused"][0].detail == "no"
 
@@ -73,7 +73,7 @@ def test_a_checkpoint_has_files_in_their_order(tmp_path: Path) -> None:
     begun(it)
     it.take(read(0, [1], "digest of a"))
     it.take(read(1, [1], "digest of b"))
-    it.take(Ended(1))
+    it.take(FileEnded(1))
     it.settle([event(1, 0)])
     folder = StateFolder(tmp_path)
     folder.save(it.checkpoint(6.0))
@@ -87,9 +87,9 @@ def test_a_checkpoint_has_files_in_their_order(tmp_path: Path) -> None:
     assert not saved.complete
     again = accounts(saved)
     assert {name: each.records for name, each in again.saved().items()} == {"a": 0, "b": 1}
-    again.take(Begun(0, File("a", "aa")))
+    again.take(FileStarted(0, SourceFile("a", "aa")))
     assert [(file.name, file.books.read) for file in again.checkpoint(7.0).files] == [("a", 0), ("b", 1)]
-    assert again.books == Books(read=1, delivered=1)
+    assert again.books == RecordBooks(read=1, delivered=1)
     assert again.checkpoint(7.0).started_at == 5.0
 
 
@@ -103,11 +103,11 @@ def test_a_run_goes_on_counting_where_the_last_one_ended() -> None:
     begun(second, "a")
     second.take(read(0, [1]))
     second.settle([event(0, 1)])
-    second.take(Ended(0))
+    second.take(FileEnded(0))
     second.exhausted = True
     saved = second.checkpoint(7.0)
     assert saved.complete
-    assert saved.books == second.books == Books(read=2, delivered=2)
+    assert saved.books == second.books == RecordBooks(read=2, delivered=2)
     assert saved.totals.days["1970-01-01"].delivered == 2
     assert second.delivered == 1
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_read_again_isn_t_done_before_its_end() -> None:
     first = accounts()
     begun(first, "a")
     first.take(read(0, [1]))
-    first.take(Ended(0))
+    first.take(FileEnded(0))
     first.settle([event(0, 0)])
     saved = first.checkpoint(6.0)
     assert saved.files[0].complete
@@ -127,7 +127,7 @@ def test_a_file_that_is_read_again_isn_t_done_before_its_end() -> None:
     second.settle([event(0, 1)])
     second.settle([event(0, 2)])
     assert not second.checkpoint(7.0).files[0].complete
-    second.take(Ended(0, BrokenSource("a", 1, "cut off")))
+    second.take(FileEnded(0, BrokenSource("a", 1, "cut off")))
     assert not second.checkpoint(7.0).files[0].complete
 
 
@@ -144,9 +144,9 @@ def test_very_many_files_cost_nothing_but_their_checkpoint() -> None:
     """What is asked twice a second doesn't look at each of them."""
     it = accounts()
     for number in range(2000):
-        it.take(Begun(number, File(f"f{number}", "aa")))
+        it.take(FileStarted(number, SourceFile(f"f{number}", "aa")))
         it.take(read(number, [1]))
-        it.take(Ended(number))
+        it.take(FileEnded(number))
         it.settle([event(number, 0)])
     assert it.books is it.books
     assert it.settled == 2000

@@ -13,9 +13,9 @@ from forwarder.core.event import Batch, Where
 from forwarder.core.ports import Fate
 from forwarder.imports.batching import DayBatcher
 from forwarder.imports.chunks import ImportChunk
-from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.finishing import FinishedEvent
 from forwarder.sources.imports.moments import DAY
-from forwarder.sources.imports.pacing import OwnLine, Pace, SharedLine
+from forwarder.sources.imports.pacing import ImportPace, OwnLine, SharedLine
 from forwarder.sources.imports.quiet_hours import QuietHours
 from tests.imports.imports import LANE
 from tests.support.clock import FakeClock
@@ -26,11 +26,11 @@ NOBODY: frozenset[str] = frozenset()
 class Rig:
     """A batcher with a buffer to fill, and the batches that it gave."""
 
-    def __init__(self, pace: Pace | None = None, *, alone: bool = False, max_body: int = 100_000) -> None:
+    def __init__(self, pace: ImportPace | None = None, *, alone: bool = False, max_body: int = 100_000) -> None:
         self.clock = FakeClock()
         self.buffer = MemoryBuffer(10_000_000)
         self.batcher = DayBatcher(
-            self.buffer, pace or Pace(1e9, line=OwnLine()), self.clock, max_body=max_body, one_day_at_a_time=alone
+            self.buffer, pace or ImportPace(1e9, line=OwnLine()), self.clock, max_body=max_body, one_day_at_a_time=alone
         )
         self.number = 0
         self.fates: list[str] = []
@@ -42,7 +42,7 @@ class Rig:
             self.number += 1
             person = ids[self.number % len(ids)] if ids else f"p{self.number}"
             data = msgspec.json.encode({"event": "seen", "distinct_id": person, "n": self.number})
-            events.append(Finished(day * DAY, person, "seen", f"uuid-{self.number}", data, 0, self.number, self.number))
+            events.append(FinishedEvent(day * DAY, person, "seen", f"uuid-{self.number}", data, 0, self.number, self.number))
         told = lambda events, fate: self.fates.append(f"{len(events)} {fate}")  # noqa: E731 - a callback
         data = b",".join(event.data for event in events)
         keys = frozenset(event.distinct_id for event in events)
@@ -130,7 +130,7 @@ def test_one_event_over_the_size_goes_alone() -> None:
 
 async def test_batches_keep_the_pace() -> None:
     """The first goes at once, the next when its time has passed."""
-    rig = Rig(Pace(10.0))
+    rig = Rig(ImportPace(10.0))
     for _ in range(3):
         rig.offer(20)
     assert rig.next() is not None
@@ -144,7 +144,7 @@ async def test_batches_keep_the_pace() -> None:
 
 async def test_one_that_goes_in_place_of_another_costs_what_it_has() -> None:
     """Neither is the pace broken by a larger one, nor is what a smaller one left lost."""
-    rig = Rig(Pace(10.0))
+    rig = Rig(ImportPace(10.0))
     rig.offer(20, ids=["a"])
     rig.offer(20, ids=["a"])
     rig.offer(5, ids=["b"])
@@ -163,7 +163,7 @@ async def test_one_that_goes_in_place_of_another_costs_what_it_has() -> None:
 
 async def test_two_processes_share_a_rate(tmp_path: Path) -> None:
     """Through a file; what one has taken the other waits for."""
-    first, second = (Rig(Pace(10.0, line=SharedLine(tmp_path / "rate"))) for _ in range(2))
+    first, second = (Rig(ImportPace(10.0, line=SharedLine(tmp_path / "rate"))) for _ in range(2))
     for rig in (first, second):
         rig.offer(10)
         rig.offer(10)
@@ -174,7 +174,7 @@ async def test_two_processes_share_a_rate(tmp_path: Path) -> None:
 
 def test_a_rate_that_can_t_be_shared_is_told(tmp_path: Path) -> None:
     """Nothing goes; who runs it hears why."""
-    rig = Rig(Pace(10.0, line=SharedLine(tmp_path / "gone" / "rate")))
+    rig = Rig(ImportPace(10.0, line=SharedLine(tmp_path / "gone" / "rate")))
     told: list[Exception] = []
     rig.batcher.on_failure(told.append)
     rig.offer(1)
@@ -184,7 +184,7 @@ def test_a_rate_that_can_t_be_shared_is_told(tmp_path: Path) -> None:
 
 async def test_quiet_hours_are_kept() -> None:
     """And it can be said why nothing goes."""
-    rig = Rig(Pace(10.0, quiet=QuietHours.parse("00:00-02:00")))
+    rig = Rig(ImportPace(10.0, quiet=QuietHours.parse("00:00-02:00")))
     rig.offer(1)
     assert rig.next() is None
     assert rig.due_in() == pytest.approx(7200.0)

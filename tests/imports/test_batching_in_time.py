@@ -5,7 +5,7 @@ from __future__ import annotations
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.event import Chunk, Lane
 from forwarder.imports.batching import DayBatcher
-from forwarder.sources.imports.pacing import Pace
+from forwarder.sources.imports.pacing import ImportPace
 from tests.support.clock import MIDNIGHT, FakeClock
 
 LANE = Lane("phc_batches_in_time_000001", historical=True)
@@ -24,7 +24,7 @@ class BusyClock(FakeClock):
 async def test_a_batch_that_becomes_due_between_two_questions_is_not_forgotten() -> None:
     """Both questions of one pass have one answer: not yet, and when. Otherwise no timer is set, and the import stands still for ever."""
     buffer = MemoryBuffer(1 << 20)
-    batcher = DayBatcher(buffer, Pace(8.0), BusyClock(), max_body=1 << 20)
+    batcher = DayBatcher(buffer, ImportPace(8.0), BusyClock(), max_body=1 << 20)
     buffer.offer([Chunk(LANE, b"{}", 1, NONE, MIDNIGHT, "import") for _ in range(4)])
     taken, moments = 0, [MIDNIGHT + turn for turn in range(20)]
     for wall in moments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forwarder.core.event import Where
 from forwarder.core.ports import Reason, letters_of
 from forwarder.imports.chunks import SOURCE, ImportChunk
-from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.finishing import FinishedEvent
 from forwarder.sources.imports.moments import DAY
 from forwarder.wire.chunks import cut_at
 from tests.imports.imports import LANE
@@ -13,7 +13,7 @@ from tests.imports.imports import LANE
 
 def chunk(told: list[tuple[list[int], str]]) -> ImportChunk:
     """Four events, of which the records are told when they are settled."""
-    events = [Finished(3 * DAY + n, f"p{n}", "seen", f"u{n}", b'{"distinct_id":"p%d"}' % n, 0, n + 1, n) for n in range(4)]
+    events = [FinishedEvent(3 * DAY + n, f"p{n}", "seen", f"u{n}", b'{"distinct_id":"p%d"}' % n, 0, n + 1, n) for n in range(4)]
     data = b",".join(event.data for event in events)
     ids = frozenset(event.distinct_id for event in events)
     return ImportChunk(

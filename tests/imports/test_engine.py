@@ -20,11 +20,11 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.imports import engine
-from forwarder.imports.accounts import Accounts
+from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.sources.files.options import SourceChanged
 from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.pacing import Pace, SharedLine
-from forwarder.sources.imports.policy import Filters
+from forwarder.sources.imports.pacing import ImportPace, SharedLine
+from forwarder.sources.imports.policy import EventFilters
 from forwarder.sources.imports.quiet_hours import QuietHours
 from tests.imports.imports import OK, Answer, Service, Setting, by_file, events_in, line, uuid_of, write
 from tests.support.clock import FakeClock
@@ -269,7 +269,7 @@ async def test_each_batch_is_saved_when_it_is_settled(tmp_path: Path) -> None:
 
 async def test_stopped_it_ends_when_what_is_under_way_is_settled(tmp_path: Path) -> None:
     """Nothing new begins; the next run sends what is left, and nothing of what was settled."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", pace=Pace(10.0))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", pace=ImportPace(10.0))
     await setting.run(after(3, lambda it: it.engine.stop()))
     first = len(setting.service.sent)
     assert first < 12
@@ -282,7 +282,7 @@ async def test_stopped_it_ends_when_what_is_under_way_is_settled(tmp_path: Path)
 
 async def test_stopped_it_doesn_t_begin_what_waits_for_its_turn(tmp_path: Path) -> None:
     """At a slow rate a window of events would take minutes; only requests that are under way are waited for."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", pace=Pace(1.0))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", pace=ImportPace(1.0))
     began = setting.clock.monotonic()
     await setting.run(after(2, lambda it: it.engine.stop()))
     assert len(setting.service.sent) == 2
@@ -371,7 +371,7 @@ async def test_a_refused_event_waits_for_room_among_the_dead_letters(tmp_path: P
 
 async def test_a_state_folder_that_can_t_be_written_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sending on without a checkpoint would send it all again after a kill. What was saved before is where the next run goes on."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", pace=Pace(5.0))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", pace=ImportPace(5.0))
     saves = 0
 
     def full(*_: Any) -> None:
@@ -391,7 +391,7 @@ async def test_a_state_folder_that_can_t_be_written_ends_the_run(tmp_path: Path,
 
 async def test_a_rate_that_can_t_be_kept_ends_the_run(tmp_path: Path) -> None:
     """The file by which processes share it can't be written: nothing may be sent, and waiting would be for ever."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", pace=Pace(5.0, line=SharedLine(tmp_path / "gone" / "rate")))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", pace=ImportPace(5.0, line=SharedLine(tmp_path / "gone" / "rate")))
     with pytest.raises(ConfigurationError, match=r"rate.*can't be used: No such file"):
         await setting.run(seconds=60)
     assert not setting.service.sent
@@ -403,7 +403,7 @@ async def test_a_mistake_in_settling_ends_the_run(tmp_path: Path, monkeypatch: p
     def fail(*_: Any) -> None:
         raise ValueError("records 3 to 4 aren't open")
 
-    monkeypatch.setattr(Accounts, "settle", fail)
+    monkeypatch.setattr(SourceOrderCounts, "settle", fail)
     setting = Setting(three_files(tmp_path), tmp_path / "state")
     with pytest.raises(ValueError, match="aren't open"):
         await setting.run(seconds=60)
@@ -451,7 +451,7 @@ async def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
 
 async def test_a_limit_holds_over_runs(tmp_path: Path) -> None:
     """Also where it is reached in the middle of a block, and the run before ended in that block."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", filters=Filters(limit=27))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", filters=EventFilters(limit=27))
     await setting.run(after(4, lambda it: it.engine.stop()))
     await setting.run()
     assert len(set(setting.service.uuids)) == 27
@@ -467,7 +467,7 @@ async def test_one_record_may_be_sent_left_out_refused_and_a_repeat(tmp_path: Pa
     """A batch body with events of every fate is one refused record; what is good of it arrives."""
     members = [line(0), line(0), line(1, name="not wanted"), b'{"event":"no id"}', line(2)]
     body = b'{"batch":[' + b",".join(members) + b"]}"
-    filters = Filters(exclude_events=frozenset({"not wanted"}))
+    filters = EventFilters(exclude_events=frozenset({"not wanted"}))
     setting = Setting([write(tmp_path / "a.jsonl", [body, line(3)])], tmp_path / "state", filters=filters)
     await setting.run()
     saved = setting.saved
@@ -483,7 +483,7 @@ async def test_nothing_is_sent_in_quiet_hours_also_nothing_again(tmp_path: Path)
     """They begin while a request is being retried; it waits for their end."""
     clock = FakeClock(turns=8)  # at midnight
     service = Service(lambda _: BUSY if clock.monotonic() < 1000 + 170 else OK, clock)
-    pace = Pace(1e6, quiet=QuietHours.parse("00:01-00:02"))
+    pace = ImportPace(1e6, quiet=QuietHours.parse("00:01-00:02"))
     setting = Setting(three_files(tmp_path), tmp_path / "state", clock=clock, service=service, pace=pace)
     await setting.run()
     assert_all_there(setting, 60)
@@ -497,7 +497,7 @@ async def test_a_429_slows_it_down(tmp_path: Path) -> None:
     """Nothing is sent before the time that it asks for."""
     clock = FakeClock(turns=8)
     service = Service(times(1, Reply(429, retry_after=120.0)), clock)
-    setting = Setting(three_files(tmp_path), tmp_path / "state", clock=clock, service=service, pace=Pace(1000.0))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", clock=clock, service=service, pace=ImportPace(1000.0))
     await setting.run()
     assert_all_there(setting, 60)
     later = [at for at in service.times if at > service.times[0] + 5]
@@ -507,10 +507,10 @@ async def test_a_429_slows_it_down(tmp_path: Path) -> None:
 async def test_a_rate_is_kept(tmp_path: Path) -> None:
     """Also over a run that is killed, because the line is a file."""
     clock = FakeClock(turns=8)
-    pace = Pace(10.0, line=SharedLine(tmp_path / "rate"))
+    pace = ImportPace(10.0, line=SharedLine(tmp_path / "rate"))
     setting = Setting(three_files(tmp_path), tmp_path / "state", clock=clock, service=Service(clock=clock), pace=pace)
     await setting.run(after(4, Setting.kill))
-    setting.pace = Pace(10.0, line=SharedLine(tmp_path / "rate"))
+    setting.pace = ImportPace(10.0, line=SharedLine(tmp_path / "rate"))
     await setting.run()
     assert_all_there(setting, 60)
     events = [(at, len(batch)) for at, batch in zip(setting.service.times, setting.service.sent, strict=True)]
@@ -533,9 +533,9 @@ async def test_days_don_t_meet_where_batches_may_be_joined(tmp_path: Path) -> No
 
 async def test_what_little_is_wanted_of_much_doesn_t_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that waits for more of its day leaves before too many records can't be counted because of it."""
-    monkeypatch.setattr("forwarder.sources.imports.planning.PATIENCE", 50)
+    monkeypatch.setattr("forwarder.sources.imports.planning.MAX_WAIT_RECORDS", 50)
     lines = [line(n, name="rare" if n % 100 == 0 else "common") for n in range(1000)]
-    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", filters=Filters(events=frozenset({"rare"})))
+    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", filters=EventFilters(events=frozenset({"rare"})))
     setting.limits = BatchLimits(1_000_000, 1000)
     most = 0
 
@@ -553,7 +553,7 @@ async def test_reading_waits_while_too_much_can_t_be_counted(tmp_path: Path, mon
     """In an outage the records that are left out are held too: reading stops."""
     monkeypatch.setattr(engine, "MAX_PENDING", 40)
     lines = [line(n, name="rare" if n == 0 else "common") for n in range(1000)]
-    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", filters=Filters(events=frozenset({"rare"})))
+    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", filters=EventFilters(events=frozenset({"rare"})))
     setting.limits = BatchLimits(1_000_000, 1)
     setting.service.answer = times(6, BUSY)
     most = 0

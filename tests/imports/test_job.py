@@ -18,21 +18,21 @@ import pytest
 from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.imports.job import Import
-from forwarder.imports.request import ChosenFormat, ImportRequest, Progress
+from forwarder.imports.job import ImportRun
+from forwarder.imports.request import ChosenFormat, ImportProgress, ImportRequest
 from forwarder.imports.target import UpstreamRefuses
 from forwarder.sources.files.options import SourceChanged
 from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports.checkpoint import FILE, CheckpointDamaged, OtherJob
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.manifest import Manifest
-from forwarder.sources.imports.policy import Filters
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.policy import EventFilters
 from tests.imports.imports import line, uuid_of, write
 from tests.support.upstream import UNAUTHORIZED, Upstream, plain
 from tests.support.waiting import eventually
 
 KEY = "phc_imports12345678"
-NATIVE = ChosenFormat("native", {}, lambda: Native("set_once"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def request(upstream: Upstream | str, state: Path, *paths: Path | str, **more: A
     )
 
 
-def opened(wanted: ImportRequest) -> Import:
+def opened(wanted: ImportRequest) -> ImportRun:
     """The import, opened."""
-    return Import.open(wanted, SystemClock())
+    return ImportRun.open(wanted, SystemClock())
 
 
-async def run(wanted: ImportRequest, told: Callable[[Import, Progress], None] = lambda _import, _progress: None) -> Manifest:
+async def run(wanted: ImportRequest, told: Callable[[ImportRun, ImportProgress], None] = lambda _import, _progress: None) -> ImportManifest:
     """A run to its end."""
     it = opened(wanted)
     try:
@@ -203,8 +203,8 @@ async def test_files_in_another_order_are_another_import(tmp_path: Path, upstrea
     [
         ({"geoip": True}, "--geoip"),
         ({"person_properties": "none"}, "--person-properties"),
-        ({"filters": Filters(limit=3)}, "--limit"),
-        ({"filters": Filters(until=1_700_000_000_000_000)}, "--until"),
+        ({"filters": EventFilters(limit=3)}, "--limit"),
+        ({"filters": EventFilters(until=1_700_000_000_000_000)}, "--until"),
         ({"api_key": "phc_another12345678"}, "--api-key"),
         ({"via": "http://127.0.0.1:8320"}, "--via"),
     ],
@@ -262,7 +262,7 @@ async def test_until_is_that_of_the_first_run(tmp_path: Path, upstream: Upstream
     await partly(wanted)
     first = opened(wanted)
     first.close()
-    later = Import.open(wanted, _Later())
+    later = ImportRun.open(wanted, _Later())
     later.close()
     assert later.job == first.job
 
@@ -325,7 +325,7 @@ async def test_an_archive_goes_on_within_a_member(tmp_path: Path, upstream: Upst
 async def test_standard_input_is_known_by_its_content(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes twice are the same import, which is complete; others are another one."""
 
-    def come(content: bytes) -> Import:
+    def come(content: bytes) -> ImportRun:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         wanted = replace(request(upstream, tmp_path, "-"), state=None, state_root=tmp_path / "imports")
         return opened(wanted)
@@ -366,9 +366,7 @@ async def test_a_rate_is_shared_with_imports_whose_folders_are_elsewhere(tmp_pat
     assert [list((tmp_path / name).iterdir()) for name in ("one", "other")] == [[tmp_path / name / "state"] for name in ("one", "other")]
 
 
-async def test_a_rate_can_t_be_shared_where_no_folder_is_ours(
-    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rate_can_t_be_shared_where_no_folder_is_ours(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the import keeps it by itself, in its own folder."""
     above = tmp_path / "above"
     wanted = request(upstream, above / "state", *files(tmp_path), rate=1e6, state_root=above)
@@ -376,7 +374,6 @@ async def test_a_rate_can_t_be_shared_where_no_folder_is_ours(
     assert (await run(wanted)).complete
     assert [path.name for path in above.iterdir()] == ["state"]
     assert list((above / "state").glob("rate-*"))
-
 
 
 async def test_a_full_disk_ends_a_run_with_a_reason(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:

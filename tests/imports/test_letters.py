@@ -18,9 +18,9 @@ from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_drop
 from forwarder.imports.chunks import ImportChunk
-from forwarder.imports.letters import ImportLetters
+from forwarder.imports.letters import ImportDeadLetters
 from forwarder.imports.origins import REASONS, read_origin
-from forwarder.sources.imports.events import Why
+from forwarder.sources.imports.events import RefusalReason
 from forwarder.sources.imports.planned import OF_EVENTS
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
@@ -53,21 +53,26 @@ def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_refusal_of_a_format_has_a_reason() -> None:
     """So that `--reason` finds it; different refusals have different ones."""
-    assert REASONS.keys() == set(Why)
-    assert len(set(REASONS.values())) == len(Why)
+    assert REASONS.keys() == set(RefusalReason)
+    assert len(set(REASONS.values())) == len(RefusalReason)
 
 
 async def test_a_refused_record_is_kept_with_file_and_line(tmp_path: Path) -> None:
     """It is on the disk when its burying returns: with its bytes, whatever they are, and all that a replay needs."""
     async with opened(tmp_path) as letters:
-        await letters.bury_records([refused(16, b"\xff{cut", why=Why.NO_TIME)])
+        await letters.bury_records([refused(16, b"\xff{cut", why=RefusalReason.NO_TIME)])
         ((reason, key, why, source, where, data, attributes),) = rows(
             tmp_path, "reason, api_key, why, source, coordinates, data, attributes"
         )
     assert (reason, key, why, source) == ("missing_timestamp", LANE.api_key, "no_time it is", "import")
     assert (where, data) == ("export/a.json.gz:17", b"\xff{cut")
     assert json.loads(attributes) == {
-        "holds": "record", "file_number": 0, "record": 16, "file_identity": FILE.identity, "part": 0, "refused_as": "no_time"
+        "holds": "record",
+        "file_number": 0,
+        "record": 16,
+        "file_identity": FILE.identity,
+        "part": 0,
+        "refused_as": "no_time",
     }
 
 
@@ -166,7 +171,7 @@ async def test_how_many_are_marked(tmp_path: Path) -> None:
         await letters.bury_records([refused(1), refused(2), refused(3, part=1), refused(3, part=2)])
         assert (letters.marked_in(tmp_path), await letters.take_marked()) == (0, [])
     mark(tmp_path, {1: b"{}", 3: None})
-    assert ImportLetters.marked_in(tmp_path) == 2
+    assert ImportDeadLetters.marked_in(tmp_path) == 2
     async with opened(tmp_path) as letters:
         first, second = await letters.take_marked()
         assert (first.number, first.data, first.edited, first.together) == (1, b"{}", True, 1)
@@ -177,16 +182,16 @@ async def test_how_many_are_marked(tmp_path: Path) -> None:
         assert not letters.is_gone(3)
         assert await letters.take_marked() == []
         assert letters.is_gone(3)
-        assert ImportLetters.marked_in(tmp_path) == 0
+        assert ImportDeadLetters.marked_in(tmp_path) == 0
     assert rows(tmp_path, "number, mark, note") == [(1, None, "still no event"), (2, None, None), (4, None, None)]
 
 
 def test_a_folder_without_letters_has_none_marked(tmp_path: Path) -> None:
     """Nor has one whose letters can't be read; looking makes no file."""
-    assert ImportLetters.marked_in(tmp_path) == 0
+    assert ImportDeadLetters.marked_in(tmp_path) == 0
     assert list(tmp_path.iterdir()) == []
     (tmp_path / DEAD_LETTERS).write_text("garbled")
-    assert ImportLetters.marked_in(tmp_path) == 0
+    assert ImportDeadLetters.marked_in(tmp_path) == 0
 
 
 async def test_what_a_checkpoint_counts_as_replayed_is_removed_at_the_start(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError
-from forwarder.imports.job import Import
+from forwarder.imports.job import ImportRun
 from tests.imports.imports import line, write
 from tests.imports.test_job import request
 
@@ -20,6 +20,6 @@ def test_a_state_folder_in_the_source_is_refused(inside: str, tmp_path: Path) ->
     source.mkdir()
     write(source / "a.jsonl", [line(0)])
     with pytest.raises(ConfigurationError, match="would be taken for records"):
-        Import.open(request("http://127.0.0.1:1", source / inside, source), SystemClock())
+        ImportRun.open(request("http://127.0.0.1:1", source / inside, source), SystemClock())
     assert [path.name for path in source.iterdir()] == ["a.jsonl"]
-    Import.open(request("http://127.0.0.1:1", tmp_path / "export-state", source), SystemClock()).close()
+    ImportRun.open(request("http://127.0.0.1:1", tmp_path / "export-state", source), SystemClock()).close()

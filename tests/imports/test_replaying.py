@@ -7,24 +7,24 @@ from pathlib import Path
 
 import msgspec
 
-from forwarder.imports.letters import ImportLetters
-from forwarder.imports.replaying import Remaking, Replays
-from forwarder.sources.files.records import Block, File
+from forwarder.imports.letters import ImportDeadLetters
+from forwarder.imports.replaying import LetterConversion, LetterReplays
+from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.events import Why
-from forwarder.sources.imports.filters import LeftOut
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.formats.segment import Segment
-from forwarder.sources.imports.making import Choice, Maker, NoRepeats, maker_of
-from forwarder.sources.imports.planned import OF_EVENTS, RefusedRecord
-from forwarder.sources.imports.policy import Filters, Finish
-from forwarder.sources.imports.tallies import Books, Day, Totals
+from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.filters import FilterReason
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.formats.segment import SegmentConverter
+from forwarder.sources.imports.making import Conversion, EventSelection, NoRepeats, open_conversion
+from forwarder.sources.imports.planned import OF_EVENTS, ImportDeadLetter
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
+from forwarder.sources.imports.tallies import DayTally, ImportTotals, RecordBooks
 from tests.deadletter.rig import query
 from tests.imports.lettered import DAY, FILE, event, mark, opened, refused, refused_events, rows
 
 NATIVE = b'{"event":"sign up","distinct_id":"ann","timestamp":"1970-01-%02dT00:00:00Z","properties":{}}'
-FINISH = Finish("set_once", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
+FINISH = FinishPolicy("set_once", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
 MAX_EVENT = 1000
 LIMITS = BatchLimits(max_bytes=100_000, max_events=100)
 
@@ -33,24 +33,24 @@ LIMITS = BatchLimits(max_bytes=100_000, max_events=100)
 class Job:
     """What an import keeps beside its letters, and what its format makes of records."""
 
-    maker: Maker
-    totals: Totals = field(default_factory=Totals)
-    books: Books = field(default_factory=lambda: Books(read=9, refused={"any": 9}))
+    maker: Conversion
+    totals: ImportTotals = field(default_factory=ImportTotals)
+    books: RecordBooks = field(default_factory=lambda: RecordBooks(read=9, refused={"any": 9}))
 
-    def replays(self, letters: ImportLetters) -> Replays:
+    def replays(self, letters: ImportDeadLetters) -> LetterReplays:
         """The letters' way back in one run."""
-        remaking = Remaking(lambda block, file: self.maker.make(block, file, 0), LIMITS, MAX_EVENT)
-        return Replays(letters, self.totals, lambda *_: [self.books], remaking)
+        remaking = LetterConversion(lambda block, file: self.maker.make(block, file, 0), LIMITS, MAX_EVENT)
+        return LetterReplays(letters, self.totals, lambda *_: [self.books], remaking)
 
 
-def native(filters: Filters | None = None) -> Job:
+def native(filters: EventFilters | None = None) -> Job:
     """An import of native events."""
-    return Job(maker_of(Native("set_once"), FINISH, MAX_EVENT, Choice(filters or Filters(), NoRepeats())))
+    return Job(open_conversion(NativeConverter("set_once"), FINISH, MAX_EVENT, EventSelection(filters or EventFilters(), NoRepeats())))
 
 
-async def sent(replays: Replays) -> list[Finished]:
+async def sent(replays: LetterReplays) -> list[FinishedEvent]:
     """All that is marked, and can go."""
-    found: list[Finished] = []
+    found: list[FinishedEvent] = []
     while (batches := await replays.next()) is not None:
         found += [event for batch in batches for event in batch.events]
     return found
@@ -64,7 +64,7 @@ async def test_a_mended_record_goes_through_its_format_again(tmp_path: Path) -> 
         mark(tmp_path, {1: NATIVE % 2})
         replays = job.replays(letters)
         (found,) = await sent(replays)
-        expected = job.maker.make(Block(FILE, 3, [NATIVE % 2], [4]), 0, 0).events[0]
+        expected = job.maker.make(RecordBlock(FILE, 3, [NATIVE % 2], [4]), 0, 0).events[0]
         assert found == expected
         assert replays.owns(found._replace(data=b""))
         replays.settle([found._replace(data=b"")], delivered=True)
@@ -87,7 +87,7 @@ async def test_killed_before_its_removal_it_is_counted_once(tmp_path: Path) -> N
         mark(tmp_path, {1: NATIVE % 2})
         replays = job.replays(letters)
         replays.settle(await sent(replays), delivered=True)
-    job.totals = msgspec.json.decode(msgspec.json.encode(job.totals), type=Totals)
+    job.totals = msgspec.json.decode(msgspec.json.encode(job.totals), type=ImportTotals)
     async with opened(tmp_path, replayed=job.totals.replayed) as letters:
         replays = job.replays(letters)
         replays.saved(replays.counted())
@@ -110,7 +110,7 @@ async def test_killed_before_it_was_counted_it_is_sent_again(tmp_path: Path) -> 
 
 async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
     """With a note, unmarked, and with its own bytes; so does what no event is made of, and what the filters leave out."""
-    job = native(Filters(since=5 * DAY))
+    job = native(EventFilters(since=5 * DAY))
     async with opened(tmp_path) as letters:
         await letters.bury_records([refused(number) for number in range(4)])
         mark(tmp_path, {1: None, 2: b'{"event":"x"}', 3: NATIVE % 2, 4: b"[]"})
@@ -120,7 +120,7 @@ async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
     notes = dict(rows(tmp_path, "number, note"))
     assert notes[1].startswith("not_json: ")
     assert notes[2] == "no_id: it has no distinct_id"
-    assert notes[3] == f"nothing of it is sent: it is left out ({LeftOut.BEFORE_SINCE})"
+    assert notes[3] == f"nothing of it is sent: it is left out ({FilterReason.BEFORE_SINCE})"
     assert "nothing of it is sent" in notes[4]
     assert set(rows(tmp_path, "data, mark, replacement")) == {(b'{"cut', None, None)}
     assert (job.books.mended, job.totals.days) == (0, {})
@@ -129,7 +129,7 @@ async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
 async def test_an_event_goes_as_it_is(tmp_path: Path) -> None:
     """What the service refused keeps its bytes; edited, it is what the edit made of it."""
     job = native()
-    job.totals.days["1970-01-01"] = Day(source=2)
+    job.totals.days["1970-01-01"] = DayTally(source=2)
     edited = event(2).data.replace(b"1970-01-01", b"1970-01-03")
     async with opened(tmp_path) as letters:
         letters.bury(refused_events(letters, [event(1), event(2)]))
@@ -176,7 +176,7 @@ async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> 
         replays.saved(replays.counted())
         assert (replays.refused, letters.returning) == (1, {})
     assert rows(tmp_path, "data, mark, note") == [(event(1).data, None, "the service refused it again: 400: still no")]
-    assert (job.books.mended, job.totals) == (0, Totals())
+    assert (job.books.mended, job.totals) == (0, ImportTotals())
 
 
 async def test_a_mended_record_that_the_service_refuses_is_a_letter_of_its_event(tmp_path: Path) -> None:
@@ -207,19 +207,19 @@ async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
     job = native()
     batch = b'{"batch":[%b,{"event":"x"},%b,{"event":"y"}]}' % (NATIVE % 1, NATIVE % 2)
     mended = b'{"batch":[%b]}' % b",".join([NATIVE % 1, NATIVE % 3, NATIVE % 2, NATIVE % 4])
-    made = job.maker.make(Block(FILE, 5, [batch], [6]), 0, 0)
+    made = job.maker.make(RecordBlock(FILE, 5, [batch], [6]), 0, 0)
     assert [each.part for each in made.refused] == [2, 4]
     async with opened(tmp_path) as letters:
         await letters.bury_records(made.refused)
         replays = job.replays(letters)
-        found: list[Finished] = []
+        found: list[FinishedEvent] = []
         for number, day in ((1, 3), (2, 4)):
             assert job.books.mended == 0
             mark(tmp_path, {number: NATIVE % day})
             found += await sent(replays)
             replays.settle(found[-1:], delivered=True)
         assert job.books.mended == 1
-    whole = job.maker.make(Block(FILE, 5, [mended], [6]), 0, 0).events
+    whole = job.maker.make(RecordBlock(FILE, 5, [mended], [6]), 0, 0).events
     assert [each.uuid for each in found] == [whole[1].uuid, whole[3].uuid]
     assert len({(each.file, each.number, each.part) for each in [*made.events, *found]}) == 4
 
@@ -228,22 +228,22 @@ async def test_an_event_that_was_too_large_is_made_smaller(tmp_path: Path) -> No
     """It is refused after its format took it, and goes its way from the start."""
     job = native()
     large = (NATIVE % 1).replace(b"{}", b'{"x":"%b"}' % (b"x" * 1200))
-    made = job.maker.make(Block(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, large)], [6]), 0, 0)
+    made = job.maker.make(RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, large)], [6]), 0, 0)
     (record,) = made.refused
-    assert (record.why, record.part) == (Why.TOO_LARGE, OF_EVENTS + 1)
+    assert (record.why, record.part) == (RefusalReason.TOO_LARGE, OF_EVENTS + 1)
     async with opened(tmp_path) as letters:
         await letters.bury_records([record])
         mark(tmp_path, {1: record.data.replace(b"x" * 1200, b"x")})
         (found,) = await sent(job.replays(letters))
-    whole = job.maker.make(Block(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, NATIVE % 1)], [6]), 0, 0)
+    whole = job.maker.make(RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, NATIVE % 1)], [6]), 0, 0)
     assert (found.uuid, found.part) == (whole.events[1].uuid, 1)
 
 
 async def test_a_record_of_a_vendor(tmp_path: Path) -> None:
     """It is mended in the vendor's own words."""
     record = b'{"type":"track","event":"sign up","userId":"ann","timestamp":"%b","messageId":"m"}'
-    job = Job(maker_of(Segment(), FINISH, MAX_EVENT, Choice(Filters(), NoRepeats())))
-    made = job.maker.make(Block(FILE, 5, [record % b"yesterday"], [6]), 0, 0)
+    job = Job(open_conversion(SegmentConverter(), FINISH, MAX_EVENT, EventSelection(EventFilters(), NoRepeats())))
+    made = job.maker.make(RecordBlock(FILE, 5, [record % b"yesterday"], [6]), 0, 0)
     async with opened(tmp_path) as letters:
         await letters.bury_records(made.refused)
         mark(tmp_path, {1: record % b"1970-01-02T00:00:00Z"})
@@ -266,15 +266,15 @@ async def test_what_is_damaged_or_foreign_stays(tmp_path: Path) -> None:
 
 async def test_a_run_that_reads_no_source_knows_the_files_by_their_letters(tmp_path: Path) -> None:
     """An import that is complete has only letters to bring."""
-    other = File("export/b.json.gz", "cd" * 16)
+    other = SourceFile("export/b.json.gz", "cd" * 16)
     async with opened(tmp_path) as letters:
         letters.begin(1, other)
         place = refused(3).place._replace(file=other.name)
-        await letters.bury_records([RefusedRecord(place, 1, 3, 0, b"{", Why.NOT_JSON, "cut")])
+        await letters.bury_records([ImportDeadLetter(place, 1, 3, 0, b"{", RefusalReason.NOT_JSON, "cut")])
     mark(tmp_path, {1: NATIVE % 2})
     job = native()
     async with opened(tmp_path) as letters:
         (found,) = await sent(job.replays(letters))
         assert letters.file(1) == other
-    expected = job.maker.make(Block(other, 3, [NATIVE % 2], [4]), 1, 0).events
+    expected = job.maker.make(RecordBlock(other, 3, [NATIVE % 2], [4]), 1, 0).events
     assert [found] == expected

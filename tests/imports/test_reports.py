@@ -8,16 +8,16 @@ import pytest
 
 from forwarder.imports.reports import JSON, PAGE, complete_reports, write_reports
 from forwarder.sources.imports import manifest as manifests
-from forwarder.sources.imports.checkpoint import Checkpoint
-from forwarder.sources.imports.tallies import Totals
+from forwarder.sources.imports.checkpoint import ImportCheckpoint
+from forwarder.sources.imports.tallies import ImportTotals
 from tests.sources.imports.samples.manifests import JOB, manifest
 
 NAMES = {manifests.FILE, JSON, PAGE}
 
 
-def checkpoint() -> Checkpoint:
+def checkpoint() -> ImportCheckpoint:
     """Of an import that is complete."""
-    return Checkpoint(JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], Totals(), exhausted=True)
+    return ImportCheckpoint(JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], ImportTotals(), exhausted=True)
 
 
 def test_all_of_them_are_written(tmp_path: Path) -> None:

@@ -17,26 +17,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.imports.accounts import Accounts
+from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.imports.job import contents_of
-from forwarder.imports.sorted_accounts import SortedAccounts
+from forwarder.imports.sorted_accounts import TimeOrderCounts
 from forwarder.sources.files.options import BrokenSource, ReadOptions, SourceChanged
-from forwarder.sources.files.source import Source, open_source
-from forwarder.sources.imports.checkpoint import Checkpoint, StateFolder, read_checkpoint
+from forwarder.sources.files.source import FileSource, open_source
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder, read_checkpoint
 from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.ledger import Fate, Kind
-from forwarder.sources.imports.making import Choice, maker_of
-from forwarder.sources.imports.planned import Begun, Ended, Read, Ready, RefusedRecord, Sorted, Sorting, Step, Taken
-from forwarder.sources.imports.planning import steps
-from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.ledger import FateKind, RecordFate
+from forwarder.sources.imports.making import EventSelection, open_conversion
+from forwarder.sources.imports.planned import (
+    BatchReady,
+    FileEnded,
+    FileStarted,
+    ImportDeadLetter,
+    PlanStep,
+    RecordsRead,
+    SortedEventsRead,
+    SortFinished,
+    SortProgress,
+)
+from forwarder.sources.imports.planning import plan_steps
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.sorted_ledger import FileBooks, SortedPosition
+from forwarder.sources.imports.sorted_ledger import NamedBooks, SortedLedger
 from forwarder.sources.imports.sorted_planning import SortedPlan, least_room
 from forwarder.sources.imports.sorting import SortLimits
-from forwarder.sources.imports.spool import FILE, SPOOL, Spool, SpoolDamaged
-from forwarder.sources.imports.tallies import Books, Example, Totals
+from forwarder.sources.imports.spool import FILE, SPOOL, EventSpool, SpoolDamaged
+from forwarder.sources.imports.tallies import ImportTotals, RecordBooks, RefusalExample
 from tests.imports.imports import JOB, line, uuid_of, write
 
 READING = ReadOptions(block_bytes=900)
@@ -51,7 +61,7 @@ Key = tuple[int, int, int]
 """Of a dead letter."""
 
 
-def keys(refused: Sequence[RefusedRecord]) -> set[Key]:
+def keys(refused: Sequence[ImportDeadLetter]) -> set[Key]:
     """What tells dead letters apart."""
     return {(each.file_number, each.number, each.part) for each in refused}
 
@@ -61,14 +71,16 @@ class Service:
 
     def __init__(self, refused: frozenset[str] = frozenset()) -> None:
         self.refused = refused
-        self.arrived: list[Finished] = []
+        self.arrived: list[FinishedEvent] = []
 
-    def take(self, accounts: Accounts | SortedAccounts, events: Sequence[Finished]) -> None:
+    def take(self, accounts: SourceOrderCounts | TimeOrderCounts, events: Sequence[FinishedEvent]) -> None:
         """Settle a batch, what is refused of it by itself."""
         for refused, part in groupby(events, key=lambda event: event.uuid in self.refused):
             of_part = list(part)
             first = of_part[0]
-            fate = Fate(Kind.REFUSED, REJECTED, Example(accounts.name_of(first.file), first.line, "no")) if refused else None
+            fate = (
+                RecordFate(FateKind.REFUSED, REJECTED, RefusalExample(accounts.name_of(first.file), first.line, "no")) if refused else None
+            )
             if not refused:
                 self.arrived += of_part
             accounts.settle(of_part, fate)
@@ -77,43 +89,45 @@ class Service:
 class Run:
     """One run of a sorted import in a state folder, from its last checkpoint on."""
 
-    def __init__(self, source: Source, folder: Path, filters: Filters | None = None) -> None:
+    def __init__(self, source: FileSource, folder: Path, filters: EventFilters | None = None) -> None:
         self.source = source
         self.folder = folder
-        self.filters = filters or Filters()
+        self.filters = filters or EventFilters()
         self.room = 0
-        self.accounts = SortedAccounts(JOB, 1.0, contents_of(source), read_checkpoint(folder))
-        self.refused: list[RefusedRecord] = []
+        self.accounts = TimeOrderCounts(JOB, 1.0, contents_of(source), read_checkpoint(folder))
+        self.refused: list[ImportDeadLetter] = []
         self.broken: list[BrokenSource] = []
-        self.flying: list[Sequence[Finished]] = []
+        self.flying: list[Sequence[FinishedEvent]] = []
         """Batches that aren't settled."""
-        self.left: list[Finished] = []
+        self.left: list[FinishedEvent] = []
         """Events in the order in which they left."""
         self.days: list[int] = []
         """Of the batches, in that order."""
 
-    def steps(self, repeats: Repeats) -> Generator[Step]:
+    def steps(self, repeats: Repeats) -> Generator[PlanStep]:
         """The plan."""
-        maker = maker_of(Native("set_once"), Finish("set_once", False, JOB.id), 1_000_000, Choice(self.filters, repeats))
-        spool = Spool(self.folder, JOB)
+        maker = open_conversion(
+            NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), 1_000_000, EventSelection(self.filters, repeats)
+        )
+        spool = EventSpool(self.folder, JOB)
         saved, at = self.accounts.saved(), self.accounts.spool
         return SortedPlan(self.source, maker, spool, saved, at, limits=LIMITS, sort=SORT, room=self.room).steps()
 
-    def take(self, step: Step) -> None:
+    def take(self, step: PlanStep) -> None:
         """What the engine does with a step."""
         match step:
-            case Ready(batch=batch):
+            case BatchReady(batch=batch):
                 self.flying.append(batch.events)
                 self.left += batch.events
                 self.days.append(batch.day)
                 return
-            case Read(refused=refused):
+            case RecordsRead(refused=refused):
                 self.refused += refused
-            case Ended(broken=BrokenSource() as broken):
+            case FileEnded(broken=BrokenSource() as broken):
                 self.broken.append(broken)
         self.accounts.take(step)
 
-    def save(self) -> Checkpoint:
+    def save(self) -> ImportCheckpoint:
         """Write a checkpoint, and read it back, which checks its books."""
         folder = StateFolder(self.folder)
         try:
@@ -124,7 +138,7 @@ class Run:
         assert saved is not None
         return saved
 
-    def finish(self, service: Service) -> Checkpoint:
+    def finish(self, service: Service) -> ImportCheckpoint:
         """All of it at once, batch by batch."""
         with Repeats(self.folder) as repeats:
             for step in self.steps(repeats):
@@ -136,24 +150,26 @@ class Run:
 
 
 @contextmanager
-def opened(*paths: Path) -> Iterator[Source]:
+def opened(*paths: Path) -> Iterator[FileSource]:
     """The source of these files."""
     with open_source([str(path) for path in paths], READING) as source:
         yield source
 
 
-def unsorted(source: Source, folder: Path, service: Service) -> tuple[Checkpoint, set[Key]]:
+def unsorted(source: FileSource, folder: Path, service: Service) -> tuple[ImportCheckpoint, set[Key]]:
     """What an import that isn't sorted counts, and its dead letters: the model."""
     folder.mkdir()
     letters: set[Key] = set()
-    accounts = Accounts(JOB, 1.0, contents_of(source), None)
+    accounts = SourceOrderCounts(JOB, 1.0, contents_of(source), None)
     with Repeats(folder) as repeats:
-        maker = maker_of(Native("set_once"), Finish("set_once", False, JOB.id), 1_000_000, Choice(Filters(), repeats))
-        for step in steps(source, maker, {}, LIMITS):
-            if isinstance(step, Ready):
+        maker = open_conversion(
+            NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), 1_000_000, EventSelection(EventFilters(), repeats)
+        )
+        for step in plan_steps(source, maker, {}, LIMITS):
+            if isinstance(step, BatchReady):
                 service.take(accounts, step.batch.events)
                 continue
-            if isinstance(step, Read):
+            if isinstance(step, RecordsRead):
                 letters |= keys(step.refused)
             accounts.take(step)
     accounts.exhausted = True
@@ -194,17 +210,17 @@ def some_files(folder: Path, seed: int) -> list[Path]:
     return paths
 
 
-def books(checkpoint: Checkpoint) -> list[tuple[str, Books, bool, str]]:
+def books(checkpoint: ImportCheckpoint) -> list[tuple[str, RecordBooks, bool, str]]:
     """What is to be the same of files however they are imported."""
     return [(state.name, state.books, state.complete, state.digest) for state in checkpoint.files]
 
 
-def counts(totals: Totals) -> Totals:
+def counts(totals: ImportTotals) -> ImportTotals:
     """What is to be the same of the totals: not the choice of examples."""
     return msgspec.structs.replace(totals, examples={}, names=dict(sorted(totals.names.items())), days=dict(sorted(totals.days.items())))
 
 
-def check_is_as_unsorted(found: Checkpoint, model: Checkpoint) -> None:
+def check_is_as_unsorted(found: ImportCheckpoint, model: ImportCheckpoint) -> None:
     """All that is counted in the end is what an import counts that isn't sorted."""
     assert books(found) == books(model)
     assert counts(found.totals) == counts(model.totals)
@@ -212,7 +228,7 @@ def check_is_as_unsorted(found: Checkpoint, model: Checkpoint) -> None:
     assert found.complete
 
 
-def check_order(events: Sequence[Finished]) -> None:
+def check_order(events: Sequence[FinishedEvent]) -> None:
     """From the oldest to the newest, and of one time as the source has them."""
     places = [(event.time, event.file, event.number, event.part) for event in events]
     assert places == sorted(places)
@@ -249,7 +265,7 @@ def test_killed_anywhere_it_counts_what_an_unsorted_import_counts(
         assert all(count <= 1 + may_come_again[uuid] for uuid, count in arrived.items())
 
 
-def live(run: Run, service: Service, chance: random.Random, life: int) -> Checkpoint | None:
+def live(run: Run, service: Service, chance: random.Random, life: int) -> ImportCheckpoint | None:
     """A run that reads, settles and saves in any order, and is killed after so many steps, unless that is 0; its last checkpoint."""
     with Repeats(run.folder) as repeats, closing(run.steps(repeats)) as plan:
         done = at_end = False
@@ -281,12 +297,12 @@ def test_nothing_is_sorted_before_what_was_refused_is_kept(tmp_path: Path) -> No
     """A run that finds sorted events doesn't read the source: whoever takes the steps has kept all that is refused by then."""
     with opened(write(tmp_path / "a.jsonl", [b"no json", line(1)])) as source, Repeats(tmp_path) as repeats:
         run = Run(source, tmp_path)
-        seen: list[type[Step]] = []
+        seen: list[type[PlanStep]] = []
         for step in run.steps(repeats):
             seen.append(type(step))
             run.take(step)
-            assert Sorted in seen or not (tmp_path / FILE).exists()
-        assert seen == [Begun, Read, Ended, Sorting, Sorting, Sorted, Taken, Ready]
+            assert SortFinished in seen or not (tmp_path / FILE).exists()
+        assert seen == [FileStarted, RecordsRead, FileEnded, SortProgress, SortProgress, SortFinished, SortedEventsRead, BatchReady]
 
 
 def test_a_checkpoint_while_it_sorts_counts_nothing(tmp_path: Path) -> None:
@@ -296,11 +312,11 @@ def test_a_checkpoint_while_it_sorts_counts_nothing(tmp_path: Path) -> None:
         for step in run.steps(repeats):
             run.take(step)
             saved = run.save()
-            if isinstance(step, Sorted):
+            if isinstance(step, SortFinished):
                 break
-            assert (saved.files, saved.spool, saved.books) == ([], None, Books())
-            assert isinstance(step, Begun) or run.accounts.doing.startswith("it sorts before it sends: ")
-        assert saved.books == Books(1, refused={"not_json": 1})
+            assert (saved.files, saved.spool, saved.books) == ([], None, RecordBooks())
+            assert isinstance(step, FileStarted) or run.accounts.doing.startswith("it sorts before it sends: ")
+        assert saved.books == RecordBooks(1, refused={"not_json": 1})
         assert run.accounts.doing == ""
 
 
@@ -318,7 +334,7 @@ def test_a_run_that_goes_on_reads_nothing_of_the_source(tmp_path: Path) -> None:
         run.save()
         path.unlink()
         found = Run(source, tmp_path).finish(service)
-    assert found.books == Books(30, 30)
+    assert found.books == RecordBooks(30, 30)
     assert len(service.arrived) == 30
     check_order(service.arrived)
 
@@ -372,7 +388,7 @@ def test_a_file_that_is_broken_is_settled_as_far_as_it_goes_and_the_rest_later(t
             saved = run.finish(service)
             assert ([each.file for each in run.broken], saved.complete) == (([str(path)], False) if life < 2 else ([], True))
             assert [file.complete for file in saved.files] == [life == 2, True]
-            assert saved.books == Books(len(service.arrived), len(service.arrived))
+            assert saved.books == RecordBooks(len(service.arrived), len(service.arrived))
             assert (2 < len(service.arrived) < 42) if life < 2 else (len(service.arrived) == 42)
         if life == 1:
             path.write_bytes(content)
@@ -395,7 +411,7 @@ def test_a_limit_counts_events_in_the_order_of_the_source(tmp_path: Path) -> Non
     paths = [write(tmp_path / "a.jsonl", [line(number, 9 - number) for number in range(10)]), write(tmp_path / "b.jsonl", [line(50, 0)])]
     service = Service()
     with opened(*paths) as source:
-        found = Run(source, tmp_path, Filters(limit=4)).finish(service)
+        found = Run(source, tmp_path, EventFilters(limit=4)).finish(service)
     assert [event.uuid for event in service.arrived] == [uuid_of(number) for number in (3, 2, 1, 0)]
     assert found.complete
 
@@ -419,7 +435,7 @@ def test_a_record_is_refused_if_one_of_its_events_was_also_in_an_earlier_run(tmp
     with opened(path) as source:
         half_done(Run(source, tmp_path), service)
         found = Run(source, tmp_path).finish(service)
-    assert found.books == Books(2, 1, refused={REJECTED: 1})
+    assert found.books == RecordBooks(2, 1, refused={REJECTED: 1})
     assert [event.uuid for event in service.arrived] == [uuid_of(2), uuid_of(3)]
 
 
@@ -428,16 +444,16 @@ def test_of_events_of_one_time_the_one_that_stands_last_settles_the_record(tmp_p
     path = write(tmp_path / "a.jsonl", [body(line(1), line(1).replace(uuid_of(1).encode(), uuid_of(2).encode()))])
     with opened(path) as source:
         found = Run(source, tmp_path).finish(Service(frozenset({uuid_of(2)})))
-    assert found.books == Books(1, refused={REJECTED: 1})
+    assert found.books == RecordBooks(1, refused={REJECTED: 1})
     assert found.spool is not None
     assert found.spool.refused == []
 
 
 def test_an_event_that_isnt_open_cant_be_settled() -> None:
     """Not one that wasn't read, and none twice: that would be an error in counting, which nobody must miss."""
-    position = SortedPosition([FileBooks("a.jsonl", Books())], Totals(), Books())
+    position = SortedLedger([NamedBooks("a.jsonl", RecordBooks())], ImportTotals(), RecordBooks())
     position.opened(3, {})
-    events = [Finished(turn, "someone", "seen", uuid_of(turn), b"", 0, turn, turn, 0, turn) for turn in range(4)]
+    events = [FinishedEvent(turn, "someone", "seen", uuid_of(turn), b"", 0, turn, turn, 0, turn) for turn in range(4)]
     position.settle(events[1:2])
     for wrong in (events[1:2], events[3:4]):
         with pytest.raises(ValueError, match="aren't open"):

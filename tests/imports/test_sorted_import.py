@@ -14,15 +14,15 @@ from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.imports.engine import Counting
 from forwarder.imports.job import contents_of
-from forwarder.imports.sorted_accounts import SortedAccounts
-from forwarder.sources.files.source import Source
+from forwarder.imports.sorted_accounts import TimeOrderCounts
+from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.making import Maker
-from forwarder.sources.imports.planned import Step
+from forwarder.sources.imports.making import Conversion
+from forwarder.sources.imports.planned import PlanStep
 from forwarder.sources.imports.sorted_planning import SortedPlan
 from forwarder.sources.imports.sorting import SortLimits
-from forwarder.sources.imports.spool import FILE, Spool
-from forwarder.sources.imports.tallies import Books
+from forwarder.sources.imports.spool import FILE, EventSpool
+from forwarder.sources.imports.tallies import RecordBooks
 from tests.imports.imports import JOB, OK, Service, Setting, events_in, line, uuid_of, write
 
 REFUSED = Reply(400, "text/plain", body=b"no")
@@ -31,10 +31,10 @@ REFUSED = Reply(400, "text/plain", body=b"no")
 class SortedSetting(Setting):
     """An import with `--sort`."""
 
-    def planned(self, source: Source, maker: Maker) -> tuple[Counting, Generator[Step]]:
+    def planned(self, source: FileSource, maker: Conversion) -> tuple[Counting, Generator[PlanStep]]:
         """See `Setting.planned`."""
-        accounts = SortedAccounts(JOB, self.clock.now(), contents_of(source), self.saved)
-        spool, sort = Spool(self.state, JOB), SortLimits(memory=20_000, runs=2)
+        accounts = TimeOrderCounts(JOB, self.clock.now(), contents_of(source), self.saved)
+        spool, sort = EventSpool(self.state, JOB), SortLimits(memory=20_000, runs=2)
         return accounts, SortedPlan(source, maker, spool, accounts.saved(), accounts.spool, limits=self.limits, sort=sort).steps()
 
 
@@ -53,7 +53,7 @@ async def test_all_is_sorted_before_the_first_event_leaves(tmp_path: Path) -> No
     assert setting.service.uuids == [uuid_of(number) for number in range(60)]
     assert setting.saved is not None
     assert setting.saved.complete
-    assert setting.saved.books == Books(61, 60, refused={"not_json": 1})
+    assert setting.saved.books == RecordBooks(61, 60, refused={"not_json": 1})
     assert list(setting.letters.lines) == [f"{tmp_path}/a.jsonl:31"]
     waited = {progress.waiting.split(":")[0] for progress in setting.told if not progress.events}
     assert "it sorts before it sends" in waited
@@ -88,7 +88,7 @@ async def test_stopped_while_it_sorts_it_ends_soon_and_begins_again(tmp_path: Pa
 
     await setting.run(stop)
     assert setting.saved is not None
-    assert (setting.saved.books, setting.saved.spool, setting.service.sent) == (Books(), None, [])
+    assert (setting.saved.books, setting.saved.spool, setting.service.sent) == (RecordBooks(), None, [])
     assert not list(setting.state.glob("sort*"))
     await setting.run()
     assert setting.saved.complete or setting.saved.books.read == 401

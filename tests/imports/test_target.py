@@ -14,7 +14,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Batch, Chunk
 from forwarder.core.outcome import Reply
 from forwarder.imports.target import PacedSink, UpstreamRefuses, check_key, open_target
-from forwarder.sources.imports.pacing import Pace
+from forwarder.sources.imports.pacing import ImportPace
 from forwarder.sources.imports.quiet_hours import QuietHours
 from forwarder.wire.envelope import envelope_size
 from tests.imports.imports import LANE, line
@@ -100,7 +100,7 @@ class Answers:
 async def test_nothing_is_sent_in_quiet_hours() -> None:
     """Also what delivery wants sent again; cancelling ends the wait."""
     clock, inner = FakeClock(), Answers(Reply(200))
-    sink = PacedSink(inner, Pace(1.0, quiet=QuietHours.parse("00:00-01:00")), clock)  # type: ignore[arg-type]  # a part of one
+    sink = PacedSink(inner, ImportPace(1.0, quiet=QuietHours.parse("00:00-01:00")), clock)  # type: ignore[arg-type]  # a part of one
     sending = asyncio.create_task(sink.send(batch()))
     given_up = asyncio.create_task(sink.send(batch()))
     await clock.advance(3599.0)
@@ -115,7 +115,7 @@ async def test_nothing_is_sent_in_quiet_hours() -> None:
 async def test_after_a_429_nothing_is_sent_for_as_long_as_it_asks() -> None:
     """And then slower."""
     clock, inner = FakeClock(), Answers(Reply(429, retry_after=30.0), Reply(200))
-    pace = Pace(100.0)
+    pace = ImportPace(100.0)
     sink = PacedSink(inner, pace, clock)  # type: ignore[arg-type]  # a part of one
     assert (await sink.send(batch())).status == 429
     again = asyncio.create_task(sink.send(batch()))

@@ -10,14 +10,14 @@ import pytest
 
 from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
-from forwarder.imports.job import Import
+from forwarder.imports.job import ImportRun
 from forwarder.imports.request import ChosenFormat, ImportRequest
-from forwarder.sources.imports.formats.native import Native
+from forwarder.sources.imports.formats.native import NativeConverter
 from tests.imports.imports import line, uuid_of, write
 from tests.support.upstream import Answer, Request, Upstream, plain
 from tests.support.whole import KEY, Whole
 
-NATIVE = ChosenFormat("native", {}, lambda: Native("set_once"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
 
 
 def days_of(request: Request) -> set[str]:
@@ -47,7 +47,7 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
         )
         url = f"http://{daemon.address}"
         wanted = ImportRequest(NATIVE, (str(path),), settings, KEY, tmp_path / "state", via=url, rate=None)
-        it = Import.open(wanted, SystemClock())
+        it = ImportRun.open(wanted, SystemClock())
         try:
             await it.check_key()
             manifest = await it.run(lambda _: None)
@@ -66,4 +66,3 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
 
 def _text(event: dict[str, Any]) -> bytes:
     return msgspec.json.encode(event)
-

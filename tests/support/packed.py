@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from forwarder.sources.files import BrokenSource, ReadOptions, open_source
-from forwarder.sources.files.records import Block
+from forwarder.sources.files.records import RecordBlock
 
 
 def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -52,7 +52,7 @@ def _short(name: str) -> str:
     return f"{origin.rpartition('/')[2]}!{member}"
 
 
-def numbered(blocks: Sequence[Block]) -> list[tuple[int, bytes]]:
+def numbered(blocks: Sequence[RecordBlock]) -> list[tuple[int, bytes]]:
     """The records of blocks with their lines."""
     return [(line, record) for block in blocks for line, record in zip(block.lines, block.records, strict=True)]
 

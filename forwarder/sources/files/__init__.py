@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from forwarder.sources.files.options import BrokenSource, Framing, ReadOptions, SourceChanged
 from forwarder.sources.files.origins import Fingerprint
-from forwarder.sources.files.reading import Reading
-from forwarder.sources.files.source import Source, SourceFile, open_source
+from forwarder.sources.files.reading import RecordReader
+from forwarder.sources.files.source import FileSource, SourceMember, open_source
 
-__all__ = ["BrokenSource", "Fingerprint", "Framing", "ReadOptions", "Reading", "Source", "SourceChanged", "SourceFile", "open_source"]
+__all__ = [
+    "BrokenSource",
+    "FileSource",
+    "Fingerprint",
+    "Framing",
+    "ReadOptions",
+    "RecordReader",
+    "SourceChanged",
+    "SourceMember",
+    "open_source",
+]

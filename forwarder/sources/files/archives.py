@@ -15,18 +15,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, cast
 
-from forwarder.sources.files.decompress import Bzip2, Decompressed, Gzip, Zstd
-from forwarder.sources.files.guarded import FAILURES, Ahead, Guarded, reason
-from forwarder.sources.files.options import Readable, ReadOptions, Unreadable
-from forwarder.sources.files.origins import is_wanted, natural, plain_name, spooled
+from forwarder.sources.files.decompress import Bzip2Stream, DecompressedStream, GzipStream, ZstdStream
+from forwarder.sources.files.guarded import FAILURES, GuardedStream, PeekedStream, reason
+from forwarder.sources.files.options import DamagedContent, Readable, ReadOptions
+from forwarder.sources.files.origins import is_wanted, natural, open_spool, plain_name
 
 PARQUET: Final = b"PAR1"
 _HEAD: Final = 512
 _COPY: Final = 1 << 20
-_COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], type[Decompressed]], ...]] = (
-    (re.compile(rb"\x1f\x8b\x08"), Gzip),
-    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), Zstd),  # the second: a frame to be skipped, which pzstd writes first
-    (re.compile(rb"BZh[1-9]"), Bzip2),
+_COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], type[DecompressedStream]], ...]] = (
+    (re.compile(rb"\x1f\x8b\x08"), GzipStream),
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), ZstdStream),  # the second: a frame to be skipped, which pzstd writes first
+    (re.compile(rb"BZh[1-9]"), Bzip2Stream),
 )
 _ZIPS: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _FOREIGN: Final = {
@@ -43,12 +43,12 @@ _FOREIGN: Final = {
 
 
 @dataclass
-class Leaf:
+class OpenedFile:
     """A file with records in it, open until the next one is asked for."""
 
     member: str
     """Its way inside the file that the user named: `""`, or `2025-01.json.gz`, or `a.zip!b.json`."""
-    stream: Guarded
+    stream: GuardedStream
     head: bytes = b""
     """Its first bytes, for recognising; `stream` gives them too."""
     seekable: BinaryIO | None = None
@@ -56,13 +56,13 @@ class Leaf:
     is_open: bool = field(default=True)
 
 
-class Opener:
+class ArchiveOpener:
     """Looks into one file; `wanted` leaves out all members but one and what is in it."""
 
     def __init__(self, options: ReadOptions, wanted: str | None = None) -> None:
         self._options, self._wanted = options, wanted
 
-    def leaves(self, source: Readable, seekable: BinaryIO | None, member: str = "", depth: int = 0) -> Iterator[Leaf]:
+    def leaves(self, source: Readable, seekable: BinaryIO | None, member: str = "", depth: int = 0) -> Iterator[OpenedFile]:
         """What has records in it. Each is closed when the next is asked for."""
         try:
             head = read_up_to(source, _HEAD)
@@ -75,39 +75,39 @@ class Opener:
         if (is_archive or compression is not None) and depth >= self._options.max_depth:
             yield _failed(member, f"archives and compressions are more than {self._options.max_depth} deep")
         elif compression is not None:
-            yield from self.leaves(compression(Ahead(head, source)), None, member, depth + 1)
+            yield from self.leaves(compression(PeekedStream(head, source)), None, member, depth + 1)
         elif head.startswith(_ZIPS):
             yield from self._sought(head, source, seekable, member, depth)
         elif is_archive:
-            yield from self._tar(Ahead(head, source), member, depth)
+            yield from self._tar(PeekedStream(head, source), member, depth)
         elif head.startswith(PARQUET):
             yield from self._sought(head, source, seekable, member, depth)
         elif foreign is not None:
             yield _failed(member, f"it is {foreign}")
         else:
-            yield from _given(Leaf(member, Guarded(head, source), head))
+            yield from _given(OpenedFile(member, GuardedStream(head, source), head))
 
-    def _sought(self, head: bytes, source: Readable, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[Leaf]:
+    def _sought(self, head: bytes, source: Readable, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[OpenedFile]:
         """What can't be read in one go is on disk already, or is put there."""
         if seekable is not None:
             seekable.seek(0)
             yield from self._random(head, seekable, member, depth)
             return
-        with spooled(self._options) as spool:
+        with open_spool(self._options) as spool:
             try:
-                _copy(Ahead(head, source), spool, self._options.max_spool)
+                _copy(PeekedStream(head, source), spool, self._options.max_spool)
             except FAILURES as error:
                 yield _failed(member, reason(error))
                 return
             yield from self._random(head, spool, member, depth)
 
-    def _random(self, head: bytes, file: BinaryIO, member: str, depth: int) -> Iterator[Leaf]:
+    def _random(self, head: bytes, file: BinaryIO, member: str, depth: int) -> Iterator[OpenedFile]:
         if head.startswith(PARQUET):
-            yield from _given(Leaf(member, Guarded(b"", file), head, file))
+            yield from _given(OpenedFile(member, GuardedStream(b"", file), head, file))
         else:
             yield from self._zip(file, member, depth)
 
-    def _zip(self, file: BinaryIO, member: str, depth: int) -> Iterator[Leaf]:
+    def _zip(self, file: BinaryIO, member: str, depth: int) -> Iterator[OpenedFile]:
         try:
             archive = zipfile.ZipFile(file)
         except FAILURES as error:
@@ -127,8 +127,8 @@ class Opener:
                 with content:
                     yield from self.leaves(cast("Readable", content), None, inner, depth + 1)
 
-    def _tar(self, source: Readable, member: str, depth: int) -> Iterator[Leaf]:
-        tail = _Tail(source)
+    def _tar(self, source: Readable, member: str, depth: int) -> Iterator[OpenedFile]:
+        tail = _TarStream(source)
         names: Counter[str] = Counter()
         try:
             with closing(tarfile.open(fileobj=tail, mode="r|")) as archive:  # type: ignore[call-overload]
@@ -168,12 +168,12 @@ class _TarMember:
     def read(self, size: int, /) -> bytes:
         data = self._file.read(min(size, self._left))
         if not data and self._left:
-            raise Unreadable("it is cut off")
+            raise DamagedContent("it is cut off")
         self._left -= len(data)
         return data
 
 
-class _Tail:
+class _TarStream:
     """What tarfile reads from: it minds neither a missing end nor what comes after it, and forgets what it got before an error."""
 
     def __init__(self, source: Readable) -> None:
@@ -198,18 +198,18 @@ class _Tail:
         return self._failure or ("" if has_end else "it is cut off")
 
 
-def _failed(member: str, failure: str) -> Leaf:
-    leaf = Leaf(member, Guarded(b"", Ahead(b"", _Nothing())))
+def _failed(member: str, failure: str) -> OpenedFile:
+    leaf = OpenedFile(member, GuardedStream(b"", PeekedStream(b"", _EmptyStream())))
     leaf.stream.failure = failure
     return leaf
 
 
-class _Nothing:
+class _EmptyStream:
     def read(self, _: int, /) -> bytes:
         return b""
 
 
-def _given(leaf: Leaf) -> Iterator[Leaf]:
+def _given(leaf: OpenedFile) -> Iterator[OpenedFile]:
     try:
         yield leaf
     finally:
@@ -221,7 +221,7 @@ def _copy(source: Readable, target: BinaryIO, limit: int) -> None:
     while data := source.read(_COPY):
         size += len(data)
         if size > limit:
-            raise Unreadable(f"it takes more than {limit} bytes on disk")
+            raise DamagedContent(f"it takes more than {limit} bytes on disk")
         target.write(data)
     target.seek(0)
 

@@ -1,7 +1,8 @@
 """Decompression of gzip, zstd and bzip2 as streams.
 
-Any number of members or frames may follow each other. Whatever can be decompressed before damage is given, then `Unreadable` is raised: a
-stream never ends as if it were whole when it isn't. Memory is bounded by the format (a zstd window of 128 MiB at most), not by the content.
+Any number of members or frames may follow each other. Whatever can be decompressed before damage is given, then `DamagedContent` is raised:
+a stream never ends as if it were whole when it isn't. Memory is bounded by the format (a zstd window of 128 MiB at most), not by the
+content.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final, cast
 import zstandard
 from isal import isal_zlib
 
-from forwarder.sources.files.options import Readable, Unreadable
+from forwarder.sources.files.options import DamagedContent, Readable
 
 _INPUT: Final = 64 << 10
 _SLICE: Final = 16 << 10
@@ -25,7 +26,7 @@ _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 4, 8, 16, 2
 _ISAL_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
 
 
-class Input:
+class CompressedInput:
     """Compressed bytes, with a look ahead."""
 
     def __init__(self, source: Readable) -> None:
@@ -54,15 +55,15 @@ class Input:
         """So many bytes, or it is cut off."""
         data = self.up_to(size)
         if len(data) < size:
-            raise Unreadable("it is cut off")
+            raise DamagedContent("it is cut off")
         return data
 
 
-class Decompressed:
+class DecompressedStream:
     """A decompressed stream. A failure is raised once all that was decompressed before it has been read."""
 
     def __init__(self, source: Readable) -> None:
-        self._input = Input(source)
+        self._input = CompressedInput(source)
         self._ready = b""
         self._failure: Exception | None = None
 
@@ -86,11 +87,11 @@ class Decompressed:
         return whole[:size]
 
     def _more(self) -> bytes:
-        """The next bytes, a bounded number; none at the end. Raises `Unreadable`."""
+        """The next bytes, a bounded number; none at the end. Raises `DamagedContent`."""
         raise NotImplementedError
 
 
-class Gzip(Decompressed):
+class GzipStream(DecompressedStream):
     """gzip, RFC 1952. Checksums are verified; zeros after the last member are padding."""
 
     def __init__(self, source: Readable) -> None:
@@ -102,11 +103,11 @@ class Gzip(Decompressed):
     def _more(self) -> bytes:
         while (inflate := self._inflate or self._next_member()) is not None:
             if not self._pending and not (slice_ := self._input.some()):
-                raise Unreadable("it is cut off")
+                raise DamagedContent("it is cut off")
             try:
                 data = inflate.decompress(self._pending or slice_, _OUTPUT)
             except _ISAL_ERROR as error:
-                raise Unreadable(f"it is damaged: {error}") from None
+                raise DamagedContent(f"it is damaged: {error}") from None
             self._pending = inflate.unconsumed_tail
             self._crc, self._size = isal_zlib.crc32(data, self._crc), self._size + len(data)
             if inflate.eof:
@@ -131,7 +132,7 @@ class Gzip(Decompressed):
         trailer = self._input.exactly(8)
         crc, size = int.from_bytes(trailer[:4], "little"), int.from_bytes(trailer[4:], "little")
         if (crc, size) != (self._crc, self._size & 0xFFFFFFFF):
-            raise Unreadable("it is damaged: the checksum is wrong")
+            raise DamagedContent("it is damaged: the checksum is wrong")
 
     def _next_member(self) -> isal_zlib.Decompress | None:
         magic = self._input.up_to(2)
@@ -140,10 +141,10 @@ class Gzip(Decompressed):
         if not magic:
             return None
         if magic != b"\x1f\x8b":
-            raise Unreadable("what follows the compressed data is something else")
+            raise DamagedContent("what follows the compressed data is something else")
         head = self._input.exactly(8)
         if head[0] != 8:
-            raise Unreadable("it is damaged: the compression is unknown")
+            raise DamagedContent("it is damaged: the compression is unknown")
         self._skip_names(head[1])
         self._inflate = isal_zlib.decompressobj(wbits=_RAW_DEFLATE)
         self._crc = self._size = 0
@@ -159,7 +160,7 @@ class Gzip(Decompressed):
             self._input.exactly(2)
 
 
-class Zstd(Decompressed):
+class ZstdStream(DecompressedStream):
     """zstd, RFC 8878. Blocks are given to the decompressor one by one: it doesn't say how much comes of more, nor that some is missing."""
 
     def __init__(self, source: Readable) -> None:
@@ -174,7 +175,7 @@ class Zstd(Decompressed):
             bits = int.from_bytes(head, "little")
             last, kind, size = bits & 1, bits >> 1 & 3, bits >> 3
             if kind == 3 or size > _MAX_BLOCK:
-                raise Unreadable("it is damaged: no such block")
+                raise DamagedContent("it is damaged: no such block")
             data = _decompressed(frame, head + self._input.exactly(1 if kind == 1 else size))
             if last:
                 self._end_frame(frame, data)
@@ -199,7 +200,7 @@ class Zstd(Decompressed):
                 self._frame = self._begun(magic)
                 return self._frame
             if magic[1:] != b"\x2a\x4d\x18" or magic[0] >> 4 != 5:
-                raise Unreadable("what follows the compressed data is something else")
+                raise DamagedContent("what follows the compressed data is something else")
             left = int.from_bytes(self._input.exactly(4), "little")  # a frame to be skipped
             while left:
                 left -= len(self._input.exactly(min(left, _INPUT)))
@@ -221,10 +222,10 @@ def _decompressed(frame: zstandard.ZstdDecompressionObj, data: bytes) -> bytes:
     try:
         return frame.decompress(data)
     except zstandard.ZstdError as error:
-        raise Unreadable(f"it is damaged: {error}") from None
+        raise DamagedContent(f"it is damaged: {error}") from None
 
 
-class Bzip2(Decompressed):
+class Bzip2Stream(DecompressedStream):
     """bzip2."""
 
     def __init__(self, source: Readable) -> None:
@@ -237,16 +238,16 @@ class Bzip2(Decompressed):
                 if not (data := self._input.up_to(3)):
                     return b""
                 if data != b"BZh":
-                    raise Unreadable("what follows the compressed data is something else")
+                    raise DamagedContent("what follows the compressed data is something else")
                 self._decompressor = bz2.BZ2Decompressor()
             elif not self._decompressor.needs_input:
                 data = b""
             elif not (data := self._input.some()):
-                raise Unreadable("it is cut off")
+                raise DamagedContent("it is cut off")
             try:
                 data = self._decompressor.decompress(data, _OUTPUT)
             except OSError:
-                raise Unreadable("it is damaged") from None
+                raise DamagedContent("it is damaged") from None
             if self._decompressor.eof:
                 self._input.give_back(self._decompressor.unused_data)
                 self._decompressor = None

@@ -8,10 +8,10 @@ import zipfile
 import zlib
 from typing import Final
 
-from forwarder.sources.files.options import Readable, Unreadable
+from forwarder.sources.files.options import DamagedContent, Readable
 
 FAILURES: Final = (
-    Unreadable,
+    DamagedContent,
     OSError,
     EOFError,
     zlib.error,
@@ -25,7 +25,7 @@ FAILURES: Final = (
 """What reading a file raises when its content is at fault, or the disk or network it is on."""
 
 
-class Guarded:
+class GuardedStream:
     """A stream for framers: `failure` is set once it has ended early."""
 
     def __init__(self, head: bytes, source: Readable) -> None:
@@ -47,7 +47,7 @@ class Guarded:
         return data
 
 
-class Ahead:
+class PeekedStream:
     """A stream whose first bytes were looked at."""
 
     def __init__(self, head: bytes, source: Readable) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Final
 
-from forwarder.sources.files.guarded import Guarded
-from forwarder.sources.files.records import Lines
+from forwarder.sources.files.guarded import GuardedStream
+from forwarder.sources.files.records import LineRecords
 
-Records = tuple[Sequence[bytes], Sequence[int]]
+NumberedRecords = tuple[Sequence[bytes], Sequence[int]]
 """Neighbouring records, and the line of each."""
 
 BOM: Final = b"\xef\xbb\xbf"
@@ -25,13 +25,13 @@ _CLOSING: Final = frozenset({b"}", b"]"})
 _BETWEEN: Final = b" \t\r\n,"
 
 
-def lines(stream: Guarded, limit: int, size: int) -> Iterator[Records]:
+def read_lines(stream: GuardedStream, limit: int, size: int) -> Iterator[NumberedRecords]:
     """A record a line, ended by LF or CRLF. Empty lines count, but are no records.
 
     A line over the limit is cut to it. The last line needs no end, but where the stream is cut off it is left out: it might look whole.
     """
     rest, number = bytearray(), 1
-    for data in chunks(stream, size):
+    for data in read_chunks(stream, size):
         end = data.rfind(b"\n") + 1
         if not end:
             rest += data[: max(0, limit + 1 - len(rest))]
@@ -57,7 +57,7 @@ def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequ
     count = len(ended)
     numbers: Sequence[int] = range(number, number + count)
     if len(whole) <= limit and b"\n" not in ended:
-        return Lines(whole, ended), numbers, count
+        return LineRecords(whole, ended), numbers, count
     records = [line[:-1][:limit] for line in ended]
     if not all(records):
         numbers = [number + index for index, record in enumerate(records) if record]
@@ -65,13 +65,13 @@ def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequ
     return records, numbers, count
 
 
-def values(stream: Guarded, limit: int, size: int) -> Iterator[Records]:
+def read_values(stream: GuardedStream, limit: int, size: int) -> Iterator[NumberedRecords]:
     """A record for each element of arrays, or for each object outside them, over any number of lines.
 
     Whatever else stands between them is a record too, which no format takes. The stream fails if its last array or object has no end.
     """
     scanner = _Scanner(limit)
-    for data in chunks(stream, size):
+    for data in read_chunks(stream, size):
         scanner.scan(data)
         if scanner.records:
             yield scanner.take()
@@ -104,7 +104,7 @@ class _Scanner:
     def is_inside(self) -> bool:
         return self._depth > 0 or self._in_array
 
-    def take(self) -> Records:
+    def take(self) -> NumberedRecords:
         taken = self.records, self._lines
         self.records, self._lines = [], []
         return taken
@@ -178,7 +178,7 @@ class _Scanner:
             self._counted = len(self.buffer)
 
 
-def chunks(stream: Guarded, size: int) -> Iterator[bytes]:
+def read_chunks(stream: GuardedStream, size: int) -> Iterator[bytes]:
     """What a stream holds, without the mark of its byte order."""
     first = True
     while data := stream.read(size):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from forwarder.core.errors import ConfigurationError, install_extra
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.files.guarded import reason
-from forwarder.sources.files.options import ReadOptions, Unreadable
-from forwarder.sources.files.origins import Fingerprint, Origin, is_wanted, natural
+from forwarder.sources.files.options import DamagedContent, ReadOptions
+from forwarder.sources.files.origins import Fingerprint, SourceOrigin, is_wanted, natural
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -28,12 +28,22 @@ if TYPE_CHECKING:
 _RANGE: Final = 4 << 20
 _CLIENT: Final = frozenset(
     (
-        "allow_http", "allow_invalid_certificates", "connect_timeout",
-        "default_content_type", "http1_only", "http2_only",
-        "pool_idle_timeout", "pool_max_idle_per_host",
-        "proxy_ca_certificate", "proxy_excludes", "proxy_url",
-        "randomize_addresses", "read_timeout", "root_certificate",
-        "timeout", "user_agent",
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
     )
 )
 """Options of the way to a store. obstore takes them apart from those of the store, and panics where they stand among these."""
@@ -49,7 +59,7 @@ def connect(bucket: str, options: ReadOptions) -> ObjectStore:
         from obstore.exceptions import BaseError  # noqa: PLC0415 -- an optional dependency
         from obstore.store import from_url  # noqa: PLC0415
     except ImportError:
-        raise needs_extra("Object stores", "obstore") from None
+        raise missing_extra("Object stores", "obstore") from None
     try:
         made: ObjectStore = from_url(bucket, **_arguments(options.store))
     except (BaseError, ValueError, TypeError) as error:
@@ -66,12 +76,12 @@ def _arguments(said: Mapping[str, str]) -> dict[str, Any]:
     return {**store, "client_options": client} if client else store
 
 
-def needs_extra(what: str, package: str) -> ConfigurationError:
+def missing_extra(what: str, package: str) -> ConfigurationError:
     """The error for an optional dependency that isn't there."""
     return ConfigurationError(f"{what} can't be read without {package}", hint=install_extra("import"))
 
 
-def remote(url: str, options: ReadOptions, connect: Connect = connect) -> Iterator[Origin]:
+def stored_objects(url: str, options: ReadOptions, connect: Connect = connect) -> Iterator[SourceOrigin]:
     """The objects that a URL stands for: one object, all under a prefix, or those that match a pattern."""
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")
@@ -162,9 +172,9 @@ class _Ranges(io.RawIOBase):
             try:
                 data = obstore.get(self._store, self._meta["path"], options=options).bytes()
             except PreconditionError:
-                raise Unreadable("the object was replaced while it was read") from None
+                raise DamagedContent("the object was replaced while it was read") from None
             except (BaseError, OSError) as error:
-                raise Unreadable(mask_secrets(reason(error))) from None
+                raise DamagedContent(mask_secrets(reason(error))) from None
             view[: len(data)] = memoryview(data)
         self._position += len(data)
         return len(data)

@@ -74,5 +74,5 @@ class SourceChanged(ForwarderError):
     code = "source_changed"
 
 
-class Unreadable(Exception):
+class DamagedContent(Exception):
     """Bytes aren't what their beginning promised. Inside this package only: outside it is a `BrokenSource`."""

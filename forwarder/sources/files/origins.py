@@ -38,7 +38,7 @@ class Fingerprint:
     """Nanoseconds since 1970; 0 where it says nothing, as of standard input."""
 
 
-class Origin(Protocol):
+class SourceOrigin(Protocol):
     """A file as the user named it, not looked into."""
 
     @property
@@ -94,7 +94,7 @@ class SpooledFile:
     def open(self) -> BinaryIO:
         """A view of what came; the first time it is received, to its end."""
         if self._spool is None:
-            self._spool = spooled(self._options)
+            self._spool = open_spool(self._options)
             shutil.copyfileobj(self._source, self._spool, _COPY)
             self._spool.flush()
         return io.BufferedReader(_View(self._spool.fileno()))
@@ -132,7 +132,7 @@ class _View(io.RawIOBase):
         return count
 
 
-def spooled(options: ReadOptions) -> BinaryIO:
+def open_spool(options: ReadOptions) -> BinaryIO:
     """A file without a name, gone when it is closed."""
     return tempfile.TemporaryFile(prefix="forwarder-import-", dir=options.spool_directory)
 
@@ -148,7 +148,7 @@ def fingerprint(file: BinaryIO, modified: int) -> Fingerprint:
     return Fingerprint(size, digest.hexdigest(), modified)
 
 
-def local(path: str, options: ReadOptions) -> Iterator[Origin]:
+def local_origins(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
     """The files that a path, a folder or a pattern stands for. Raises `ConfigurationError` if there are none, or they can't be found."""
     try:
         yield from _local(path, options)
@@ -157,7 +157,7 @@ def local(path: str, options: ReadOptions) -> Iterator[Origin]:
         raise ConfigurationError(f"{name}: can't be looked at: {why}", hint="Make it readable, or leave it out.") from None
 
 
-def _local(path: str, options: ReadOptions) -> Iterator[Origin]:
+def _local(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
     if path == "-":
         yield SpooledFile("-", sys.stdin.buffer, options)
     elif Path(path).is_dir():
@@ -176,13 +176,13 @@ def _local(path: str, options: ReadOptions) -> Iterator[Origin]:
         raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=hint)
 
 
-def _pipe(path: str, options: ReadOptions) -> Origin:
+def _pipe(path: str, options: ReadOptions) -> SourceOrigin:
     if not Path(path).is_fifo():
         raise ConfigurationError(f"{path}: it is neither a file nor a pipe", hint="Name files, folders, patterns, or - for standard input.")
     return SpooledFile(path, Path(path).open("rb"), options)
 
 
-def _pattern(pattern: str, options: ReadOptions) -> Iterator[Origin]:
+def _pattern(pattern: str, options: ReadOptions) -> Iterator[SourceOrigin]:
     found = sorted(glob.glob(pattern, recursive=True), key=natural)  # noqa: PTH207 -- the pattern may begin at the root
     if not found:
         raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint="Try `ls` with the same pattern.")
@@ -196,7 +196,7 @@ def _pattern(pattern: str, options: ReadOptions) -> Iterator[Origin]:
             yield LocalFile(Path(each))
 
 
-def _folder(folder: Path, options: ReadOptions) -> Iterator[Origin]:
+def _folder(folder: Path, options: ReadOptions) -> Iterator[SourceOrigin]:
     names = []
     seen = {folder.resolve()}
     for root, folders, files in os.walk(folder, onerror=_raise, followlinks=options.follow_links):

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from forwarder.sources.files.archives import PARQUET, Leaf
-from forwarder.sources.files.lines import BOM, Records, lines, values
+from forwarder.sources.files.archives import PARQUET, OpenedFile
+from forwarder.sources.files.lines import BOM, NumberedRecords, read_lines, read_values
 from forwarder.sources.files.options import BrokenSource, Framing, ReadOptions, SourceChanged
-from forwarder.sources.files.records import Block, File, Lines
-from forwarder.sources.files.tables import csv_rows, parquet_rows
+from forwarder.sources.files.records import LineRecords, RecordBlock, SourceFile
+from forwarder.sources.files.tables import read_csv, read_parquet
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -19,14 +19,14 @@ _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
 _SPACE: Final = b" \t\r\n"
 
 
-class Reading(Iterator[Block]):
+class RecordReader(Iterator[RecordBlock]):
     """The blocks of one file, from a record on.
 
     Invariant: the digest is the SHA-256 of the file's records from its first one, each followed by a line feed, so it doesn't depend on how
     they were cut into blocks; of plain lines it is that of the decompressed file. Records that are skipped are read for it too.
     """
 
-    def __init__(self, file: File, leaf: Leaf, options: ReadOptions, skip_records: int, close: Callable[[], None]) -> None:
+    def __init__(self, file: SourceFile, leaf: OpenedFile, options: ReadOptions, skip_records: int, close: Callable[[], None]) -> None:
         self._file, self._leaf, self._close = file, leaf, close
         self._skip = skip_records
         self._before = self._after = hashlib.sha256()
@@ -42,7 +42,7 @@ class Reading(Iterator[Block]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Block:
+    def __next__(self) -> RecordBlock:
         return next(self._blocks)
 
     def digest_at(self, records: int) -> str:
@@ -71,7 +71,7 @@ class Reading(Iterator[Block]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self, parts: Iterator[Records]) -> Generator[Block]:
+    def _read(self, parts: Iterator[NumberedRecords]) -> Generator[RecordBlock]:
         try:
             for records, numbers in self._parts(parts):
                 self._before, self._first, self._block = self._after, self._first + len(self._block), records
@@ -79,14 +79,14 @@ class Reading(Iterator[Block]):
                 _update(self._after, records)
                 begin = min(max(0, self._skip - self._first), len(records))
                 if begin == 0:
-                    yield Block(self._file, self._first, records, numbers)
+                    yield RecordBlock(self._file, self._first, records, numbers)
                 elif begin < len(records):
-                    yield Block(self._file, self._first + begin, records[begin:], numbers[begin:])
+                    yield RecordBlock(self._file, self._first + begin, records[begin:], numbers[begin:])
             self._finish()
         finally:
             self._close()
 
-    def _parts(self, parts: Iterator[Records]) -> Iterator[Records]:
+    def _parts(self, parts: Iterator[NumberedRecords]) -> Iterator[NumberedRecords]:
         while True:
             if not self._leaf.is_open:
                 raise RuntimeError(f"{self._file.name}: the next file was asked for while this one was being read")
@@ -108,29 +108,29 @@ class Reading(Iterator[Block]):
 
 def _update(digest: _Hash, records: Sequence[bytes]) -> None:
     """Add records, all at once: what else runs can go on meanwhile."""
-    if isinstance(records, Lines):
+    if isinstance(records, LineRecords):
         digest.update(records.text)
     elif records:
         digest.update(b"\n".join(records))
         digest.update(b"\n")
 
 
-def framed(name: str, leaf: Leaf, options: ReadOptions) -> Iterator[Records]:
+def framed(name: str, leaf: OpenedFile, options: ReadOptions) -> Iterator[NumberedRecords]:
     """The records of an open file."""
     framing = options.framing if options.framing is not Framing.AUTO else _framing(name, leaf.head)
     if framing is Framing.PARQUET or leaf.head.startswith(PARQUET):
         return _parquet(leaf)
     if framing is Framing.CSV:
-        return csv_rows(leaf.stream, options, options.delimiter or ("\t" if _bare(name).endswith(".tsv") else ","))
-    cut = values if framing is Framing.JSON else lines
+        return read_csv(leaf.stream, options, options.delimiter or ("\t" if _bare(name).endswith(".tsv") else ","))
+    cut = read_values if framing is Framing.JSON else read_lines
     return cut(leaf.stream, options.max_record, options.block_bytes)
 
 
-def _parquet(leaf: Leaf) -> Iterator[Records]:
+def _parquet(leaf: OpenedFile) -> Iterator[NumberedRecords]:
     if leaf.seekable is None:
         leaf.stream.failure = leaf.stream.failure or "it isn't a Parquet file"
         return iter(())
-    return parquet_rows(leaf.seekable, leaf.stream)
+    return read_parquet(leaf.seekable, leaf.stream)
 
 
 def _framing(name: str, head: bytes) -> Framing:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, overload
 
 
-class Place(NamedTuple):
+class RecordLocation(NamedTuple):
     """Where a record stands, for people and dead letters."""
 
     file: str
@@ -17,7 +17,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class SourceFile:
     """One file of a source: an archive's members are files of their own."""
 
     name: str
@@ -25,7 +25,7 @@ class File:
     """What tells this content from another, in hex, whatever the file is called: part of uuids of records that have no natural key."""
 
 
-class Lines(Sequence[bytes]):
+class LineRecords(Sequence[bytes]):
     """Records of a line each. Their text is kept whole as well, for what can be done with all of it at once.
 
     Invariant: no line is empty, and each ends with a line feed, which isn't part of its record.
@@ -59,10 +59,10 @@ class Lines(Sequence[bytes]):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RecordBlock:
     """Neighbouring records of one file, in its order."""
 
-    file: File
+    file: SourceFile
     first: int
     """The number of the first record in its file, from 0: what the checkpoint counts in."""
     records: Sequence[bytes]
@@ -72,6 +72,6 @@ class Block:
     members: Sequence[int] | None = None
     """Of records that are single events of records that hold several: the index of each in its record. None: they are whole records."""
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> RecordLocation:
         """Where the record with this index in the block stands."""
-        return Place(self.file.name, self.lines[index])
+        return RecordLocation(self.file.name, self.lines[index])

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from forwarder.sources.files.guarded import FAILURES, Guarded, reason
-from forwarder.sources.files.lines import Records, chunks
-from forwarder.sources.files.objects import needs_extra
+from forwarder.sources.files.guarded import FAILURES, GuardedStream, reason
+from forwarder.sources.files.lines import NumberedRecords, read_chunks
+from forwarder.sources.files.objects import missing_extra
 from forwarder.sources.files.options import ReadOptions
 
 MAX_COLUMNS: Final = 16_384
@@ -29,13 +29,13 @@ _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
 _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-class _Lines:
+class _CsvLines:
     """Lines of text for the csv module, remembered until their row is complete. Bytes that aren't UTF-8 survive as lone surrogates.
 
     Lines are counted by the csv module (`line_num`), and a row's text is put together only if it is asked for.
     """
 
-    def __init__(self, stream: Guarded, limit: int, size: int) -> None:
+    def __init__(self, stream: GuardedStream, limit: int, size: int) -> None:
         self._stream, self._limit, self._size = stream, limit, size
         self.begun = 0
         """How many lines there are before the row that is read; what was before them is forgotten."""
@@ -45,7 +45,7 @@ class _Lines:
 
     def __iter__(self) -> Iterator[str]:
         rest = b""
-        for data in chunks(self._stream, self._size):
+        for data in read_chunks(self._stream, self._size):
             whole = rest + data
             end = whole.rfind(b"\n") + 1
             if end:
@@ -78,10 +78,10 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def csv_rows(stream: Guarded, options: ReadOptions, delimiter: str) -> Iterator[Records]:
+def read_csv(stream: GuardedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
     """A record a row; the first row has the names. The line is the row's first."""
     csv.field_size_limit(options.max_record)  # it is the module's, not the reader's, and too small by default
-    source = _Lines(stream, options.max_record, options.block_bytes)
+    source = _CsvLines(stream, options.max_record, options.block_bytes)
     rows = csv.reader(source, delimiter=delimiter, quotechar=options.quote)
     header: list[str] | None = None
     encode = _encoder([])
@@ -157,7 +157,7 @@ def _maker(header: Sequence[str]) -> Callable[..., Any]:
     return lambda *row: dict(zip(header, row, strict=True))
 
 
-def parquet_rows(file: BinaryIO, stream: Guarded) -> Iterator[Records]:
+def read_parquet(file: BinaryIO, stream: GuardedStream) -> Iterator[NumberedRecords]:
     """A record a row, and its number for a line.
 
     Instants become ISO 8601 in UTC with a `Z`. What the file calls local time has no zone, and gets none: the option `time_offset` has it.
@@ -166,7 +166,7 @@ def parquet_rows(file: BinaryIO, stream: Guarded) -> Iterator[Records]:
         import pyarrow as pa  # noqa: PLC0415 -- an optional dependency
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
-        raise needs_extra("Parquet files", "pyarrow") from None
+        raise missing_extra("Parquet files", "pyarrow") from None
     row = 1
     try:
         with parquet.ParquetFile(file, pre_buffer=False) as opened:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forwarder.sources.imports.format import Format
+from forwarder.sources.imports.format import ImportFormat
 from forwarder.sources.imports.formats import amplitude, csv, mapped, mixpanel, mixpanel_profiles, native, segment
 
-FORMATS: Final[tuple[Format[Any], ...]] = (
+FORMATS: Final[tuple[ImportFormat[Any], ...]] = (
     native.DESCRIPTION,
     amplitude.DESCRIPTION,
     mixpanel.DESCRIPTION,
@@ -19,4 +19,4 @@ FORMATS: Final[tuple[Format[Any], ...]] = (
 )
 """In the order in which they are listed."""
 
-BY_NAME: Final[Mapping[str, Format[Any]]] = {each.name: each for each in FORMATS}
+BY_NAME: Final[Mapping[str, ImportFormat[Any]]] = {each.name: each for each in FORMATS}

@@ -13,7 +13,7 @@ from msgspec import Struct
 from forwarder.sources.imports.moments import when
 
 
-class Content(Struct, frozen=True, forbid_unknown_fields=True):
+class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
     """What is known of a file's content without reading it whole: its fingerprint, as the source tells it, under its name."""
 
     name: str
@@ -24,7 +24,7 @@ class Content(Struct, frozen=True, forbid_unknown_fields=True):
     """Nanoseconds since 1970; 0 where that says nothing: objects, standard input."""
 
 
-class What(StrEnum):
+class ChangeKind(StrEnum):
     """How a file has changed."""
 
     GONE = "gone"
@@ -35,37 +35,37 @@ class What(StrEnum):
     """Only the time at which it was last written: its size, its beginning and its end are the same."""
 
 
-class Change(Struct, frozen=True):
+class SourceChange(Struct, frozen=True):
     """A file that isn't as it was."""
 
     name: str
-    what: What
+    what: ChangeKind
     words: str
 
 
-def compare(saved: Sequence[Content], found: Iterable[Content]) -> list[Change]:
+def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[SourceChange]:
     """What has changed since a checkpoint: what it has of the source's files, and what they are now."""
     now = {each.name: each for each in found}
     changes = [change for old in saved if (change := _changed(old, now.pop(old.name, None))) is not None]
-    return changes + [Change(name, What.NEW, f"{name} is new: it wasn't there when this import began") for name in now]
+    return changes + [SourceChange(name, ChangeKind.NEW, f"{name} is new: it wasn't there when this import began") for name in now]
 
 
-def _changed(old: Content, new: Content | None) -> Change | None:
+def _changed(old: SourceContent, new: SourceContent | None) -> SourceChange | None:
     if new is None:
-        return Change(old.name, What.GONE, f"{old.name} is gone")
+        return SourceChange(old.name, ChangeKind.GONE, f"{old.name} is gone")
     if old.size != new.size:
         change = new.size - old.size
         words = f"{'grew' if change > 0 else 'shrank'} by {abs(change):,} byte{'s' * (abs(change) != 1)}, from {old.size:,} to {new.size:,}"
-        return Change(old.name, What.CONTENT, f"{old.name} {words}{_times(old, new)}")
+        return SourceChange(old.name, ChangeKind.CONTENT, f"{old.name} {words}{_times(old, new)}")
     if old.digest != new.digest:
         what = "another beginning or end" if old.modified or new.modified else "another content (of an object: another ETag)"
-        return Change(old.name, What.CONTENT, f"{old.name} has {what} than before, and the same size{_times(old, new)}")
+        return SourceChange(old.name, ChangeKind.CONTENT, f"{old.name} has {what} than before, and the same size{_times(old, new)}")
     if old.modified != new.modified:
-        return Change(old.name, What.TOUCHED, f"{old.name} has the same size, beginning and end{_times(old, new)}")
+        return SourceChange(old.name, ChangeKind.TOUCHED, f"{old.name} has the same size, beginning and end{_times(old, new)}")
     return None
 
 
-def _times(old: Content, new: Content) -> str:
+def _times(old: SourceContent, new: SourceContent) -> str:
     if old.modified == new.modified or not (old.modified and new.modified):
         return ""
     return f"; it was written at {when(new.modified // 1000)}, before at {when(old.modified // 1000)}"

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.changes import Content
-from forwarder.sources.imports.ledger import Position
-from forwarder.sources.imports.tallies import Books, Totals, check_days
+from forwarder.sources.imports.changes import SourceContent
+from forwarder.sources.imports.ledger import FileLedger
+from forwarder.sources.imports.tallies import ImportTotals, RecordBooks, check_days
 from forwarder.storage.directory import LockedDirectory
 from forwarder.storage.private import atomic_file
 
@@ -39,7 +39,7 @@ class OtherJob(ConfigurationError):
     code = "other_job"
 
 
-class Job(Struct, frozen=True, forbid_unknown_fields=True):
+class ImportJob(Struct, frozen=True, forbid_unknown_fields=True):
     """What makes an import this one and no other."""
 
     id: str
@@ -50,12 +50,12 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     """Those that change what is sent."""
 
 
-class FileState(Struct, forbid_unknown_fields=True):
+class FileCheckpoint(Struct, forbid_unknown_fields=True):
     """One file of the source, or one member of an archive: how far it is settled."""
 
     name: str
     identity: str
-    books: Books
+    books: RecordBooks
     """Of the records before the position; `books.read` is the position: the records before the first unsettled one."""
     read: int
     """Records that were read when this was written: what is between is in flight, and is sent again."""
@@ -65,18 +65,18 @@ class FileState(Struct, forbid_unknown_fields=True):
     complete: bool = False
 
     @classmethod
-    def of(cls, name: str, identity: str, position: Position) -> FileState:
+    def of(cls, name: str, identity: str, position: FileLedger) -> FileCheckpoint:
         """The state of a file from its position, to be written at once: the position goes on counting in the same books."""
         return cls(name, identity, position.books, position.read, position.digested, position.digest, position.complete)
 
-    def position(self, totals: Totals, of_all: Books | None = None) -> Position:
+    def position(self, totals: ImportTotals, of_all: RecordBooks | None = None) -> FileLedger:
         """Where a run goes on, counting in these books, and in those `of_all` files."""
-        position = Position(totals, self.books, of_all=of_all, digested=self.digested, digest=self.digest)
+        position = FileLedger(totals, self.books, of_all=of_all, digested=self.digested, digest=self.digest)
         position.ended = self.complete
         return position
 
 
-class SpoolState(Struct, forbid_unknown_fields=True):
+class SpoolCheckpoint(Struct, forbid_unknown_fields=True):
     """Of a sorted import: how far its events are settled, in the order of time over all files."""
 
     entries: int
@@ -95,20 +95,20 @@ class SpoolState(Struct, forbid_unknown_fields=True):
         return self.settled == self.entries
 
 
-class Checkpoint(Struct, forbid_unknown_fields=True):
+class ImportCheckpoint(Struct, forbid_unknown_fields=True):
     """All of a job that outlives its process."""
 
-    job: Job
+    job: ImportJob
     started_at: float
     """Of the job's first run."""
     written_at: float
-    contents: list[Content]
+    contents: list[SourceContent]
     """Of the source's files as they are named, archives whole."""
-    files: list[FileState] = field(default_factory=list)
-    totals: Totals = field(default_factory=Totals)
+    files: list[FileCheckpoint] = field(default_factory=list)
+    totals: ImportTotals = field(default_factory=ImportTotals)
     exhausted: bool = False
     """Whether all of the source's files are among `files`: none is still to be found."""
-    spool: SpoolState | None = None
+    spool: SpoolCheckpoint | None = None
     """Of a sorted import, once all is sorted. Then the books of a file count its settled records, wherever in it they are."""
     witness: str = ""
     """An event that the service has taken, as it was sent: taken once more, it shows that another one is refused for itself."""
@@ -119,15 +119,15 @@ class Checkpoint(Struct, forbid_unknown_fields=True):
         return self.exhausted and all(file.complete for file in self.files)
 
     @property
-    def books(self) -> Books:
+    def books(self) -> RecordBooks:
         """Of all files together."""
-        total = Books()
+        total = RecordBooks()
         for file in self.files:
             total.add(file.books)
         return total
 
 
-class _Envelope(Struct, forbid_unknown_fields=True):
+class _CheckpointEnvelope(Struct, forbid_unknown_fields=True):
     version: int
     sha256: str
     checkpoint: Raw
@@ -146,7 +146,7 @@ class StateFolder:
         for part in path.glob(f".{FILE}.*.part"):
             part.unlink()  # of a process that was killed; another may have its number now
 
-    def load(self, job: Job) -> Checkpoint | None:
+    def load(self, job: ImportJob) -> ImportCheckpoint | None:
         """The checkpoint of this job; None if there was never one.
 
         Raises `CheckpointDamaged`, and `OtherJob` if it is of a job that isn't the same in all.
@@ -159,7 +159,7 @@ class StateFolder:
             )
         return found
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: ImportCheckpoint) -> None:
         """Write it durably, in the place of the former one. Raises `ConfigurationError` if the disk refuses."""
         try:
             with atomic_file(self.path / FILE, replace=True) as file:
@@ -173,13 +173,13 @@ class StateFolder:
         self._lock.release()
 
 
-def encode(checkpoint: Checkpoint) -> bytes:
+def encode(checkpoint: ImportCheckpoint) -> bytes:
     """A checkpoint as it stands in its file."""
     body = msgspec.json.encode(checkpoint)
-    return msgspec.json.encode(_Envelope(VERSION, hashlib.sha256(body).hexdigest(), Raw(body))) + b"\n"
+    return msgspec.json.encode(_CheckpointEnvelope(VERSION, hashlib.sha256(body).hexdigest(), Raw(body))) + b"\n"
 
 
-def read_checkpoint(folder: Path) -> Checkpoint | None:
+def read_checkpoint(folder: Path) -> ImportCheckpoint | None:
     """The checkpoint of a state folder, without its lock (for `import status`); None if there is none. Raises `CheckpointDamaged`."""
     path = folder / FILE
     try:
@@ -194,14 +194,14 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         raise _damaged(path, str(error)) from error
 
 
-def _decode(data: bytes) -> Checkpoint:
+def _decode(data: bytes) -> ImportCheckpoint:
     version = msgspec.json.decode(data, type=dict[str, Raw]).get("version", Raw(b"none"))
     if bytes(version) != b"%d" % VERSION:
         raise ValueError(f"it is of version {bytes(version).decode(errors='replace')[:20]}, this forwarder reads version {VERSION}")
-    envelope = msgspec.json.decode(data, type=_Envelope)
+    envelope = msgspec.json.decode(data, type=_CheckpointEnvelope)
     if hashlib.sha256(envelope.checkpoint).hexdigest() != envelope.sha256:
         raise ValueError("its bytes aren't those that were written")
-    checkpoint = msgspec.json.decode(envelope.checkpoint, type=Checkpoint)
+    checkpoint = msgspec.json.decode(envelope.checkpoint, type=ImportCheckpoint)
     check_days(checkpoint.totals.days)
     for file in checkpoint.files:
         if file.books.difference or file.books.unmended < 0 or not file.digested <= file.books.read <= file.read:
@@ -217,7 +217,7 @@ def _damaged(path: Path, why: str) -> CheckpointDamaged:
     )
 
 
-def differences(saved: Job, wanted: Job) -> list[str]:
+def differences(saved: ImportJob, wanted: ImportJob) -> list[str]:
     """What a job that is wanted has otherwise than the saved one, in words."""
     found = [
         f"its {name} is {old!r}, now it is {new!r}"

@@ -12,17 +12,17 @@ from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Final, overload
 
-from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.finishing import FinishedEvent
 from forwarder.sources.imports.joined_texts import JoinedTexts
-from forwarder.sources.imports.raw_events import Bounds
-from forwarder.sources.imports.tallies import Counted
+from forwarder.sources.imports.raw_events import EventBounds
+from forwarder.sources.imports.tallies import CountableEvent
 
 PACKED: Final = 16
 """Bytes of a uuid that is packed."""
 _file_of: Final = attrgetter("file")
 
 
-class Columns(Sequence[Finished]):
+class EventColumns(Sequence[FinishedEvent]):
     """Events of one file, in its order; none of them is of a sorted import."""
 
     __slots__ = ("_bounds", "data", "distinct_ids", "file", "lines", "names", "numbers", "packed", "parts", "times", "uuids")
@@ -38,10 +38,10 @@ class Columns(Sequence[Finished]):
         lines: Sequence[int],
         numbers: Sequence[int],
         parts: Sequence[int] = (),
-        bounds: Bounds | None = None,
+        bounds: EventBounds | None = None,
         packed: bytes = b"",
     ) -> None:
-        """See `Finished`; without `parts` each event is the first of its record. `bounds`, and `packed` uuids, if they are known."""
+        """See `FinishedEvent`; without `parts` each event is the first of its record. `bounds`, and `packed` uuids, if they are known."""
         self.file = file
         self.times = times
         self.distinct_ids = distinct_ids
@@ -55,7 +55,7 @@ class Columns(Sequence[Finished]):
         self.packed = packed
 
     @classmethod
-    def of(cls, events: Sequence[Finished]) -> Columns:
+    def of(cls, events: Sequence[FinishedEvent]) -> EventColumns:
         """Some events of one file."""
         if not events:
             return cls(0, (), (), (), (), (), (), ())
@@ -63,59 +63,63 @@ class Columns(Sequence[Finished]):
         return cls(files[0], times, distinct_ids, names, uuids, data, lines, as_range(numbers), parts)
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> EventBounds:
         """What all of them are within; there is at least one."""
         if self._bounds is None:
-            self._bounds = Bounds.of(self.names, self.times)
+            self._bounds = EventBounds.of(self.names, self.times)
         return self._bounds
 
     def __len__(self) -> int:
         return len(self.times)
 
     @overload
-    def __getitem__(self, index: int) -> Finished: ...
+    def __getitem__(self, index: int) -> FinishedEvent: ...
     @overload
-    def __getitem__(self, index: slice) -> Columns: ...
-    def __getitem__(self, index: int | slice) -> Finished | Columns:
+    def __getitem__(self, index: slice) -> EventColumns: ...
+    def __getitem__(self, index: int | slice) -> FinishedEvent | EventColumns:
         """One event, or some neighbours."""
         if isinstance(index, slice):
             texts = self.distinct_ids[index], self.names[index], self.uuids[index], self.data[index]
             columns = self.times[index], *texts, self.lines[index], self.numbers[index], self.parts[index]
             start, stop, step = index.indices(len(self))
-            return Columns(self.file, *columns, packed=self.packed[start * PACKED : stop * PACKED] if step == 1 else b"")
+            return EventColumns(self.file, *columns, packed=self.packed[start * PACKED : stop * PACKED] if step == 1 else b"")
         texts_of_one = self.distinct_ids[index], self.names[index], self.uuids[index], self.data[index] if self.data else b""
         part = self.parts[index] if self.parts else 0
-        return Finished(self.times[index], *texts_of_one, self.file, self.lines[index], self.numbers[index], part)
+        return FinishedEvent(self.times[index], *texts_of_one, self.file, self.lines[index], self.numbers[index], part)
 
-    def __iter__(self) -> Iterator[Finished]:
+    def __iter__(self) -> Iterator[FinishedEvent]:
         data, parts = self.data or repeat(b""), self.parts or repeat(0)
         rows = zip(self.times, self.distinct_ids, self.names, self.uuids, data, repeat(self.file), self.lines, self.numbers, parts)
-        return (Finished(*row) for row in rows)
+        return (FinishedEvent(*row) for row in rows)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def without_data(self) -> Columns:
+    def without_data(self) -> EventColumns:
         """All but the bytes."""
         columns = self.times, self.distinct_ids, self.names, self.uuids, (), self.lines, self.numbers, self.parts
-        return Columns(self.file, *columns, self._bounds, self.packed)
+        return EventColumns(self.file, *columns, self._bounds, self.packed)
 
 
-class Joined(Sequence[Finished]):
+class JoinedColumns(Sequence[FinishedEvent]):
     """Events of any files, in stretches of neighbours."""
 
     __slots__ = ("_count", "stretches")
 
-    def __init__(self, stretches: Sequence[Columns]) -> None:
+    def __init__(self, stretches: Sequence[EventColumns]) -> None:
         self.stretches = stretches
         self._count = sum(map(len, stretches))
 
     @classmethod
-    def of(cls, events: Iterable[Finished]) -> Joined:
+    def of(cls, events: Iterable[FinishedEvent]) -> JoinedColumns:
         """Some events."""
-        return events if isinstance(events, Joined) else cls([Columns.of(list(group)) for _, group in groupby(events, key=_file_of)])
+        return (
+            events
+            if isinstance(events, JoinedColumns)
+            else cls([EventColumns.of(list(group)) for _, group in groupby(events, key=_file_of)])
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -126,26 +130,26 @@ class Joined(Sequence[Finished]):
     __hash__ = None  # type: ignore[assignment]
 
     @overload
-    def __getitem__(self, index: int) -> Finished: ...
+    def __getitem__(self, index: int) -> FinishedEvent: ...
     @overload
-    def __getitem__(self, index: slice) -> Joined: ...
-    def __getitem__(self, index: int | slice) -> Finished | Joined:
+    def __getitem__(self, index: slice) -> JoinedColumns: ...
+    def __getitem__(self, index: int | slice) -> FinishedEvent | JoinedColumns:
         """One event, or some neighbours."""
         if isinstance(index, slice):
             start, stop, step = index.indices(self._count)
             if step != 1:
                 raise ValueError("only neighbours can be taken")
-            return Joined([part for part in _cut(self.stretches, start, stop) if part])
+            return JoinedColumns([part for part in _cut(self.stretches, start, stop) if part])
         at = range(self._count)[index]
         return next(part[0] for part in _cut(self.stretches, at, at + 1) if part)
 
-    def __iter__(self) -> Iterator[Finished]:
+    def __iter__(self) -> Iterator[FinishedEvent]:
         return chain.from_iterable(self.stretches)
 
 
-def joined_data(events: Sequence[Finished]) -> bytes:
+def joined_data(events: Sequence[FinishedEvent]) -> bytes:
     """The events' JSON joined by commas."""
-    if isinstance(events, Joined):
+    if isinstance(events, JoinedColumns):
         return b",".join([each.data.text if isinstance(each.data, JoinedTexts) else b",".join(each.data) for each in events.stretches])
     return b",".join([event.data for event in events])
 
@@ -155,21 +159,21 @@ def size_of(data: Sequence[bytes]) -> int:
     return data.size if isinstance(data, JoinedTexts) else sum(map(len, data))
 
 
-def without_data(events: Sequence[Finished]) -> Sequence[Finished]:
+def without_data(events: Sequence[FinishedEvent]) -> Sequence[FinishedEvent]:
     """The events without their JSON, which takes the most room by far."""
-    if isinstance(events, Joined):
-        return Joined([stretch.without_data() for stretch in events.stretches])
+    if isinstance(events, JoinedColumns):
+        return JoinedColumns([stretch.without_data() for stretch in events.stretches])
     return [event._replace(data=b"") for event in events]
 
 
-def counted_of(events: Sequence[Counted]) -> tuple[Sequence[str], bytes, Bounds]:
+def counted_of(events: Sequence[CountableEvent]) -> tuple[Sequence[str], bytes, EventBounds]:
     """The uuids of events, at least one, the same packed if they are, and what the events are within."""
-    if isinstance(events, Columns):
+    if isinstance(events, EventColumns):
         return events.uuids, events.packed, events.bounds
-    return [event.uuid for event in events], b"", Bounds.of([event.event for event in events], [event.time for event in events])
+    return [event.uuid for event in events], b"", EventBounds.of([event.event for event in events], [event.time for event in events])
 
 
-def _cut(stretches: Iterable[Columns], start: int, stop: int) -> Iterator[Columns]:
+def _cut(stretches: Iterable[EventColumns], start: int, stop: int) -> Iterator[EventColumns]:
     for each in stretches:
         yield each[max(0, start) : max(0, stop)]
         start -= len(each)

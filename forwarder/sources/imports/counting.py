@@ -14,7 +14,7 @@ LONGEST: Final = 200
 """Characters that are kept of a key; what differs only after them counts as one."""
 
 
-class Counted(Struct, frozen=True):
+class KeyCount(Struct, frozen=True):
     """A key, and how often it came."""
 
     key: str
@@ -23,7 +23,7 @@ class Counted(Struct, frozen=True):
     """At most so many more: it was left out once, when too many others came."""
 
 
-class Counts:
+class TopCounts:
     """How often each key came. Past `capacity` keys the rarer half of them is merged into `other`, so the frequent ones stay."""
 
     def __init__(self, capacity: int) -> None:
@@ -46,9 +46,9 @@ class Counts:
         else:
             self._enter(key)
 
-    def top(self, most: int) -> tuple[Counted, ...]:
+    def top(self, most: int) -> tuple[KeyCount, ...]:
         """The most frequent keys, the most frequent first."""
-        return tuple(Counted(key, self._counts[key], self._missed.get(key, 0)) for key in self._ranked()[:most])
+        return tuple(KeyCount(key, self._counts[key], self._missed.get(key, 0)) for key in self._ranked()[:most])
 
     def other(self, most: int) -> int:
         """How often any other than those came."""
@@ -73,7 +73,7 @@ class Counts:
             self._missed.pop(key, None)
 
 
-class Estimate(Struct, frozen=True):
+class KeyEstimate(Struct, frozen=True):
     """What is known of many keys."""
 
     keys: int
@@ -86,7 +86,7 @@ class Estimate(Struct, frozen=True):
     """1: exact. Otherwise one key in so many was looked at, and the figures are multiplied by it."""
 
 
-class Sampled:
+class SampledKeys:
     """Which keys came again. Past `limit` keys only those count whose digest ends in a zero bit, then in two, and so on.
 
     A key that still counts has counted from the first: so the figures don't depend on the order in which keys come.
@@ -117,10 +117,10 @@ class Sampled:
         elif self._marks.get(digest, 0) != mark:
             self._differing.add(digest)
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> KeyEstimate:
         """What is known so far."""
         scale, keys = self._mask + 1, len(self._times)
-        return Estimate(keys * scale, (sum(self._times.values()) - keys) * scale, len(self._differing) * scale, scale)
+        return KeyEstimate(keys * scale, (sum(self._times.values()) - keys) * scale, len(self._differing) * scale, scale)
 
     def _thin_out(self) -> None:
         while len(self._times) > self._limit:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from forwarder.sources.imports.columns import Columns, Joined, joined_data, size_of
-from forwarder.sources.imports.finishing import MERGES, Finished
+from forwarder.sources.imports.columns import EventColumns, JoinedColumns, joined_data, size_of
+from forwarder.sources.imports.finishing import MERGES, FinishedEvent
 from forwarder.sources.imports.moments import DAY
 
 _MANY: Final = 8
@@ -41,7 +41,7 @@ class DayBatch:
 
     day: int
     """The UTC day, counted from 1970."""
-    events: Sequence[Finished]
+    events: Sequence[FinishedEvent]
     size: int
     """Bytes of `data`."""
     ids: frozenset[str]
@@ -53,7 +53,7 @@ class DayBatch:
         return joined_data(self.events)
 
 
-class _Open:
+class _OpenBatch:
     """A batch that is being filled; `serial` counts batches as they were opened.
 
     Its events are in `stretches`, and after these in `events`.
@@ -64,14 +64,14 @@ class _Open:
     def __init__(self, day: int, serial: int) -> None:
         self.day = day
         self.serial = serial
-        self.stretches: list[Columns] = []
-        self.events: list[Finished] = []
+        self.stretches: list[EventColumns] = []
+        self.events: list[FinishedEvent] = []
         self.second_ids: set[str] = set()
         self.count = 0
         self.size = -1  # the first event has no comma
 
     @property
-    def first(self) -> Finished:
+    def first(self) -> FinishedEvent:
         """The first event."""
         return self.stretches[0][0] if self.stretches else self.events[0]
 
@@ -80,7 +80,7 @@ class _Open:
         """Of all events."""
         return frozenset().union(*[each.distinct_ids for each in self.stretches], [event.distinct_id for event in self.events])
 
-    def put(self, events: Columns) -> None:
+    def put(self, events: EventColumns) -> None:
         """Take neighbours."""
         self._gather()
         self.stretches.append(events)
@@ -89,16 +89,16 @@ class _Open:
         self.count += len(events)
         self.size += size_of(events.data) + len(events)
 
-    def all(self) -> Sequence[Finished]:
+    def all(self) -> Sequence[FinishedEvent]:
         """All of them: a list, if they came one by one."""
         if not self.stretches:
             return self.events
         self._gather()
-        return Joined(self.stretches)
+        return JoinedColumns(self.stretches)
 
     def _gather(self) -> None:
         if self.events:
-            self.stretches += Joined.of(self.events).stretches
+            self.stretches += JoinedColumns.of(self.events).stretches
             self.events = []
 
 
@@ -107,17 +107,17 @@ class DayBatches:
 
     def __init__(self, limits: BatchLimits) -> None:
         self.limits = limits
-        self._open: dict[int, _Open] = {}  # by day, in the order in which they were opened
+        self._open: dict[int, _OpenBatch] = {}  # by day, in the order in which they were opened
         self._latest: dict[str, int] = {}  # of an id: the serial of the last batch that it is in
-        self._unlisted: list[_Open] = []  # batches of which the ids aren't all in `_latest`: they are put there when somebody asks
+        self._unlisted: list[_OpenBatch] = []  # batches of which the ids aren't all in `_latest`: they are put there when somebody asks
         self._serials = 0
 
     @property
-    def oldest(self) -> Finished | None:
+    def oldest(self) -> FinishedEvent | None:
         """The first event that hasn't left: everything before it has. None if nothing waits."""
         return next((batch.first for batch in self._open.values()), None)
 
-    def add(self, event: Finished) -> Sequence[DayBatch]:
+    def add(self, event: FinishedEvent) -> Sequence[DayBatch]:
         """Take an event, and give the batches that leave now: most often none."""
         left: list[DayBatch] = []
         day, size = event.time // DAY, len(event.data) + 1
@@ -142,7 +142,7 @@ class DayBatches:
             self._latest.update(dict.fromkeys(event.second_ids, batch.serial))
         return self._left_full(batch, left)
 
-    def extend(self, events: Columns) -> Sequence[DayBatch]:
+    def extend(self, events: EventColumns) -> Sequence[DayBatch]:
         """Take neighbouring events: the same as one by one, and much faster for many of one day."""
         left: list[DayBatch] = []
         for day, stretch in _by_day(events):
@@ -154,7 +154,7 @@ class DayBatches:
                 left += self._extend(day, stretch)
         return left
 
-    def _extend(self, day: int, events: Columns) -> list[DayBatch]:
+    def _extend(self, day: int, events: EventColumns) -> list[DayBatch]:
         """Take events of a day whose batch, if there is one, was opened last: no order can keep them from joining it."""
         left: list[DayBatch] = []
         while events:
@@ -171,7 +171,7 @@ class DayBatches:
             events = events[count:]
         return left
 
-    def _room(self, batch: _Open, events: Columns) -> int:
+    def _room(self, batch: _OpenBatch, events: EventColumns) -> int:
         """How many of these events the batch's limits let in."""
         count = min(self.limits.max_events - batch.count, len(events))
         room = self.limits.max_bytes - batch.size
@@ -180,15 +180,15 @@ class DayBatches:
             return bisect_right(list(accumulate([len(each) + 1 for each in data])), room)
         return count
 
-    def _opened(self, day: int, left: list[DayBatch]) -> _Open:
+    def _opened(self, day: int, left: list[DayBatch]) -> _OpenBatch:
         """A new batch; where too many are open, the oldest leaves."""
         if len(self._open) >= self.limits.max_days:
             left += self._leave(next(iter(self._open.values())).serial)
         self._serials += 1
-        batch = self._open[day] = _Open(day, self._serials)
+        batch = self._open[day] = _OpenBatch(day, self._serials)
         return batch
 
-    def _left_full(self, batch: _Open, left: list[DayBatch]) -> list[DayBatch]:
+    def _left_full(self, batch: _OpenBatch, left: list[DayBatch]) -> list[DayBatch]:
         if batch.count >= self.limits.max_events or batch.size >= self.limits.max_bytes:
             left += self._leave(batch.serial)
         return left
@@ -212,7 +212,7 @@ class DayBatches:
             self._latest.clear()
         return [self._left(batch) for batch in leaving]
 
-    def _left(self, batch: _Open) -> DayBatch:
+    def _left(self, batch: _OpenBatch) -> DayBatch:
         ids = batch.distinct_ids | batch.second_ids if batch.second_ids else batch.distinct_ids
         if self._latest:
             for each in ids:
@@ -224,7 +224,7 @@ class DayBatches:
         return any(self._latest.get(each, serial) > serial for each in ids)
 
 
-def _by_day(events: Columns) -> Iterator[tuple[int, Columns]]:
+def _by_day(events: EventColumns) -> Iterator[tuple[int, EventColumns]]:
     """The events in stretches of neighbours of one day."""
     if not events:
         return

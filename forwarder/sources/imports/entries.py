@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 import zstandard
 
-from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.finishing import FinishedEvent
 
 _HEADER: Final = struct.Struct("<II16s")
 _BLOCK: Final = 1 << 18
@@ -23,7 +23,7 @@ _OVERHEAD: Final = 500
 """Bytes of an event in memory beside its texts."""
 
 
-class Shared(NamedTuple):
+class SharedRecord(NamedTuple):
     """What is to be known of an event that isn't all of its record."""
 
     is_last: bool
@@ -33,7 +33,7 @@ class Shared(NamedTuple):
     detail: str = ""
 
 
-class Entry(NamedTuple):
+class SortedEvent(NamedTuple):
     """An event, so that comparing two compares their times and then their turns, which differ."""
 
     time: int
@@ -47,19 +47,19 @@ class Entry(NamedTuple):
     line: int
     number: int
     part: int
-    shared: Shared | None
+    shared: SharedRecord | None
     """None: the event is all of its record."""
 
     @classmethod
-    def of(cls, event: Finished, turn: int, shared: Shared | None) -> Entry:
+    def of(cls, event: FinishedEvent, turn: int, shared: SharedRecord | None) -> SortedEvent:
         """The entry of an event."""
         time, distinct_id, name, uuid, data, file, line, number, part, _ = event
         return cls(time, turn, distinct_id, name, uuid, data, file, line, number, part, shared)
 
-    def finished(self, turn: int) -> Finished:
+    def finished(self, turn: int) -> FinishedEvent:
         """The event again; `turn`: its number in the order of time."""
         time, _, distinct_id, name, uuid, data, file, line, number, part, _ = self
-        return Finished(time, distinct_id, name, uuid, data, file, line, number, part, turn)
+        return FinishedEvent(time, distinct_id, name, uuid, data, file, line, number, part, turn)
 
     @property
     def size(self) -> int:
@@ -68,14 +68,14 @@ class Entry(NamedTuple):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(list[Entry]).decode
+_decode: Final = msgspec.msgpack.Decoder(list[SortedEvent]).decode
 
 
-class Damaged(Exception):
+class DamagedBlocks(Exception):
     """A file of blocks isn't as it was written."""
 
 
-class Blocks:
+class BlockWriter:
     """Writes entries to a file."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -89,9 +89,9 @@ class Blocks:
         """Of what was written, before its compression: the same entries give the same one."""
         return self._digest.hexdigest()
 
-    def write(self, entries: Iterable[Entry]) -> Iterator[int]:
+    def write(self, entries: Iterable[SortedEvent]) -> Iterator[int]:
         """Write them as the caller asks on; after each block, how many entries were written so far. Raises OSError."""
-        block: list[Entry] = []
+        block: list[SortedEvent] = []
         size = 0
         for entry in entries:
             block.append(entry)
@@ -102,7 +102,7 @@ class Blocks:
         if block:
             yield self._put(block)
 
-    def _put(self, block: list[Entry]) -> int:
+    def _put(self, block: list[SortedEvent]) -> int:
         content = _encode(block)
         self._digest.update(content)
         frame = self._compress(content)
@@ -112,23 +112,23 @@ class Blocks:
         return self.entries
 
 
-def read_blocks(file: BinaryIO, first: int = 0) -> Iterator[tuple[int, list[Entry]]]:
+def read_blocks(file: BinaryIO, first: int = 0) -> Iterator[tuple[int, list[SortedEvent]]]:
     """Blocks from the entry with this number on, each with the number of its first entry; blocks before it are only passed over.
 
-    Raises `Damaged`, and OSError.
+    Raises `DamagedBlocks`, and OSError.
     """
     decompress = zstandard.ZstdDecompressor().decompress
     number = 0
     while header := file.read(_HEADER.size):
         if len(header) < _HEADER.size:
-            raise Damaged("it ends within a block")
+            raise DamagedBlocks("it ends within a block")
         length, count, digest = _HEADER.unpack(header)
         if number + count <= first:
             file.seek(length, 1)
         else:
             frame = file.read(length)
             if _sum(frame) != digest:
-                raise Damaged(f"its entries from {number:,} on aren't those that were written")
+                raise DamagedBlocks(f"its entries from {number:,} on aren't those that were written")
             begin = max(0, first - number)
             yield number + begin, _decode(decompress(frame))[begin:]
         number += count

@@ -13,13 +13,13 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from forwarder.sources.files.records import Block
+from forwarder.sources.files.records import RecordBlock
 
 NAMESPACE: Final = UUID("6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02")
 """Of the uuids that follow from natural keys; it never changes, or a second run would double what the first brought."""
 
 
-class Why(StrEnum):
+class RefusalReason(StrEnum):
     """Why a record is refused."""
 
     NOT_JSON = "not_json"
@@ -37,15 +37,15 @@ class Why(StrEnum):
     """The mapping says no."""
 
 
-class Refused(Exception):
+class RecordRefused(Exception):
     """A record can't become an event. Nothing of it is sent."""
 
-    def __init__(self, why: Why, detail: str) -> None:
+    def __init__(self, why: RefusalReason, detail: str) -> None:
         super().__init__(detail)
         self.why, self.detail = why, detail
 
 
-class Event(Struct, gc=False):
+class ImportedEvent(Struct, gc=False):
     """One event of a record."""
 
     event: str
@@ -66,10 +66,10 @@ class Converter(Protocol):
     All that it puts into events was decoded from JSON, or is text, and is UTF-8: whoever keeps bytes of a record as `Raw` checks them.
     """
 
-    def convert(self, block: Block, index: int) -> Sequence[Event]:
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The events of one record; none if the vendor's record stands for no event (a session's start).
 
-        Raises `Refused`.
+        Raises `RecordRefused`.
         """
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from forwarder.sources.imports.events import Event
-from forwarder.sources.imports.policy import Filters
-from forwarder.sources.imports.raw_events import Bounds
+from forwarder.sources.imports.events import ImportedEvent
+from forwarder.sources.imports.policy import EventFilters
+from forwarder.sources.imports.raw_events import EventBounds
 
 
-class LeftOut(StrEnum):
+class FilterReason(StrEnum):
     """Why an event isn't taken. Where several are true, the first in this order is said."""
 
     BEFORE_SINCE = "before_since"
@@ -21,20 +21,20 @@ class LeftOut(StrEnum):
     OVER_LIMIT = "over_limit"
 
 
-def left_out(event: Event, filters: Filters) -> LeftOut | None:
+def left_out(event: ImportedEvent, filters: EventFilters) -> FilterReason | None:
     """Why an event is left out whatever came before it; None if it isn't."""
     if filters.since is not None and event.time < filters.since:
-        return LeftOut.BEFORE_SINCE
+        return FilterReason.BEFORE_SINCE
     if filters.until is not None and event.time >= filters.until:
-        return LeftOut.FROM_UNTIL_ON
+        return FilterReason.FROM_UNTIL_ON
     if filters.events and event.event not in filters.events:
-        return LeftOut.OTHER_EVENT
+        return FilterReason.OTHER_EVENT
     if event.event in filters.exclude_events:
-        return LeftOut.EXCLUDED_EVENT
+        return FilterReason.EXCLUDED_EVENT
     return None
 
 
-def all_pass(bounds: Bounds, filters: Filters) -> bool:
+def all_pass(bounds: EventBounds, filters: EventFilters) -> bool:
     """Whether none of the events within these bounds is left out (`left_out`)."""
     return not (
         (filters.since is not None and bounds.first < filters.since)

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.counting import share
-from forwarder.sources.imports.events import Why
+from forwarder.sources.imports.events import RefusalReason
 from forwarder.sources.imports.moments import SECOND
-from forwarder.sources.imports.preflight_report import RECENT, Report
+from forwarder.sources.imports.preflight_report import RECENT, PreflightReport
 from forwarder.sources.imports.time_kinds import TimeKind
 from forwarder.telemetry.readable import duration
 
@@ -23,7 +23,7 @@ MANY: Final = 0.01
 """A larger share of refused records is no longer a bad line here and there."""
 
 
-class Code(StrEnum):
+class FindingCode(StrEnum):
     """Every finding there is."""
 
     BROKEN_FILES = "broken-files"
@@ -52,7 +52,7 @@ class Code(StrEnum):
     UPPER_CASE_IDS = "upper-case-ids"
 
 
-class Severity(StrEnum):
+class FindingSeverity(StrEnum):
     """What a finding does."""
 
     STOPS = "stops"
@@ -62,98 +62,112 @@ class Severity(StrEnum):
 
 
 _STOPPING: Final = (
-    Code.BROKEN_FILES, Code.FUTURE_DATES, Code.RECENT_DATES, Code.JANUARY_1970, Code.MIXED_EPOCHS, Code.NO_ZONE, Code.ILLEGAL_IDS,
-    Code.OVERWRITES_PERSONS, Code.MANY_REFUSED,
-)  # fmt: skip
-_TELLING: Final = (Code.DUPLICATES, Code.SET_BECOMES_SET_ONCE, Code.SET_IS_DROPPED, Code.MERGES_PERSONS, Code.UPPER_CASE_IDS)
-SEVERITIES: Final[Mapping[Code, Severity]] = {
-    code: Severity.STOPS if code in _STOPPING else Severity.TELLS if code in _TELLING else Severity.WARNS for code in Code
+    FindingCode.BROKEN_FILES,
+    FindingCode.FUTURE_DATES,
+    FindingCode.RECENT_DATES,
+    FindingCode.JANUARY_1970,
+    FindingCode.MIXED_EPOCHS,
+    FindingCode.NO_ZONE,
+    FindingCode.ILLEGAL_IDS,
+    FindingCode.OVERWRITES_PERSONS,
+    FindingCode.MANY_REFUSED,
+)
+_TELLING: Final = (
+    FindingCode.DUPLICATES,
+    FindingCode.SET_BECOMES_SET_ONCE,
+    FindingCode.SET_IS_DROPPED,
+    FindingCode.MERGES_PERSONS,
+    FindingCode.UPPER_CASE_IDS,
+)
+SEVERITIES: Final[Mapping[FindingCode, FindingSeverity]] = {
+    code: FindingSeverity.STOPS if code in _STOPPING else FindingSeverity.TELLS if code in _TELLING else FindingSeverity.WARNS
+    for code in FindingCode
 }
 
 
-class Finding(Struct, frozen=True):
+class PreflightFinding(Struct, frozen=True):
     """One thing to know before an import."""
 
-    code: Code
-    severity: Severity
+    code: FindingCode
+    severity: FindingSeverity
     sentence: str
     advice: str
     """What to do."""
     figures: Mapping[str, int | float | str]
 
 
-def judge(report: Report) -> tuple[Finding, ...]:
+def find_all(report: PreflightReport) -> tuple[PreflightFinding, ...]:
     """All findings, those that stop first."""
     found = [each for part in (_of_files, _of_times, _of_refusals, _of_order, _of_keys, _of_persons, _of_volume) for each in part(report)]
-    rank, order = list(Severity), list(Code)
+    rank, order = list(FindingSeverity), list(FindingCode)
     return tuple(sorted(found, key=lambda each: (rank.index(each.severity), order.index(each.code))))
 
 
-def unaccepted(findings: Iterable[Finding], accepted: Collection[str]) -> tuple[Finding, ...]:
+def unaccepted(findings: Iterable[PreflightFinding], accepted: Collection[str]) -> tuple[PreflightFinding, ...]:
     """What stops an import and wasn't accepted. Raises `ConfigurationError` if a code to accept is none."""
-    unknown = sorted(set(accepted) - set(Code))
+    unknown = sorted(set(accepted) - set(FindingCode))
     if unknown:
         message = f"no finding is called {', '.join(map(repr, unknown))}"
         raise ConfigurationError(message, hint=f"The findings that stop an import are {', '.join(_STOPPING)}; the others are {_others()}.")
-    return tuple(each for each in findings if each.severity is Severity.STOPS and each.code not in accepted)
+    return tuple(each for each in findings if each.severity is FindingSeverity.STOPS and each.code not in accepted)
 
 
 def _others() -> str:
-    return ", ".join(code for code in Code if code not in _STOPPING)
+    return ", ".join(code for code in FindingCode if code not in _STOPPING)
 
 
-def _finding(code: Code, sentence: str, advice: str, **figures: float | str) -> Finding:
-    return Finding(code, SEVERITIES[code], sentence, advice, figures)
+def _finding(code: FindingCode, sentence: str, advice: str, **figures: float | str) -> PreflightFinding:
+    return PreflightFinding(code, SEVERITIES[code], sentence, advice, figures)
 
 
-def _of_files(report: Report) -> Iterator[Finding]:
+def _of_files(report: PreflightReport) -> Iterator[PreflightFinding]:
     if report.broken:
         more = f", and {len(report.broken) - 1:,} more" if len(report.broken) > 1 else ""
         advice = (
             "Fetch or export it again before anything is sent: once an import has begun, another file in its place is another source. "
             "Accepted, all that can be read is imported, and the import never counts as complete."
         )
-        yield _finding(Code.BROKEN_FILES, f"{report.broken[0]}{more}.", advice, files=len(report.broken))
+        yield _finding(FindingCode.BROKEN_FILES, f"{report.broken[0]}{more}.", advice, files=len(report.broken))
 
 
-def _of_times(report: Report) -> Iterator[Finding]:
+def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
     times = report.times
     if times.future:
         sentence = f"{_are(times.future, 'event')} later than now, {times.now}; the latest is of {times.last}."
         advice = "Times are read wrongly or were written by wrong clocks: look at the format, its time fields and --time-offset."
-        yield _finding(Code.FUTURE_DATES, sentence, advice, events=times.future, last=times.last or "")
+        yield _finding(FindingCode.FUTURE_DATES, sentence, advice, events=times.future, last=times.last or "")
     if times.recent:
         sentence = f"{_are(times.recent, 'event')} younger than {RECENT // SECOND // 3600} h, and would be sent."
         advice = "Leave --until at its default and import the rest later; events so young may also have arrived live."
-        yield _finding(Code.RECENT_DATES, sentence, advice, events=times.recent, until=times.until)
+        yield _finding(FindingCode.RECENT_DATES, sentence, advice, events=times.recent, until=times.until)
     if times.january_1970:
         sentence = f"{_are(times.january_1970, 'event')} of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."
         advice = "Give these records a time in seconds or milliseconds, or leave them out by --since."
-        yield _finding(Code.JANUARY_1970, sentence, advice, events=times.january_1970)
+        yield _finding(FindingCode.JANUARY_1970, sentence, advice, events=times.january_1970)
     if times.after_until:
         sentence = f"{_are(times.after_until, 'event')} of {times.until} (--until) or later, and left out."
-        yield _finding(Code.AFTER_UNTIL, sentence, "Import them later, or set --until.", events=times.after_until, until=times.until)
+        yield _finding(FindingCode.AFTER_UNTIL, sentence, "Import them later, or set --until.", events=times.after_until, until=times.until)
     yield from _of_kinds(report)
 
 
-def _of_kinds(report: Report) -> Iterator[Finding]:
+def _of_kinds(report: PreflightReport) -> Iterator[PreflightFinding]:
     kinds = report.times.kinds
     epochs = {kind: kinds[kind] for kind in (TimeKind.SECONDS, TimeKind.MILLISECONDS, TimeKind.MICROSECONDS) if kind in kinds}
     if len(epochs) > 1:
         seen = ", ".join(f"{count:,} in {kind.removeprefix('epoch_')}" for kind, count in epochs.items())
         advice = "Each is read by its size (above 1e10 milliseconds, above 1e13 microseconds): check days and examples, then accept it."
-        yield _finding(Code.MIXED_EPOCHS, f"Times are numbers of different units: {seen}.", advice, **epochs)
+        yield _finding(FindingCode.MIXED_EPOCHS, f"Times are numbers of different units: {seen}.", advice, **epochs)
     without = kinds.get(TimeKind.NO_ZONE, 0)
     if without and not report.zone_said:
         sentence = f"{_have(without, 'record')} a time that names no zone; it is taken as UTC."
         advice = "Say the zone that they were written in by --time-offset (0 for UTC)."
-        yield _finding(Code.NO_ZONE, sentence, advice, records=without)
+        yield _finding(FindingCode.NO_ZONE, sentence, advice, records=without)
 
 
-def _of_refusals(report: Report) -> Iterator[Finding]:
-    refused, illegal = report.refused_records, report.refused_for(Why.ILLEGAL_ID)
+def _of_refusals(report: PreflightReport) -> Iterator[PreflightFinding]:
+    refused, illegal = report.refused_records, report.refused_for(RefusalReason.ILLEGAL_ID)
     if refused:
-        code = Code.MANY_REFUSED if report.refused_share > MANY else Code.SOME_REFUSED
+        code = FindingCode.MANY_REFUSED if report.refused_share > MANY else FindingCode.SOME_REFUSED
         sentence = f"{refused:,} of {plural(report.records, 'record')} would be refused ({percent(report.refused_share)})."
         advice = "See the reasons and places; refused records become dead letters, which can be mended and replayed."
         yield _finding(code, sentence, advice, records=refused, share=round(report.refused_share, 6))
@@ -161,19 +175,22 @@ def _of_refusals(report: Report) -> Iterator[Finding]:
         shown = ", ".join(f"{each.key!r}" for each in report.illegal_ids[:5])
         sentence = f"{_have(illegal, 'record')} an id that many share ({shown}), and would be refused."
         advice = "Give these records ids of their own, or accept that they are left out."
-        yield _finding(Code.ILLEGAL_IDS, sentence, advice, records=illegal)
-    for code, why, what in ((Code.NO_ID, Why.NO_ID, "distinct id"), (Code.NO_TIME, Why.NO_TIME, "time that can be read")):
+        yield _finding(FindingCode.ILLEGAL_IDS, sentence, advice, records=illegal)
+    for code, why, what in (
+        (FindingCode.NO_ID, RefusalReason.NO_ID, "distinct id"),
+        (FindingCode.NO_TIME, RefusalReason.NO_TIME, "time that can be read"),
+    ):
         count = report.refused_for(why)
         if count:
             sentence = f"{_have(count, 'record')} no {what} ({percent(share(count, report.records))}), and would be refused."
             yield _finding(code, sentence, "See the places; mend the records, or leave them out.", records=count)
-    large = report.refused_for(Why.TOO_LARGE)
+    large = report.refused_for(RefusalReason.TOO_LARGE)
     if large:
         sentence = f"{_have(large, 'record')} an event over upstream.max_event ({report.max_event:,} bytes), and would be refused."
-        yield _finding(Code.TOO_LARGE, sentence, "Shorten their properties; the service discards such events.", records=large)
+        yield _finding(FindingCode.TOO_LARGE, sentence, "Shorten their properties; the service discards such events.", records=large)
 
 
-def _of_order(report: Report) -> Iterator[Finding]:
+def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
     order = report.order
     if not order.late or report.sort:
         return
@@ -183,59 +200,63 @@ def _of_order(report: Report) -> Iterator[Finding]:
     if order.late_in_file:
         sentence = f"{older}; {order.late_in_file:,} within a file."
         advice = "--sort mends all of them; without it, more and smaller batches are sent, and not oldest first."
-        yield _finding(Code.UNSORTED, sentence, advice, **figures)
+        yield _finding(FindingCode.UNSORTED, sentence, advice, **figures)
     else:
         advice = "Name the files from the oldest to the newest, or use --sort."
-        yield _finding(Code.UNSORTED_FILES, f"The files aren't in the order of time: {older}.", advice, **figures)
+        yield _finding(FindingCode.UNSORTED_FILES, f"The files aren't in the order of time: {older}.", advice, **figures)
 
 
-def _of_keys(report: Report) -> Iterator[Finding]:
+def _of_keys(report: PreflightReport) -> Iterator[PreflightFinding]:
     uuids, repeats = report.uuids, report.repeats
     if uuids.differing:
         sentence = f"{_roughly(uuids.scale)}{_have(uuids.differing, 'uuid')} several events that aren't the same."
         advice = "The service keeps each of them as an event of its own; if they are repeats, make their times equal."
-        yield _finding(Code.REUSED_UUIDS, sentence, advice, uuids=uuids.differing, scale=uuids.scale)
+        yield _finding(FindingCode.REUSED_UUIDS, sentence, advice, uuids=uuids.differing, scale=uuids.scale)
     if repeats.repeats:
         sentence = f"{_roughly(repeats.scale)}{_are(repeats.repeats, 'event')} there again on the same day; repeats are left out."
-        yield _finding(Code.DUPLICATES, sentence, "Nothing; they are counted in the report.", events=repeats.repeats, scale=repeats.scale)
+        yield _finding(
+            FindingCode.DUPLICATES, sentence, "Nothing; they are counted in the report.", events=repeats.repeats, scale=repeats.scale
+        )
 
 
-def _of_persons(report: Report) -> Iterator[Finding]:
+def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
     persons = report.persons
     figures = {"set": persons.with_set, "set_once": persons.with_set_once, "unset": persons.with_unset}
     if persons.policy == "set":
         changing = f"{_have(persons.with_set, 'event')} $set and {persons.with_unset:,} $unset"
         sentence = f"{changing}: that changes what the persons have today, however old the events are."
         advice = "Use --person-properties set_once, which only adds what is missing."
-        yield _finding(Code.OVERWRITES_PERSONS, sentence, advice, **figures)
+        yield _finding(FindingCode.OVERWRITES_PERSONS, sentence, advice, **figures)
     elif persons.policy == "set_once" and persons.with_set + persons.with_unset:
         taken = f" {_have(persons.with_unset, 'event')} $unset, which is left out." if persons.with_unset else ""
         sentence = f"{_have(persons.with_set, 'event')} $set, sent as $set_once: it only adds what the persons don't have.{taken}"
         advice = "Nothing, unless old values should win: --person-properties set."
-        yield _finding(Code.SET_BECOMES_SET_ONCE, sentence, advice, **figures)
+        yield _finding(FindingCode.SET_BECOMES_SET_ONCE, sentence, advice, **figures)
     elif persons.policy == "none" and any(figures.values()):
         which = f"{persons.with_set_once:,} $set_once and {persons.with_unset:,} $unset"
         sentence = f"{_have(persons.with_set, 'event')} $set, {which}, all of which are left out."
         advice = "Nothing, unless persons should get them: --person-properties set_once."
-        yield _finding(Code.SET_IS_DROPPED, sentence, advice, **figures)
+        yield _finding(FindingCode.SET_IS_DROPPED, sentence, advice, **figures)
     if persons.with_group_set:
         sentence = f"{_have(persons.with_group_set, 'event')} $group_set: that changes what groups have today, however old the events are."
         advice = "If live events say what groups are like, leave these out: --exclude-event '$groupidentify'."
-        yield _finding(Code.OVERWRITES_GROUPS, sentence, advice, events=persons.with_group_set)
+        yield _finding(FindingCode.OVERWRITES_GROUPS, sentence, advice, events=persons.with_group_set)
     if persons.merging:
         sentence = f"{_have(persons.merging, 'event')} a second id, and would merge two persons."
-        yield _finding(Code.MERGES_PERSONS, sentence, "A merge can't be undone: look at the examples.", events=persons.merging)
+        yield _finding(FindingCode.MERGES_PERSONS, sentence, "A merge can't be undone: look at the examples.", events=persons.merging)
     if persons.upper_case_ids:
         what = "an id of capitals, digits and hyphens alone, and another from before Mixpanel merged"
         sentence = f"{_have(persons.upper_case_ids, 'event')} {what}."
         advice = "If these are ids of devices, not of users, --replace-upper-case-ids takes the ones from before."
-        yield _finding(Code.UPPER_CASE_IDS, sentence, advice, events=persons.upper_case_ids)
+        yield _finding(FindingCode.UPPER_CASE_IDS, sentence, advice, events=persons.upper_case_ids)
 
 
-def _of_volume(report: Report) -> Iterator[Finding]:
+def _of_volume(report: PreflightReport) -> Iterator[PreflightFinding]:
     if not report.volume.events:
         sentence = f"Of {plural(report.records, 'record')} nothing would be sent."
-        yield _finding(Code.NOTHING_TO_SEND, sentence, "Look at the format, the filters, and what is refused.", records=report.records)
+        yield _finding(
+            FindingCode.NOTHING_TO_SEND, sentence, "Look at the format, the filters, and what is refused.", records=report.records
+        )
 
 
 def percent(part: float) -> str:

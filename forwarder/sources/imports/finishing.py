@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.sources.imports.events import Event, Refused, Why
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason
 from forwarder.sources.imports.jsonvalues import SHALLOW_BYTES, is_deep
 from forwarder.sources.imports.moments import DAY, EPOCH
-from forwarder.sources.imports.policy import Finish
+from forwarder.sources.imports.policy import FinishPolicy
 from forwarder.wire.identity import ids_of
 from forwarder.wire.strict import overflow_of
 
@@ -34,7 +34,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class Finished(NamedTuple):
+class FinishedEvent(NamedTuple):
     """An event on its way to a batch."""
 
     time: int
@@ -65,7 +65,7 @@ class Finished(NamedTuple):
         return ids_of(self.data) - {self.distinct_id}
 
 
-class _Sent(Struct, gc=False):
+class _SentEvent(Struct, gc=False):
     """An event's members in the order in which they are written. The encoder writes a time with microseconds if it has any."""
 
     event: str
@@ -75,7 +75,7 @@ class _Sent(Struct, gc=False):
     properties: dict[str, Any]
 
 
-class Finisher:
+class EventFinisher:
     """Makes the bytes of events by one policy. `max_bytes` is what an event may have (`upstream.max_event`); None: any size.
 
     `of_records`: all events are a converter's, so what JSON has no number for isn't in them, and neither is what isn't UTF-8: no decoder
@@ -83,36 +83,36 @@ class Finisher:
     properties. Both together is a third of the cost.
     """
 
-    def __init__(self, policy: Finish, max_bytes: int | None = None, *, of_records: bool = False) -> None:
+    def __init__(self, policy: FinishPolicy, max_bytes: int | None = None, *, of_records: bool = False) -> None:
         self._add: dict[str, Any] = {} if policy.geoip else {"$geoip_disable": True}
         self._add["$import_job_id"] = policy.job_id
         self._about_person = _ABOUT_PERSON[policy.person_properties]
         self._max_bytes = max_bytes
         self._looks = not of_records
 
-    def finish(self, event: Event) -> bytes:
+    def finish(self, event: ImportedEvent) -> bytes:
         """The JSON of an event, which stays as it is unless it is `of_records`. What is added takes the place of a property of that name.
 
-        Raises `Refused`.
+        Raises `RecordRefused`.
         """
         properties = event.properties.copy() if self._looks else event.properties
         properties.update(self._add)
         if "$set" in properties or "$set_once" in properties or "$unset" in properties:
             self._about_person(properties)
         if self._looks and not _SAFE.issuperset(map(type, properties.values())) and _holds_no_number(properties):
-            raise Refused(Why.NOT_JSON, "a number in it is NaN or infinite")
+            raise RecordRefused(RefusalReason.NOT_JSON, "a number in it is NaN or infinite")
         try:
-            data = _encode(_Sent(event.event, event.distinct_id, event.uuid, EPOCH + timedelta(0, 0, event.time), properties))
+            data = _encode(_SentEvent(event.event, event.distinct_id, event.uuid, EPOCH + timedelta(0, 0, event.time), properties))
             if self._looks and not data.isascii():
                 data.decode()
         except (UnicodeError, RecursionError) as error:
-            raise Refused(Why.NOT_JSON, _why_not(error)) from None
+            raise RecordRefused(RefusalReason.NOT_JSON, _why_not(error)) from None
         if len(data) > SHALLOW_BYTES and is_deep(data):
-            raise Refused(Why.NOT_JSON, _TOO_DEEP)
+            raise RecordRefused(RefusalReason.NOT_JSON, _TOO_DEEP)
         if (overflow := overflow_of(data)) is not None:
-            raise Refused(Why.NOT_JSON, f"it has {overflow}")
+            raise RecordRefused(RefusalReason.NOT_JSON, f"it has {overflow}")
         if self._max_bytes is not None and len(data) > self._max_bytes:
-            raise Refused(Why.TOO_LARGE, f"the event has {len(data):,} bytes, {self._max_bytes:,} are allowed")
+            raise RecordRefused(RefusalReason.TOO_LARGE, f"the event has {len(data):,} bytes, {self._max_bytes:,} are allowed")
         return data
 
 
@@ -173,11 +173,11 @@ def _is_object(value: Any) -> bool:
 def _object(value: Any) -> dict[str, Any]:
     """The members of an object; their values keep their bytes.
 
-    Raises `Refused`.
+    Raises `RecordRefused`.
     """
     if isinstance(value, dict):
         return value
     try:
         return _members(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Refused(Why.NOT_JSON, "$set or $set_once can't be read") from None
+        raise RecordRefused(RefusalReason.NOT_JSON, "$set or $set_once can't be read") from None

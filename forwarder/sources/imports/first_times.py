@@ -13,7 +13,7 @@ _DIGEST_BYTES: Final = 12
 """Two of a million keys have one digest once in a hundred million billion times."""
 
 
-class FirstTimes:
+class FirstSeenKeys:
     """Remembers the last `remembered` keys at least, and twice as many at most: about 100 bytes each, however long they are."""
 
     def __init__(self, remembered: int) -> None:

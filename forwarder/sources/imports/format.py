@@ -36,7 +36,7 @@ def option(default: Any, help: str, *, flag: str = "", metavar: str = "NAME") ->
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class FormatOption:
     """One thing that a user may say about an export."""
 
     field: str
@@ -65,7 +65,7 @@ class NoOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ChosenMapping:
     """A mapping: its rules as they were written, and what compiles them."""
 
     rules: MappingRules
@@ -75,7 +75,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FormatContext:
     """What is said of any import, as far as formats need it."""
 
     person_properties: PersonProperties = "set_once"
@@ -83,7 +83,7 @@ class Given:
     """Minutes that the clock of times without a zone is ahead of UTC; None: nobody said."""
     since: int | None = None
     """Microseconds since 1970: earlier events are left out, so what a format says only once is to be said of the first from then on."""
-    mapping: Rules | None = None
+    mapping: ChosenMapping | None = None
     """For formats that `takes_mapping`."""
 
     @property
@@ -92,13 +92,13 @@ class Given:
         return self.time_offset or 0
 
 
-def offset_is_said(_: object, given: Given) -> bool:
+def offset_is_said(_: object, given: FormatContext) -> bool:
     """Whether it is known what a time without a zone means: only where somebody says it."""
     return given.time_offset is not None
 
 
 @dataclass(frozen=True)
-class Format(Generic[Options]):
+class ImportFormat(Generic[Options]):
     """One format."""
 
     name: str
@@ -108,11 +108,11 @@ class Format(Generic[Options]):
     example: str
     """What may stand behind its name on the command line."""
     options: type[Options]
-    make: Callable[[Options, Given], Converter | RawConverter]
+    make: Callable[[Options, FormatContext], Converter | RawConverter]
     """A new converter, for one pass over a source from its start. Raises `ConfigurationError` for options that don't fit together."""
-    times: Callable[[Options, Given], Sequence[str]]
+    times: Callable[[Options, FormatContext], Sequence[str]]
     """Where its records have their times: the first of these that is there; `name.name` one level down. For the preflight's look."""
-    zone_said: Callable[[Options, Given], bool] = offset_is_said
+    zone_said: Callable[[Options, FormatContext], bool] = offset_is_said
     """Whether it is known what a time without a zone means."""
     framings: tuple[Framing, ...] = OF_JSON
     """How its records may be told from each other; the first unless somebody says otherwise."""
@@ -122,10 +122,10 @@ class Format(Generic[Options]):
     """Whether its exports are in no order of time: they are always sorted, or each event would be a request of its own."""
 
     @property
-    def said(self) -> Iterator[Said]:
+    def said(self) -> Iterator[FormatOption]:
         """What a user may say about an export, beside what holds for every format."""
         for each in dataclasses.fields(self.options):  # type: ignore[arg-type]  # a dataclass, each of them
             named = each.metadata
             if named:
                 flag = named[_FLAG] or each.name.replace("_", "-")
-                yield Said(each.name, flag, named[_HELP], named[_METAVAR], each.default)
+                yield FormatOption(each.name, flag, named[_HELP], named[_METAVAR], each.default)

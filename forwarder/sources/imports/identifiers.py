@@ -10,7 +10,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 
 _REMEMBERED: Final = 40
 """Longer ids aren't remembered: they are more often those of messages, which come once, than of persons."""
@@ -45,9 +45,9 @@ def none_illegal(texts: Collection[str]) -> bool:
 
 
 def check_id(text: str) -> str:
-    """The id as it is (a number's is its JSON text: `jsonvalues.text_or_number`). Raises `Refused` (`ILLEGAL_ID`)."""
+    """The id as it is (a number's is its JSON text: `jsonvalues.text_or_number`). Raises `RecordRefused` (`ILLEGAL_ID`)."""
     if is_illegal(text):
-        raise Refused(Why.ILLEGAL_ID, f"the id {text!r} is one that many share")
+        raise RecordRefused(RefusalReason.ILLEGAL_ID, f"the id {text!r} is one that many share")
     return text
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 
 _KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no", b"n": "null"}
 
@@ -32,17 +32,18 @@ _encode = msgspec.json.encode
 
 
 def object_of(record: bytes) -> dict[str, Raw]:
-    """The fields of a record, each as its bytes; of a name that comes twice, the last. Raises `Refused` (`NOT_JSON`) for anything else."""
+    """The fields of a record, each as its bytes; of a name that comes twice, the last. Raises `RecordRefused` (`NOT_JSON`) for anything
+    else."""
     try:
         if not record.isascii():
             record.decode()
         return _decode_object(record)
     except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
-        raise Refused(Why.NOT_JSON, f"the record isn't a JSON object: {error}") from error
+        raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
 
 
 def text(fields: Mapping[str, Raw], name: str) -> str | None:
-    """A field's text; None if there is none, or null. Raises `Refused` (`WRONG_TYPE`) if it is anything else."""
+    """A field's text; None if there is none, or null. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
     raw = fields.get(name)
     if raw is None:
         return None
@@ -54,7 +55,7 @@ def text(fields: Mapping[str, Raw], name: str) -> str | None:
 
 
 def text_or_number(fields: Mapping[str, Raw], name: str) -> str | None:
-    """A field's text, or a number as it is written in JSON (ids); None if there is none, or null. Raises `Refused` (`WRONG_TYPE`)."""
+    """A field's text, or a number as it is written in JSON (ids); None if there is none, or null. Raises `RecordRefused` (`WRONG_TYPE`)."""
     raw = fields.get(name)
     return None if raw is None else text_or_number_of(raw, name)
 
@@ -80,7 +81,7 @@ def number_of(digits: bytes) -> int | Decimal:
 
 
 def nested(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
-    """The fields of an object in a field; of none, or null, no fields. Raises `Refused` (`WRONG_TYPE`) if it is anything else."""
+    """The fields of an object in a field; of none, or null, no fields. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
     raw = fields.get(name)
     if raw is None:
         return {}
@@ -92,7 +93,7 @@ def nested(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
 
 
 def items(fields: Mapping[str, Raw], name: str) -> list[Raw]:
-    """The values of a list in a field; of none, or null, no values. Raises `Refused` (`WRONG_TYPE`) if it is anything else."""
+    """The values of a list in a field; of none, or null, no values. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
     raw = fields.get(name)
     if raw is None:
         return []
@@ -142,4 +143,4 @@ def kind(raw: Raw) -> str:
 
 def _refuse_unless_null(raw: Raw, name: str, wanted: str) -> None:
     if not is_null(raw):
-        raise Refused(Why.WRONG_TYPE, f"{name} is {kind(raw)}, not {wanted}")
+        raise RecordRefused(RefusalReason.WRONG_TYPE, f"{name} is {kind(raw)}, not {wanted}")

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from forwarder.sources.imports.columns import counted_of
 from forwarder.sources.imports.moments import day_of
-from forwarder.sources.imports.tallies import Books, Counted, Day, Example, Totals
+from forwarder.sources.imports.tallies import CountableEvent, DayTally, ImportTotals, RecordBooks, RefusalExample
 
 
-class Kind(StrEnum):
+class FateKind(StrEnum):
     """What becomes of a record that isn't delivered."""
 
     REFUSED = "refused"
@@ -30,13 +30,13 @@ class Kind(StrEnum):
     REPEAT = "repeat"
 
 
-class Fate(NamedTuple):
+class RecordFate(NamedTuple):
     """Why a record isn't delivered."""
 
-    kind: Kind
+    kind: FateKind
     reason: str = ""
     """Of repeats there is only one."""
-    example: Example | None = None
+    example: RefusalExample | None = None
     """Where it stands, of those that are refused."""
 
 
@@ -44,35 +44,41 @@ class _Parked(NamedTuple):
     """Events of one UTC day that are settled, beside the numbers of their records."""
 
     records: Sequence[int]
-    events: Sequence[Counted]
+    events: Sequence[CountableEvent]
     delivered: bool
     first: int
     last: int
 
     @classmethod
-    def of(cls, records: Sequence[int], events: Sequence[Counted], *, delivered: bool) -> _Parked:
+    def of(cls, records: Sequence[int], events: Sequence[CountableEvent], *, delivered: bool) -> _Parked:
         ends = (records[0], records[-1]) if isinstance(records, range) else (min(records), max(records))
         return cls(records, events, delivered, min(ends), max(ends))
 
 
-class Position:
+class FileLedger:
     """What of one file is settled, in the order of its records."""
 
     def __init__(
-        self, totals: Totals, books: Books | None = None, *, of_all: Books | None = None, digested: int = 0, digest: str = ""
+        self,
+        totals: ImportTotals,
+        books: RecordBooks | None = None,
+        *,
+        of_all: RecordBooks | None = None,
+        digested: int = 0,
+        digest: str = "",
     ) -> None:
         """`of_all`: books of all files together, in which this one's records are counted too from here on."""
-        self.books = books or Books()
+        self.books = books or RecordBooks()
         """Of the records before the position: `books.read` is the position."""
-        self._of_all = of_all or Books()
+        self._of_all = of_all or RecordBooks()
         self.digested, self.digest = digested, digest
         """The running digest of the source after this many records: the newest that was told and isn't beyond the position."""
         self.ended = False
         """Whether the source has no more records."""
         self._totals = totals
         self._open: list[int] = []  # of each record from the position on: its events that aren't settled
-        self._fates: deque[tuple[int, Fate]] = deque()  # known when they were read, in order
-        self._refused: dict[int, Fate] = {}  # by the service, in any order
+        self._fates: deque[tuple[int, RecordFate]] = deque()  # known when they were read, in order
+        self._refused: dict[int, RecordFate] = {}  # by the service, in any order
         self._parked: list[tuple[int, int, _Parked]] = []  # a heap: by the first of their records
         self._serial = 0
         self.parked = 0
@@ -95,7 +101,7 @@ class Position:
         return self.ended and not self._open
 
     def opened(
-        self, events: Sequence[int], fates: Mapping[int, Fate], digest: str = "", partly: Mapping[int, Fate] | None = None
+        self, events: Sequence[int], fates: Mapping[int, RecordFate], digest: str = "", partly: Mapping[int, RecordFate] | None = None
     ) -> None:
         """The next records were read: how many events each of them sends, and by index among these, why some send none.
 
@@ -112,7 +118,7 @@ class Position:
             self._digests.append((start + len(events), digest))
         self._advance()
 
-    def settle(self, records: Sequence[int], events: Sequence[Counted], refused: Fate | None = None) -> None:
+    def settle(self, records: Sequence[int], events: Sequence[CountableEvent], refused: RecordFate | None = None) -> None:
         """Events of one UTC day have arrived, or were refused for good; `records` has the number of the record of each.
 
         A record with one event refused counts as refused, though others of it may have arrived. A `range` of records is settled fastest.
@@ -194,25 +200,25 @@ class Position:
         return _Parked.of([record for record, _ in after], [event for _, event in after], delivered=parked.delivered)
 
 
-def count_fate(books: Books, totals: Totals, fate: Fate) -> None:
-    """Count a record that isn't delivered, beside `Books.read`."""
+def count_fate(books: RecordBooks, totals: ImportTotals, fate: RecordFate) -> None:
+    """Count a record that isn't delivered, beside `RecordBooks.read`."""
     count_kind(books, fate)
-    if fate.kind is not Kind.REPEAT and fate.example is not None:
+    if fate.kind is not FateKind.REPEAT and fate.example is not None:
         totals.example(fate.reason, fate.example)
 
 
-def count_kind(books: Books, fate: Fate) -> None:
+def count_kind(books: RecordBooks, fate: RecordFate) -> None:
     """Count such a record in books alone."""
-    if fate.kind is Kind.REPEAT:
+    if fate.kind is FateKind.REPEAT:
         books.repeats += 1
         return
-    counts = books.refused if fate.kind is Kind.REFUSED else books.left_out
+    counts = books.refused if fate.kind is FateKind.REFUSED else books.left_out
     counts[fate.reason] = counts.get(fate.reason, 0) + 1
 
 
-def count_events(totals: Totals, events: Sequence[Counted], *, delivered: bool) -> None:
+def count_events(totals: ImportTotals, events: Sequence[CountableEvent], *, delivered: bool) -> None:
     """Count events of one UTC day that have arrived, or were refused by the service."""
-    day = totals.days.setdefault(day_of(events[0].time), Day())
+    day = totals.days.setdefault(day_of(events[0].time), DayTally())
     if not delivered:
         day.source += len(events)
         return

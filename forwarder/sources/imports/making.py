@@ -10,49 +10,49 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence, Set
 from typing import Any, Final, Protocol
 
-from forwarder.sources.files.records import Block
-from forwarder.sources.imports.columns import Columns, as_range
-from forwarder.sources.imports.events import Converter, Event, Refused, Why
-from forwarder.sources.imports.filters import LeftOut, all_pass, left_out
-from forwarder.sources.imports.finishing import Finished, Finisher
+from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.imports.columns import EventColumns, as_range
+from forwarder.sources.imports.events import Converter, ImportedEvent, RecordRefused, RefusalReason
+from forwarder.sources.imports.filters import FilterReason, all_pass, left_out
+from forwarder.sources.imports.finishing import EventFinisher, FinishedEvent
 from forwarder.sources.imports.joined_texts import JoinedTexts
-from forwarder.sources.imports.ledger import Fate, Kind
-from forwarder.sources.imports.planned import OF_EVENTS, Made, RefusedRecord
-from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.imports.ledger import FateKind, RecordFate
+from forwarder.sources.imports.planned import OF_EVENTS, ConvertedRecords, ImportDeadLetter
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
 from forwarder.sources.imports.raw_events import RawConverter, RawEvents
-from forwarder.sources.imports.raw_finishing import RawFinisher
-from forwarder.sources.imports.tallies import Example
+from forwarder.sources.imports.raw_finishing import RawEventFinisher
+from forwarder.sources.imports.tallies import RefusalExample
 from forwarder.sources.imports.times import AFTER_LAST
 
-NO_EVENT = Fate(Kind.LEFT_OUT, "no_event_of_it")
+NO_EVENT = RecordFate(FateKind.LEFT_OUT, "no_event_of_it")
 """The vendor's record stands for no event."""
-REPEATED = Fate(Kind.REPEAT)
-LEFT_OUT: Final = {why: Fate(Kind.LEFT_OUT, why) for why in LeftOut}
+REPEATED = RecordFate(FateKind.REPEAT)
+LEFT_OUT: Final = {why: RecordFate(FateKind.LEFT_OUT, why) for why in FilterReason}
 """One of each: of a source of which little is wanted, there are very many."""
 
 
-class Maker(Protocol):
+class Conversion(Protocol):
     """Makes the events of one source, from its start and in its order."""
 
     @property
     def is_full(self) -> bool:
         """Whether as many events were taken as are wanted: no record that follows can bring one."""
 
-    def make(self, block: Block, file: int, skip: int) -> Made:
+    def make(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
         """What becomes of a block's records from index `skip` on; those before are only taken notice of."""
 
 
-def maker_of(converter: Converter | RawConverter, finish: Finish, max_event: int, choice: Choice) -> Maker:
+def open_conversion(converter: Converter | RawConverter, finish: FinishPolicy, max_event: int, choice: EventSelection) -> Conversion:
     """The way of a format's records."""
     if isinstance(converter, RawConverter):
-        return RawMaker(converter, RawFinisher(finish, max_event), choice)
-    return RecordMaker(converter, Finisher(finish, max_event, of_records=True), choice)
+        return BlockConversion(converter, RawEventFinisher(finish, max_event), choice)
+    return RecordConversion(converter, EventFinisher(finish, max_event, of_records=True), choice)
 
 
 class TellsRepeats(Protocol):
     """`Repeats`, or nobody."""
 
-    def is_repeat(self, event: Event) -> bool:
+    def is_repeat(self, event: ImportedEvent) -> bool:
         """Whether an equal event came before, on the same day."""
 
     def among(self, events: RawEvents) -> Collection[int]:
@@ -62,7 +62,7 @@ class TellsRepeats(Protocol):
 class NoRepeats:
     """For single records that are made into events by themselves: what came before them isn't known."""
 
-    def is_repeat(self, event: Event) -> bool:  # noqa: ARG002 - none is
+    def is_repeat(self, event: ImportedEvent) -> bool:  # noqa: ARG002 - none is
         """See `TellsRepeats`."""
         return False
 
@@ -71,10 +71,10 @@ class NoRepeats:
         return ()
 
 
-class Choice:
+class EventSelection:
     """Which events are taken: by filters, and each once a day."""
 
-    def __init__(self, filters: Filters, repeats: TellsRepeats) -> None:
+    def __init__(self, filters: EventFilters, repeats: TellsRepeats) -> None:
         self._filters = filters
         self._repeats = repeats
         self._taken = 0
@@ -88,10 +88,10 @@ class Choice:
         """Whether no event will be taken any more."""
         return self._filters.limit is not None and self._taken >= self._filters.limit
 
-    def against(self, event: Event) -> Fate | None:
+    def against(self, event: ImportedEvent) -> RecordFate | None:
         """Why an event isn't taken; None if it is, and then it counts."""
         if not (self._times_alone and self._since <= event.time < self._until):
-            why = left_out(event, self._filters) or (LeftOut.OVER_LIMIT if self.is_full else None)
+            why = left_out(event, self._filters) or (FilterReason.OVER_LIMIT if self.is_full else None)
             if why is not None:
                 return LEFT_OUT[why]
         if self._repeats.is_repeat(event):
@@ -99,7 +99,7 @@ class Choice:
         self._taken += 1
         return None
 
-    def against_all(self, events: RawEvents) -> dict[int, Fate]:
+    def against_all(self, events: RawEvents) -> dict[int, RecordFate]:
         """The same of neighbouring events without natural keys, by index."""
         if not events:
             return {}
@@ -112,44 +112,44 @@ class Choice:
             self._count_taken(fates, passing, {passing[at] for at in again})
         return fates
 
-    def _count_taken(self, fates: dict[int, Fate], passing: Sequence[int], again: Set[int]) -> None:
+    def _count_taken(self, fates: dict[int, RecordFate], passing: Sequence[int], again: Set[int]) -> None:
         for index in passing:
             if self.is_full:
-                fates[index] = LEFT_OUT[LeftOut.OVER_LIMIT]
+                fates[index] = LEFT_OUT[FilterReason.OVER_LIMIT]
             elif index in again:
                 fates[index] = REPEATED
             else:
                 self._taken += 1
 
-    def _left_out(self, events: RawEvents) -> dict[int, Fate]:
+    def _left_out(self, events: RawEvents) -> dict[int, RecordFate]:
         columns = zip(events.names, events.distinct_ids, events.times, events.uuids, strict=True)
-        whys = [left_out(Event(name, distinct_id, time, uuid, {}), self._filters) for name, distinct_id, time, uuid in columns]
+        whys = [left_out(ImportedEvent(name, distinct_id, time, uuid, {}), self._filters) for name, distinct_id, time, uuid in columns]
         return {index: LEFT_OUT[why] for index, why in enumerate(whys) if why is not None}
 
 
-class RecordMaker:
+class RecordConversion:
     """Record by record."""
 
-    def __init__(self, converter: Converter, finisher: Finisher, choice: Choice) -> None:
+    def __init__(self, converter: Converter, finisher: EventFinisher, choice: EventSelection) -> None:
         self._convert = converter.convert
         self._finish = finisher.finish
         self._choice = choice
 
     @property
     def is_full(self) -> bool:
-        """See `Maker`."""
+        """See `Conversion`."""
         return self._choice.is_full
 
-    def make(self, block: Block, file: int, skip: int) -> Made:
-        """See `Maker`."""
+    def make(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
+        """See `Conversion`."""
         for index in range(skip):
             self._notice(block, index)
         counts = [0] * (len(block.records) - skip)
-        made, sent = Made(counts), _Sent()
+        made, sent = ConvertedRecords(counts), _ColumnBuilder()
         convert, against, finish, add = self._convert, self._choice.against, self._finish, sent.add
         for index in range(skip, len(block.records)):
             # No event is kept: that the memory of one is used again for the next makes half of the speed.
-            fate: int | Fate | None
+            fate: int | RecordFate | None
             try:
                 events = convert(block, index)
                 if len(events) != 1:
@@ -161,7 +161,7 @@ class RecordMaker:
                         add(event, finish(event), index)
                         counts[index - skip] = 1
                         continue
-            except Refused as refused:
+            except RecordRefused as refused:
                 _refuse(made, block, file, index, refused, skip=skip)
                 continue
             if isinstance(fate, int):
@@ -171,16 +171,16 @@ class RecordMaker:
         made.events = sent.columns(block, file)
         return made
 
-    def _notice(self, block: Block, index: int) -> None:
+    def _notice(self, block: RecordBlock, index: int) -> None:
         try:
             events = self._convert(block, index)
-        except Refused:
+        except RecordRefused:
             return
         for event in events:
             self._choice.against(event)
 
-    def _make_several(self, sent: _Sent, events: Sequence[Event], index: int) -> int | Fate:
-        """How many of a record's events are sent, or why none is. Raises `Refused`, and then none is."""
+    def _make_several(self, sent: _ColumnBuilder, events: Sequence[ImportedEvent], index: int) -> int | RecordFate:
+        """How many of a record's events are sent, or why none is. Raises `RecordRefused`, and then none is."""
         fates = [self._choice.against(event) for event in events]
         taken = [event for event, fate in zip(events, fates, strict=True) if fate is None]
         if not taken:
@@ -190,7 +190,7 @@ class RecordMaker:
         return len(taken)
 
 
-class _Sent:
+class _ColumnBuilder:
     """The events of a block that are sent, as columns in the making."""
 
     __slots__ = ("_columns", "_parts", "add")
@@ -201,7 +201,7 @@ class _Sent:
         times, distinct_ids, names, uuids, bodies, indexes = (column.append for column in self._columns)
         parts, all_indexes = self._parts, self._columns[-1]
 
-        def add(event: Event, data: bytes, index: int, part: int = 0) -> None:
+        def add(event: ImportedEvent, data: bytes, index: int, part: int = 0) -> None:
             if part:
                 parts[len(all_indexes)] = part
             times(event.time)
@@ -213,41 +213,41 @@ class _Sent:
 
         self.add = add
 
-    def columns(self, block: Block, file: int) -> Columns:
+    def columns(self, block: RecordBlock, file: int) -> EventColumns:
         """All of them; `index` is that of a record in the block."""
         times, distinct_ids, names, uuids, bodies, indexes = self._columns
         numbers, lines, get_part = as_range([block.first + index for index in indexes]), block.lines, self._parts.get
         parts = [get_part(at, 0) for at in range(len(indexes))] if self._parts else ()
-        return Columns(file, times, distinct_ids, names, uuids, bodies, [lines[index] for index in indexes], numbers, parts)
+        return EventColumns(file, times, distinct_ids, names, uuids, bodies, [lines[index] for index in indexes], numbers, parts)
 
 
-class RawMaker:
+class BlockConversion:
     """Block by block, in columns: see `raw_events`."""
 
-    def __init__(self, converter: RawConverter, finisher: RawFinisher, choice: Choice) -> None:
+    def __init__(self, converter: RawConverter, finisher: RawEventFinisher, choice: EventSelection) -> None:
         self._convert = converter.convert_block
         self._finish = finisher.finish
         self._choice = choice
 
     @property
     def is_full(self) -> bool:
-        """See `Maker`."""
+        """See `Conversion`."""
         return self._choice.is_full
 
-    def make(self, block: Block, file: int, skip: int) -> Made:
-        """See `Maker`."""
+    def make(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
+        """See `Conversion`."""
         events = self._convert(block)
         untaken = self._choice.against_all(events)
         if not (untaken or skip or events.refused) and events.are_records(len(block.records)):
             finished = self._finish(events)
             # The usual case: every record is one event, and all are sent.
             if isinstance(finished, JoinedTexts) or {*map(type, finished)} == {bytes}:
-                return Made([1] * len(events), events=_all_of(block, file, events, finished))
+                return ConvertedRecords([1] * len(events), events=_all_of(block, file, events, finished))
         return self._make(block, file, skip, events, untaken)
 
-    def _make(self, block: Block, file: int, skip: int, events: RawEvents, untaken: dict[int, Fate]) -> Made:
+    def _make(self, block: RecordBlock, file: int, skip: int, events: RawEvents, untaken: dict[int, RecordFate]) -> ConvertedRecords:
         events.apart()
-        made = Made([0] * (len(block.records) - skip))
+        made = ConvertedRecords([0] * (len(block.records) - skip))
         self._tell_untaken(made, events, untaken, skip)
         if untaken or skip:
             events_taken = events.only([at for at, record in enumerate(events.records) if at not in untaken and record >= skip])
@@ -264,36 +264,36 @@ class RawMaker:
         return made
 
     @staticmethod
-    def _tell_untaken(made: Made, events: RawEvents, untaken: dict[int, Fate], skip: int) -> None:
+    def _tell_untaken(made: ConvertedRecords, events: RawEvents, untaken: dict[int, RecordFate], skip: int) -> None:
         for index, fate in untaken.items():
             if events.records[index] >= skip:
                 made.fates[events.records[index] - skip] = fate
 
-    def _finish_all(self, made: Made, block: Block, file: int, events: RawEvents, skip: int) -> None:
+    def _finish_all(self, made: ConvertedRecords, block: RecordBlock, file: int, events: RawEvents, skip: int) -> None:
         """Finish what was taken; a record of which an event is sent has no fate."""
         finished = self._finish(events)
         alone = len(set(events.records)) == len(events.records)
         parts: Sequence[int] = [0] * len(finished) if alone else _parts(events.records)
         first, lines, counts = block.first, block.lines, made.counts
         columns = zip(events.times, events.distinct_ids, events.names, events.uuids, finished, events.records, parts, strict=True)
-        sent: list[Finished] = []
+        sent: list[FinishedEvent] = []
         for time, distinct_id, name, uuid, data, record, part in columns:
             if isinstance(data, bytes):
-                sent.append(Finished(time, distinct_id, name, uuid, data, file, lines[record], first + record, part))
+                sent.append(FinishedEvent(time, distinct_id, name, uuid, data, file, lines[record], first + record, part))
                 counts[record - skip] += 1
                 made.fates.pop(record - skip, None)
-        made.events = Columns.of(sent)
+        made.events = EventColumns.of(sent)
         for index, body in enumerate(finished):
-            if isinstance(body, Refused):
+            if isinstance(body, RecordRefused):
                 record = events.records[index]
                 _refuse(made, block, file, record, body, skip=skip, text=events.texts[index], part=OF_EVENTS + parts[index])
 
 
-def _all_of(block: Block, file: int, events: RawEvents, finished: Sequence[Any]) -> Columns:
+def _all_of(block: RecordBlock, file: int, events: RawEvents, finished: Sequence[Any]) -> EventColumns:
     """The events of a block of which every record is one."""
     numbers = range(block.first, block.first + len(finished))
     texts = events.distinct_ids, events.names, events.uuids
-    return Columns(file, events.times, *texts, finished, block.lines, numbers, bounds=events.bounds, packed=events.packed)
+    return EventColumns(file, events.times, *texts, finished, block.lines, numbers, bounds=events.bounds, packed=events.packed)
 
 
 def _parts(records: Sequence[int]) -> list[int]:
@@ -307,14 +307,22 @@ def _parts(records: Sequence[int]) -> list[int]:
 
 
 def _refuse(
-    made: Made, block: Block, file: int, index: int, refused: Refused, *, skip: int, text: bytes | None = None, part: int = 0
+    made: ConvertedRecords,
+    block: RecordBlock,
+    file: int,
+    index: int,
+    refused: RecordRefused,
+    *,
+    skip: int,
+    text: bytes | None = None,
+    part: int = 0,
 ) -> None:
     """A record, or an event of it (`text`), is refused."""
     at, place = index - skip, block.place(index)
-    fate = Fate(Kind.REFUSED, refused.why, Example.at(place, refused.detail))
+    fate = RecordFate(FateKind.REFUSED, refused.why, RefusalExample.at(place, refused.detail))
     if made.counts[at]:
         made.partly[at] = fate
-    elif (known := made.fates.get(at)) is None or known.kind is not Kind.REFUSED:
+    elif (known := made.fates.get(at)) is None or known.kind is not FateKind.REFUSED:
         made.fates[at] = fate
     data = block.records[index] if text is None else text
-    made.refused.append(RefusedRecord(place, file, block.first + index, part, bytes(data), Why(refused.why), refused.detail))
+    made.refused.append(ImportDeadLetter(place, file, block.first + index, part, bytes(data), RefusalReason(refused.why), refused.detail))

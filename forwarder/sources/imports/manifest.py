@@ -12,49 +12,49 @@ import msgspec
 from msgspec import Struct, field
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.changes import Content
-from forwarder.sources.imports.checkpoint import Checkpoint, Job
+from forwarder.sources.imports.changes import SourceContent
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
 from forwarder.sources.imports.moments import when
-from forwarder.sources.imports.tallies import Books, Day, Example, check_days
+from forwarder.sources.imports.tallies import DayTally, RecordBooks, RefusalExample, check_days
 from forwarder.storage.private import atomic_file
 
 VERSION: Final = 1
 FILE: Final = "manifest.json"
 
 
-class FileEntry(Struct, frozen=True, forbid_unknown_fields=True):
+class FileManifest(Struct, frozen=True, forbid_unknown_fields=True):
     """One file of the source, or one member of an archive."""
 
     name: str
     identity: str
-    books: Books
+    books: RecordBooks
     digest: str = ""
     """The SHA-256 of what was read of it, in records that each end with a line feed; of all of it, if it is complete."""
     complete: bool = False
 
 
-class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+class ImportManifest(Struct, frozen=True, forbid_unknown_fields=True):
     """What an import did."""
 
     version: int
     forwarder: str
     """The version that wrote it."""
-    job: Job
+    job: ImportJob
     complete: bool
     """Whether all that the source has is settled."""
     started: str
     ended: str
-    books: Books
+    books: RecordBooks
     events: int
     """Events delivered: a record may make several, or none."""
     first: str | None
     """Time of the oldest event delivered."""
     last: str | None
-    sources: list[Content]
-    files: list[FileEntry]
-    days: dict[str, Day]
+    sources: list[SourceContent]
+    files: list[FileManifest]
+    days: dict[str, DayTally]
     names: dict[str, int]
-    examples: dict[str, list[Example]] = field(default_factory=dict)
+    examples: dict[str, list[RefusalExample]] = field(default_factory=dict)
 
     @property
     def source_events(self) -> int:
@@ -62,11 +62,11 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
         return sum(day.source for day in self.days.values())
 
 
-def manifest_of(checkpoint: Checkpoint, forwarder: str, now: float) -> Manifest:
+def manifest_of(checkpoint: ImportCheckpoint, forwarder: str, now: float) -> ImportManifest:
     """The manifest of a job that stands at this checkpoint."""
     totals = checkpoint.totals
-    files = [FileEntry(each.name, each.identity, each.books, each.digest, each.complete) for each in checkpoint.files]
-    return Manifest(
+    files = [FileManifest(each.name, each.identity, each.books, each.digest, each.complete) for each in checkpoint.files]
+    return ImportManifest(
         version=VERSION,
         forwarder=forwarder,
         job=checkpoint.job,
@@ -85,21 +85,21 @@ def manifest_of(checkpoint: Checkpoint, forwarder: str, now: float) -> Manifest:
     )
 
 
-def encode(manifest: Manifest) -> bytes:
+def encode(manifest: ImportManifest) -> bytes:
     """A manifest as it stands in its file: indented, for people."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
-def write(manifest: Manifest, path: Path) -> None:
+def write(manifest: ImportManifest, path: Path) -> None:
     """Write it, in the place of a former one. Raises `ConfigurationError` if it can't be written."""
     with atomic_file(path, replace=True) as file:
         file.write(encode(manifest))
 
 
-def read(path: Path) -> Manifest:
+def read(path: Path) -> ImportManifest:
     """The manifest in a file. Raises `ConfigurationError` if there is none, or it can't be relied on."""
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(path.read_bytes(), type=ImportManifest)
         _check(manifest)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
@@ -108,11 +108,11 @@ def read(path: Path) -> Manifest:
     return manifest
 
 
-def _check(manifest: Manifest) -> None:
+def _check(manifest: ImportManifest) -> None:
     if manifest.version != VERSION:
         raise ValueError(f"it is of version {manifest.version}, this forwarder reads version {VERSION}")
     check_days(manifest.days)
-    total = Books()
+    total = RecordBooks()
     for file in manifest.files:
         total.add(file.books)
     if total != manifest.books or total.difference or any(file.books.unmended < 0 for file in manifest.files):

@@ -26,7 +26,7 @@ SLICE: Final = 0.1
 _STATE: Final = struct.Struct("<dd")
 
 
-class Line(Protocol):
+class RateLine(Protocol):
     """One line in which all that share a rate stand."""
 
     def book(self, seconds: float, now: float) -> float:
@@ -112,11 +112,11 @@ class Slowdown:
         self._since = max(self._since, until, now)
 
 
-class Pace:
+class ImportPace:
     """When how many events may be sent."""
 
     def __init__(
-        self, rate: float, *, line: Line | None = None, quiet: QuietHours | None = None, slowdown: Slowdown | None = None
+        self, rate: float, *, line: RateLine | None = None, quiet: QuietHours | None = None, slowdown: Slowdown | None = None
     ) -> None:
         """`rate`: events per second, over all who share the line."""
         if not (rate > 0 and math.isfinite(rate)):

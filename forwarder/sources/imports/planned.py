@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.files.records import File, Place
-from forwarder.sources.imports.columns import Columns
+from forwarder.sources.files.records import RecordLocation, SourceFile
+from forwarder.sources.imports.columns import EventColumns
 from forwarder.sources.imports.days import DayBatch
-from forwarder.sources.imports.entries import Shared
-from forwarder.sources.imports.events import Why
-from forwarder.sources.imports.ledger import Fate
-from forwarder.sources.imports.spool import Spooled
+from forwarder.sources.imports.entries import SharedRecord
+from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.ledger import RecordFate
+from forwarder.sources.imports.spool import SpoolIndex
 
 OF_EVENTS: Final = 1 << 40
-"""See `RefusedRecord.part`."""
+"""See `ImportDeadLetter.part`."""
 
 
-class RefusedRecord(NamedTuple):
+class ImportDeadLetter(NamedTuple):
     """A record, or one event of several in a record, that isn't sent: a dead letter."""
 
-    place: Place
+    place: RecordLocation
     file_number: int
     """Of its file, in the order of the source."""
     number: int
@@ -31,55 +31,55 @@ class RefusedRecord(NamedTuple):
     """Tells what is refused of one record: 0 is all of it, n + 1 what it holds at index n, `OF_EVENTS` + n the n-th event made of it."""
     data: bytes
     """As it was read."""
-    why: Why
+    why: RefusalReason
     detail: str
 
 
 @dataclass(slots=True)
-class Made:
+class ConvertedRecords:
     """What some neighbouring records of a file became; indexes count from the first of these records."""
 
     counts: list[int]
     """Of each record: how many events it sends."""
-    fates: dict[int, Fate] = field(default_factory=dict)
+    fates: dict[int, RecordFate] = field(default_factory=dict)
     """Of those that send none: why."""
-    partly: dict[int, Fate] = field(default_factory=dict)
+    partly: dict[int, RecordFate] = field(default_factory=dict)
     """Of those that send some, and of which an event was refused."""
-    refused: list[RefusedRecord] = field(default_factory=list)
-    events: Columns = field(default_factory=lambda: Columns.of(()))
+    refused: list[ImportDeadLetter] = field(default_factory=list)
+    events: EventColumns = field(default_factory=lambda: EventColumns.of(()))
     """In the order of the source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class FileStarted:
     """A file was opened. Files have numbers in the order in which they begin, from 0."""
 
     number: int
-    file: File
+    file: SourceFile
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class RecordsRead:
     """The next records of a file, in its order, that weren't settled in an earlier run."""
 
     file: int
     counts: Sequence[int]
-    fates: Mapping[int, Fate]
-    partly: Mapping[int, Fate]
-    refused: Sequence[RefusedRecord]
+    fates: Mapping[int, RecordFate]
+    partly: Mapping[int, RecordFate]
+    refused: Sequence[ImportDeadLetter]
     digest: str
     """Of the file's records up to and with these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class BatchReady:
     """A batch that leaves now; all its records were read before."""
 
     batch: DayBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FileEnded:
     """A file has no more records; `broken` if it can't be read to its end."""
 
     file: int
@@ -87,7 +87,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorting:
+class SortProgress:
     """Of a sorted import, once all is read: so many events were written again, to bring them into order."""
 
     written: int
@@ -95,21 +95,21 @@ class Sorting:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class SortFinished:
     """All files were read, and their events stand on disk in the order of time: from here on they are settled in that order."""
 
-    found: Spooled
+    found: SpoolIndex
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SortedEventsRead:
     """The next events, in the order of time, that weren't settled in an earlier run."""
 
     first: int
     """The number of the first of them."""
     count: int
-    shared: Mapping[int, Shared]
+    shared: Mapping[int, SharedRecord]
     """Of those that aren't all of their records, by their numbers."""
 
 
-Step = Begun | Read | Ready | Ended | Sorting | Sorted | Taken
+PlanStep = FileStarted | RecordsRead | BatchReady | FileEnded | SortProgress | SortFinished | SortedEventsRead

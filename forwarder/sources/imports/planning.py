@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from forwarder.sources.files.options import BrokenSource, SourceChanged
-from forwarder.sources.files.reading import Reading
-from forwarder.sources.files.records import Block
-from forwarder.sources.files.source import Source
-from forwarder.sources.imports.columns import Columns
+from forwarder.sources.files.reading import RecordReader
+from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.files.source import FileSource
+from forwarder.sources.imports.columns import EventColumns
 from forwarder.sources.imports.days import BatchLimits, DayBatch, DayBatches
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.making import Maker
-from forwarder.sources.imports.planned import Begun, Ended, Made, Read, Ready, Step
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.making import Conversion
+from forwarder.sources.imports.planned import BatchReady, ConvertedRecords, FileEnded, FileStarted, PlanStep, RecordsRead
 
-PATIENCE: Final = 250_000
+MAX_WAIT_RECORDS: Final = 250_000
 """How many records are read at most while an event waits for others of its day: nothing after it can be counted before it has left, so
 where little is wanted of a large source, memory would fill with what isn't."""
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SettledFile:
     """How far a file was settled in earlier runs."""
 
     records: int
@@ -36,37 +36,37 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class RecordPortion:
     """Some neighbouring records of a file, and what they send."""
 
-    read: Read
+    read: RecordsRead
     first: int
     """The number of the first of them in the file."""
-    events: Columns
+    events: EventColumns
 
 
-def steps(source: Source, maker: Maker, saved: Mapping[str, Saved], limits: BatchLimits) -> Generator[Step]:
+def plan_steps(source: FileSource, maker: Conversion, saved: Mapping[str, SettledFile], limits: BatchLimits) -> Generator[PlanStep]:
     """The plan; `saved` is by the files' names. Raises `SourceChanged` before anything of a file that isn't the same is sent."""
-    batches = _Batches(limits)
+    batches = _BoundedDayBatches(limits)
     for found in portions(source, maker, saved):
-        if isinstance(found, Portion):
+        if isinstance(found, RecordPortion):
             yield found.read
             for batch in batches.extend(found.events):
-                yield Ready(batch)
+                yield BatchReady(batch)
             for batch in batches.passed(len(found.read.counts)):
-                yield Ready(batch)
+                yield BatchReady(batch)
         else:
             yield found
     for batch in batches.flush():
-        yield Ready(batch)
+        yield BatchReady(batch)
 
 
-class _Batches(DayBatches):
+class _BoundedDayBatches(DayBatches):
     """Batches that don't wait for ever."""
 
     def __init__(self, limits: BatchLimits) -> None:
         super().__init__(limits)
-        self._waiting: Finished | None = None
+        self._waiting: FinishedEvent | None = None
         self._waited = 0
 
     def passed(self, records: int) -> Sequence[DayBatch]:
@@ -75,39 +75,41 @@ class _Batches(DayBatches):
         if oldest != self._waiting:
             self._waiting, self._waited = oldest, 0
         self._waited += records
-        return self.flush() if self._waited > PATIENCE else ()
+        return self.flush() if self._waited > MAX_WAIT_RECORDS else ()
 
 
-def portions(source: Source, maker: Maker, saved: Mapping[str, Saved]) -> Iterator[Begun | Portion | Ended]:
-    """All files of a source in their order. Records that were settled are read, and not given. Raises as `steps`."""
+def portions(source: FileSource, maker: Conversion, saved: Mapping[str, SettledFile]) -> Iterator[FileStarted | RecordPortion | FileEnded]:
+    """All files of a source in their order. Records that were settled are read, and not given. Raises as `plan_steps`."""
     missing = {name for name, each in saved.items() if each.records}
     for number, file in enumerate(source.files()):
         missing.discard(file.file.name)
-        yield Begun(number, file.file)
-        yield from _file(source.blocks(file), maker, number, saved.get(file.file.name, Saved(0)))
+        yield FileStarted(number, file.file)
+        yield from _file(source.blocks(file), maker, number, saved.get(file.file.name, SettledFile(0)))
         if maker.is_full:
             return
     for name in missing:
         raise _changed(name, f"it isn't there any more, {saved[name].records:,} records of it were imported before")
 
 
-def _file(reading: Reading, maker: Maker, number: int, saved: Saved) -> Iterator[Portion | Ended]:
+def _file(reading: RecordReader, maker: Conversion, number: int, saved: SettledFile) -> Iterator[RecordPortion | FileEnded]:
     broken = None
     with reading:
         try:
             for block, made, settled in _blocks(reading, maker, number, saved):
                 if len(block.records) > settled:
                     digest = reading.digest_at(block.first + len(block.records))
-                    read = Read(number, made.counts, made.fates, made.partly, made.refused, digest)
-                    yield Portion(read, block.first + settled, made.events)
+                    read = RecordsRead(number, made.counts, made.fates, made.partly, made.refused, digest)
+                    yield RecordPortion(read, block.first + settled, made.events)
                 if maker.is_full:
                     break
         except BrokenSource as error:
             broken = error
-    yield Ended(number, broken)
+    yield FileEnded(number, broken)
 
 
-def _blocks(reading: Reading, maker: Maker, number: int, saved: Saved) -> Iterator[tuple[Block, Made, int]]:
+def _blocks(
+    reading: RecordReader, maker: Conversion, number: int, saved: SettledFile
+) -> Iterator[tuple[RecordBlock, ConvertedRecords, int]]:
     """The blocks of a file, what was made of each, and how many of its records were settled before."""
     read = 0
     for block in reading:
@@ -121,7 +123,7 @@ def _blocks(reading: Reading, maker: Maker, number: int, saved: Saved) -> Iterat
         raise _changed(reading.name, f"it has {read:,} records, {saved.records:,} were imported before")
 
 
-def _check(name: str, reading: Reading, saved: Saved) -> None:
+def _check(name: str, reading: RecordReader, saved: SettledFile) -> None:
     if reading.digest_at(saved.digested) != saved.digest:
         raise _changed(name, f"its first {saved.digested:,} records aren't those that were imported")
 

@@ -11,7 +11,7 @@ PersonProperties = Literal["none", "set_once", "set"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishPolicy:
     """What every imported event gets."""
 
     person_properties: PersonProperties
@@ -22,7 +22,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class EventFilters:
     """Which events are taken."""
 
     since: int | None = None

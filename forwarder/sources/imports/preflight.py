@@ -13,24 +13,24 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from forwarder.sources.files.records import Place
-from forwarder.sources.imports.counting import LONGEST, Counts, Sampled
-from forwarder.sources.imports.events import Event, Refused, Why
+from forwarder.sources.files.records import RecordLocation
+from forwarder.sources.imports.counting import LONGEST, SampledKeys, TopCounts
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason
 from forwarder.sources.imports.moments import DAY, SECOND, date_of, when
 from forwarder.sources.imports.preflight_report import (
-    Day,
-    Example,
+    EventTimes,
     OutOfOrder,
-    Persons,
-    Refusal,
-    RefusedRecords,
-    Report,
-    Terms,
-    Times,
-    Volume,
+    PersonImpact,
+    PreflightDay,
+    PreflightExample,
+    PreflightReport,
+    PreflightTerms,
+    RefusedForReason,
+    RefusedLine,
+    SendVolume,
 )
-from forwarder.sources.imports.time_kinds import TimeKind, TimeLook
-from forwarder.sources.imports.timeline import Days, Order
+from forwarder.sources.imports.time_kinds import TimeInspector, TimeKind
+from forwarder.sources.imports.timeline import DayAmounts, TimeOrder
 
 TOP_NAMES: Final = 1000
 TOP_ILLEGAL: Final = 50
@@ -53,29 +53,31 @@ class Preflight:
     Filters other than `--until` have been applied before: what they leave out isn't shown here.
     """
 
-    def __init__(self, terms: Terms, time_fields: Sequence[str] = (), *, keys: int = KEYS) -> None:
-        """`time_fields` is where records have their times (`Format.times`)."""
+    def __init__(self, terms: PreflightTerms, time_fields: Sequence[str] = (), *, keys: int = KEYS) -> None:
+        """`time_fields` is where records have their times (`ImportFormat.times`)."""
         self._terms = terms
-        self._look = TimeLook(time_fields)
+        self._look = TimeInspector(time_fields)
         self._records = self._record_bytes = self._silent = self._events = 0
-        self._refusals = _Refusals()
-        self._whens = _Whens(terms)
-        self._sent = _Sent(keys)
+        self._refusals = _RefusalCounts()
+        self._whens = _TimeCounts(terms)
+        self._sent = _SentCounts(keys)
         self._persons = _PersonCounts(keys)
-        self._examples: dict[str, Example] = {}
-        self._more_examples: list[Example] = []
+        self._examples: dict[str, PreflightExample] = {}
+        self._more_examples: list[PreflightExample] = []
 
-    def add(self, place: Place, record: bytes, outcome: Sequence[Event] | Refused, finished: Sequence[bytes] = ()) -> None:
+    def add(
+        self, place: RecordLocation, record: bytes, outcome: Sequence[ImportedEvent] | RecordRefused, finished: Sequence[bytes] = ()
+    ) -> None:
         """Look at the next record; `finished` has each of its events as it would be sent."""
         self._records += 1
         self._record_bytes += len(record)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RecordRefused):
             self._refusals.add(place, outcome)
         elif not outcome:
             self._silent += 1
         elif max(map(len, finished)) > self._terms.max_event:
             detail = f"{max(map(len, finished)):,} bytes are more than upstream.max_event"
-            self._refusals.add(place, Refused(Why.TOO_LARGE, detail))
+            self._refusals.add(place, RecordRefused(RefusalReason.TOO_LARGE, detail))
         else:
             self._whens.look(self._look.kind(record))
             for event, body in zip(outcome, finished, strict=True):
@@ -83,15 +85,15 @@ class Preflight:
             if len(self._examples) < EXAMPLES and len(record) <= _LONGEST_EXAMPLE and self._is_wanted(outcome[0].event):
                 self._show(place, record, outcome[0].event, finished)
 
-    def _take(self, place: Place, event: Event, size: int) -> None:
+    def _take(self, place: RecordLocation, event: ImportedEvent, size: int) -> None:
         self._events += 1
         if self._whens.add(event.time):
             self._sent.add(place.file, event, size)
             self._persons.add(event)
 
-    def _show(self, place: Place, record: bytes, name: str, finished: Sequence[bytes]) -> None:
+    def _show(self, place: RecordLocation, record: bytes, name: str, finished: Sequence[bytes]) -> None:
         shown = tuple(Raw(body) for body in finished[:EXAMPLES] if len(body) <= _LONGEST_EXAMPLE)
-        example = Example(place.file, place.line, record.decode(errors="replace"), shown)
+        example = PreflightExample(place.file, place.line, record.decode(errors="replace"), shown)
         if name in self._examples:
             self._more_examples.append(example)
         else:
@@ -101,10 +103,10 @@ class Preflight:
         """Three records of different events show more than three of the same; those stand in where there are no others."""
         return name not in self._examples or len(self._more_examples) < EXAMPLES - 1
 
-    def report(self, *, upper_case_ids: int = 0, broken: Sequence[str] = ()) -> Report:
+    def report(self, *, upper_case_ids: int = 0, broken: Sequence[str] = ()) -> PreflightReport:
         """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` what was told of files."""
         terms, sent = self._terms, self._sent
-        return Report(
+        return PreflightReport(
             records=self._records,
             record_bytes=self._record_bytes,
             silent=self._silent,
@@ -112,7 +114,7 @@ class Preflight:
             volume=sent.volume(terms),
             names=sent.names.top(TOP_NAMES),
             other_names=sent.names.other(TOP_NAMES),
-            days=tuple(Day(date_of(day), amount.events, amount.bytes) for day, amount in sent.days.items()),
+            days=tuple(PreflightDay(date_of(day), amount.events, amount.bytes) for day, amount in sent.days.items()),
             other_days=sent.days.other.events,
             times=self._whens.times(),
             order=OutOfOrder(sent.order.late, sent.order.late_in_file, sent.order.furthest / SECOND),
@@ -144,34 +146,34 @@ class Preflight:
         }
 
 
-class _Refusals:
+class _RefusalCounts:
     """What would be refused, by reason, with the first places of each."""
 
     def __init__(self) -> None:
-        self.illegal_ids = Counts(1000)
-        self._counts: dict[Why, int] = {}
-        self._first: dict[Why, list[Refusal]] = {}
+        self.illegal_ids = TopCounts(1000)
+        self._counts: dict[RefusalReason, int] = {}
+        self._first: dict[RefusalReason, list[RefusedLine]] = {}
 
-    def add(self, place: Place, refused: Refused) -> None:
+    def add(self, place: RecordLocation, refused: RecordRefused) -> None:
         why = refused.why
         self._counts[why] = self._counts.get(why, 0) + 1
         first = self._first.setdefault(why, [])
         if len(first) < PLACES:
-            first.append(Refusal(place.file, place.line, refused.detail[:LONGEST]))
-        if why is Why.ILLEGAL_ID:
+            first.append(RefusedLine(place.file, place.line, refused.detail[:LONGEST]))
+        if why is RefusalReason.ILLEGAL_ID:
             quoted = _QUOTED.search(refused.detail)
             self.illegal_ids.add(quoted[2] if quoted else refused.detail)
 
-    def by_reason(self) -> tuple[RefusedRecords, ...]:
+    def by_reason(self) -> tuple[RefusedForReason, ...]:
         """The most frequent first."""
         ranked = sorted(self._counts, key=lambda why: (-self._counts[why], why))
-        return tuple(RefusedRecords(str(why), self._counts[why], tuple(self._first[why])) for why in ranked)
+        return tuple(RefusedForReason(str(why), self._counts[why], tuple(self._first[why])) for why in ranked)
 
 
-class _Whens:
+class _TimeCounts:
     """The times of all events."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PreflightTerms) -> None:
         self._terms = terms
         self._now, self._recent, self._end = terms.now, terms.recent, terms.end
         self._first: int | None = None
@@ -202,25 +204,25 @@ class _Whens:
         self._young += 1
         return True
 
-    def times(self) -> Times:
+    def times(self) -> EventTimes:
         first, last = (None if time is None else when(time) for time in (self._first, self._last))
         kinds = {kind: self._kinds[kind] for kind in TimeKind if kind in self._kinds}
         now, until = when(self._now), when(self._end)
-        return Times(now, until, first, last, self._future, self._young, self._after, self._january, kinds)
+        return EventTimes(now, until, first, last, self._future, self._young, self._after, self._january, kinds)
 
 
-class _Sent:
+class _SentCounts:
     """What would be sent."""
 
     def __init__(self, keys: int) -> None:
-        self.names = Counts(8 * TOP_NAMES)
-        self.days = Days()
-        self.order = Order()
-        self.repeats = Sampled(keys)
-        self.uuids = Sampled(keys)
+        self.names = TopCounts(8 * TOP_NAMES)
+        self.days = DayAmounts()
+        self.order = TimeOrder()
+        self.repeats = SampledKeys(keys)
+        self.uuids = SampledKeys(keys)
         self._events = self._bytes = 0
 
-    def add(self, file: str, event: Event, size: int) -> None:
+    def add(self, file: str, event: ImportedEvent, size: int) -> None:
         time = event.time
         self._events += 1
         self._bytes += size
@@ -233,19 +235,19 @@ class _Sent:
         key = event.natural_key
         self.repeats.add(f"{event.uuid} {same}" if key is None else f"{time // DAY} {len(event.event)} {event.event}{key}")
 
-    def volume(self, terms: Terms) -> Volume:
+    def volume(self, terms: PreflightTerms) -> SendVolume:
         requests = self.days.requests(terms.batch_events, terms.batch_bytes)
-        return Volume(self._events, self._bytes, requests, round(self._events / terms.rate, 3), terms.rate)
+        return SendVolume(self._events, self._bytes, requests, round(self._events / terms.rate, 3), terms.rate)
 
 
 class _PersonCounts:
     """Whose events would be sent."""
 
     def __init__(self, keys: int) -> None:
-        self.ids = Sampled(keys)
+        self.ids = SampledKeys(keys)
         self._with_set = self._with_set_once = self._with_unset = self._merging = self._with_group_set = 0
 
-    def add(self, event: Event) -> None:
+    def add(self, event: ImportedEvent) -> None:
         self.ids.add(event.distinct_id)
         properties = event.properties
         self._with_set += "$set" in properties
@@ -254,6 +256,6 @@ class _PersonCounts:
         self._with_group_set += "$group_set" in properties
         self._merging += event.event in _MERGING or "$anon_distinct_id" in properties
 
-    def persons(self, terms: Terms, upper_case_ids: int) -> Persons:
+    def persons(self, terms: PreflightTerms, upper_case_ids: int) -> PersonImpact:
         counts = (self._with_set, self._with_set_once, self._with_unset, self._merging, upper_case_ids)
-        return Persons(terms.person_properties, self.ids.estimate(), *counts, self._with_group_set)
+        return PersonImpact(terms.person_properties, self.ids.estimate(), *counts, self._with_group_set)

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.core.secrets import mask_secrets
-from forwarder.sources.imports.counting import Counted, Estimate, share
-from forwarder.sources.imports.findings import Finding, Severity, percent, plural
-from forwarder.sources.imports.preflight_report import Day, Report
+from forwarder.sources.imports.counting import KeyCount, KeyEstimate, share
+from forwarder.sources.imports.findings import FindingSeverity, PreflightFinding, percent, plural
+from forwarder.sources.imports.preflight_report import PreflightDay, PreflightReport
 from forwarder.telemetry.readable import duration, size
 
 _SHOWN_NAMES: Final = 20
@@ -26,17 +26,17 @@ _BAR: Final = 24
 _LONGEST: Final = 400
 _UNPACED: Final = 1e9
 """Nobody means such a rate: there is none."""
-_STYLES: Final = {Severity.STOPS: "bold red", Severity.WARNS: "yellow", Severity.TELLS: "default"}
+_STYLES: Final = {FindingSeverity.STOPS: "bold red", FindingSeverity.WARNS: "yellow", FindingSeverity.TELLS: "default"}
 
 
-def as_json(report: Report, findings: Sequence[Finding], stopping: Sequence[Finding]) -> str:
+def as_json(report: PreflightReport, findings: Sequence[PreflightFinding], stopping: Sequence[PreflightFinding]) -> str:
     """Everything for programs; `stopping` is what `unaccepted` gave."""
     codes = [each.code for each in stopping]
     document = msgspec.json.encode({"stopped_by": codes, "findings": findings, "report": report})
     return mask_secrets(msgspec.json.format(document, indent=2).decode(errors="replace"))
 
 
-def page(report: Report, findings: Sequence[Finding], stopping: Sequence[Finding]) -> RenderableType:
+def page(report: PreflightReport, findings: Sequence[PreflightFinding], stopping: Sequence[PreflightFinding]) -> RenderableType:
     """Everything for a person, what is to be decided last; `stopping` is what `unaccepted` gave."""
     parts: list[RenderableType] = [*_examples(report), *_names(report), *_periods(report), *_refused(report), _figures(report), Text()]
     parts.extend(_finding(each, stops=each in stopping) for each in findings)
@@ -44,7 +44,7 @@ def page(report: Report, findings: Sequence[Finding], stopping: Sequence[Finding
     return Group(*parts)
 
 
-def _figures(report: Report) -> RenderableType:
+def _figures(report: PreflightReport) -> RenderableType:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="dim")
     table.add_column()
@@ -53,7 +53,7 @@ def _figures(report: Report) -> RenderableType:
     return table
 
 
-def _rows(report: Report) -> Iterable[tuple[str, str]]:
+def _rows(report: PreflightReport) -> Iterable[tuple[str, str]]:
     times, volume, order = report.times, report.volume, report.order
     yield "records", f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event"
     yield "refused", f"{report.refused_records:,} ({percent(report.refused_share)})"
@@ -68,11 +68,11 @@ def _rows(report: Report) -> Iterable[tuple[str, str]]:
     yield "distinct ids", _estimate(report.persons.distinct_ids, report.persons.distinct_ids.keys)
 
 
-def _estimate(estimate: Estimate, figure: int) -> str:
+def _estimate(estimate: KeyEstimate, figure: int) -> str:
     return f"{figure:,}" if estimate.scale == 1 else f"about {figure:,} (one in {estimate.scale:,} looked at)"
 
 
-def _examples(report: Report) -> Iterable[RenderableType]:
+def _examples(report: PreflightReport) -> Iterable[RenderableType]:
     for example in report.examples:
         yield Text(f"{_clean(example.file)}, line {example.line}:", style="bold")
         yield Text(f"  {_clean(example.record)}", style="dim")
@@ -81,18 +81,18 @@ def _examples(report: Report) -> Iterable[RenderableType]:
         yield Text()
 
 
-def _names(report: Report) -> Iterable[RenderableType]:
+def _names(report: PreflightReport) -> Iterable[RenderableType]:
     shown = report.names[:_SHOWN_NAMES]
     rest = report.other_names + sum(each.count for each in report.names[_SHOWN_NAMES:])
     rows = [(_clean(each.key), each.count, _missed(each)) for each in shown]
     yield from _bars("event", [*rows, ("other", rest, "")] if rest else rows)
 
 
-def _missed(counted: Counted) -> str:
+def _missed(counted: KeyCount) -> str:
     return f"or up to {counted.count + counted.missed:,}" if counted.missed else ""
 
 
-def _periods(report: Report) -> Iterable[RenderableType]:
+def _periods(report: PreflightReport) -> Iterable[RenderableType]:
     forms = {"UTC day": len("2026-01-31"), "month": len("2026-01"), "year": len("2026")}
     by = {title: _by_period(report.days, length) for title, length in forms.items()}
     title = next((title for title, periods in by.items() if len(periods) <= _SHOWN_PERIODS), "year")
@@ -100,7 +100,7 @@ def _periods(report: Report) -> Iterable[RenderableType]:
     yield from _bars(title, [*rows, ("other", report.other_days, "")] if report.other_days else rows)
 
 
-def _by_period(days: Iterable[Day], length: int) -> dict[str, int]:
+def _by_period(days: Iterable[PreflightDay], length: int) -> dict[str, int]:
     periods: dict[str, int] = {}
     for each in days:
         periods[each.day[:length]] = periods.get(each.day[:length], 0) + each.events
@@ -121,7 +121,7 @@ def _bars(title: str, rows: Sequence[tuple[str, int, str]]) -> Iterable[Renderab
     yield Text()
 
 
-def _refused(report: Report) -> Iterable[RenderableType]:
+def _refused(report: PreflightReport) -> Iterable[RenderableType]:
     for each in report.refused:
         yield Text(f"{plural(each.records, 'record')} refused, {each.reason}:", style="red")
         for first in each.first:
@@ -134,15 +134,15 @@ def _refused(report: Report) -> Iterable[RenderableType]:
         yield Text()
 
 
-def _finding(finding: Finding, *, stops: bool) -> Text:
-    accepted = finding.severity is Severity.STOPS and not stops
+def _finding(finding: PreflightFinding, *, stops: bool) -> Text:
+    accepted = finding.severity is FindingSeverity.STOPS and not stops
     text = Text()
     text.append(f"{'accepted' if accepted else finding.severity} {finding.code}: ", style=_STYLES[finding.severity])
     text.append(f"{_clean(finding.sentence)}\n  {finding.advice}")
     return text
 
 
-def _end(stopping: Sequence[Finding]) -> Text:
+def _end(stopping: Sequence[PreflightFinding]) -> Text:
     if not stopping:
         return Text("Nothing stops this import.", style="green")
     accept = " ".join(f"--accept {each.code}" for each in stopping)

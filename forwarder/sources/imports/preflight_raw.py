@@ -11,23 +11,23 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct, field
 
-from forwarder.sources.files.records import Block, Place
-from forwarder.sources.imports.events import Event, Refused
+from forwarder.sources.files.records import RecordBlock, RecordLocation
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused
 from forwarder.sources.imports.raw_events import RawEvents
 from forwarder.wire.identity import ABSENT
 
 
-class Looked(NamedTuple):
+class PreflightItem(NamedTuple):
     """What `Preflight.add` is given."""
 
-    place: Place
+    place: RecordLocation
     record: bytes
     """The event as it stood in its record."""
-    outcome: Sequence[Event] | Refused
+    outcome: Sequence[ImportedEvent] | RecordRefused
     finished: Sequence[bytes] = ()
 
 
-class _Head(Struct, gc=False):
+class _EventFields(Struct, gc=False):
     """An event's properties, and what about persons may stand beside them."""
 
     properties: Raw = ABSENT
@@ -36,27 +36,27 @@ class _Head(Struct, gc=False):
     unset: Raw = field(name="$unset", default=ABSENT)
 
 
-_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_head: Final = msgspec.json.Decoder(_EventFields).decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def looked(block: Block, events: RawEvents, finished: Sequence[bytes | Refused]) -> Iterator[Looked]:
+def preflight_items(block: RecordBlock, events: RawEvents, finished: Sequence[bytes | RecordRefused]) -> Iterator[PreflightItem]:
     """Each event of a block with its finished form, in the block's order; then what was refused of it."""
     events.apart()
     for number, (index, text, body) in enumerate(zip(events.records, events.texts, finished, strict=True)):
         place, record = block.place(index), events.as_found.get(number, text)
-        if isinstance(body, Refused):
-            yield Looked(place, record, body)
+        if isinstance(body, RecordRefused):
+            yield PreflightItem(place, record, body)
         else:
-            yield Looked(place, record, (_event(events, number, text),), (body,))
+            yield PreflightItem(place, record, (_event(events, number, text),), (body,))
     for part in events.refused:
-        yield Looked(block.place(part.record), part.text, part.why)
+        yield PreflightItem(block.place(part.record), part.text, part.why)
 
 
-def _event(events: RawEvents, number: int, text: bytes) -> Event:
+def _event(events: RawEvents, number: int, text: bytes) -> ImportedEvent:
     head = _decode_head(text)
     beside = {"$set": head.set, "$set_once": head.set_once, "$unset": head.unset}
     properties: dict[str, Any] = {key: value for key, value in beside.items() if value is not ABSENT}
     if bytes(head.properties)[:1] == b"{":
         properties.update(_decode_members(head.properties))
-    return Event(events.names[number], events.distinct_ids[number], events.times[number], events.uuids[number], properties)
+    return ImportedEvent(events.names[number], events.distinct_ids[number], events.times[number], events.uuids[number], properties)

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Raw, Struct
 
-from forwarder.sources.imports.counting import Counted, Estimate, share
+from forwarder.sources.imports.counting import KeyCount, KeyEstimate, share
 from forwarder.sources.imports.moments import SECOND
 from forwarder.sources.imports.policy import PersonProperties
 from forwarder.sources.imports.time_kinds import TimeKind
@@ -18,7 +18,7 @@ RECENT: Final = 48 * 3600 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PreflightTerms:
     """What an import would be made with, and when it is looked at."""
 
     now: int
@@ -48,7 +48,7 @@ class Terms:
         return self.recent if self.until is None else self.until
 
 
-class Day(Struct, frozen=True):
+class PreflightDay(Struct, frozen=True):
     """A UTC day of what would be sent."""
 
     day: str
@@ -56,7 +56,7 @@ class Day(Struct, frozen=True):
     bytes: int
 
 
-class Times(Struct, frozen=True):
+class EventTimes(Struct, frozen=True):
     """When events are. Of all that records make, also those that would be left out."""
 
     now: str
@@ -84,7 +84,7 @@ class OutOfOrder(Struct, frozen=True):
     furthest_seconds: float
 
 
-class Refusal(Struct, frozen=True):
+class RefusedLine(Struct, frozen=True):
     """One record that would be refused."""
 
     file: str
@@ -92,19 +92,19 @@ class Refusal(Struct, frozen=True):
     detail: str
 
 
-class RefusedRecords(Struct, frozen=True):
+class RefusedForReason(Struct, frozen=True):
     """Records that would be refused for one reason."""
 
     reason: str
     records: int
-    first: tuple[Refusal, ...]
+    first: tuple[RefusedLine, ...]
 
 
-class Persons(Struct, frozen=True):
+class PersonImpact(Struct, frozen=True):
     """Whose events they are, and what they do to them."""
 
     policy: PersonProperties
-    distinct_ids: Estimate
+    distinct_ids: KeyEstimate
     with_set: int
     """Events that have `$set`."""
     with_set_once: int
@@ -117,7 +117,7 @@ class Persons(Struct, frozen=True):
     """Events that have `$group_set`."""
 
 
-class Volume(Struct, frozen=True):
+class SendVolume(Struct, frozen=True):
     """What would be sent, and how long it takes."""
 
     events: int
@@ -127,7 +127,7 @@ class Volume(Struct, frozen=True):
     rate: float
 
 
-class Example(Struct, frozen=True):
+class PreflightExample(Struct, frozen=True):
     """A record, and what becomes of it."""
 
     file: str
@@ -136,7 +136,7 @@ class Example(Struct, frozen=True):
     events: tuple[Raw, ...]
 
 
-class Report(Struct, frozen=True):
+class PreflightReport(Struct, frozen=True):
     """Everything."""
 
     records: int
@@ -144,25 +144,25 @@ class Report(Struct, frozen=True):
     silent: int
     """Records that stand for no event."""
     events: int
-    volume: Volume
-    names: tuple[Counted, ...]
+    volume: SendVolume
+    names: tuple[KeyCount, ...]
     other_names: int
     """Events with any other name."""
-    days: tuple[Day, ...]
+    days: tuple[PreflightDay, ...]
     other_days: int
-    times: Times
+    times: EventTimes
     order: OutOfOrder
-    refused: tuple[RefusedRecords, ...]
+    refused: tuple[RefusedForReason, ...]
     max_event: int
-    illegal_ids: tuple[Counted, ...]
+    illegal_ids: tuple[KeyCount, ...]
     other_illegal_ids: int
-    repeats: Estimate
+    repeats: KeyEstimate
     """Events that came before on the same day: they are sent once."""
-    uuids: Estimate
+    uuids: KeyEstimate
     """A differing one stands for events that aren't the same: the service keeps each of them."""
-    persons: Persons
+    persons: PersonImpact
     zone_said: bool
-    examples: tuple[Example, ...]
+    examples: tuple[PreflightExample, ...]
     sort: bool = False
     """Whether events are sorted before they are sent."""
     broken: tuple[str, ...] = ()

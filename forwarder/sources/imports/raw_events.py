@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from forwarder.sources.files.records import Block, Lines
-from forwarder.sources.imports.events import Refused
+from forwarder.sources.files.records import LineRecords, RecordBlock
+from forwarder.sources.imports.events import RecordRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class RefusedPart:
     record: int
     """Its index in the block."""
     text: bytes
-    why: Refused
+    why: RecordRefused
     member: int | None = None
     """Its index in a record with several events; None: it is the record."""
 
 
-class Bounds(NamedTuple):
+class EventBounds(NamedTuple):
     """What some events are within: most questions about each of them are answered by it for all at once."""
 
     names: Mapping[str, int]
@@ -37,15 +37,15 @@ class Bounds(NamedTuple):
     """The earliest and the latest time."""
 
     @classmethod
-    def of(cls, names: Sequence[str], times: Sequence[int]) -> Bounds:
+    def of(cls, names: Sequence[str], times: Sequence[int]) -> EventBounds:
         """The bounds of events with these names and times, at least one."""
         return cls(Counter(names), min(times), max(times))
 
 
-class Whole(NamedTuple):
+class WholeLines(NamedTuple):
     """Lines that are an event each, cut where members can be put into the properties. What is done with them is done with all at once."""
 
-    lines: Lines
+    lines: LineRecords
     heads: Sequence[bytes]
     """Of each event what stands between its brace and that of its properties."""
     rests: Sequence[bytes]
@@ -78,15 +78,15 @@ class RawEvents:
     """In the block's order."""
     packed: bytes = b""
     """The sixteen bytes of each uuid, if they are known."""
-    whole: Whole | None = None
+    whole: WholeLines | None = None
     """The texts and gaps of all of them, if no event needs a look of its own."""
-    _bounds: Bounds | None = field(default=None, repr=False, compare=False)
+    _bounds: EventBounds | None = field(default=None, repr=False, compare=False)
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> EventBounds:
         """What all of them are within; there is at least one. To be asked once all are there."""
         if self._bounds is None:
-            self._bounds = Bounds.of(self.names, self.times)
+            self._bounds = EventBounds.of(self.names, self.times)
         return self._bounds
 
     def __len__(self) -> int:
@@ -117,5 +117,5 @@ class RawEvents:
 class RawConverter(Protocol):
     """A format at work on one source, whose records are events already."""
 
-    def convert_block(self, block: Block) -> RawEvents:
+    def convert_block(self, block: RecordBlock) -> RawEvents:
         """The events of a block's records, and what was refused."""

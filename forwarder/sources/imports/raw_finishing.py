@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, field
 
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 from forwarder.sources.imports.joined_texts import JoinedTexts
-from forwarder.sources.imports.policy import Finish
-from forwarder.sources.imports.raw_events import RawEvents, Whole
+from forwarder.sources.imports.policy import FinishPolicy
+from forwarder.sources.imports.raw_events import RawEvents, WholeLines
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.splice import Locator
 from forwarder.wire.strict import may_overflow, overflow_of
@@ -28,7 +28,7 @@ _NULL: Final = Raw(b"null")
 _OBJECT: Final = b"{"
 
 
-class _Head(Struct, gc=False):
+class _PersonFields(Struct, gc=False):
     """Where an event's properties stand, and what about persons stands beside them."""
 
     properties: Raw = ABSENT
@@ -43,21 +43,21 @@ class _Head(Struct, gc=False):
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_head: Final = msgspec.json.Decoder(_PersonFields).decode
 _decode: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class RawFinisher:
+class RawEventFinisher:
     """Makes the bytes of events by one policy. `max_bytes` is what an event may have (`upstream.max_event`); None: any size."""
 
-    def __init__(self, policy: Finish, max_bytes: int | None = None) -> None:
+    def __init__(self, policy: FinishPolicy, max_bytes: int | None = None) -> None:
         self._add = {} if policy.geoip else {"$geoip_disable": _TRUE}
         self._add["$import_job_id"] = Raw(_encode(policy.job_id))
         self._inlay = _encode(self._add)[1:-1] + b","
         self._about_person = policy.person_properties
         self._max_bytes = max_bytes
 
-    def finish(self, events: RawEvents) -> Sequence[bytes | Refused]:
+    def finish(self, events: RawEvents) -> Sequence[bytes | RecordRefused]:
         """The JSON of each event; of one that has too many bytes, or a number that overflows a double, the refusal."""
         inlay, limit = self._inlay, self._max_bytes
         if events.whole is not None and (limit is None or max(events.whole.sizes) + len(inlay) <= limit):
@@ -71,14 +71,14 @@ class RawFinisher:
             return finished
         return [self._refusal_of(text) or text for text in finished]
 
-    def _refusal_of(self, text: bytes) -> Refused | None:
+    def _refusal_of(self, text: bytes) -> RecordRefused | None:
         limit = self._max_bytes
         if limit is not None and len(text) > limit:
-            return Refused(Why.TOO_LARGE, f"the event has {len(text):,} bytes, {limit:,} are allowed")
+            return RecordRefused(RefusalReason.TOO_LARGE, f"the event has {len(text):,} bytes, {limit:,} are allowed")
         overflow = overflow_of(text)
-        return None if overflow is None else Refused(Why.NOT_JSON, f"it has {overflow}")
+        return None if overflow is None else RecordRefused(RefusalReason.NOT_JSON, f"it has {overflow}")
 
-    def _all(self, whole: Whole) -> JoinedTexts | None:
+    def _all(self, whole: WholeLines) -> JoinedTexts | None:
         """The same for all at once: their bytes are copied once, into one text. None if there may be one to refuse."""
         parts = zip(repeat(_OBJECT), whole.heads, repeat(_OBJECT + self._inlay), whole.rests)
         joined = b"".join(chain.from_iterable(parts)).replace(b"\n", b",")  # in JSON that is written in lines, each line feed is an end

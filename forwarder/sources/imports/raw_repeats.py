@@ -36,7 +36,7 @@ _ALL: Final = 0
 """The one day of the file of what is searchable: times aren't days."""
 
 
-class _Kept(NamedTuple):
+class _KeptBlock(NamedTuple):
     """A block."""
 
     first: int
@@ -60,7 +60,7 @@ class RawRepeats:
         self._path = folder / FILE
         self._path.unlink(missing_ok=True)
         self._limit = in_memory
-        self._kept: list[_Kept] = []
+        self._kept: list[_KeptBlock] = []
         self._latest = -1  # the latest time of all that was ever kept
         self._held = 0  # events in memory that aren't searchable
         self._written = 0  # of `_kept`, so many have gone to the file: the oldest
@@ -83,7 +83,7 @@ class RawRepeats:
             for block in [block for block in self._kept if block.reaches(first, last)]:
                 self._make_searchable(block)
         if (first > self._last or last < self._first) and len(set(events.uuids)) == len(events):
-            self._keep(_Kept(first, last, len(hashes), data))
+            self._keep(_KeptBlock(first, last, len(hashes), data))
             return ()
         self._widen(first, last)
         found = [at for at, each in enumerate(_events(data, len(hashes))) if self._came(each)]
@@ -106,7 +106,7 @@ class RawRepeats:
         self._known.add(event)
         return False
 
-    def _make_searchable(self, block: _Kept) -> None:
+    def _make_searchable(self, block: _KeptBlock) -> None:
         at = self._kept.index(block)
         del self._kept[at]
         if at < self._written:
@@ -127,7 +127,7 @@ class RawRepeats:
             self._searched.add(_ALL, self._known)
             self._known = set()
 
-    def _keep(self, block: _Kept) -> None:
+    def _keep(self, block: _KeptBlock) -> None:
         self._kept.append(block)
         self._latest = max(self._latest, block.last)
         self._held += block.size
@@ -146,7 +146,7 @@ class RawRepeats:
             raise unusable(self._path, error) from error
         return begin
 
-    def _read(self, block: _Kept) -> bytes:
+    def _read(self, block: _KeptBlock) -> bytes:
         if self._file is None:
             raise RuntimeError("a block that was written is in no file")
         try:

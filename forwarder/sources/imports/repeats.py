@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from forwarder.sources.imports.events import Event
+from forwarder.sources.imports.events import ImportedEvent
 from forwarder.sources.imports.moments import DAY
 from forwarder.sources.imports.raw_events import RawEvents
 from forwarder.sources.imports.raw_repeats import RawRepeats
@@ -59,7 +59,7 @@ class Repeats:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def is_repeat(self, event: Event) -> bool:
+    def is_repeat(self, event: ImportedEvent) -> bool:
         """Whether an equal event came before, on the same day; this one has come from then on.
 
         When memory is full, this takes up to a second. Raises `ConfigurationError` if the file can't be written.
@@ -109,7 +109,7 @@ class Repeats:
             self._now = -1
 
 
-def _digest(event: Event) -> int:
+def _digest(event: ImportedEvent) -> int:
     """The 128 bits that stand for what makes a repeat: two hashes of texts that differ. Lengths part them, for they may hold any character.
 
     The hashes are Python's own (SipHash, with a secret of the process): good for a run, and a fifth of the cost of others.

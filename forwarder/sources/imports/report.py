@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from forwarder.sources.imports.manifest import Manifest
-from forwarder.sources.imports.tallies import Books, Day, Example
+from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.tallies import DayTally, RecordBooks, RefusalExample
 from forwarder.telemetry.readable import duration
 
 DAYS: Final = 92
@@ -26,7 +26,7 @@ UNFINISHED: Final = "not complete: the same command goes on with it"
 _TOP: Final = 10
 
 
-class Period(NamedTuple):
+class ReportPeriod(NamedTuple):
     """A day, a week, a month or a year on both sides."""
 
     label: str
@@ -34,7 +34,7 @@ class Period(NamedTuple):
     delivered: int
 
 
-def periods(days: Mapping[str, Day]) -> tuple[str, list[Period]]:
+def periods(days: Mapping[str, DayTally]) -> tuple[str, list[ReportPeriod]]:
     """Events by day, week, month or year, whichever can be read at once, and which of them it is.
 
     Periods without events are there, too, but for years: one event of the year 9999 is enough for thousands of them.
@@ -49,7 +49,7 @@ def periods(days: Mapping[str, Day]) -> tuple[str, list[Period]]:
     for day, figures in zip(known, days.values(), strict=True):
         source, delivered = sums[_beginning(day, unit)]
         sums[_beginning(day, unit)] = (source + figures.source, delivered + figures.delivered)
-    return unit, [Period(_label(each, unit), *figures) for each, figures in sums.items()]
+    return unit, [ReportPeriod(_label(each, unit), *figures) for each, figures in sums.items()]
 
 
 def _beginning(day: date, unit: str) -> date:
@@ -75,38 +75,38 @@ def _label(day: date, unit: str) -> str:
     return day.isoformat()[: {"year": 4, "month": 7}.get(unit)]
 
 
-def sentence(books: Books) -> str:
+def sentence(books: RecordBooks) -> str:
     """How the books balance, in figures."""
     refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
     sides = f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + {books.repeats:,} repeats"
     return f"{books.read:,} records read = {sides}{_mended(books)}"
 
 
-def _mended(books: Books) -> str:
+def _mended(books: RecordBooks) -> str:
     if not books.mended:
         return ""
     return f" (of the refused, {books.mended:,} mended and delivered since{', all of them' if not books.unmended else ''})"
 
 
-def balance(books: Books) -> str:
+def balance(books: RecordBooks) -> str:
     """Whether they do."""
     if not books.difference:
         return "balanced"
     return f"{books.difference:,} missing" if books.difference > 0 else f"{-books.difference:,} too many"
 
 
-def seconds(manifest: Manifest) -> float:
+def seconds(manifest: ImportManifest) -> float:
     """From the beginning of the first run to the end of the last."""
     return (datetime.fromisoformat(manifest.ended) - datetime.fromisoformat(manifest.started)).total_seconds()
 
 
-def outcome(manifest: Manifest) -> str:
+def outcome(manifest: ImportManifest) -> str:
     """The import in one line."""
     rate = manifest.events / max(1.0, seconds(manifest))
     return f"{manifest.events:,} events delivered in {duration(seconds(manifest))} ({rate:,.{0 if rate >= 10 else 1}f}/s)"
 
 
-def as_json(manifest: Manifest) -> bytes:
+def as_json(manifest: ImportManifest) -> bytes:
     """For machines: what the text says. Files and days are in the manifest."""
     taken = ("job", "forwarder", "complete", "started", "ended", "events", "source_events", "first", "last", "names", "examples")
     _, shown = periods(manifest.days)
@@ -115,7 +115,7 @@ def as_json(manifest: Manifest) -> bytes:
     return msgspec.json.encode({**{name: getattr(manifest, name) for name in taken}, **rest})
 
 
-def as_text(manifest: Manifest) -> RenderableType:
+def as_text(manifest: ImportManifest) -> RenderableType:
     """For a terminal, or a log."""
     books = manifest.books
     head = Text(f"Import {manifest.job.id} ({plain(manifest.job.format)}, {plain(manifest.job.source)}): ")
@@ -148,7 +148,7 @@ def _counts(what: str, counts: Iterable[tuple[str, int]], unit: str) -> Table:
     return table
 
 
-def _reasons(books: Books, examples: Mapping[str, list[Example]]) -> Table:
+def _reasons(books: RecordBooks, examples: Mapping[str, list[RefusalExample]]) -> Table:
     table = _table("refused because", "records", "for example")
     for reason, count in by_count(books.refused):
         shown = examples.get(reason, [])[:1]

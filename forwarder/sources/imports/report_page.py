@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from forwarder.sources.imports.manifest import FileEntry, Manifest
-from forwarder.sources.imports.report import UNFINISHED, Period, balance, by_count, outcome, periods, plain, sentence, top
+from forwarder.sources.imports.manifest import FileManifest, ImportManifest
+from forwarder.sources.imports.report import UNFINISHED, ReportPeriod, balance, by_count, outcome, periods, plain, sentence, top
 from forwarder.sources.imports.report_style import STYLE
-from forwarder.sources.imports.tallies import Example
+from forwarder.sources.imports.tallies import RefusalExample
 
 NAMES: Final = 50
 FILES: Final = 200
 _HEIGHT: Final = 100
 
 
-def page(manifest: Manifest) -> bytes:
+def page(manifest: ImportManifest) -> bytes:
     """The page, in UTF-8."""
     unit, shown = periods(manifest.days)
     parts = [
@@ -54,7 +54,7 @@ def _text(value: str) -> str:
     return f"<bdi>{escape(plain(value))}</bdi>"
 
 
-def _head(manifest: Manifest) -> str:
+def _head(manifest: ImportManifest) -> str:
     job = manifest.job
     span = f"Events from {escape(manifest.first or '')} to {escape(manifest.last or '')}." if manifest.first else "No events."
     pill = '<span class="pill good">complete</span>' if manifest.complete else '<span class="pill bad">not complete</span>'
@@ -64,7 +64,7 @@ def _head(manifest: Manifest) -> str:
 </header>"""
 
 
-def _tiles(manifest: Manifest) -> str:
+def _tiles(manifest: ImportManifest) -> str:
     books = manifest.books
     figures = {
         "records read": books.read,
@@ -82,7 +82,7 @@ def _tiles(manifest: Manifest) -> str:
 </section>"""
 
 
-def _chart(unit: str, shown: Sequence[Period]) -> str:
+def _chart(unit: str, shown: Sequence[ReportPeriod]) -> str:
     if not shown:
         return '<section class="card"><h2>Events</h2><p class="soft">None were delivered.</p></section>'
     most = max(max(each.source, each.delivered) for each in shown) or 1
@@ -104,7 +104,7 @@ def _chart(unit: str, shown: Sequence[Period]) -> str:
 </section>"""
 
 
-def _bar(place: int, each: Period, most: int) -> str:
+def _bar(place: int, each: ReportPeriod, most: int) -> str:
     """What the source has, and on it, narrower, what was delivered: where all was, both end at the same height."""
     source, delivered = each.source * _HEIGHT / most, each.delivered * _HEIGHT / most
     return (
@@ -114,19 +114,17 @@ def _bar(place: int, each: Period, most: int) -> str:
     )
 
 
-def _refusals(manifest: Manifest) -> str:
-    rows = [
-        (_text(reason), f"{count:,}", _places(manifest.examples.get(reason, []))) for reason, count in by_count(manifest.books.refused)
-    ]
+def _refusals(manifest: ImportManifest) -> str:
+    rows = [(_text(reason), f"{count:,}", _places(manifest.examples.get(reason, []))) for reason, count in by_count(manifest.books.refused)]
     body = _table(("reason", "records", "for example"), rows) if rows else '<p class="soft">None.</p>'
     return f'<section class="card"><h2>Refused</h2>{body}</section>'
 
 
-def _places(examples: Iterable[Example]) -> str:
+def _places(examples: Iterable[RefusalExample]) -> str:
     return "<br>".join(f'<span class="mono">{_text(f"{each.file}:{each.line}")}</span> {_text(each.detail)}' for each in examples)
 
 
-def _left_out(manifest: Manifest) -> str:
+def _left_out(manifest: ImportManifest) -> str:
     counts = by_count(manifest.books.left_out)
     if not counts:
         return ""
@@ -144,7 +142,7 @@ def _names(names: Mapping[str, int]) -> str:
     return f'<section class="card"><h2>Delivered by name</h2>{_table(("event", "events", ""), rows)}</section>'
 
 
-def _files(files: Sequence[FileEntry]) -> str:
+def _files(files: Sequence[FileManifest]) -> str:
     rows = []
     for file in files[:FILES]:
         books = file.books
@@ -155,7 +153,7 @@ def _files(files: Sequence[FileEntry]) -> str:
     return f'<section class="card files"><h2>Files</h2>{_table(head, rows)}{more}</section>'
 
 
-def _options(manifest: Manifest) -> str:
+def _options(manifest: ImportManifest) -> str:
     known = {"job": manifest.job.id, "started": manifest.started, "ended": manifest.ended, "forwarder": manifest.forwarder}
     options = {f"--{name}": value for name, value in sorted(manifest.job.options.items())}
     rows = [(escape(plain(name)), f'<span class="mono">{_text(value)}</span>') for name, value in {**known, **options}.items()]

@@ -14,32 +14,32 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from forwarder.sources.imports.entries import Shared
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.ledger import Fate, Kind, count_events
-from forwarder.sources.imports.tallies import Books, Example, Totals
+from forwarder.sources.imports.entries import SharedRecord
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.ledger import FateKind, RecordFate, count_events
+from forwarder.sources.imports.tallies import ImportTotals, RecordBooks, RefusalExample
 
 
-class FileBooks(NamedTuple):
+class NamedBooks(NamedTuple):
     """Where the records of a file are counted; its number is its place among these."""
 
     name: str
-    books: Books
+    books: RecordBooks
 
 
-class _Parked(NamedTuple):
-    events: Sequence[Finished]
-    refused: Fate | None
+class _ParkedEvents(NamedTuple):
+    events: Sequence[FinishedEvent]
+    refused: RecordFate | None
 
 
-class SortedPosition:
-    """See the module. Entries are known by their numbers (`Finished.turn`)."""
+class SortedLedger:
+    """See the module. Entries are known by their numbers (`FinishedEvent.turn`)."""
 
     def __init__(
         self,
-        files: Sequence[FileBooks],
-        totals: Totals,
-        of_all: Books,
+        files: Sequence[NamedBooks],
+        totals: ImportTotals,
+        of_all: RecordBooks,
         settled: int = 0,
         refused: Mapping[tuple[int, int], str] | None = None,
     ) -> None:
@@ -55,8 +55,8 @@ class SortedPosition:
         self._files = files
         self._totals = totals
         self._of_all = of_all
-        self._shared: dict[int, Shared] = {}
-        self._parked: dict[int, _Parked] = {}  # by the first of their entries
+        self._shared: dict[int, SharedRecord] = {}
+        self._parked: dict[int, _ParkedEvents] = {}  # by the first of their entries
         self._beyond = 0
 
     @property
@@ -64,12 +64,12 @@ class SortedPosition:
         """What memory holds: entries from the first unsettled one on, and of those the settled ones."""
         return self.read - self.settled + self._beyond
 
-    def opened(self, count: int, shared: Mapping[int, Shared]) -> None:
+    def opened(self, count: int, shared: Mapping[int, SharedRecord]) -> None:
         """The next entries were read; `shared`: of those that aren't all of their records, by their numbers."""
         self.read += count
         self._shared.update(shared)
 
-    def settle(self, events: Sequence[Finished], refused: Fate | None = None) -> None:
+    def settle(self, events: Sequence[FinishedEvent], refused: RecordFate | None = None) -> None:
         """Events of one UTC day have arrived, or were refused for good. Raises ValueError if one isn't open: not read, or settled."""
         for part in _neighbours(events):
             self._park(part, refused)
@@ -78,14 +78,14 @@ class SortedPosition:
             self._count(parked)
             self.settled += len(parked.events)
 
-    def _park(self, events: Sequence[Finished], refused: Fate | None) -> None:
+    def _park(self, events: Sequence[FinishedEvent], refused: RecordFate | None) -> None:
         first, last = events[0].turn, events[-1].turn
         if first < self.settled or last >= self.read or first in self._parked:
             raise ValueError(f"entries {first} to {last} aren't open: {self.settled} are settled, {self.read} read")
-        self._parked[first] = _Parked(events, refused)
+        self._parked[first] = _ParkedEvents(events, refused)
         self._beyond += len(events)
 
-    def _count(self, parked: _Parked) -> None:
+    def _count(self, parked: _ParkedEvents) -> None:
         events, refused = parked
         count_events(self._totals, events, delivered=refused is None)
         if self._shared:
@@ -93,7 +93,7 @@ class SortedPosition:
         for file, count in Counter([event.file for event in events]).items():
             self._count_records(self._files[file].books, count, refused)
 
-    def _count_records(self, books: Books, count: int, refused: Fate | None) -> None:
+    def _count_records(self, books: RecordBooks, count: int, refused: RecordFate | None) -> None:
         """Records of one event each."""
         for each in (books, self._of_all):
             each.read += count
@@ -104,7 +104,7 @@ class SortedPosition:
         if refused is not None and refused.example is not None:
             self._totals.example(refused.reason, refused.example)
 
-    def _is_shared(self, event: Finished, refused: Fate | None) -> bool:
+    def _is_shared(self, event: FinishedEvent, refused: RecordFate | None) -> bool:
         """Count an event that isn't all of its record; False if it is."""
         shared = self._shared.pop(event.turn, None)
         if shared is None:
@@ -118,19 +118,19 @@ class SortedPosition:
             self._count_shared(event, shared, self.refused.pop(record, ""))
         return True
 
-    def _count_shared(self, event: Finished, shared: Shared, by_service: str) -> None:
+    def _count_shared(self, event: FinishedEvent, shared: SharedRecord, by_service: str) -> None:
         """Count a record with the last of its events."""
         file, books = self._files[event.file]
         if shared.reason:
-            fate = Fate(Kind.REFUSED, shared.reason, Example(file, event.line, shared.detail))
+            fate = RecordFate(FateKind.REFUSED, shared.reason, RefusalExample(file, event.line, shared.detail))
             self._count_records(books, 1, fate)
         elif by_service:
-            self._count_records(books, 1, Fate(Kind.REFUSED, by_service))  # the example was kept when it was refused
+            self._count_records(books, 1, RecordFate(FateKind.REFUSED, by_service))  # the example was kept when it was refused
         else:
             self._count_records(books, 1, None)
 
 
-def _neighbours(events: Sequence[Finished]) -> Iterator[Sequence[Finished]]:
+def _neighbours(events: Sequence[FinishedEvent]) -> Iterator[Sequence[FinishedEvent]]:
     """Parts of consecutive entries: all of them, as batches are cut from the spool."""
     begin = 0
     if events and events[-1].turn - events[0].turn != len(events) - 1:

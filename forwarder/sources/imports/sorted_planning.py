@@ -14,21 +14,30 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from forwarder.sources.files.records import File
-from forwarder.sources.files.source import Source
-from forwarder.sources.imports.checkpoint import SpoolState
+from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.source import FileSource
+from forwarder.sources.imports.checkpoint import SpoolCheckpoint
 from forwarder.sources.imports.days import BatchLimits, DayBatches
-from forwarder.sources.imports.entries import Shared
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.ledger import Fate, count_fate
-from forwarder.sources.imports.making import Maker
-from forwarder.sources.imports.planned import Begun, Ended, Read, Ready, Sorted, Sorting, Step, Taken
-from forwarder.sources.imports.planning import Portion, Saved, portions
-from forwarder.sources.imports.sorting import Sorter, SortLimits, check_room
-from forwarder.sources.imports.spool import Broken, Spool, Spooled, SpooledFile
-from forwarder.sources.imports.tallies import Books, Totals
+from forwarder.sources.imports.entries import SharedRecord
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.ledger import RecordFate, count_fate
+from forwarder.sources.imports.making import Conversion
+from forwarder.sources.imports.planned import (
+    BatchReady,
+    FileEnded,
+    FileStarted,
+    PlanStep,
+    RecordsRead,
+    SortedEventsRead,
+    SortFinished,
+    SortProgress,
+)
+from forwarder.sources.imports.planning import RecordPortion, SettledFile, portions
+from forwarder.sources.imports.sorting import EventSorter, SortLimits, check_room
+from forwarder.sources.imports.spool import EventSpool, ReadFailure, SortedFile, SpoolIndex
+from forwarder.sources.imports.tallies import ImportTotals, RecordBooks
 
-_NOTHING: Final = Saved(0)
+_NOTHING: Final = SettledFile(0)
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".parquet")
 
 
@@ -37,11 +46,11 @@ class SortedPlan:
 
     def __init__(
         self,
-        source: Source,
-        maker: Maker,
-        spool: Spool,
-        saved: Mapping[str, Saved],
-        at: SpoolState | None,
+        source: FileSource,
+        maker: Conversion,
+        spool: EventSpool,
+        saved: Mapping[str, SettledFile],
+        at: SpoolCheckpoint | None,
         *,
         limits: BatchLimits,
         sort: SortLimits | None = None,
@@ -61,7 +70,7 @@ class SortedPlan:
         self._room = room
         self._before = {name: each.records for name, each in saved.items() if each.records}
 
-    def steps(self) -> Generator[Step]:
+    def steps(self) -> Generator[PlanStep]:
         """All steps, from the first entry that isn't settled. Raises `SourceChanged`, `SpoolDamaged`, and `ConfigurationError` where there
         is no room.
         """
@@ -75,50 +84,50 @@ class SortedPlan:
             found = yield from self._sort()
         else:
             for number, file in enumerate(found.files):
-                yield Begun(number, File(file.name, file.identity))
-                yield Ended(number, file.failure)
-        yield Sorted(found)
+                yield FileStarted(number, SourceFile(file.name, file.identity))
+                yield FileEnded(number, file.failure)
+        yield SortFinished(found)
         yield from self._send(found, settled)
 
-    def _sort(self) -> Generator[Step, None, Spooled]:
+    def _sort(self) -> Generator[PlanStep, None, SpoolIndex]:
         found = self._spool.empty(self._before)
         check_room(self._spool.folder, self._room)
-        examples = Totals()
-        with Sorter(self._spool.folder, self._sort_limits) as sorter:
+        examples = ImportTotals()
+        with EventSorter(self._spool.folder, self._sort_limits) as sorter:
             for each in portions(self._source, self._maker, self._saved):
                 match each:
-                    case Begun(file=file):
+                    case FileStarted(file=file):
                         before = self._saved.get(file.name, _NOTHING)
-                        found.files.append(SpooledFile(file.name, file.identity, before.records, Books(), before.digest))
+                        found.files.append(SortedFile(file.name, file.identity, before.records, RecordBooks(), before.digest))
                         yield each
-                    case Portion(read=read):
+                    case RecordPortion(read=read):
                         _count(read, found.files[read.file], examples)
                         _add(sorter, each)
                         yield read
-                    case Ended(broken=broken):
-                        found.files[each.file].broken = None if broken is None else Broken(broken.offset, broken.reason)
+                    case FileEnded(broken=broken):
+                        found.files[each.file].broken = None if broken is None else ReadFailure(broken.offset, broken.reason)
                         yield each
             found.examples = examples.examples
-            yield Sorting(0, sorter.taken)  # whoever takes the steps has kept what is refused when the next one is asked for
+            yield SortProgress(0, sorter.taken)  # whoever takes the steps has kept what is refused when the next one is asked for
             for written in sorter.merge():
-                yield Sorting(written, sorter.taken)
+                yield SortProgress(written, sorter.taken)
             for written in self._spool.write(sorter.ordered(), found):
-                yield Sorting(written, sorter.taken)
+                yield SortProgress(written, sorter.taken)
         return found
 
-    def _send(self, found: Spooled, settled: int) -> Generator[Step]:
+    def _send(self, found: SpoolIndex, settled: int) -> Generator[PlanStep]:
         batches = DayBatches(self._limits)
         for first, entries in self._spool.read(found, settled):
             shared = {first + at: entry.shared for at, entry in enumerate(entries) if entry.shared is not None}
-            yield Taken(first, len(entries), shared)
+            yield SortedEventsRead(first, len(entries), shared)
             for turn, entry in enumerate(entries, first):
                 for batch in batches.add(entry.finished(turn)):
-                    yield Ready(batch)
+                    yield BatchReady(batch)
         for batch in batches.flush():
-            yield Ready(batch)
+            yield BatchReady(batch)
 
 
-def least_room(source: Source) -> int:
+def least_room(source: FileSource) -> int:
     """The bytes that sorting all of a source takes on disk, at least: its events stand there compressed, and for a while twice.
 
     Events are larger than their records. What is compressed already is hardly made smaller; text is, by twenty times at most as a rule.
@@ -127,7 +136,7 @@ def least_room(source: Source) -> int:
     return sum(size if name.endswith(_COMPRESSED) else size // 10 for name, size in sizes)
 
 
-def _count(read: Read, file: SpooledFile, examples: Totals) -> None:
+def _count(read: RecordsRead, file: SortedFile, examples: ImportTotals) -> None:
     """Count what is settled by being read: records that send nothing."""
     file.records += len(read.counts)
     file.digest = read.digest
@@ -136,7 +145,7 @@ def _count(read: Read, file: SpooledFile, examples: Totals) -> None:
         count_fate(file.books, examples, read.fates[index])
 
 
-def _add(sorter: Sorter, portion: Portion) -> None:
+def _add(sorter: EventSorter, portion: RecordPortion) -> None:
     """Hand over the events of some records, with what is to be known of those that aren't all of their records."""
     counts, partly, first = portion.read.counts, portion.read.partly, portion.first
     if not partly and counts.count(1) == len(portion.events):
@@ -150,7 +159,7 @@ def _add(sorter: Sorter, portion: Portion) -> None:
         sorter.add(event, None if is_all else _shared(partly.get(index), is_last=last[event.number] == turn))
 
 
-def _last(events: Sequence[Finished]) -> dict[int, int]:
+def _last(events: Sequence[FinishedEvent]) -> dict[int, int]:
     """Of each record, which of these events will be its last one in the order of time."""
     found: dict[int, int] = {}
     for turn, event in enumerate(events):
@@ -160,7 +169,7 @@ def _last(events: Sequence[Finished]) -> dict[int, int]:
     return found
 
 
-def _shared(refused: Fate | None, *, is_last: bool) -> Shared:
+def _shared(refused: RecordFate | None, *, is_last: bool) -> SharedRecord:
     if refused is None:
-        return Shared(is_last)
-    return Shared(is_last, refused.reason, "" if refused.example is None else refused.example.detail)
+        return SharedRecord(is_last)
+    return SharedRecord(is_last, refused.reason, "" if refused.example is None else refused.example.detail)

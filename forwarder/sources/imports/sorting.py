@@ -17,8 +17,8 @@ from shutil import disk_usage
 from typing import Final, Self
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.entries import Blocks, Damaged, Entry, Shared, read_blocks
-from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.entries import BlockWriter, DamagedBlocks, SharedRecord, SortedEvent, read_blocks
+from forwarder.sources.imports.finishing import FinishedEvent
 from forwarder.storage.private import open_file
 from forwarder.telemetry.readable import size
 
@@ -40,7 +40,7 @@ class SortLimits:
     """How many runs are merged at once, at least two; each takes up to half a MiB while it is."""
 
 
-class Sorter:
+class EventSorter:
     """Takes events, and gives them in order: `add` all, then `merge`, then read `ordered`. Used as a context.
 
     `folder` is there already, and nobody else sorts in it. All raise `ConfigurationError` if it can't be written in.
@@ -49,7 +49,7 @@ class Sorter:
     def __init__(self, folder: Path, limits: SortLimits | None = None) -> None:
         self._folder = folder
         self._limits = limits or SortLimits()
-        self._held: list[Entry] = []
+        self._held: list[SortedEvent] = []
         self._size = 0
         self._paths: list[Path] = []
         """The runs that weren't read, the oldest first."""
@@ -64,9 +64,9 @@ class Sorter:
     def __exit__(self, *_: object) -> None:
         self._remove_all()
 
-    def add(self, event: Finished, shared: Shared | None = None) -> None:
+    def add(self, event: FinishedEvent, shared: SharedRecord | None = None) -> None:
         """Take an event."""
-        entry = Entry.of(event, self.taken, shared)
+        entry = SortedEvent.of(event, self.taken, shared)
         taken = entry.size
         if self._held and self._size + taken > self._limits.memory:
             self._spill()
@@ -89,7 +89,7 @@ class Sorter:
                     yield written + last
                 written += last
 
-    def ordered(self) -> Generator[Entry]:
+    def ordered(self) -> Generator[SortedEvent]:
         """All events in order, once."""
         if self._paths:
             together, self._paths = self._split(len(self._paths))
@@ -110,13 +110,13 @@ class Sorter:
             """All of it at once."""
         self._held, self._size = [], 0
 
-    def _written(self, entries: Iterable[Entry]) -> Iterator[int]:
+    def _written(self, entries: Iterable[SortedEvent]) -> Iterator[int]:
         """Write a run of entries that are in order; how many so far."""
         path = self._folder / f"sort-{self._begun:06}.run"
         self._begun += 1
         try:
             with os.fdopen(open_file(path, os.O_WRONLY | os.O_EXCL), "wb") as file:  # it holds records of people
-                yield from Blocks(file).write(entries)
+                yield from BlockWriter(file).write(entries)
         except OSError as error:
             raise cannot_sort(self._folder, error) from error
         self._paths.append(path)
@@ -140,19 +140,19 @@ def check_room(folder: Path, least: int) -> None:
         raise ConfigurationError(f"{folder} can't be sorted in: that takes {size(least)} at least, there are {size(free)}", hint=_ROOM)
 
 
-def _merged(paths: list[Path]) -> Generator[Entry]:
+def _merged(paths: list[Path]) -> Generator[SortedEvent]:
     """The entries of several runs in order."""
     with ExitStack() as stack:
         yield from heapq.merge(*[stack.enter_context(closing(_read(path))) for path in paths])
 
 
-def _read(path: Path) -> Generator[Entry]:
+def _read(path: Path) -> Generator[SortedEvent]:
     """The entries of a run, which is removed then."""
     try:
         with path.open("rb") as file:
             for _, entries in read_blocks(file):
                 yield from entries
-    except Damaged as error:
+    except DamagedBlocks as error:
         raise ConfigurationError(
             f"{path} was written a moment ago, and {error}", hint="The disk isn't to be relied on: name a folder on another with `--state`."
         ) from error

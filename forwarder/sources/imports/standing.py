@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from forwarder.sources.imports.checkpoint import Checkpoint
+from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.moments import when
 from forwarder.sources.imports.report import balance, plain, sentence
 from forwarder.telemetry.readable import duration
@@ -26,7 +26,7 @@ class _Preflight(Struct):
     report: _Report
 
 
-class Files(Struct, frozen=True):
+class FileProgress(Struct, frozen=True):
     """The files of a source, members of archives one by one."""
 
     done: int
@@ -36,7 +36,7 @@ class Files(Struct, frozen=True):
     """Whether none is still to be found; what is in an archive is known once it is read."""
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Files:
+    def of(cls, checkpoint: ImportCheckpoint) -> FileProgress:
         """Those that were begun, and those that were named and not begun."""
         begun = {part for file in checkpoint.files for part in _ways(file.name)}
         waiting = sum(content.name not in begun for content in checkpoint.contents)
@@ -48,11 +48,11 @@ class Files(Struct, frozen=True):
         return f"{self.done:,} of {self.known:,} files done" + ("" if self.all_known or not self.known else ", as far as they are known")
 
 
-class Standing(Struct, frozen=True):
+class ImportStatus(Struct, frozen=True):
     """One import."""
 
     folder: Path
-    checkpoint: Checkpoint | None
+    checkpoint: ImportCheckpoint | None
     """None: nothing is settled yet."""
     running: bool
     """Whether a process has the folder now."""
@@ -83,7 +83,7 @@ class Standing(Struct, frozen=True):
             yield f"  {saved.books.read / self.counted:.0%} of the {self.counted:,} records that were counted before it began"
         first, last = saved.totals.first, saved.totals.last
         of_when = "" if first is None or last is None else f", of {when(first)} to {when(last)}"
-        yield f"  {events:,} events delivered{of_when}; {Files.of(saved).words()}"
+        yield f"  {events:,} events delivered{of_when}; {FileProgress.of(saved).words()}"
 
     def plain(self) -> dict[str, Any]:
         """For machines."""
@@ -103,7 +103,7 @@ class Standing(Struct, frozen=True):
             "events": sum(day.delivered for day in totals.days.values()),
             "first": None if totals.first is None else when(totals.first),
             "last": None if totals.last is None else when(totals.last),
-            "files": Files.of(saved),
+            "files": FileProgress.of(saved),
         }
 
 
@@ -115,7 +115,7 @@ def counted_in(folder: Path) -> int | None:
         return None
 
 
-def as_json(found: list[Standing]) -> bytes:
+def as_json(found: list[ImportStatus]) -> bytes:
     """All of them."""
     return msgspec.json.encode({"imports": [each.plain() for each in found]})
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from forwarder.sources.files.records import Place
+from forwarder.sources.files.records import RecordLocation
 from forwarder.sources.imports.uuid_digest import digest_hex, packed_hashes, uuid_hashes
 
 EXAMPLES: Final = 5
@@ -29,14 +29,14 @@ LONGEST: Final = 200
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 
 
-def check_days(days: Mapping[str, Day]) -> None:
+def check_days(days: Mapping[str, DayTally]) -> None:
     """Raises ValueError if a day is none, or its digest."""
     for day, counted in days.items():
         if date.fromisoformat(day).isoformat() != day or not _DIGEST.fullmatch(counted.uuids):
             raise ValueError(f"{day!r} is no day with a digest")
 
 
-class Books(Struct, forbid_unknown_fields=True):
+class RecordBooks(Struct, forbid_unknown_fields=True):
     """What became of records."""
 
     read: int = 0
@@ -61,7 +61,7 @@ class Books(Struct, forbid_unknown_fields=True):
         """Records that were refused, and are still not there; below zero in no right book."""
         return sum(self.refused.values()) - self.mended
 
-    def add(self, other: Books) -> None:
+    def add(self, other: RecordBooks) -> None:
         """Count what another book counts, too."""
         self.mended += other.mended
         self.read += other.read
@@ -71,7 +71,7 @@ class Books(Struct, forbid_unknown_fields=True):
         add_counts(self.left_out, other.left_out)
 
 
-class Day(Struct, forbid_unknown_fields=True):
+class DayTally(Struct, forbid_unknown_fields=True):
     """The events of one UTC day."""
 
     source: int = 0
@@ -87,7 +87,7 @@ class Day(Struct, forbid_unknown_fields=True):
         self.uuids = digest_hex(int(self.uuids, 16) + (packed_hashes(packed) if packed else uuid_hashes(uuids)))
 
 
-class Counted(Protocol):
+class CountableEvent(Protocol):
     """What is counted of an event."""
 
     @property
@@ -103,7 +103,7 @@ class Counted(Protocol):
         """As it is sent."""
 
 
-class Example(Struct, frozen=True, forbid_unknown_fields=True):
+class RefusalExample(Struct, frozen=True, forbid_unknown_fields=True):
     """One of the records that a reason was given for."""
 
     file: str
@@ -111,30 +111,30 @@ class Example(Struct, frozen=True, forbid_unknown_fields=True):
     detail: str
 
     @classmethod
-    def at(cls, place: Place, detail: str) -> Example:
+    def at(cls, place: RecordLocation, detail: str) -> RefusalExample:
         """The record at a place."""
         return cls(place.file, place.line, detail)
 
 
-class Totals(Struct, forbid_unknown_fields=True):
+class ImportTotals(Struct, forbid_unknown_fields=True):
     """What is counted of all files together."""
 
-    days: dict[str, Day] = field(default_factory=dict)
+    days: dict[str, DayTally] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     """Events delivered, by name: the first `NAMES` names, and the rest together."""
     first: int | None = None
     """Time of the oldest event delivered, in µs since 1970."""
     last: int | None = None
-    examples: dict[str, list[Example]] = field(default_factory=dict)
+    examples: dict[str, list[RefusalExample]] = field(default_factory=dict)
     """Of each reason for a refusal the first `EXAMPLES` records."""
     replayed: list[int] = field(default_factory=list)
     """Dead letters that are counted as replayed here, and may still be among the dead letters: each leaves once this is saved."""
 
-    def example(self, reason: str, example: Example) -> None:
+    def example(self, reason: str, example: RefusalExample) -> None:
         """Keep it, unless there are enough."""
         known = self.examples.setdefault(reason, [])
         if len(known) < EXAMPLES:
-            known.append(Example(example.file, example.line, _shortened(example.detail)))
+            known.append(RefusalExample(example.file, example.line, _shortened(example.detail)))
 
     def named(self, names: Iterable[str] | Mapping[str, int]) -> None:
         """Count names of events that were delivered; a mapping says of each how often."""

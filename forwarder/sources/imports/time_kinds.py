@@ -53,7 +53,7 @@ def _epoch(digits: bytes) -> TimeKind | None:
     return TimeKind.SECONDS if number <= 1e10 else TimeKind.MILLISECONDS if number <= 1e13 else TimeKind.MICROSECONDS
 
 
-class TimeLook:
+class TimeInspector:
     """Looks where records have their time: `name`, or `name.name` for one level down. The first name that has a value counts."""
 
     def __init__(self, fields: Sequence[str]) -> None:

@@ -16,21 +16,20 @@ MOST_DAYS: Final = 36_600
 """A century. A source that has more days is no history of events; those past it are counted together."""
 
 
-
-class Amount(Struct, gc=False):
+class DayAmount(Struct, gc=False):
     """Events and their bytes, as they would be sent."""
 
     events: int = 0
     bytes: int = 0
 
 
-class Days:
+class DayAmounts:
     """How much there is of each UTC day."""
 
     def __init__(self, most: int = MOST_DAYS) -> None:
         self._most = most
-        self._days: dict[int, Amount] = {}
-        self.other = Amount()
+        self._days: dict[int, DayAmount] = {}
+        self.other = DayAmount()
         """Of the days that came when there were too many."""
 
     def __len__(self) -> int:
@@ -40,21 +39,21 @@ class Days:
         """Count an event."""
         amount = self._days.get(time // DAY)
         if amount is None:
-            amount = self.other if len(self._days) >= self._most else self._days.setdefault(time // DAY, Amount())
+            amount = self.other if len(self._days) >= self._most else self._days.setdefault(time // DAY, DayAmount())
         amount.events += 1
         amount.bytes += size
 
-    def items(self) -> list[tuple[int, Amount]]:
+    def items(self) -> list[tuple[int, DayAmount]]:
         """Each day, the oldest first."""
         return sorted(self._days.items())
 
     def requests(self, batch_events: int, batch_bytes: int) -> int:
         """How many requests it takes at least: none spans two days."""
-        amounts: Mapping[int, Amount] = {**self._days, -1: self.other}
+        amounts: Mapping[int, DayAmount] = {**self._days, -1: self.other}
         return sum(max(-(-each.events // batch_events), -(-each.bytes // batch_bytes)) for each in amounts.values())
 
 
-class Order:
+class TimeOrder:
     """How far events are from the order of time: in the source as a whole, and within each file."""
 
     def __init__(self) -> None:

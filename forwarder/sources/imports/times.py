@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 from forwarder.sources.imports.jsonvalues import number_of
 
 MINUTE: Final = 60_000_000
@@ -34,7 +34,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, offset_minutes: int = 0) -> int:
-    """The microseconds since 1970 of a time. Raises `Refused` (`NO_TIME`) if it can't be read or isn't of the years 1970 to 9999.
+    """The microseconds since 1970 of a time. Raises `RecordRefused` (`NO_TIME`) if it can't be read or isn't of the years 1970 to 9999.
 
     Bytes and `Raw` are a JSON value, text is the time itself: ISO 8601 with `T` or a space, or an epoch in seconds, milliseconds
     (above 1e10) or microseconds (above 1e13), as a number or as its digits; eight digits as a text are a date. A text without a zone
@@ -109,6 +109,8 @@ def _of_number(number: float | Decimal) -> int:
         raise _unreadable(number) from error
 
 
-def _unreadable(value: object) -> Refused:
+def _unreadable(value: object) -> RecordRefused:
     shown = repr(value) if isinstance(value, str) else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return Refused(Why.NO_TIME, f"{shown if len(shown) <= 80 else shown[:80] + '…'} can't be read as a time of the years 1970 to 9999")
+    return RecordRefused(
+        RefusalReason.NO_TIME, f"{shown if len(shown) <= 80 else shown[:80] + '…'} can't be read as a time of the years 1970 to 9999"
+    )

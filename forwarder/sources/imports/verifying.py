@@ -15,11 +15,11 @@ from typing import Final, Self
 import msgspec
 from msgspec import Struct, field
 
-from forwarder.sources.imports.events import Event
-from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.events import ImportedEvent
+from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.moments import DAY
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.tallies import Day
+from forwarder.sources.imports.tallies import DayTally
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
 
 JOB_PROPERTY: Final = "$import_job_id"
@@ -28,7 +28,7 @@ _COUNTS: Final = ("complete", "repeats", "conflicts")
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
-class Unreadable(Exception):
+class InvalidRow(Exception):
     """A row isn't an event with a uuid and a time."""
 
     def __init__(self, line: int, why: str) -> None:
@@ -36,7 +36,7 @@ class Unreadable(Exception):
         self.line, self.why = line, why
 
 
-class Row(Struct, frozen=True):
+class StoredRow(Struct, frozen=True):
     """An event as the service has it."""
 
     uuid: str
@@ -58,15 +58,15 @@ class _Properties(Struct, frozen=True):
     job_id: str | None = field(default=None, name=JOB_PROPERTY)
 
 
-class Listed(Struct, frozen=True):
+class StoredPage(Struct, frozen=True):
     """A page of the sandbox's `/sandbox/import-events`."""
 
-    results: list[Row]
+    results: list[StoredRow]
     next: str | None
     """What the next page comes after; None: this is the last."""
 
 
-class Arrived(Struct, frozen=True):
+class ArrivedEvents(Struct, frozen=True):
     """What the sandbox counts of an import in one project."""
 
     api_key: str
@@ -75,10 +75,10 @@ class Arrived(Struct, frozen=True):
 
 
 class _Imports(Struct, frozen=True):
-    results: list[Arrived]
+    results: list[ArrivedEvents]
 
 
-class Holding:
+class StoredDays:
     """What the service holds of an import, by day.
 
     Each uuid counts once a day: the service removes repeats some time after it has taken them, and shows them until then. To be closed.
@@ -113,34 +113,34 @@ class Holding:
         self._sums[day] = self._sums.get(day, 0) + number
         self._counts[day] = self._counts.get(day, 0) + 1
 
-    def days(self) -> dict[str, Day]:
+    def days(self) -> dict[str, DayTally]:
         """Counts and digests by day."""
-        return {day: Day(0, count, digest_hex(self._sums[day])) for day, count in sorted(self._counts.items())}
+        return {day: DayTally(0, count, digest_hex(self._sums[day])) for day, count in sorted(self._counts.items())}
 
 
-def rows(records: Iterable[bytes], lines: Iterable[int]) -> Iterator[tuple[int, Row]]:
-    """The events of JSON objects, with the lines where they stand. Raises `Unreadable`."""
-    decode = msgspec.json.Decoder(Row).decode
+def decode_rows(records: Iterable[bytes], lines: Iterable[int]) -> Iterator[tuple[int, StoredRow]]:
+    """The events of JSON objects, with the lines where they stand. Raises `InvalidRow`."""
+    decode = msgspec.json.Decoder(StoredRow).decode
     for number, record in zip(lines, records, strict=False):
         try:
             row = decode(record)
         except ValueError as error:  # msgspec's errors are, too
-            raise Unreadable(number, str(error)) from error
+            raise InvalidRow(number, str(error)) from error
         yield number, row
 
 
-def listed(body: bytes) -> Listed:
+def decode_page(body: bytes) -> StoredPage:
     """A page of the sandbox's `/sandbox/import-events`. Raises ValueError."""
-    return msgspec.json.decode(body, type=Listed)
+    return msgspec.json.decode(body, type=StoredPage)
 
 
-def arrived(body: bytes) -> list[Arrived]:
+def decode_arrived(body: bytes) -> list[ArrivedEvents]:
     """What the sandbox's `/sandbox/imports` says, by project. Raises ValueError."""
     return msgspec.json.decode(body, type=_Imports).results
 
 
-def hold(found: Iterable[tuple[int, Row]], job: str | None, holding: Holding) -> int:
-    """Add what is there of a job, or with None all events; how many these are. Raises `Unreadable`."""
+def add_stored(found: Iterable[tuple[int, StoredRow]], job: str | None, holding: StoredDays) -> int:
+    """Add what is there of a job, or with None all events; how many these are. Raises `InvalidRow`."""
     count = 0
     for number, row in found:
         try:
@@ -148,11 +148,11 @@ def hold(found: Iterable[tuple[int, Row]], job: str | None, holding: Holding) ->
                 holding.add(row.uuid, row.timestamp)
                 count += 1
         except ValueError as error:
-            raise Unreadable(number, str(error)) from error
+            raise InvalidRow(number, str(error)) from error
     return count
 
 
-class DayResult(Struct, frozen=True):
+class DayComparison(Struct, frozen=True):
     """One day on both sides."""
 
     day: str
@@ -186,7 +186,7 @@ class Verification(Struct, frozen=True):
     """How an import compares with what is there."""
 
     job: str
-    days: list[DayResult]
+    days: list[DayComparison]
     repeats: int = 0
     conflicts: int = 0
     complete: bool = True
@@ -224,16 +224,16 @@ class Verification(Struct, frozen=True):
         return msgspec.json.encode({"job": self.job, "same": self.same, **{name: getattr(self, name) for name in _COUNTS}, "days": days})
 
 
-def verify(manifest: Manifest, holding: Holding) -> Verification:
+def verify(manifest: ImportManifest, holding: StoredDays) -> Verification:
     """Compare what was delivered with what is there, by day."""
-    there: Mapping[str, Day] = holding.days()
-    empty = Day()
+    there: Mapping[str, DayTally] = holding.days()
+    empty = DayTally()
     days = []
     for day in sorted(manifest.days.keys() | there.keys()):
         expected, found = manifest.days.get(day, empty), there.get(day, empty)
         if expected.delivered or found.delivered:
             same = (expected.delivered, expected.uuids) == (found.delivered, found.uuids)
-            days.append(DayResult(day, expected.delivered, found.delivered, same))
+            days.append(DayComparison(day, expected.delivered, found.delivered, same))
     return Verification(manifest.job.id, days, holding.repeats, holding.conflicts, manifest.complete)
 
 
@@ -241,9 +241,9 @@ def _number(count: int, unit: str) -> str:
     return f"{count:,} {unit}{'' if count == 1 else 's'}"
 
 
-def _known_by(number: int, day: int) -> Event:
+def _known_by(number: int, day: int) -> ImportedEvent:
     """What stands for a uuid on its day."""
-    return Event("", "", (day - _EPOCH) * DAY, "", {}, natural_key=f"{number:x}")
+    return ImportedEvent("", "", (day - _EPOCH) * DAY, "", {}, natural_key=f"{number:x}")
 
 
 def _date(timestamp: str) -> date:

@@ -19,7 +19,7 @@ import aiohttp
 
 from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports.checkpoint import read_checkpoint
-from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.manifest import ImportManifest
 from tests.crash.frame import CrashFailure, Evidence, Say, silent
 from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Verdict, arrivals, judge
@@ -209,7 +209,7 @@ class Campaign:
         await self._judge_counts(manifest)
         await self._verify()
 
-    def _wrong_in_books(self, manifest: Manifest) -> list[str]:
+    def _wrong_in_books(self, manifest: ImportManifest) -> list[str]:
         books, count = manifest.books, self._options.events
         self.report.books = {"read": books.read, "delivered": books.delivered, "repeats": books.repeats, "refused": books.refused}
         wanted = {"read": count, "delivered": count, "repeats": 0, "refused": {}}
@@ -218,7 +218,7 @@ class Campaign:
             problems.append(f"the manifest says {manifest.events:,} events, complete: {manifest.complete}")
         return problems
 
-    async def _judge_counts(self, manifest: Manifest) -> None:
+    async def _judge_counts(self, manifest: ImportManifest) -> None:
         """What the sandbox itself says of the import."""
         [found] = (await self._ask(f"imports?import={manifest.job.id}"))["results"]
         verdict = self.report.verdict

@@ -13,8 +13,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.decompress import Bzip2, Decompressed, Gzip, Zstd
-from forwarder.sources.files.options import Unreadable
+from forwarder.sources.files.decompress import Bzip2Stream, DecompressedStream, GzipStream, ZstdStream
+from forwarder.sources.files.options import DamagedContent
 from tests.support.packed import Watched
 
 TEXT: Final = b"".join(b'{"event":"view","number":%d,"noise":"%x"}\n' % (n, random.Random(n).getrandbits(90)) for n in range(9000))
@@ -25,35 +25,35 @@ def checked_zstd(content: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress(content)
 
 
-KINDS: Final[dict[str, tuple[type[Decompressed], Callable[[bytes], bytes]]]] = {
-    "gzip": (Gzip, lambda content: gzip.compress(content, 6, mtime=0)),
-    "zstd": (Zstd, zstandard.compress),
-    "zstd with checksum": (Zstd, checked_zstd),
-    "bzip2": (Bzip2, bz2.compress),
+KINDS: Final[dict[str, tuple[type[DecompressedStream], Callable[[bytes], bytes]]]] = {
+    "gzip": (GzipStream, lambda content: gzip.compress(content, 6, mtime=0)),
+    "zstd": (ZstdStream, zstandard.compress),
+    "zstd with checksum": (ZstdStream, checked_zstd),
+    "bzip2": (Bzip2Stream, bz2.compress),
 }
 every_kind: Final = pytest.mark.parametrize(("kind", "compress"), KINDS.values(), ids=list(KINDS))
 
 
-def salvaged(stream: Decompressed, size: int = 1 << 16) -> tuple[bytes, str]:
+def salvaged(stream: DecompressedStream, size: int = 1 << 16) -> tuple[bytes, str]:
     """What can be read, and why no more."""
     parts: list[bytes] = []
     try:
         while data := stream.read(size):
             assert len(data) <= size
             parts.append(data)
-    except Unreadable as error:
+    except DamagedContent as error:
         return b"".join(parts), str(error)
     return b"".join(parts), ""
 
 
 @every_kind
-def test_members_that_follow_each_other_are_one_stream(kind: type[Decompressed], compress: Callable[[bytes], bytes]) -> None:
+def test_members_that_follow_each_other_are_one_stream(kind: type[DecompressedStream], compress: Callable[[bytes], bytes]) -> None:
     """Parts that were compressed on their own, an empty one among them, are read to the last."""
     assert salvaged(kind(Watched(compress(TEXT) + compress(b"") + compress(b"end")))) == (TEXT + b"end", "")
 
 
 @every_kind
-def test_a_cut_stream_gives_what_came_and_then_fails(kind: type[Decompressed], compress: Callable[[bytes], bytes]) -> None:
+def test_a_cut_stream_gives_what_came_and_then_fails(kind: type[DecompressedStream], compress: Callable[[bytes], bytes]) -> None:
     """However few bytes are missing at the end, the stream doesn't end as if it were whole."""
     packed = compress(TEXT)
     for missing in (1, 3, 5, 9, len(packed) // 2):
@@ -88,27 +88,27 @@ def test_damage_in_the_middle_is_found(name: str) -> None:
 
 
 @every_kind
-def test_something_else_after_the_end_is_a_failure(kind: type[Decompressed], compress: Callable[[bytes], bytes]) -> None:
+def test_something_else_after_the_end_is_a_failure(kind: type[DecompressedStream], compress: Callable[[bytes], bytes]) -> None:
     """A line that somebody appended to a compressed file isn't skipped in silence."""
     assert salvaged(kind(Watched(compress(TEXT) + b'{"event":"late"}'))) == (TEXT, "what follows the compressed data is something else")
 
 
 def test_padding_and_skippable_frames_are_no_content() -> None:
     """Zeros after gzip, and frames of zstd that are meant to be skipped, are left out."""
-    assert salvaged(Gzip(Watched(gzip.compress(TEXT) + b"\0" * 1001))) == (TEXT, "")
+    assert salvaged(GzipStream(Watched(gzip.compress(TEXT) + b"\0" * 1001))) == (TEXT, "")
     skipped = b"\x53\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
-    assert salvaged(Zstd(Watched(skipped + zstandard.compress(TEXT) + skipped))) == (TEXT, "")
+    assert salvaged(ZstdStream(Watched(skipped + zstandard.compress(TEXT) + skipped))) == (TEXT, "")
 
 
 def test_names_and_comments_in_a_gzip_header_are_skipped() -> None:
     """Extra fields, a file's name, a comment and the header's checksum stand before the content."""
     packed = gzip.compress(TEXT)
     head = packed[:3] + bytes([2 | 4 | 8 | 16]) + packed[4:10] + b"\x03\0abc" + b"name\0" + b"comment\0" + b"\0\0"
-    assert salvaged(Gzip(Watched(head + packed[10:]))) == (TEXT, "")
+    assert salvaged(GzipStream(Watched(head + packed[10:]))) == (TEXT, "")
 
 
 @every_kind
-def test_a_bomb_is_read_in_small_parts(kind: type[Decompressed], compress: Callable[[bytes], bytes]) -> None:
+def test_a_bomb_is_read_in_small_parts(kind: type[DecompressedStream], compress: Callable[[bytes], bytes]) -> None:
     """Content that decompresses a thousandfold is never held whole: a step gives a bounded part, and little is read ahead."""
     source = Watched(compress(bytes(20 << 20)))
     stream = kind(source)

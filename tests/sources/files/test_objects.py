@@ -11,7 +11,7 @@ import pytest
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files import BrokenSource, ReadOptions, Source, open_source
+from forwarder.sources.files import BrokenSource, FileSource, ReadOptions, open_source
 from forwarder.sources.files.objects import connect
 from tests.support.packed import numbered, zipped
 
@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return filled(MemoryStore() if request.param == "memory" else LocalStore(tmp_path))
 
 
-def opened(store: ObjectStore, *urls: str, options: ReadOptions | None = None) -> Source:
+def opened(store: ObjectStore, *urls: str, options: ReadOptions | None = None) -> FileSource:
     """The source of URLs in a store."""
     buckets: list[str] = []
 

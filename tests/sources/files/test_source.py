@@ -139,9 +139,7 @@ def test_what_names_nothing_is_an_error(tmp_path: Path, path: str) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
 @pytest.mark.parametrize("named", [".", "*", "**/*"])
-def test_links_out_of_the_folder_are_followed_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str
-) -> None:
+def test_links_out_of_the_folder_are_followed_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str) -> None:
     """Without that they are an error, which names the link: nothing is read, and nothing is left out in silence."""
     written(tmp_path / "elsewhere", {"secret.jsonl": b'{"a":1}\n'})
     export = written(tmp_path / "export", {"day.jsonl": b'{"a":2}\n'})

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.guarded import Guarded
-from forwarder.sources.files.options import ReadOptions, Unreadable
-from forwarder.sources.files.tables import MAX_COLUMNS, csv_rows, parquet_rows
+from forwarder.sources.files.guarded import GuardedStream
+from forwarder.sources.files.options import DamagedContent, ReadOptions
+from forwarder.sources.files.tables import MAX_COLUMNS, read_csv, read_parquet
 from tests.support.packed import Watched
 
 
@@ -27,8 +27,8 @@ def rows(
     content: bytes, options: ReadOptions | None = None, delimiter: str = ",", failure: Exception | None = None
 ) -> list[tuple[int, bytes]]:
     """The records of CSV with their lines."""
-    stream = Guarded(b"", Watched(content, failure=failure))
-    found = csv_rows(stream, options or ReadOptions(block_bytes=7), delimiter)
+    stream = GuardedStream(b"", Watched(content, failure=failure))
+    found = read_csv(stream, options or ReadOptions(block_bytes=7), delimiter)
     return [pair for records, numbers in found for pair in zip(numbers, records, strict=True)]
 
 
@@ -62,8 +62,8 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
 )
 def test_columns_are_bounded(header: bytes, why: str) -> None:
     """Nothing is made of a header that no export has; the file is told as broken."""
-    stream = Guarded(b"", Watched(header + b"\n1,2\n"))
-    assert list(csv_rows(stream, ReadOptions(), ",")) == []
+    stream = GuardedStream(b"", Watched(header + b"\n1,2\n"))
+    assert list(read_csv(stream, ReadOptions(), ",")) == []
     assert stream.failure is not None
     assert why in stream.failure
 
@@ -86,8 +86,8 @@ def test_an_open_quote_takes_no_more_than_the_limit() -> None:
 def test_an_open_quote_at_the_end_is_refused_or_cut_off() -> None:
     """In a whole file the row is refused; where the stream broke off it isn't given."""
     assert rows(b'a,b\n1,"2\n') == [(2, b'1,"2')]
-    assert rows(b'a,b\n1,2\n1,"2\n', failure=Unreadable("it is cut off")) == [(2, b'{"a":"1","b":"2"}')]
-    assert rows(b"a,b\n1,2\n1,2", failure=Unreadable("it is cut off")) == [(2, b'{"a":"1","b":"2"}')]
+    assert rows(b'a,b\n1,2\n1,"2\n', failure=DamagedContent("it is cut off")) == [(2, b'{"a":"1","b":"2"}')]
+    assert rows(b"a,b\n1,2\n1,2", failure=DamagedContent("it is cut off")) == [(2, b'{"a":"1","b":"2"}')]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_an_open_quote_at_the_end_is_refused_or_cut_off() -> None:
 )
 def test_a_header_that_names_no_columns_is_a_failure(content: bytes, failure: str) -> None:
     """Guessing which of two columns is meant would be worse."""
-    stream = Guarded(b"", Watched(content))
-    assert list(csv_rows(stream, ReadOptions(), ",")) == []
+    stream = GuardedStream(b"", Watched(content))
+    assert list(read_csv(stream, ReadOptions(), ",")) == []
     assert stream.failure == failure
 
 
@@ -123,8 +123,8 @@ def parquet_file(columns: dict[str, Any]) -> io.BytesIO:
 
 def parquet_records(file: io.BytesIO) -> tuple[list[tuple[int, Any]], str | None]:
     """The rows with their numbers, and why there are no more."""
-    stream = Guarded(b"", file)
-    found = [pair for records, numbers in parquet_rows(file, stream) for pair in zip(numbers, map(json.loads, records), strict=True)]
+    stream = GuardedStream(b"", file)
+    found = [pair for records, numbers in read_parquet(file, stream) for pair in zip(numbers, map(json.loads, records), strict=True)]
     return found, stream.failure
 
 
@@ -166,7 +166,7 @@ def test_parquet_rows_that_no_object_can_be_made_of_are_refused_alone() -> None:
     """Text that isn't UTF-8 and times that no calendar has don't stop the rows around them."""
     text = pa.array([b"a", b"\xff", b"b", b"c"]).view(pa.string())
     file = parquet_file({"text": text, "at": pa.array([0, 0, 1 << 60, 0]).view(pa.timestamp("us", "UTC"))})
-    (records, numbers), *rest = parquet_rows(file, Guarded(b"", file))
+    (records, numbers), *rest = read_parquet(file, GuardedStream(b"", file))
     assert (list(numbers), rest) == ([1, 2, 3, 4], [])
     good, other = b'{"text":"a","at":"1970-01-01T00:00:00Z"}', b'{"text":"c","at":"1970-01-01T00:00:00Z"}'
     assert (records[0], records[3]) == (good, other)
@@ -185,5 +185,5 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
     """It is part of the extra `import`."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigurationError, match="without pyarrow") as caught:
-        list(parquet_rows(io.BytesIO(), Guarded(b"", io.BytesIO())))
+        list(read_parquet(io.BytesIO(), GuardedStream(b"", io.BytesIO())))
     assert "pipx install --force '.[import]'" in caught.value.hint

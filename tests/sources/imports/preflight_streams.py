@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msgspec import Raw
 
-from forwarder.sources.files.records import Place
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.files.records import RecordLocation
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 from tests.sources.imports.preflights import DAY, NOW, OLD, SECOND, Seen, event, refused, seen
 
 ZONE = b'{"timestamp":"2023-11-14T22:13:20Z"}'
@@ -34,25 +34,25 @@ def odd() -> Iterator[Seen]:
     changing = {"$unset": Raw(b"[]"), "$group_set": Raw(b"{}")}
     yield seen(event(305, time=OLD + 9 * DAY, properties=changing), line=1, file="b.json", record=ZONE)
     yield seen(line=2, file="b.json", record=ZONE)
-    yield Seen(Place("b.json", 3), ZONE, (event(306),), (b"x" * 1_000_001,))
+    yield Seen(RecordLocation("b.json", 3), ZONE, (event(306),), (b"x" * 1_000_001,))
     for line, (why, detail) in enumerate(REFUSALS, 4):
-        yield Seen(Place("b.json", line), b"{", Refused(why, detail))
+        yield Seen(RecordLocation("b.json", line), b"{", RecordRefused(why, detail))
 
 
 REFUSALS = (
-    (Why.ILLEGAL_ID, "the id 'null' is one that many share"),
-    (Why.ILLEGAL_ID, "the id 'null' is one that many share"),
-    (Why.ILLEGAL_ID, "the id 'Guest' is one that many share"),
-    (Why.NO_ID, "there is no id"),
-    (Why.NO_TIME, "'soon' can't be read as a time"),
-    (Why.NOT_JSON, "the record isn't a JSON object: truncated"),
+    (RefusalReason.ILLEGAL_ID, "the id 'null' is one that many share"),
+    (RefusalReason.ILLEGAL_ID, "the id 'null' is one that many share"),
+    (RefusalReason.ILLEGAL_ID, "the id 'Guest' is one that many share"),
+    (RefusalReason.NO_ID, "there is no id"),
+    (RefusalReason.NO_TIME, "'soon' can't be read as a time"),
+    (RefusalReason.NOT_JSON, "the record isn't a JSON object: truncated"),
 )
 
 
 def few_refused() -> Iterator[Seen]:
     """One bad record in two hundred and one."""
     yield from good()
-    yield refused(Why.NOT_JSON, "cut off", 201)
+    yield refused(RefusalReason.NOT_JSON, "cut off", 201)
 
 
 def two_files(first: int = 5, second: int = 1) -> Iterator[Seen]:

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from forwarder.sources.files.records import Place
-from forwarder.sources.imports.events import Event, Refused, Why
-from forwarder.sources.imports.findings import Finding, judge
+from forwarder.sources.files.records import RecordLocation
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason
+from forwarder.sources.imports.findings import PreflightFinding, find_all
 from forwarder.sources.imports.moments import DAY, SECOND
 from forwarder.sources.imports.preflight import Preflight
-from forwarder.sources.imports.preflight_report import Report, Terms
+from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms
 
 NOW = 1_780_000_000 * SECOND
 """2026-05-28, 20:26:40 UTC."""
-TERMS = Terms(now=NOW, max_event=1_000_000, batch_events=100, batch_bytes=1_000_000, rate=2000)
+TERMS = PreflightTerms(now=NOW, max_event=1_000_000, batch_events=100, batch_bytes=1_000_000, rate=2000)
 OLD = 1_700_000_000 * SECOND
 """2023-11-14, 22:13:20 UTC."""
 
@@ -24,34 +24,34 @@ OLD = 1_700_000_000 * SECOND
 class Seen(NamedTuple):
     """One record, as the preflight is given it."""
 
-    place: Place
+    place: RecordLocation
     record: bytes
-    outcome: Sequence[Event] | Refused
+    outcome: Sequence[ImportedEvent] | RecordRefused
     finished: Sequence[bytes] = ()
 
 
-def event(number: int = 0, **changes: Any) -> Event:
+def event(number: int = 0, **changes: Any) -> ImportedEvent:
     """An event, an hour after the one before it."""
     made = {"event": "seen", "distinct_id": f"person-{number % 7}", "time": OLD + number * 3600 * SECOND, "uuid": f"uuid-{number}"}
-    return Event(**{**made, "properties": {}, **changes})
+    return ImportedEvent(**{**made, "properties": {}, **changes})
 
 
-def body(one: Event) -> bytes:
+def body(one: ImportedEvent) -> bytes:
     """An event's bytes, more or less as they would be sent."""
     return json.dumps({"event": one.event, "distinct_id": one.distinct_id, "time": one.time}).encode()
 
 
-def seen(*events: Event, line: int = 1, file: str = "a.json", record: bytes = b'{"timestamp":"2023-11-14T22:13:20Z"}') -> Seen:
+def seen(*events: ImportedEvent, line: int = 1, file: str = "a.json", record: bytes = b'{"timestamp":"2023-11-14T22:13:20Z"}') -> Seen:
     """A record that makes these events."""
-    return Seen(Place(file, line), record, events, [body(each) for each in events])
+    return Seen(RecordLocation(file, line), record, events, [body(each) for each in events])
 
 
-def refused(why: Why, detail: str = "", line: int = 1) -> Seen:
+def refused(why: RefusalReason, detail: str = "", line: int = 1) -> Seen:
     """A record that is refused."""
-    return Seen(Place("a.json", line), b"{", Refused(why, detail))
+    return Seen(RecordLocation("a.json", line), b"{", RecordRefused(why, detail))
 
 
-def preflight(stream: Iterable[Seen], terms: Terms = TERMS, **options: Any) -> Preflight:
+def preflight(stream: Iterable[Seen], terms: PreflightTerms = TERMS, **options: Any) -> Preflight:
     """A preflight that has looked at these."""
     looking = Preflight(terms, ("timestamp",), **options)
     for each in stream:
@@ -59,15 +59,15 @@ def preflight(stream: Iterable[Seen], terms: Terms = TERMS, **options: Any) -> P
     return looking
 
 
-def report(stream: Iterable[Seen], **terms: Any) -> Report:
+def report(stream: Iterable[Seen], **terms: Any) -> PreflightReport:
     """What a preflight says of these."""
     return preflight(stream, replace(TERMS, **terms)).report()
 
 
-def findings(stream: Iterable[Seen], upper_case_ids: int = 0, broken: Sequence[str] = (), **terms: Any) -> dict[str, Finding]:
+def findings(stream: Iterable[Seen], upper_case_ids: int = 0, broken: Sequence[str] = (), **terms: Any) -> dict[str, PreflightFinding]:
     """The findings on these, by code."""
     made = preflight(stream, replace(TERMS, **terms)).report(upper_case_ids=upper_case_ids, broken=broken)
-    return {str(each.code): each for each in judge(made)}
+    return {str(each.code): each for each in find_all(made)}
 
 
 __all__ = ["DAY", "NOW", "OLD", "SECOND", "TERMS", "Seen", "body", "event", "findings", "preflight", "refused", "report", "seen"]

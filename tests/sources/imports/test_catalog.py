@@ -12,33 +12,33 @@ import pytest
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import MappingRules, TimestampRule
-from forwarder.sources.files.records import Block, File
+from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports import formats
 from forwarder.sources.imports.catalog import BY_NAME, FORMATS
-from forwarder.sources.imports.events import Event
-from forwarder.sources.imports.format import Format, Given, Rules
-from forwarder.sources.imports.formats.csv import Csv
+from forwarder.sources.imports.events import ImportedEvent
+from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportFormat
+from forwarder.sources.imports.formats.csv import CsvConverter
 from forwarder.sources.imports.formats.mixpanel_clock import ProjectZone
-from forwarder.sources.imports.formats.native import Native
+from forwarder.sources.imports.formats.native import NativeConverter
 from tests.sources.imports.samples import csv, mapped
 
 NEW_YEAR = 1_704_067_200_000_000
 """2024, in microseconds, UTC."""
-RULES = Rules(mapped.RULES, mapped.mapping)
+RULES = ChosenMapping(mapped.RULES, mapped.mapping)
 EVERY = [pytest.param(form, id=form.name) for form in FORMATS]
 
 
-def given(**more: Any) -> Given:
+def given(**more: Any) -> FormatContext:
     """What is said of an import, and rules for formats that need some."""
-    return Given(mapping=RULES, **more)
+    return FormatContext(mapping=RULES, **more)
 
 
-def converted(name: str, record: bytes, options: Any = None, **more: Any) -> Sequence[Event]:
+def converted(name: str, record: bytes, options: Any = None, **more: Any) -> Sequence[ImportedEvent]:
     """The events of one record by a format that was made as the command makes it."""
     form = BY_NAME[name]
     converter = form.make(options or form.options(), given(**more))
-    assert not isinstance(converter, Native)
-    return converter.convert(Block(File("f", "5eed" * 16), 0, [record], range(1, 2)), 0)  # type: ignore[union-attr]  # no raw one
+    assert not isinstance(converter, NativeConverter)
+    return converter.convert(RecordBlock(SourceFile("f", "5eed" * 16), 0, [record], range(1, 2)), 0)  # type: ignore[union-attr]  # no raw one
 
 
 def test_every_file_with_a_description_is_listed() -> None:
@@ -51,7 +51,7 @@ def test_every_file_with_a_description_is_listed() -> None:
 
 
 @pytest.mark.parametrize("form", EVERY)
-def test_what_is_described_can_be_typed_and_read(form: Format[Any]) -> None:
+def test_what_is_described_can_be_typed_and_read(form: ImportFormat[Any]) -> None:
     """Names and flags are words with hyphens, lines end as sentences do, and no two flags are the same."""
     said = list(form.said)
     assert all(re.fullmatch("[a-z]+(-[a-z]+)*", name) for name in (form.name, *(each.flag for each in said)))
@@ -61,7 +61,7 @@ def test_what_is_described_can_be_typed_and_read(form: Format[Any]) -> None:
 
 
 @pytest.mark.parametrize("form", EVERY)
-def test_nothing_needs_to_be_said_beside_rules(form: Format[Any]) -> None:
+def test_nothing_needs_to_be_said_beside_rules(form: ImportFormat[Any]) -> None:
     """Every option has a default that makes a converter, and that changes no job's identity."""
     options = form.options()
     assert form.make(options, given()) is not form.make(options, given())
@@ -89,17 +89,17 @@ def test_whether_a_zone_is_said() -> None:
     offset = {form.name for form in FORMATS if form.takes_time_offset and form.zone_said(form.options(), given(time_offset=0))}
     assert offset == set(BY_NAME) - {"mapping"}
     assert BY_NAME["mixpanel"].zone_said(BY_NAME["mixpanel"].options(zone="Europe/Berlin"), given())
-    assert BY_NAME["mapping"].zone_said(None, Given(mapping=Rules(mapped.RULES, mapped.mapping, zone_said=True)))
+    assert BY_NAME["mapping"].zone_said(None, FormatContext(mapping=ChosenMapping(mapped.RULES, mapped.mapping, zone_said=True)))
 
 
 def test_a_projects_zone_has_to_be_one_and_alone() -> None:
     """Beside an offset one of the two would be ignored."""
-    clock = ProjectZone(zone="Europe/Berlin").clock(Given())
+    clock = ProjectZone(zone="Europe/Berlin").clock(FormatContext())
     assert clock.utc(b'"2024-01-01T01:00:00"') == NEW_YEAR
     with pytest.raises(ConfigurationError, match="there is no zone 'Middle/Earth'"):
-        ProjectZone(zone="Middle/Earth").clock(Given())
+        ProjectZone(zone="Middle/Earth").clock(FormatContext())
     with pytest.raises(ConfigurationError, match="can't be beside --time-offset"):
-        ProjectZone(zone="Europe/Berlin").clock(Given(time_offset=0))
+        ProjectZone(zone="Europe/Berlin").clock(FormatContext(time_offset=0))
 
 
 def test_where_times_are_looked_for_follows_what_was_said() -> None:
@@ -108,21 +108,21 @@ def test_where_times_are_looked_for_follows_what_was_said() -> None:
     assert table.times(table.options(timestamp="at"), given()) == ("at",)
     for source, fields in ((".placed", ("placed",)), (".a.b", ("a.b",)), (".a.b.c", ()), (".at // .on", ())):
         rules = MappingRules(event=".e", timestamp=TimestampRule(source))
-        assert BY_NAME["mapping"].times(None, Given(mapping=Rules(rules, mapped.mapping))) == fields
-    assert BY_NAME["mapping"].times(None, Given(mapping=Rules(MappingRules(event=".e"), mapped.mapping))) == ()
+        assert BY_NAME["mapping"].times(None, FormatContext(mapping=ChosenMapping(rules, mapped.mapping))) == fields
+    assert BY_NAME["mapping"].times(None, FormatContext(mapping=ChosenMapping(MappingRules(event=".e"), mapped.mapping))) == ()
 
 
 def test_a_mapping_without_rules_says_where_they_belong() -> None:
     """Nothing is guessed."""
     with pytest.raises(ConfigurationError, match="has no rules") as raised:
-        BY_NAME["mapping"].make(BY_NAME["mapping"].options(), Given())
+        BY_NAME["mapping"].make(BY_NAME["mapping"].options(), FormatContext())
     assert "--mapping FILE" in raised.value.hint
 
 
 def test_the_policy_reaches_the_format_that_depends_on_it() -> None:
     """Native decodes by it."""
-    assert isinstance(BY_NAME["native"].make(BY_NAME["native"].options(), given(person_properties="set")), Native)
-    assert isinstance(BY_NAME["csv"].make(csv.OPTIONS, given()), Csv)
+    assert isinstance(BY_NAME["native"].make(BY_NAME["native"].options(), given(person_properties="set")), NativeConverter)
+    assert isinstance(BY_NAME["csv"].make(csv.OPTIONS, given()), CsvConverter)
 
 
 def test_what_was_said_is_part_of_the_job() -> None:

@@ -11,24 +11,24 @@ import msgspec
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.changes import Content
+from forwarder.sources.imports.changes import SourceContent
 from forwarder.sources.imports.checkpoint import (
     FILE,
-    Checkpoint,
     CheckpointDamaged,
-    FileState,
-    Job,
+    FileCheckpoint,
+    ImportCheckpoint,
+    ImportJob,
     OtherJob,
     StateFolder,
     encode,
     read_checkpoint,
 )
-from forwarder.sources.imports.events import Event
-from forwarder.sources.imports.ledger import Position
-from forwarder.sources.imports.tallies import Books, Totals
+from forwarder.sources.imports.events import ImportedEvent
+from forwarder.sources.imports.ledger import FileLedger
+from forwarder.sources.imports.tallies import ImportTotals, RecordBooks
 from forwarder.storage.directory import Locked
 
-JOB = Job("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"})
+JOB = ImportJob("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"})
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def folder(tmp_path: Path) -> Iterator[StateFolder]:
     folder.close()
 
 
-def checkpoint() -> Checkpoint:
+def checkpoint() -> ImportCheckpoint:
     """Of a file with two records, one of them in flight."""
-    totals = Totals()
-    position = Position(totals)
+    totals = ImportTotals()
+    position = FileLedger(totals)
     position.opened([1], {}, "digest of 1")
     position.opened([1], {}, "digest of 2")
-    position.settle([0], [Event("seen", "someone", 1_700_000_000_000_000, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})])
-    return Checkpoint(JOB, 1.5, 2.5, [Content("a.json", 9, "5eed")], [FileState.of("a.json", "ab", position)], totals)
+    position.settle([0], [ImportedEvent("seen", "someone", 1_700_000_000_000_000, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})])
+    return ImportCheckpoint(JOB, 1.5, 2.5, [SourceContent("a.json", 9, "5eed")], [FileCheckpoint.of("a.json", "ab", position)], totals)
 
 
 def test_a_new_folder_has_none(folder: StateFolder) -> None:
@@ -71,7 +71,7 @@ def test_a_run_goes_on_at_the_position(folder: StateFolder) -> None:
     assert (file.books.read, file.read, file.digested, file.digest, file.complete) == (1, 2, 1, "digest of 1", False)
     position = file.position(found.totals)
     assert (position.settled, position.read) == (1, 1)
-    assert found.books == Books(read=1, delivered=1)
+    assert found.books == RecordBooks(read=1, delivered=1)
 
 
 def test_one_process_at_a_time_has_the_folder(folder: StateFolder) -> None:
@@ -102,7 +102,7 @@ def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
         (msgspec.structs.replace(JOB, id="another"), "its id is 11111111-.*, now it is another: what the source holds"),
     ],
 )
-def test_another_job_is_refused_with_what_differs(folder: StateFolder, job: Job, words: str) -> None:
+def test_another_job_is_refused_with_what_differs(folder: StateFolder, job: ImportJob, words: str) -> None:
     """Its records would be counted in the middle of these."""
     folder.save(checkpoint())
     with pytest.raises(OtherJob, match=words) as caught:

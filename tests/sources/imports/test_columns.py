@@ -8,38 +8,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.columns import Columns, Joined, as_range, counted_of, joined_data, without_data
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.raw_events import Bounds
+from forwarder.sources.imports.columns import EventColumns, JoinedColumns, as_range, counted_of, joined_data, without_data
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.raw_events import EventBounds
 
 
-def finished(number: int, file: int = 0, part: int = 0) -> Finished:
+def finished(number: int, file: int = 0, part: int = 0) -> FinishedEvent:
     """An event with texts and a place of its own."""
-    return Finished(10 + number, f"person-{number}", f"name-{number % 3}", f"uuid-{number}", b"%d" % number, file, number + 1, number, part)
+    return FinishedEvent(
+        10 + number, f"person-{number}", f"name-{number % 3}", f"uuid-{number}", b"%d" % number, file, number + 1, number, part
+    )
 
 
 def test_columns_are_a_sequence_of_their_events() -> None:
     """Counted, walked through, taken by an index from either end, or by neighbours."""
     events = [finished(number, part=number % 2) for number in range(5)]
-    columns = Columns.of(events)
+    columns = EventColumns.of(events)
     assert (len(columns), list(columns), columns[0], columns[-1]) == (5, events, events[0], events[-1])
     assert list(columns[1:3]) == events[1:3]
     assert columns[1:3].numbers == range(1, 3)
     assert columns == events
-    assert list(Columns.of([])) == []
+    assert list(EventColumns.of([])) == []
 
 
 def test_without_parts_each_event_is_the_first_of_its_record() -> None:
     """As the fast way makes them."""
-    columns = Columns(3, [10], ["person-0"], ["name-0"], ["uuid-0"], [b"0"], [1], range(1))
+    columns = EventColumns(3, [10], ["person-0"], ["name-0"], ["uuid-0"], [b"0"], [1], range(1))
     assert [*columns, columns[0]] == [finished(0, file=3)] * 2
 
 
 def test_bounds_are_of_all_events() -> None:
     """Names and times, also of some neighbours of them."""
-    columns = Columns.of([finished(number) for number in (4, 0, 8)])
-    assert columns.bounds == Bounds({"name-0": 1, "name-1": 1, "name-2": 1}, 10, 18)
-    assert columns[1:2].bounds == Bounds({"name-0": 1}, 10, 10)
+    columns = EventColumns.of([finished(number) for number in (4, 0, 8)])
+    assert columns.bounds == EventBounds({"name-0": 1, "name-1": 1, "name-2": 1}, 10, 18)
+    assert columns[1:2].bounds == EventBounds({"name-0": 1}, 10, 10)
     assert columns.without_data().bounds == columns.bounds
 
 
@@ -48,7 +50,7 @@ def test_bounds_are_of_all_events() -> None:
 def test_joined_events_are_as_a_list_of_them(files: list[int], start: int, stop: int) -> None:
     """Whichever files they are of."""
     events = [finished(number, file) for number, file in enumerate(files)]
-    joined = Joined.of(events)
+    joined = JoinedColumns.of(events)
     assert (len(joined), list(joined), joined == events) == (len(events), events, True)
     assert list(joined[start:stop]) == events[start:stop]
     assert [joined[at] for at in range(-len(events), len(events))] == events + events
@@ -57,15 +59,15 @@ def test_joined_events_are_as_a_list_of_them(files: list[int], start: int, stop:
 
 def test_joined_events_have_no_others() -> None:
     """An index beyond them is an error, as it is of a list; steps aren't neighbours."""
-    joined = Joined.of([finished(0)])
+    joined = JoinedColumns.of([finished(0)])
     with pytest.raises(IndexError):
         _ = joined[1]
     with pytest.raises(ValueError, match="neighbours"):
         _ = joined[::2]
 
 
-@pytest.mark.parametrize("of", [Joined.of, list], ids=["columns", "list"])
-def test_what_is_asked_of_either_form(of: Callable[[list[Finished]], Sequence[Finished]]) -> None:
+@pytest.mark.parametrize("of", [JoinedColumns.of, list], ids=["columns", "list"])
+def test_what_is_asked_of_either_form(of: Callable[[list[FinishedEvent]], Sequence[FinishedEvent]]) -> None:
     """The JSON with commas; all but the JSON; what is counted."""
     events = of([finished(0), finished(1), finished(2, file=1)])
     assert joined_data(events) == b"0,1,2"
@@ -73,11 +75,11 @@ def test_what_is_asked_of_either_form(of: Callable[[list[Finished]], Sequence[Fi
     assert [each.number for each in without_data(events)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("of", [Columns.of, list], ids=["columns", "list"])
-def test_what_is_counted_of_either_form(of: Callable[[list[Finished]], Sequence[Finished]]) -> None:
+@pytest.mark.parametrize("of", [EventColumns.of, list], ids=["columns", "list"])
+def test_what_is_counted_of_either_form(of: Callable[[list[FinishedEvent]], Sequence[FinishedEvent]]) -> None:
     """Uuids, names, and bounds."""
     uuids, packed, bounds = counted_of(of([finished(0), finished(3)]))
-    assert (list(uuids), packed, bounds) == (["uuid-0", "uuid-3"], b"", Bounds({"name-0": 2}, 10, 13))
+    assert (list(uuids), packed, bounds) == (["uuid-0", "uuid-3"], b"", EventBounds({"name-0": 2}, 10, 13))
 
 
 @pytest.mark.parametrize(("numbers", "is_range"), [([3, 4, 5], True), ([3, 3, 5], False), ([3, 5], False), ([], False), ([7], True)])

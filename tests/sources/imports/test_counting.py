@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.counting import LONGEST, Counts, Sampled
+from forwarder.sources.imports.counting import LONGEST, SampledKeys, TopCounts
 
 KEYS = st.lists(st.sampled_from([*"abcdefghijklmnopqrstuvwxyz"]), max_size=200)
 MARKED = st.lists(st.tuples(st.sampled_from([*"abcdefghijklmnop"]), st.integers(0, 1)), max_size=60)
@@ -18,7 +18,7 @@ MARKED = st.lists(st.tuples(st.sampled_from([*"abcdefghijklmnop"]), st.integers(
 @given(KEYS, st.integers(2, 30))
 def test_counts_are_within_what_they_say(keys: list[str], capacity: int) -> None:
     """Nothing is lost from the total, memory keeps its bound, and the true count lies between a count and what it may have missed."""
-    counts, true = Counts(capacity), Counter(keys)
+    counts, true = TopCounts(capacity), Counter(keys)
     for key in keys:
         counts.add(key)
         assert len(counts) <= capacity
@@ -31,7 +31,7 @@ def test_counts_are_within_what_they_say(keys: list[str], capacity: int) -> None
 
 def test_frequent_keys_stay_exact_among_many_rare_ones() -> None:
     """What came from the first and often isn't pushed out by a flood of keys that come once."""
-    counts = Counts(100)
+    counts = TopCounts(100)
     for number in range(10_000):
         counts.add("often")
         counts.add(f"rare-{number}")
@@ -42,7 +42,7 @@ def test_frequent_keys_stay_exact_among_many_rare_ones() -> None:
 
 def test_long_keys_are_cut() -> None:
     """A key of a megabyte takes no more memory than any other."""
-    counts = Counts(10)
+    counts = TopCounts(10)
     counts.add("x" * 1_000_000)
     counts.add("x" * 900_000)
     assert [(len(each.key), each.count) for each in counts.top(10)] == [(LONGEST, 2)]
@@ -52,7 +52,7 @@ def test_long_keys_are_cut() -> None:
 @given(MARKED)
 def test_a_sample_of_few_keys_is_exact(marked: list[tuple[str, int]]) -> None:
     """Under the limit keys, repeats and differing marks are what a plain count says."""
-    sampled = Sampled(100)
+    sampled = SampledKeys(100)
     for key, mark in marked:
         sampled.add(key, mark)
     keys = {key for key, _ in marked}
@@ -67,7 +67,7 @@ def test_a_sample_does_not_depend_on_the_order(marked: list[tuple[str, int]], sh
     """However keys come, the same ones are looked at, and all their repeats count."""
     shuffled = list(marked)
     shuffle.shuffle(shuffled)
-    one, other = Sampled(4), Sampled(4)
+    one, other = SampledKeys(4), SampledKeys(4)
     for first, second in zip(marked, shuffled, strict=True):
         one.add(*first)
         other.add(*second)
@@ -77,7 +77,7 @@ def test_a_sample_does_not_depend_on_the_order(marked: list[tuple[str, int]], sh
 
 def test_a_sample_of_many_keys_is_near() -> None:
     """Past the limit the estimate says its scale, keeps the bound and is within a tenth."""
-    sampled = Sampled(2048)
+    sampled = SampledKeys(2048)
     for number in range(20_000):
         sampled.add(f"key-{number}")
         if number % 4 == 0:
@@ -92,6 +92,6 @@ def test_a_sample_of_many_keys_is_near() -> None:
 
 def test_half_a_surrogate_pair_counts_like_any_key() -> None:
     """A key that isn't valid Unicode is counted, not an error."""
-    sampled = Sampled(4)
+    sampled = SampledKeys(4)
     sampled.add("\ud800")
     assert sampled.estimate().keys == 1

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.columns import Columns
+from forwarder.sources.imports.columns import EventColumns
 from forwarder.sources.imports.days import BatchLimits, DayBatch, DayBatches
-from forwarder.sources.imports.finishing import Finished
+from forwarder.sources.imports.finishing import FinishedEvent
 from forwarder.sources.imports.moments import DAY
 
 LIMITS = BatchLimits(max_bytes=1_000, max_events=3, max_days=2)
 
 
-def finished(number: int, day: int, distinct_id: str = "a", size: int = 10) -> Finished:
+def finished(number: int, day: int, distinct_id: str = "a", size: int = 10) -> FinishedEvent:
     """An event of a day."""
-    return Finished(day * DAY + number, distinct_id, "seen", f"uuid-{number}", b"x" * size, 0, number + 1, number)
+    return FinishedEvent(day * DAY + number, distinct_id, "seen", f"uuid-{number}", b"x" * size, 0, number + 1, number)
 
 
 def numbers(batches: Sequence[DayBatch]) -> list[list[int]]:
@@ -25,7 +25,7 @@ def numbers(batches: Sequence[DayBatch]) -> list[list[int]]:
     return [[event.number for event in batch.events] for batch in batches]
 
 
-def run(events: Sequence[Finished], limits: BatchLimits) -> list[DayBatch]:
+def run(events: Sequence[FinishedEvent], limits: BatchLimits) -> list[DayBatch]:
     """All batches of some events."""
     batches = DayBatches(limits)
     return [batch for event in events for batch in batches.add(event)] + list(batches.flush())
@@ -126,7 +126,7 @@ def test_events_taken_together_make_the_batches_that_they_make_one_by_one(
             events[number] = events[number]._replace(event="$identify", data=data % who.encode())
     limits = BatchLimits(max_bytes, max_events, max_days)
     batches = DayBatches(limits)
-    blocks = [Columns.of(events[at : at + block]) for at in range(0, len(events), block)]
+    blocks = [EventColumns.of(events[at : at + block]) for at in range(0, len(events), block)]
     together = [batch for each in blocks for batch in batches.extend(each)] + list(batches.flush())
     alone = run(events, limits)
     assert numbers(together) == numbers(alone)
@@ -158,7 +158,9 @@ def test_the_same_events_make_the_same_batches(traffic: list[tuple[int, str, int
 
 def test_an_event_that_makes_one_person_of_two_keeps_the_order_of_both() -> None:
     """Neither may a later event of the second person join an older batch, nor is the second id missing among those of its batch."""
-    merge = Finished(2 * DAY, "ann", "$identify", "uuid-1", b'{"distinct_id":"ann","properties":{"$anon_distinct_id":"device"}}', 0, 2, 1)
+    merge = FinishedEvent(
+        2 * DAY, "ann", "$identify", "uuid-1", b'{"distinct_id":"ann","properties":{"$anon_distinct_id":"device"}}', 0, 2, 1
+    )
     batches = DayBatches(BatchLimits(10_000, 10))
     assert not batches.add(finished(0, day=1, distinct_id="other"))
     assert not batches.add(merge)
@@ -169,7 +171,7 @@ def test_an_event_that_makes_one_person_of_two_keeps_the_order_of_both() -> None
 
 def test_a_merge_doesn_t_join_a_batch_older_than_what_its_second_person_did() -> None:
     """It would overtake it."""
-    merge = Finished(DAY, "ann", "$identify", "uuid-2", b'{"distinct_id":"ann","properties":{"$anon_distinct_id":"device"}}', 0, 3, 2)
+    merge = FinishedEvent(DAY, "ann", "$identify", "uuid-2", b'{"distinct_id":"ann","properties":{"$anon_distinct_id":"device"}}', 0, 3, 2)
     batches = DayBatches(BatchLimits(10_000, 10))
     assert not batches.add(finished(0, day=1, distinct_id="other"))
     assert not batches.add(finished(1, day=2, distinct_id="device"))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.events import Why
-from forwarder.sources.imports.findings import SEVERITIES, Code, Severity, judge, percent, unaccepted
+from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.findings import SEVERITIES, FindingCode, FindingSeverity, find_all, percent, unaccepted
 from tests.sources.imports.preflight_streams import few_refused, good, odd, two_files
 from tests.sources.imports.preflights import DAY, NOW, Seen, event, findings, refused, report, seen
 
@@ -44,7 +44,7 @@ def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
         ("illegal-ids", odd, {}, "3 records have an id that many share ('null', 'Guest'), and would be refused."),
         ("many-refused", odd, {}, "7 of 215 records would be refused (3.256 %)."),
         ("some-refused", few_refused, {}, "1 of 201 records would be refused (0.4975 %)."),
-        ("nothing-to-send", of(refused(Why.NO_ID)), {}, "Of 1 record nothing would be sent."),
+        ("nothing-to-send", of(refused(RefusalReason.NO_ID)), {}, "Of 1 record nothing would be sent."),
         ("no-id", odd, {}, "1 record has no distinct id (0.4651 %), and would be refused."),
         ("no-time", odd, {}, "1 record has no time that can be read (0.4651 %), and would be refused."),
         ("too-large", odd, {}, "1 record has an event over upstream.max_event (1,000,000 bytes), and would be refused."),
@@ -98,12 +98,12 @@ def test_each_finding(code: str, source: Callable[[], Iterator[Seen]], terms: di
 def test_every_code_has_a_case_above() -> None:
     """The list is closed, and each of it is tested."""
     marks = test_each_finding.pytestmark
-    assert {case[0] for case in marks[0].args[1]} == set(Code)
+    assert {case[0] for case in marks[0].args[1]} == set(FindingCode)
 
 
 def test_what_cannot_be_undone_stops() -> None:
     """Files that can't be read whole, wrong times, ids that many share, persons overwritten, and many refused records; nothing else."""
-    assert [str(code) for code in Code if SEVERITIES[code] is Severity.STOPS] == STOPPING
+    assert [str(code) for code in FindingCode if SEVERITIES[code] is FindingSeverity.STOPS] == STOPPING
 
 
 def test_a_good_source_has_no_findings() -> None:
@@ -114,7 +114,7 @@ def test_a_good_source_has_no_findings() -> None:
 
 def test_what_is_just_right_is_no_finding() -> None:
     """A hundredth refused is some; an offset that was given says the zone; one unit of epochs is not mixed."""
-    stream = [*(seen(event(number), record=b'{"timestamp":"2023-11-14"}') for number in range(99)), refused(Why.NO_EVENT)]
+    stream = [*(seen(event(number), record=b'{"timestamp":"2023-11-14"}') for number in range(99)), refused(RefusalReason.NO_EVENT)]
     assert set(findings(stream, zone_said=True)) == {"some-refused"}
     assert set(findings([seen(event(1), record=b'{"timestamp":1700000000}')])) == set()
 
@@ -139,14 +139,14 @@ def test_set_has_to_be_accepted_whatever_was_seen() -> None:
 
 def test_those_that_stop_come_first() -> None:
     """Findings are in the order of severity, and within it always in the same."""
-    found = judge(report(odd()))
-    ranks = [(list(Severity).index(each.severity), list(Code).index(each.code)) for each in found]
+    found = find_all(report(odd()))
+    ranks = [(list(FindingSeverity).index(each.severity), list(FindingCode).index(each.code)) for each in found]
     assert ranks == sorted(ranks)
 
 
 def test_accepted_codes_no_longer_stop() -> None:
     """What remains is what stops and wasn't accepted; accepting what only warns is harmless."""
-    found = judge(report(odd()))
+    found = find_all(report(odd()))
     stopping = ["future-dates", "january-1970", "mixed-epochs", "no-zone", "illegal-ids", "many-refused"]
     assert [each.code for each in unaccepted(found, ())] == stopping
     assert [each.code for each in unaccepted(found, ["no-zone", "unsorted", "many-refused"])] == [*stopping[:3], "illegal-ids"]
@@ -158,7 +158,7 @@ def test_an_unknown_code_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(ConfigurationError) as error:
         unaccepted((), ["no-zone", "no-zones", "futur"])
     assert error.value.message == "no finding is called 'futur', 'no-zones'"
-    assert all(code in error.value.hint for code in Code)
+    assert all(code in error.value.hint for code in FindingCode)
     assert error.value.hint.startswith(f"The findings that stop an import are {', '.join(STOPPING)};")
 
 

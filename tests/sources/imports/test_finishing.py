@@ -12,27 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from forwarder.sources.imports.events import Event, Refused, Why
-from forwarder.sources.imports.finishing import Finished, Finisher
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason
+from forwarder.sources.imports.finishing import EventFinisher, FinishedEvent
 from forwarder.sources.imports.moments import DAY
-from forwarder.sources.imports.policy import Finish, PersonProperties
+from forwarder.sources.imports.policy import FinishPolicy, PersonProperties
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
 JOB = "5a5a5a5a-0000-5000-8000-000000000000"
 TIME = 1_735_689_600_000_000  # 2025-01-01
 
 
-def event(properties: Mapping[str, Any] | None = None, time: int = TIME) -> Event:
+def event(properties: Mapping[str, Any] | None = None, time: int = TIME) -> ImportedEvent:
     """An event with these properties."""
-    return Event("signed up", "person", time, UUID, dict(properties or {}))
+    return ImportedEvent("signed up", "person", time, UUID, dict(properties or {}))
 
 
-def finish(made: Event, policy: PersonProperties = "set_once", *, geoip: bool = False, max_bytes: int | None = None) -> bytes:
+def finish(made: ImportedEvent, policy: PersonProperties = "set_once", *, geoip: bool = False, max_bytes: int | None = None) -> bytes:
     """The bytes of an event."""
-    return Finisher(Finish(policy, geoip, JOB), max_bytes).finish(made)
+    return EventFinisher(FinishPolicy(policy, geoip, JOB), max_bytes).finish(made)
 
 
-def properties_of(made: Event, policy: PersonProperties = "set_once") -> dict[str, Any]:
+def properties_of(made: ImportedEvent, policy: PersonProperties = "set_once") -> dict[str, Any]:
     """The properties as the service reads them, without what each event has."""
     found: dict[str, Any] = json.loads(finish(made, policy))["properties"]
     return {key: value for key, value in found.items() if key not in ("$geoip_disable", "$import_job_id")}
@@ -57,9 +57,9 @@ def test_what_is_nested_too_deep_is_refused_whoever_reads_it() -> None:
     """The bound is a number, not what a decoder's stack has left: every run says the same. Brackets in texts are none."""
     deep = raw("[" * 119 + "]" * 119)
     assert b"[" * 118 in finish(event({"shallow": raw("[" * 118 + "]" * 118), "text": '\\"[{' * 2000}))
-    with pytest.raises(Refused, match="nested too deep") as refused:
+    with pytest.raises(RecordRefused, match="nested too deep") as refused:
         finish(event({"deep": deep}))
-    assert refused.value.why is Why.NOT_JSON
+    assert refused.value.why is RefusalReason.NOT_JSON
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_values_that_move_keep_their_bytes() -> None:
 )
 def test_what_json_cant_say_is_refused(value: Any) -> None:
     """Nothing is sent otherwise than it was: no null for NaN, no replacement for half a character."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         finish(event({"a": value}))
-    assert refused.value.why is Why.NOT_JSON
+    assert refused.value.why is RefusalReason.NOT_JSON
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,16 @@ def test_what_json_cant_say_is_refused(value: Any) -> None:
 def test_numbers_that_overflow_are_refused(number: str, words: str) -> None:
     """A double can't hold them, and strict parsers refuse the whole request; what only looks like one in a text is no number."""
     for value in (raw(number), [{"a": raw(f"[1,{number} ]")}]):
-        with pytest.raises(Refused, match=f"it has {words}") as refused:
+        with pytest.raises(RecordRefused, match=f"it has {words}") as refused:
             finish(event({"a": value}))
-        assert refused.value.why is Why.NOT_JSON
+        assert refused.value.why is RefusalReason.NOT_JSON
     assert number.encode() in finish(event({"a": f"[{number}]", "b": raw("1e308"), "c": 2**80}))
 
 
 def test_names_and_ids_have_to_be_text_too() -> None:
     """Half a surrogate pair in a name is refused as one in a property is."""
-    with pytest.raises(Refused, match="half a surrogate pair"):
-        finish(Event("\udfff", "person", TIME, UUID, {}))
+    with pytest.raises(RecordRefused, match="half a surrogate pair"):
+        finish(ImportedEvent("\udfff", "person", TIME, UUID, {}))
 
 
 def test_values_without_end_are_refused() -> None:
@@ -172,7 +172,7 @@ def test_values_without_end_are_refused() -> None:
     for _ in range(100_000):
         value = [value]
     try:
-        with pytest.raises(Refused, match="too deep"):
+        with pytest.raises(RecordRefused, match="too deep"):
             finish(event({"a": value}))
     finally:
         while value:
@@ -182,18 +182,18 @@ def test_values_without_end_are_refused() -> None:
 @pytest.mark.parametrize("text", ['{"a":1', '{"a":"\\ud800"}'])
 def test_an_object_that_cant_be_merged_is_refused(text: str) -> None:
     """A `$set` that has to be merged with `$set_once` is read; what can't be is refused."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         finish(event({"$set": raw(text), "$set_once": {"b": 1}}))
-    assert refused.value.why is Why.NOT_JSON
+    assert refused.value.why is RefusalReason.NOT_JSON
 
 
 def test_the_largest_event() -> None:
     """An event may have exactly `max_bytes`; all of what is sent counts."""
     size = len(finish(event({"a": "x"})))
     assert len(finish(event({"a": "x"}), max_bytes=size)) == size
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         finish(event({"a": "xy"}), max_bytes=size)
-    assert (refused.value.why, refused.value.detail) == (Why.TOO_LARGE, f"the event has {size + 1} bytes, {size} are allowed")
+    assert (refused.value.why, refused.value.detail) == (RefusalReason.TOO_LARGE, f"the event has {size + 1} bytes, {size} are allowed")
 
 
 def test_the_event_stays_as_it_is() -> None:
@@ -206,7 +206,7 @@ def test_the_event_stays_as_it_is() -> None:
 
 def test_the_day_of_an_event() -> None:
     """Days are counted from 1970 in UTC, and end with their last microsecond."""
-    assert [Finished(time, "a", "seen", "uuid", b"{}", 0, 1, 0).day for time in (0, DAY - 1, DAY, TIME)] == [0, 0, 1, 20_089]
+    assert [FinishedEvent(time, "a", "seen", "uuid", b"{}", 0, 1, 0).day for time in (0, DAY - 1, DAY, TIME)] == [0, 0, 1, 20_089]
 
 
 VALUES = st.recursive(

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.first_times import FirstTimes
+from forwarder.sources.imports.first_times import FirstSeenKeys
 
 KEYS = st.lists(st.integers(0, 12), max_size=120)
 
 
 def answers(keys: list[int], remembered: int) -> list[bool]:
     """Which of the keys count as new, one after the other."""
-    seen = FirstTimes(remembered)
+    seen = FirstSeenKeys(remembered)
     return [seen.is_new(b"%d" % key) for key in keys]
 
 
@@ -34,7 +34,7 @@ def test_a_key_among_the_last_different_ones_is_known_and_an_unseen_one_is_new(k
 @given(keys=KEYS, remembered=st.integers(1, 6))
 def test_no_more_than_twice_the_number_is_remembered(keys: list[int], remembered: int) -> None:
     """However many keys come, memory stays within its bound."""
-    seen = FirstTimes(remembered)
+    seen = FirstSeenKeys(remembered)
     for key in keys:
         seen.is_new(b"%d" % key)
         assert len(seen) <= min(2 * remembered, len(set(keys)))
@@ -50,4 +50,4 @@ def test_the_same_keys_get_the_same_answers(keys: list[int], remembered: int) ->
 def test_a_memory_of_nothing_is_refused() -> None:
     """With no place for a key, every key would be new for ever."""
     with pytest.raises(ValueError, match="at least one"):
-        FirstTimes(0)
+        FirstSeenKeys(0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 from forwarder.sources.imports.identifiers import ILLEGAL, check_id, is_blank, is_illegal
 
 NAMED_IN_THE_ISSUE = (
@@ -18,9 +18,9 @@ NAMED_IN_THE_ISSUE = (
 @pytest.mark.parametrize("text", NAMED_IN_THE_ISSUE)
 def test_an_id_that_many_share_is_refused(text: str) -> None:
     """Each id that means nobody is refused as illegal, with the id in the explanation."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         check_id(text)
-    assert refused.value.why is Why.ILLEGAL_ID
+    assert refused.value.why is RefusalReason.ILLEGAL_ID
     assert repr(text) in refused.value.detail
 
 

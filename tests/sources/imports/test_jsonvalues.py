@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from forwarder.sources.imports import jsonvalues
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 
 FIELDS = jsonvalues.object_of(
     b'{"text":"a\\u00e9","int":12345678901234567890123,"decimal":1.10,"power":2e3,"yes":true,"object":{"b":1.0},"list":[1,"x"],"null":null}'
@@ -58,9 +58,9 @@ def test_a_field_is_read_with_its_type(read: Callable[[dict[str, Raw], str], Any
 def test_a_field_of_another_type_is_refused_by_name(read: Callable[[dict[str, Raw], str], object], names: list[str]) -> None:
     """Whoever mends the record learns which field it was."""
     for name in names:
-        with pytest.raises(Refused, match=f"^{name} is") as refused:
+        with pytest.raises(RecordRefused, match=f"^{name} is") as refused:
             read(FIELDS, name)
-        assert refused.value.why is Why.WRONG_TYPE
+        assert refused.value.why is RefusalReason.WRONG_TYPE
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_nested_values_keep_their_bytes() -> None:
 @pytest.mark.parametrize("record", NO_OBJECTS)
 def test_what_is_no_json_object_is_refused(record: bytes) -> None:
     """Cut off, not UTF-8 (not even deep inside), lone surrogates, tokens that aren't JSON, other values than objects, endless nesting."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         jsonvalues.object_of(record)
-    assert refused.value.why is Why.NOT_JSON
+    assert refused.value.why is RefusalReason.NOT_JSON
 
 
 def test_a_written_value_and_null_are_told_apart() -> None:

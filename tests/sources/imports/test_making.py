@@ -12,36 +12,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import Block, File
-from forwarder.sources.imports.events import Event, Refused, Why
-from forwarder.sources.imports.filters import LeftOut
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.ledger import Kind
-from forwarder.sources.imports.making import LEFT_OUT, NO_EVENT, REPEATED, Choice, Maker, RawMaker, RecordMaker, maker_of
-from forwarder.sources.imports.planned import OF_EVENTS, Made
-from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason
+from forwarder.sources.imports.filters import FilterReason
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.ledger import FateKind
+from forwarder.sources.imports.making import (
+    LEFT_OUT,
+    NO_EVENT,
+    REPEATED,
+    BlockConversion,
+    Conversion,
+    EventSelection,
+    RecordConversion,
+    open_conversion,
+)
+from forwarder.sources.imports.planned import OF_EVENTS, ConvertedRecords
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
 from forwarder.sources.imports.repeats import Repeats
 
-FINISH = Finish("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
-FILE = File("a.jsonl", "ab" * 20)
-WANTED = Filters(exclude_events=frozenset({"unwanted"}))
+FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
+FILE = SourceFile("a.jsonl", "ab" * 20)
+WANTED = EventFilters(exclude_events=frozenset({"unwanted"}))
 
 
 class Spelled:
     """A format: a record is a list of events as `name:key`, `!` refuses it, and a `nan` is refused only when it is finished."""
 
-    def convert(self, block: Block, index: int) -> Sequence[Event]:
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """See `Converter`."""
         words = block.records[index].decode().split()
         if "!" in words:
-            raise Refused(Why.NO_TIME, "there is no time")
+            raise RecordRefused(RefusalReason.NO_TIME, "there is no time")
         return [self._event(word) for word in words]
 
     @staticmethod
-    def _event(word: str) -> Event:
+    def _event(word: str) -> ImportedEvent:
         name, _, key = word.partition(":")
         uuid = f"0190a0a0-1111-4222-8333-{int(key or 0):012}"
-        return Event(name, "ann", 1_000_000, uuid, {"n": "\ud800" if name == "nan" else 1.0}, natural_key=key)
+        return ImportedEvent(name, "ann", 1_000_000, uuid, {"n": "\ud800" if name == "nan" else 1.0}, natural_key=key)
 
 
 def native(number: int, name: str = "seen", size: int = 0) -> bytes:
@@ -51,9 +60,9 @@ def native(number: int, name: str = "seen", size: int = 0) -> bytes:
     return msgspec.json.encode({**event, "properties": {"pad": "x" * size}})
 
 
-def block(*records: bytes, first: int = 0) -> Block:
+def block(*records: bytes, first: int = 0) -> RecordBlock:
     """Neighbouring records, one a line."""
-    return Block(FILE, first, records, range(first + 1, first + 1 + len(records)))
+    return RecordBlock(FILE, first, records, range(first + 1, first + 1 + len(records)))
 
 
 def there(folder: Path) -> Path:
@@ -62,17 +71,17 @@ def there(folder: Path) -> Path:
     return folder
 
 
-def record_maker(folder: Path, filters: Filters = WANTED) -> Maker:
+def record_maker(folder: Path, filters: EventFilters = WANTED) -> Conversion:
     """Of the spelled format."""
-    return maker_of(Spelled(), FINISH, 1000, Choice(filters, Repeats(there(folder))))
+    return open_conversion(Spelled(), FINISH, 1000, EventSelection(filters, Repeats(there(folder))))
 
 
-def raw_maker(folder: Path, filters: Filters = WANTED, max_event: int = 1000) -> Maker:
+def raw_maker(folder: Path, filters: EventFilters = WANTED, max_event: int = 1000) -> Conversion:
     """Of the native format."""
-    return maker_of(Native("set_once"), FINISH, max_event, Choice(filters, Repeats(there(folder))))
+    return open_conversion(NativeConverter("set_once"), FINISH, max_event, EventSelection(filters, Repeats(there(folder))))
 
 
-def shown(made: Made) -> list[Any]:
+def shown(made: ConvertedRecords) -> list[Any]:
     """Of each record how many events it sends, or why none, and whether one of it was refused."""
     return [
         f"{count}{' partly' if at in made.partly else ''}" if count else f"{made.fates[at].kind} {made.fates[at].reason}".strip()
@@ -82,8 +91,8 @@ def shown(made: Made) -> list[Any]:
 
 def test_each_format_has_its_way(tmp_path: Path) -> None:
     """Records one by one, or blocks in columns."""
-    assert isinstance(record_maker(tmp_path), RecordMaker)
-    assert isinstance(raw_maker(tmp_path), RawMaker)
+    assert isinstance(record_maker(tmp_path), RecordConversion)
+    assert isinstance(raw_maker(tmp_path), BlockConversion)
 
 
 def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
@@ -96,12 +105,12 @@ def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
         ("a", 4, 7, 6, 0),
     ]
     assert [(each.place.line, each.file_number, each.number, each.part, each.data, each.why) for each in made.refused] == [
-        (5, 4, 4, 0, b"!", Why.NO_TIME),
-        (6, 4, 5, 0, b"nan:5", Why.NOT_JSON),
+        (5, 4, 4, 0, b"!", RefusalReason.NO_TIME),
+        (6, 4, 5, 0, b"nan:5", RefusalReason.NOT_JSON),
     ]
     assert made.fates[4].example is not None
     assert made.fates[1] is NO_EVENT
-    assert made.fates[2] is LEFT_OUT[LeftOut.EXCLUDED_EVENT]
+    assert made.fates[2] is LEFT_OUT[FilterReason.EXCLUDED_EVENT]
     assert made.fates[3] is REPEATED
 
 
@@ -117,7 +126,10 @@ def test_columns_have_the_same_fates(tmp_path: Path) -> None:
     records = (native(1), native(2, "unwanted"), native(1), b"{", native(5, size=900), native(6))
     made = raw_maker(tmp_path).make(block(*records), 2, 0)
     assert shown(made) == ["1", "left_out excluded_event", "repeat", "refused not_json", "refused too_large", "1"]
-    assert [(each.number, each.part, each.why) for each in made.refused] == [(4, OF_EVENTS, Why.TOO_LARGE), (3, 0, Why.NOT_JSON)]
+    assert [(each.number, each.part, each.why) for each in made.refused] == [
+        (4, OF_EVENTS, RefusalReason.TOO_LARGE),
+        (3, 0, RefusalReason.NOT_JSON),
+    ]
     assert [(event.number, event.line, event.file) for event in made.events] == [(0, 1, 2), (5, 6, 2)]
 
 
@@ -158,7 +170,7 @@ def test_what_was_settled_is_noticed_and_not_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("skip", [0, 1, 3])
 def test_a_limit_counts_what_was_settled_too(tmp_path: Path, skip: int) -> None:
     """It is a limit of the import, not of a run; what can't be finished counts, so that it is the same in each."""
-    filters = Filters(limit=2)
+    filters = EventFilters(limit=2)
     for maker, records in (
         (record_maker(tmp_path / "1", filters), (b"nan:1", b"a:2", b"a:3", b"a:4")),
         (raw_maker(tmp_path / "2", filters), (native(1, size=900), native(2), native(3), native(4))),
@@ -167,7 +179,7 @@ def test_a_limit_counts_what_was_settled_too(tmp_path: Path, skip: int) -> None:
         made = maker.make(block(*records), 0, skip)
         assert maker.is_full
         whole = [made.fates[at].reason if not count else "sent" for at, count in enumerate(made.counts)]
-        assert whole[-1] == LeftOut.OVER_LIMIT
+        assert whole[-1] == FilterReason.OVER_LIMIT
         assert len([each for each in whole if each == "sent"]) == (1 if skip < 2 else 0)
 
 
@@ -176,7 +188,7 @@ def test_a_run_that_goes_on_makes_what_one_alone_would_have(records: list[bytes]
     """From every record on."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        filters = Filters(limit=5, exclude_events=frozenset({"unwanted"}))
+        filters = EventFilters(limit=5, exclude_events=frozenset({"unwanted"}))
         whole = record_maker(folder, filters).make(block(*records), 0, 0)
         for skip in range(len(records) + 1):
             rest = record_maker(folder, filters).make(block(*records), 0, skip)
@@ -191,4 +203,4 @@ def test_refused_is_what_a_record_with_a_repeat_and_a_refusal_is(tmp_path: Path)
     """Of fates that exclude each other the worst is told: somebody has to look at it."""
     body = b'{"batch":[' + native(1) + b',{"event":"x"}]}'
     made = raw_maker(tmp_path).make(block(native(1), body), 0, 0)
-    assert made.fates[1].kind is Kind.REFUSED
+    assert made.fates[1].kind is FateKind.REFUSED

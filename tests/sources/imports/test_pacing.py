@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.pacing import SLICE, OwnLine, Pace, SharedLine, Slowdown
+from forwarder.sources.imports.pacing import SLICE, ImportPace, OwnLine, SharedLine, Slowdown
 from forwarder.sources.imports.quiet_hours import QuietHours
 from tests.support.repository import ROOT
 
@@ -39,7 +39,7 @@ def most_beside(wants: list[tuple[int, float]], rate: float, processes: int) -> 
 @example([(20, 2.0)] + [(20, 0.0)] * 39, 5000.0)
 def test_one_process_keeps_the_rate(wants: list[tuple[int, float]], rate: float) -> None:
     """Between any two moments no more is sent than the rate allows, one batch or slice, and what was left of another slice."""
-    pace, now, sent = Pace(rate), 100.0, []
+    pace, now, sent = ImportPace(rate), 100.0, []
     for events, pause in wants:
         moment = pace.book(events, now)
         assert moment >= now
@@ -54,7 +54,7 @@ def test_processes_of_a_job_share_the_rate(tmp_path: Path, wants: list[tuple[int
     """Together they send what one would; each may have a slice in hand."""
     path, rate = tmp_path / "rate", 2000.0
     path.unlink(missing_ok=True)
-    processes, times, sent = [Pace(rate, line=SharedLine(path)) for _ in range(count)], [100.0] * count, []
+    processes, times, sent = [ImportPace(rate, line=SharedLine(path)) for _ in range(count)], [100.0] * count, []
     for events, pause in wants:
         who = times.index(min(times))
         moment = processes[who].book(events, times[who])
@@ -65,7 +65,7 @@ def test_processes_of_a_job_share_the_rate(tmp_path: Path, wants: list[tuple[int
 
 def test_a_rate_is_used_up() -> None:
     """Who always has something to send sends just as much as the rate says."""
-    pace, now = Pace(2000), 0.0
+    pace, now = ImportPace(2000), 0.0
     for _ in range(400):
         now = pace.book(50, now)
     assert now == pytest.approx(400 * 50 / 2000, abs=2 * SLICE)
@@ -82,7 +82,7 @@ def test_small_numbers_are_booked_by_the_slice() -> None:
             return super().book(seconds, now)
 
     line = Counted()
-    pace = Pace(1000, line=line)
+    pace = ImportPace(1000, line=line)
     assert [pace.book(1, 5.0) for _ in range(100)] == [5.0] * 100
     assert line.asked == 1
     assert pace.book(1, 5.0) == pytest.approx(5.0 + SLICE)
@@ -92,7 +92,7 @@ def test_small_numbers_are_booked_by_the_slice() -> None:
 def test_a_rate_is_a_number_above_none(rate: float) -> None:
     """Whoever wants no limit passes no pace."""
     with pytest.raises(ValueError, match="more than 0"):
-        Pace(rate)
+        ImportPace(rate)
 
 
 def test_no_booking_of_another_process_is_lost(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_429_halves_the_rate_once_for_all_in_flight_and_it_recovers() -> None:
 
 def test_the_service_may_say_how_long_to_wait() -> None:
     """Nothing is sent before; the rate recovers from then on."""
-    pace = Pace(100)
+    pace = ImportPace(100)
     pace.slowdown.refused(10.0, retry_after=30.0)
     assert pace.resting_until(10.0, 1e9) == 40.0
     assert pace.slowdown.share(40.0) == 0.5
@@ -163,7 +163,7 @@ def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) 
 def test_quiet_hours_come_on_top_of_what_the_service_says() -> None:
     """A pause that would end in quiet hours ends with them."""
     midnight = 1_750_032_000.0  # 2025-06-16 00:00 UTC
-    pace = Pace(100, quiet=QuietHours.parse("22:00-06:00 UTC"))
+    pace = ImportPace(100, quiet=QuietHours.parse("22:00-06:00 UTC"))
     assert pace.resting_until(7.0, midnight + 21 * 3600) == 7.0
     pace.slowdown.refused(7.0, retry_after=2 * 3600)
     assert pace.resting_until(7.0, midnight + 21 * 3600) == 7.0 + 9 * 3600

@@ -16,14 +16,14 @@ from forwarder.sources.files.options import ReadOptions, SourceChanged
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports import planning
 from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.making import Choice, maker_of
-from forwarder.sources.imports.planned import Begun, Ended, Read, Ready, Step
-from forwarder.sources.imports.planning import Saved, steps
-from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.making import EventSelection, open_conversion
+from forwarder.sources.imports.planned import BatchReady, FileEnded, FileStarted, PlanStep, RecordsRead
+from forwarder.sources.imports.planning import SettledFile, plan_steps
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
 from forwarder.sources.imports.repeats import Repeats
 
-FINISH = Finish("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
+FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
 LIMITS = BatchLimits(100_000, 4)
 SMALL = ReadOptions(block_bytes=600)
 
@@ -49,25 +49,27 @@ def write(folder: Path, **files: list[bytes]) -> Path:
     return source
 
 
-def plan(source: Path, state: Path, saved: Mapping[str, Saved] | None = None, filters: Filters | None = None) -> list[Step]:
+def plan(source: Path, state: Path, saved: Mapping[str, SettledFile] | None = None, filters: EventFilters | None = None) -> list[PlanStep]:
     """All steps."""
     with open_source([str(source)], SMALL) as opened, Repeats(state) as repeats:
-        maker = maker_of(Native("set_once"), FINISH, 1_000_000, Choice(filters or Filters(), repeats))
-        return list(steps(opened, maker, saved or {}, LIMITS))
+        maker = open_conversion(NativeConverter("set_once"), FINISH, 1_000_000, EventSelection(filters or EventFilters(), repeats))
+        return list(plan_steps(opened, maker, saved or {}, LIMITS))
 
 
-def numbers(found: list[Step]) -> list[int]:
+def numbers(found: list[PlanStep]) -> list[int]:
     """The events of its batches."""
-    return [msgspec.json.decode(event.data)["properties"]["n"] for step in found if isinstance(step, Ready) for event in step.batch.events]
+    return [
+        msgspec.json.decode(event.data)["properties"]["n"] for step in found if isinstance(step, BatchReady) for event in step.batch.events
+    ]
 
 
-def saved_after(found: list[Step], name: Callable[[int], str]) -> dict[str, Saved]:
+def saved_after(found: list[PlanStep], name: Callable[[int], str]) -> dict[str, SettledFile]:
     """What is saved when all that was read is settled."""
-    counts: dict[str, Saved] = {}
+    counts: dict[str, SettledFile] = {}
     for step in found:
-        if isinstance(step, Read):
-            before = counts.get(name(step.file), Saved(0)).records
-            counts[name(step.file)] = Saved(before + len(step.counts), before + len(step.counts), step.digest)
+        if isinstance(step, RecordsRead):
+            before = counts.get(name(step.file), SettledFile(0)).records
+            counts[name(step.file)] = SettledFile(before + len(step.counts), before + len(step.counts), step.digest)
     return counts
 
 
@@ -75,13 +77,13 @@ def test_files_are_begun_read_and_ended_in_their_order(tmp_path: Path) -> None:
     """Every batch comes after the records that it is of."""
     source = write(tmp_path, a=[line(n) for n in range(10)], b=[line(n) for n in range(10, 15)])
     found = plan(source, tmp_path)
-    assert [(step.number, Path(step.file.name).name) for step in found if isinstance(step, Begun)] == [(0, "a.jsonl"), (1, "b.jsonl")]
-    assert [(step.file, step.broken) for step in found if isinstance(step, Ended)] == [(0, None), (1, None)]
+    assert [(step.number, Path(step.file.name).name) for step in found if isinstance(step, FileStarted)] == [(0, "a.jsonl"), (1, "b.jsonl")]
+    assert [(step.file, step.broken) for step in found if isinstance(step, FileEnded)] == [(0, None), (1, None)]
     assert numbers(found) == list(range(15))
     read = 0
     for step in found:
-        read += len(step.counts) if isinstance(step, Read) else 0
-        if isinstance(step, Ready):
+        read += len(step.counts) if isinstance(step, RecordsRead) else 0
+        if isinstance(step, BatchReady):
             assert max(event.number + 10 * event.file for event in step.batch.events) < read
 
 
@@ -90,10 +92,12 @@ def test_a_plan_goes_on_after_what_was_settled(tmp_path: Path) -> None:
     source = write(tmp_path, a=[line(n) for n in range(10)], b=[line(n) for n in range(10, 15)])
     whole = plan(source, tmp_path)
     name = str(source / "a.jsonl")
-    rest = plan(source, tmp_path, {name: Saved(4)})
+    rest = plan(source, tmp_path, {name: SettledFile(4)})
     assert numbers(rest) == list(range(4, 15))
-    assert [step.digest for step in rest if isinstance(step, Read)][-1] == [step.digest for step in whole if isinstance(step, Read)][-1]
-    assert sum(len(step.counts) for step in rest if isinstance(step, Read)) == 11
+    assert [step.digest for step in rest if isinstance(step, RecordsRead)][-1] == [
+        step.digest for step in whole if isinstance(step, RecordsRead)
+    ][-1]
+    assert sum(len(step.counts) for step in rest if isinstance(step, RecordsRead)) == 11
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())
@@ -103,18 +107,18 @@ def test_from_every_prefix_the_same_events_are_left(days: list[int], data: st.Da
     with tempfile.TemporaryDirectory() as folder:
         lines = [line(n // 2 if n % 5 == 0 else n, day) for n, day in enumerate(days)]
         source = write(Path(folder), a=lines)
-        filters = Filters(limit=data.draw(st.integers(1, 40)))
+        filters = EventFilters(limit=data.draw(st.integers(1, 40)))
         whole = plan(source, Path(folder), filters=filters)
         settled = data.draw(st.integers(0, len(lines)))
-        rest = plan(source, Path(folder), {str(source / "a.jsonl"): Saved(settled)}, filters)
+        rest = plan(source, Path(folder), {str(source / "a.jsonl"): SettledFile(settled)}, filters)
 
-        def left(found: list[Step]) -> list[bytes]:
-            events = [event for step in found if isinstance(step, Ready) for event in step.batch.events]
+        def left(found: list[PlanStep]) -> list[bytes]:
+            events = [event for step in found if isinstance(step, BatchReady) for event in step.batch.events]
             return sorted(event.data for event in events if event.number >= settled)
 
         assert left(rest) == left(whole)
         for step in (*whole, *rest):
-            if isinstance(step, Ready):
+            if isinstance(step, BatchReady):
                 assert len({event.day for event in step.batch.events}) == 1
 
 
@@ -136,10 +140,10 @@ def test_fewer_records_than_were_settled_are_seen(tmp_path: Path) -> None:
     """Also none."""
     source = write(tmp_path, a=[line(n) for n in range(3)])
     with pytest.raises(SourceChanged, match="it has 3 records, 4 were imported before"):
-        plan(source, tmp_path, {str(source / "a.jsonl"): Saved(4)})
+        plan(source, tmp_path, {str(source / "a.jsonl"): SettledFile(4)})
     write(tmp_path, a=[])
     with pytest.raises(SourceChanged, match="it has 0 records"):
-        plan(source, tmp_path, {str(source / "a.jsonl"): Saved(4)})
+        plan(source, tmp_path, {str(source / "a.jsonl"): SettledFile(4)})
 
 
 def test_a_file_that_isn_t_there_any_more_is_seen(tmp_path: Path) -> None:
@@ -148,16 +152,16 @@ def test_a_file_that_isn_t_there_any_more_is_seen(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("one.jsonl", b"".join(line(n) for n in range(3)))
     with pytest.raises(SourceChanged, match=r"a\.zip!two\.jsonl: it isn't there any more, 7 records"):
-        plan(archive, tmp_path, {f"{archive}!two.jsonl": Saved(7)})
-    assert numbers(plan(archive, tmp_path, {f"{archive}!two.jsonl": Saved(0), f"{archive}!one.jsonl": Saved(1)})) == [1, 2]
+        plan(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(7)})
+    assert numbers(plan(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(0), f"{archive}!one.jsonl": SettledFile(1)})) == [1, 2]
 
 
 def test_a_limit_ends_the_reading(tmp_path: Path) -> None:
     """No file is begun that can't bring an event."""
     source = write(tmp_path, a=[line(n) for n in range(10)], b=[line(10)])
-    found = plan(source, tmp_path, filters=Filters(limit=3))
+    found = plan(source, tmp_path, filters=EventFilters(limit=3))
     assert numbers(found) == [0, 1, 2]
-    assert len([step for step in found if isinstance(step, Begun)]) == 1
+    assert len([step for step in found if isinstance(step, FileStarted)]) == 1
 
 
 def test_a_broken_file_ends_and_the_next_begins(tmp_path: Path) -> None:
@@ -169,14 +173,14 @@ def test_a_broken_file_ends_and_the_next_begins(tmp_path: Path) -> None:
     whole = archive.read_bytes()
     archive.write_bytes(whole[:100] + b"\xff" * 20 + whole[120:])
     found = plan(source, tmp_path)
-    assert [step.broken is None for step in found if isinstance(step, Ended)] == [False, True]
+    assert [step.broken is None for step in found if isinstance(step, FileEnded)] == [False, True]
     assert set(numbers(found)) >= set(range(10, 15))
 
 
 def test_an_event_doesn_t_wait_for_ever_for_others_of_its_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where little is wanted of much, what follows it can't be counted while it waits."""
-    monkeypatch.setattr(planning, "PATIENCE", 20)
+    monkeypatch.setattr(planning, "MAX_WAIT_RECORDS", 20)
     source = write(tmp_path, a=[line(n, name="rare" if n == 0 else "common") for n in range(100)])
-    found = plan(source, tmp_path, filters=Filters(events=frozenset({"rare"})))
-    at = next(index for index, step in enumerate(found) if isinstance(step, Ready))
-    assert 20 <= sum(len(step.counts) for step in found[:at] if isinstance(step, Read)) <= 30
+    found = plan(source, tmp_path, filters=EventFilters(events=frozenset({"rare"})))
+    at = next(index for index, step in enumerate(found) if isinstance(step, BatchReady))
+    assert 20 <= sum(len(step.counts) for step in found[:at] if isinstance(step, RecordsRead)) <= 30

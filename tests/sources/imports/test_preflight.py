@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from forwarder.sources.files.records import Place
-from forwarder.sources.imports.counting import Counted
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.files.records import RecordLocation
+from forwarder.sources.imports.counting import KeyCount
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 from forwarder.sources.imports.identifiers import check_id
 from forwarder.sources.imports.preflight import EXAMPLES, PLACES, Preflight
-from forwarder.sources.imports.preflight_report import Refusal
+from forwarder.sources.imports.preflight_report import RefusedLine
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.time_kinds import TimeKind
-from forwarder.sources.imports.timeline import Days, Order
+from forwarder.sources.imports.timeline import DayAmounts, TimeOrder
 from tests.sources.imports.preflights import DAY, NOW, OLD, TERMS, Seen, body, event, preflight, refused, report, seen
 
 TIMES = st.one_of(st.integers(OLD, OLD + 3 * DAY), st.integers(NOW - 3 * DAY, NOW + DAY), st.integers(0, DAY))
@@ -37,7 +37,7 @@ GOOD = st.builds(
     st.sampled_from(["a.json", "b.json"]),
     st.sampled_from([b'{"timestamp":1700000000}', b'{"timestamp":"2023-11-14T22:13:20"}', b"{}"]),
 )
-BAD = st.builds(refused, st.sampled_from(Why), st.sampled_from(["", "the id 'null' is one that many share"]), st.integers(1, 100))
+BAD = st.builds(refused, st.sampled_from(RefusalReason), st.sampled_from(["", "the id 'null' is one that many share"]), st.integers(1, 100))
 STREAMS = st.lists(st.one_of(GOOD, BAD), max_size=30)
 
 
@@ -60,7 +60,7 @@ def test_figures_add_up(stream: list[Seen]) -> None:
     """Records are refused, silent or make events; events are to be sent or left out; names and days each add up to what is to be sent."""
     made = report(stream)
     assert made.records == len(stream)
-    assert made.refused_records == sum(isinstance(each.outcome, Refused) for each in stream)
+    assert made.refused_records == sum(isinstance(each.outcome, RecordRefused) for each in stream)
     assert made.events == made.volume.events + made.times.after_until
     assert sum(each.count for each in made.names) + made.other_names == made.volume.events
     assert sum(each.events for each in made.days) + made.other_days == made.volume.events
@@ -84,7 +84,7 @@ def test_memory_is_bounded() -> None:
     for number in range(40_000):
         one = event(number, event=f"name-{number}", distinct_id=f"id-{number}", time=number * DAY % OLD)
         looking.add(*seen(one, line=number, file=f"file-{number}"))
-        looking.add(*refused(Why.ILLEGAL_ID, f"the id 'n{number}' is one that many share"))
+        looking.add(*refused(RefusalReason.ILLEGAL_ID, f"the id 'n{number}' is one that many share"))
     bounds = {"names": 8000, "days": 36_600, "illegal_ids": 1000, "places": PLACES, "examples": EXAMPLES}
     sizes = looking.sizes()
     assert {name: size for name, size in sizes.items() if size > bounds.get(name, 500)} == {}
@@ -117,7 +117,7 @@ def test_how_times_are_written_is_counted_by_record() -> None:
             seen(event(3), record=b'{"timestamp":1700000000000}'),
             seen(event(4), record=b'{"timestamp":"2023-11-14"}'),
             seen(record=b'{"timestamp":"2023-11-14"}'),
-            refused(Why.NO_ID),
+            refused(RefusalReason.NO_ID),
         ]
     ).times.kinds
     assert kinds == {TimeKind.NO_ZONE: 1, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 1}
@@ -135,7 +135,7 @@ def test_how_times_are_written_is_counted_by_record() -> None:
 )
 def test_how_far_from_sorted(times: Sequence[int], files: str, late: int, in_file: int, furthest: int) -> None:
     """Late is what is older than the latest before it: in all, and within one file."""
-    order = Order()
+    order = TimeOrder()
     for file, time in zip(files, times, strict=True):
         order.add(file, time)
     assert (order.late, order.late_in_file, order.furthest) == (late, in_file, furthest)
@@ -143,7 +143,7 @@ def test_how_far_from_sorted(times: Sequence[int], files: str, late: int, in_fil
 
 def test_requests_are_of_one_day_each() -> None:
     """A day takes as many requests as its events or its bytes need, whichever is more; days share none."""
-    days = Days()
+    days = DayAmounts()
     for time, size in [(0, 10), (1, 10), (2, 10), (DAY, 95), (DAY, 95), (2 * DAY, 1)]:
         days.add(time, size)
     assert days.requests(batch_events=2, batch_bytes=100) == 2 + 2 + 1
@@ -151,7 +151,7 @@ def test_requests_are_of_one_day_each() -> None:
 
 def test_days_past_the_bound_are_counted_together() -> None:
     """A day that is known goes on being counted; a new one doesn't take memory."""
-    days = Days(most=2)
+    days = DayAmounts(most=2)
     for day in (1, 2, 3, 1, 4):
         days.add(day * DAY, 7)
     assert [(day, amount.events) for day, amount in days.items()] == [(1, 2), (2, 1)]
@@ -168,19 +168,19 @@ def test_volume_and_how_long_it_takes() -> None:
 
 def test_an_event_over_the_limit_refuses_its_record() -> None:
     """Nothing of a record is sent if one of its events is too large; the largest that is allowed passes."""
-    large = Seen(Place("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001])
-    made = report([large, Seen(Place("a.json", 4), b"{}", [event(3)], [b"x" * 1000])], max_event=1000)
-    assert (made.volume.events, made.refused_for(Why.TOO_LARGE)) == (1, 1)
-    assert made.refused[0].first == (Refusal("a.json", 3, "1,001 bytes are more than upstream.max_event"),)
+    large = Seen(RecordLocation("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001])
+    made = report([large, Seen(RecordLocation("a.json", 4), b"{}", [event(3)], [b"x" * 1000])], max_event=1000)
+    assert (made.volume.events, made.refused_for(RefusalReason.TOO_LARGE)) == (1, 1)
+    assert made.refused[0].first == (RefusedLine("a.json", 3, "1,001 bytes are more than upstream.max_event"),)
 
 
 def test_refusals_by_reason_with_their_first_places() -> None:
     """The most frequent reason first, each with five places at most, and the words cut where they are endless."""
-    stream = [refused(Why.NOT_JSON, "cut" * 100, line) for line in range(1, 9)] + [refused(Why.NO_ID, "no id", 9)]
+    stream = [refused(RefusalReason.NOT_JSON, "cut" * 100, line) for line in range(1, 9)] + [refused(RefusalReason.NO_ID, "no id", 9)]
     first, second = report(stream).refused
     assert (first.reason, first.records, [each.line for each in first.first]) == ("not_json", 8, [1, 2, 3, 4, 5])
     assert max(len(each.detail) for each in first.first) == 200
-    assert (second.reason, second.records, second.first) == ("no_id", 1, (Refusal("a.json", 9, "no id"),))
+    assert (second.reason, second.records, second.first) == ("no_id", 1, (RefusedLine("a.json", 9, "no id"),))
 
 
 @pytest.mark.parametrize("value", ["null", "it's", 'a "null"', "", " ", "Null"])
@@ -188,9 +188,9 @@ def test_illegal_ids_are_counted_by_value(value: str) -> None:
     """The id is taken from the words of the check, whatever quotes are in it."""
     try:
         check_id(value)
-    except Refused as error:
+    except RecordRefused as error:
         shown = report([refused(error.why, error.detail)] * 2).illegal_ids
-        assert shown == (Counted(repr(value)[1:-1], 2),)
+        assert shown == (KeyCount(repr(value)[1:-1], 2),)
     else:
         assert value in ("it's", 'a "null"')
 

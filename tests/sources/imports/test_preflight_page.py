@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from forwarder.sources.imports.events import Why
-from forwarder.sources.imports.findings import judge, unaccepted
+from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.findings import find_all, unaccepted
 from forwarder.sources.imports.preflight_page import as_json, page
 from tests.sources.imports.preflight_streams import good, odd
 from tests.sources.imports.preflights import DAY, OLD, Seen, event, preflight, refused, report, seen
@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parent / "golden"
 def text(stream: Iterable[Seen], accepted: Sequence[str] = (), **terms: Any) -> str:
     """The page on a screen of 140 columns, without spaces at the ends of lines."""
     made = report(stream, **terms)
-    found = judge(made)
+    found = find_all(made)
     console = Console(file=io.StringIO(), width=140, highlight=False)
     console.print(page(made, found, unaccepted(found, accepted)))
     assert isinstance(console.file, io.StringIO)
@@ -32,7 +32,7 @@ def text(stream: Iterable[Seen], accepted: Sequence[str] = (), **terms: Any) -> 
 def document(stream: Iterable[Seen], accepted: Sequence[str] = ()) -> str:
     """The JSON."""
     made = report(stream)
-    found = judge(made)
+    found = find_all(made)
     return as_json(made, found, unaccepted(found, accepted))
 
 
@@ -104,5 +104,5 @@ def test_nothing_at_all_has_a_page() -> None:
 
 def test_illegal_ids_past_the_shown_are_counted() -> None:
     """Fifty values, then how many more."""
-    shown = text(refused(Why.ILLEGAL_ID, f"the id 'x{number:02}' is one that many share") for number in range(53))
+    shown = text(refused(RefusalReason.ILLEGAL_ID, f"the id 'x{number:02}' is one that many share") for number in range(53))
     assert "'x49' 1, others 3\n" in shown

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import Event, Refused, Why
-from forwarder.sources.imports.finishing import Finisher
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.policy import Finish, PersonProperties
-from forwarder.sources.imports.raw_finishing import RawFinisher
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason
+from forwarder.sources.imports.finishing import EventFinisher
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.policy import FinishPolicy, PersonProperties
+from forwarder.sources.imports.raw_finishing import RawEventFinisher
 from tests.sources.imports.samples.native import as_json, block
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
@@ -24,7 +24,7 @@ ADDED = {"$geoip_disable": True, "$import_job_id": JOB}
 
 def finish(record: bytes | object, policy: PersonProperties = "set_once", *, geoip: bool = False) -> bytes:
     """The bytes of the event of a record."""
-    (text,) = RawFinisher(Finish(policy, geoip, JOB)).finish(Native(policy).convert_block(block(record)))
+    (text,) = RawEventFinisher(FinishPolicy(policy, geoip, JOB)).finish(NativeConverter(policy).convert_block(block(record)))
     assert isinstance(text, bytes)
     return text
 
@@ -42,11 +42,13 @@ def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
     """What strict parsers refuse is refused before it is sent; the events beside it go on."""
     records = [as_json({**HEAD, "properties": {"n": each}}) for each in ("good", "bad", "better")]
     records[1] = records[1].replace(b'"bad"', number.encode())
-    first, refused, last = RawFinisher(Finish("set_once", False, JOB)).finish(Native("set_once").convert_block(block(*records)))
+    first, refused, last = RawEventFinisher(FinishPolicy("set_once", False, JOB)).finish(
+        NativeConverter("set_once").convert_block(block(*records))
+    )
     assert isinstance(first, bytes)
     assert isinstance(last, bytes)
-    assert isinstance(refused, Refused)
-    assert refused.why is Why.NOT_JSON
+    assert isinstance(refused, RecordRefused)
+    assert refused.why is RefusalReason.NOT_JSON
     assert "308 digits" in refused.detail or "too large for a double" in refused.detail
 
 
@@ -109,14 +111,14 @@ def test_events_that_are_too_large() -> None:
     """Only the one that has too many bytes when it is finished is refused, in its place."""
     small, large = {**HEAD, "properties": {"a": 1}}, {**HEAD, "properties": {"a": "x" * 200}}
     limit = len(finish(large)) - 1
-    finisher = RawFinisher(Finish("set_once", geoip=False, job_id=JOB), limit)
-    found = finisher.finish(Native("set_once").convert_block(block(small, large, small)))
+    finisher = RawEventFinisher(FinishPolicy("set_once", geoip=False, job_id=JOB), limit)
+    found = finisher.finish(NativeConverter("set_once").convert_block(block(small, large, small)))
     assert [found[0], found[2]] == [finish(small)] * 2
-    assert isinstance(found[1], Refused)
-    assert found[1].why is Why.TOO_LARGE
-    assert RawFinisher(Finish("set_once", geoip=False, job_id=JOB), limit + 1).finish(Native("set_once").convert_block(block(large))) == [
-        finish(large)
-    ]
+    assert isinstance(found[1], RecordRefused)
+    assert found[1].why is RefusalReason.TOO_LARGE
+    assert RawEventFinisher(FinishPolicy("set_once", geoip=False, job_id=JOB), limit + 1).finish(
+        NativeConverter("set_once").convert_block(block(large))
+    ) == [finish(large)]
 
 
 VALUES = st.none() | st.integers(-9, 9) | st.dictionaries(st.sampled_from("abc"), st.integers(0, 9), max_size=3)
@@ -128,5 +130,5 @@ NAMES = st.sampled_from(["$set", "$set_once", "$unset", "$geoip_disable", "$impo
 def test_raw_events_and_events_are_finished_alike(properties: dict[str, Any], policy: PersonProperties, geoip: bool) -> None:
     """What one finisher makes of an event's properties, the other makes of their bytes."""
     time = 1_714_521_600_000_000
-    other = Finisher(Finish(policy, geoip, JOB)).finish(Event("e", "u1", time, UUID, properties))
+    other = EventFinisher(FinishPolicy(policy, geoip, JOB)).finish(ImportedEvent("e", "u1", time, UUID, properties))
     assert json.loads(finish({**HEAD, "properties": properties}, policy, geoip=geoip)) == json.loads(other)

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from forwarder.sources.files.records import Block, File
+from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.events import derived_uuid
-from forwarder.sources.imports.formats.native import Native
-from forwarder.sources.imports.making import Choice, Maker, NoRepeats, maker_of
-from forwarder.sources.imports.planned import OF_EVENTS, RefusedRecord
-from forwarder.sources.imports.policy import Filters, Finish
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.making import Conversion, EventSelection, NoRepeats, open_conversion
+from forwarder.sources.imports.planned import OF_EVENTS, ImportDeadLetter
+from forwarder.sources.imports.policy import EventFilters, FinishPolicy
 
-FILE = File("a.json", "ab" * 16)
-FINISH = Finish("set_once", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
+FILE = SourceFile("a.json", "ab" * 16)
+FINISH = FinishPolicy("set_once", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
 GOOD = b'{"event":"seen","distinct_id":"ann","timestamp":"2024-01-01T00:00:00Z","properties":{}}'
 LARGE = GOOD.replace(b"{}", b'{"x":"%b"}' % (b"x" * 1000))
 NAMELESS = b'{"distinct_id":"ann","timestamp":"2024-01-01T00:00:00Z"}'
 RECORDS = [b"{cut", b"[%b,%b,%b,%b]" % (GOOD, NAMELESS, LARGE, NAMELESS), LARGE, b"[%b,%b]" % (LARGE, GOOD)]
 
 
-def maker() -> Maker:
+def maker() -> Conversion:
     """The way of native records, from the start of a source."""
-    return maker_of(Native("set_once"), FINISH, 1000, Choice(Filters(), NoRepeats()))
+    return open_conversion(NativeConverter("set_once"), FINISH, 1000, EventSelection(EventFilters(), NoRepeats()))
 
 
-def block(records: list[bytes], members: list[int] | None = None, first: int = 0) -> Block:
+def block(records: list[bytes], members: list[int] | None = None, first: int = 0) -> RecordBlock:
     """Neighbouring records."""
-    return Block(FILE, first, records, [*range(first + 1, first + len(records) + 1)], members)
+    return RecordBlock(FILE, first, records, [*range(first + 1, first + len(records) + 1)], members)
 
 
-def parts(refused: list[RefusedRecord]) -> list[tuple[int, int]]:
+def parts(refused: list[ImportDeadLetter]) -> list[tuple[int, int]]:
     """Which parts of which records those are."""
     return sorted((each.number, each.part) for each in refused)
 

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.events import Event
+from forwarder.sources.imports.events import ImportedEvent
 from forwarder.sources.imports.moments import DAY
 from forwarder.sources.imports.repeats import FILE, Repeats
 
 
 def event(
     key: str | None = None, day: int = 20_000, *, name: str = "a", time: int = 0, who: str = "person", uuid: str = "0198c3c0"
-) -> Event:
+) -> ImportedEvent:
     """An event of a day, so many microseconds after its start."""
-    return Event(name, who, day * DAY + time, uuid, {}, key)
+    return ImportedEvent(name, who, day * DAY + time, uuid, {}, key)
 
 
-def found(events: Sequence[Event], folder: Path, in_memory: int = 1_000) -> list[bool]:
+def found(events: Sequence[ImportedEvent], folder: Path, in_memory: int = 1_000) -> list[bool]:
     """Which of some events are repeats."""
     with Repeats(folder, in_memory) as repeats:
         told = [repeats.is_repeat(each) for each in events]
@@ -51,7 +51,7 @@ def found(events: Sequence[Event], folder: Path, in_memory: int = 1_000) -> list
         (event("\ud800"), event("\ud800"), True),
     ],
 )
-def test_what_a_repeat_is(first: Event, second: Event, is_repeat: bool, tmp_path: Path) -> None:
+def test_what_a_repeat_is(first: ImportedEvent, second: ImportedEvent, is_repeat: bool, tmp_path: Path) -> None:
     """The same natural key and name on one UTC day; without a key, all that the service collapses on."""
     assert found([first, second], tmp_path) == [False, is_repeat]
 

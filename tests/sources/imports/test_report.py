@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.report import as_json, as_text, balance, outcome, periods, plain, sentence, top
-from forwarder.sources.imports.tallies import Books, Day
+from forwarder.sources.imports.tallies import DayTally, RecordBooks
 from tests.sources.imports.samples.manifests import manifest
 
 
-def told(made: Manifest) -> str:
+def told(made: ImportManifest) -> str:
     """The text as a log has it."""
     console = Console(width=200, highlight=False, color_system=None)
     with console.capture() as capture:
@@ -78,7 +78,7 @@ def test_mended_records_are_said_beside_those_that_were_refused() -> None:
 )
 def test_many_days_are_shown_by_the_week_month_or_year(days: list[str], unit: str, labels: list[str]) -> None:
     """Whatever the span, what is shown can be read at once, and no event is missing from it."""
-    got, shown = periods({day: Day(source=3, delivered=2) for day in days})
+    got, shown = periods({day: DayTally(source=3, delivered=2) for day in days})
     assert got == unit
     assert [each.label if known else "" for each, known in zip(shown, labels, strict=True)] == labels
     assert sum(each.source for each in shown) == 3 * len(days)
@@ -87,9 +87,9 @@ def test_many_days_are_shown_by_the_week_month_or_year(days: list[str], unit: st
 
 def test_books_that_do_not_balance_are_said_so() -> None:
     """Missing and too many are different mistakes."""
-    assert balance(Books(read=5, delivered=3)) == "2 missing"
-    assert balance(Books(read=5, delivered=3, refused={"x": 1}, left_out={"y": 1}, repeats=1)) == "1 too many"
-    assert sentence(Books()) == "0 records read = 0 delivered + 0 refused + 0 left out + 0 repeats"
+    assert balance(RecordBooks(read=5, delivered=3)) == "2 missing"
+    assert balance(RecordBooks(read=5, delivered=3, refused={"x": 1}, left_out={"y": 1}, repeats=1)) == "1 too many"
+    assert sentence(RecordBooks()) == "0 records read = 0 delivered + 0 refused + 0 left out + 0 repeats"
 
 
 def test_the_rate_is_that_of_all_the_time() -> None:

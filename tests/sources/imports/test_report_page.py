@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from forwarder.sources.imports.checkpoint import Job
-from forwarder.sources.imports.manifest import FileEntry, Manifest
+from forwarder.sources.imports.checkpoint import ImportJob
+from forwarder.sources.imports.manifest import FileManifest, ImportManifest
 from forwarder.sources.imports.report_page import FILES, NAMES, page
-from forwarder.sources.imports.tallies import Books, Day, Example
+from forwarder.sources.imports.tallies import DayTally, RecordBooks, RefusalExample
 from tests.sources.imports.samples.manifests import manifest
 
 HOSTILE = "</title></style><img src=x onerror=alert(1)>\"'`&\x1b"
@@ -57,16 +57,16 @@ class Parsed(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def hostile() -> Manifest:
+def hostile() -> ImportManifest:
     """With the worst of texts wherever something comes from outside."""
     return msgspec.structs.replace(
         manifest(1),
-        job=Job(HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),
+        job=ImportJob(HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),
         forwarder=HOSTILE,
-        books=Books(read=2, refused={HOSTILE: 1}, left_out={HOSTILE: 1}),
-        files=[FileEntry(HOSTILE, "ab", Books())],
+        books=RecordBooks(read=2, refused={HOSTILE: 1}, left_out={HOSTILE: 1}),
+        files=[FileManifest(HOSTILE, "ab", RecordBooks())],
         names={HOSTILE: 1},
-        examples={HOSTILE: [Example(HOSTILE, 1, HOSTILE)]},
+        examples={HOSTILE: [RefusalExample(HOSTILE, 1, HOSTILE)]},
     )
 
 
@@ -112,7 +112,7 @@ def test_what_comes_from_outside_is_text() -> None:
 
 def test_bars_are_as_high_as_their_figures() -> None:
     """The highest fills the chart; where all was delivered both bars end at the same height."""
-    days = {"2024-01-01": Day(source=40, delivered=40), "2024-01-02": Day(source=20, delivered=10)}
+    days = {"2024-01-01": DayTally(source=40, delivered=40), "2024-01-02": DayTally(source=20, delivered=10)}
     body = page(msgspec.structs.replace(manifest(1), days=days)).decode()
     assert re.findall(r'<rect class="(\w+)"[^>]* height="([\d.]+)"', body) == [
         ("source", "100.00"),
@@ -126,7 +126,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
     """The manifest has all of them."""
     made = msgspec.structs.replace(
         manifest(1),
-        files=[FileEntry(f"{number}.json", "ab", Books()) for number in range(FILES + 7)],
+        files=[FileManifest(f"{number}.json", "ab", RecordBooks()) for number in range(FILES + 7)],
         names={f"name {number}": 1 for number in range(NAMES + 5)},
     )
     text = Parsed(page(made)).text
@@ -137,7 +137,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
 
 def test_books_that_do_not_balance_are_seen() -> None:
     """In words, not in colour alone; so is an import that isn't complete."""
-    made = msgspec.structs.replace(manifest(1, ended=False), books=Books(read=9, delivered=7))
+    made = msgspec.structs.replace(manifest(1, ended=False), books=RecordBooks(read=9, delivered=7))
     text = Parsed(page(made)).text
     assert "2 missing" in text
     assert "not complete: the same command goes on with it" in text

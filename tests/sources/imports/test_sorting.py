@@ -12,40 +12,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.entries import Shared
-from forwarder.sources.imports.finishing import Finished
-from forwarder.sources.imports.sorting import Sorter, SortLimits, check_room
+from forwarder.sources.imports.entries import SharedRecord
+from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.sorting import EventSorter, SortLimits, check_room
 
 SMALL = SortLimits(memory=5_000, runs=2)
 """Some nine events, two runs."""
 
 
-def finished(time: int, number: int) -> Finished:
+def finished(time: int, number: int) -> FinishedEvent:
     """An event at a time, with texts of its own."""
-    return Finished(
+    return FinishedEvent(
         time, f"person é {number % 3}", "seen", f"uuid-{number}", b'{"number":%d}' % number, number % 2, number + 1, number, number % 4
     )
 
 
-def some(count: int, seed: int = 1) -> list[Finished]:
+def some(count: int, seed: int = 1) -> list[FinishedEvent]:
     """Events at few times, in no order."""
     rng = random.Random(seed)
     return [finished(rng.randrange(count // 3 + 1), number) for number in range(count)]
 
 
-def by_time(events: list[Finished]) -> list[Finished]:
+def by_time(events: list[FinishedEvent]) -> list[FinishedEvent]:
     """What is expected: Python's own sort, which is stable."""
     return sorted(events, key=lambda event: event.time)
 
 
-def ordered(sorter: Sorter) -> Iterator[Finished]:
+def ordered(sorter: EventSorter) -> Iterator[FinishedEvent]:
     """What a sorter gives, as it was."""
     return (entry.finished(-1) for entry in sorter.ordered())
 
 
-def sort(events: Iterable[Finished], folder: Path, limits: SortLimits | None = None) -> list[Finished]:
+def sort(events: Iterable[FinishedEvent], folder: Path, limits: SortLimits | None = None) -> list[FinishedEvent]:
     """Some events, sorted."""
-    with Sorter(folder, limits) as sorter:
+    with EventSorter(folder, limits) as sorter:
         for event in events:
             sorter.add(event)
         for _ in sorter.merge():
@@ -61,7 +61,7 @@ def files(folder: Path) -> list[str]:
 def test_what_fits_in_memory_makes_no_file(tmp_path: Path) -> None:
     """A small import is sorted without the disk."""
     events = some(100)
-    with Sorter(tmp_path) as sorter:
+    with EventSorter(tmp_path) as sorter:
         for event in events:
             sorter.add(event)
         assert list(sorter.merge()) == []
@@ -74,7 +74,7 @@ def test_what_fits_in_memory_makes_no_file(tmp_path: Path) -> None:
 def test_what_doesnt_fit_goes_through_runs(tmp_path: Path) -> None:
     """With far more runs than may be open, all comes out in order, and no file stays, in the end or after."""
     events = some(1_000)
-    with Sorter(tmp_path, SMALL) as sorter:
+    with EventSorter(tmp_path, SMALL) as sorter:
         for event in events:
             sorter.add(event)
         assert len(files(tmp_path)) > 50
@@ -88,7 +88,7 @@ def test_what_doesnt_fit_goes_through_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("events", "written"), [(3, []), (4, [2]), (6, [3, 5])])
 def test_no_more_is_written_again_than_has_to_be(tmp_path: Path, events: int, written: list[int]) -> None:
     """Three runs may be read together, and each has one event here: of four, just two are made one."""
-    with Sorter(tmp_path, SortLimits(memory=1, runs=3)) as sorter:
+    with EventSorter(tmp_path, SortLimits(memory=1, runs=3)) as sorter:
         for event in some(events):
             sorter.add(event)
         assert list(sorter.merge()) == written
@@ -98,9 +98,9 @@ def test_no_more_is_written_again_than_has_to_be(tmp_path: Path, events: int, wr
 def test_what_is_to_be_known_of_an_event_stays_with_it(tmp_path: Path) -> None:
     """In memory, and through runs."""
     events = some(40)
-    known = [None, Shared(is_last=True), Shared(is_last=False, reason="too_large", detail="two MB")]
+    known = [None, SharedRecord(is_last=True), SharedRecord(is_last=False, reason="too_large", detail="two MB")]
     for limits in (None, SMALL):
-        with Sorter(tmp_path, limits) as sorter:
+        with EventSorter(tmp_path, limits) as sorter:
             for number, event in enumerate(events):
                 sorter.add(event, known[number % 3])
             assert len(list(sorter.merge())) == (0 if limits is None else 3)
@@ -121,7 +121,7 @@ def test_nothing_gives_nothing(tmp_path: Path) -> None:
 def test_no_file_is_left_when_reading_stops_early(tmp_path: Path) -> None:
     """Whoever leaves the block before the end leaves no file behind, and none open; so does who stops merging."""
     for steps in (1, 1_000):
-        with Sorter(tmp_path, SMALL) as sorter:
+        with EventSorter(tmp_path, SMALL) as sorter:
             for event in some(200):
                 sorter.add(event)
             merging = sorter.merge()
@@ -159,7 +159,7 @@ def test_too_little_room_is_told_before(tmp_path: Path) -> None:
 
 def test_a_run_that_the_disk_has_changed_is_told(tmp_path: Path) -> None:
     """Other events than those that were taken never come out."""
-    with Sorter(tmp_path, SMALL) as sorter:
+    with EventSorter(tmp_path, SMALL) as sorter:
         for event in some(30):
             sorter.add(event)
         for _ in sorter.merge():

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.sources.imports.changes import Content
-from forwarder.sources.imports.checkpoint import Checkpoint, FileState
-from forwarder.sources.imports.standing import PREFLIGHT, Files, Standing, as_json, counted_in
-from forwarder.sources.imports.tallies import Books
+from forwarder.sources.imports.changes import SourceContent
+from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint
+from forwarder.sources.imports.standing import PREFLIGHT, FileProgress, ImportStatus, as_json, counted_in
+from forwarder.sources.imports.tallies import RecordBooks
 from tests.sources.imports.samples.manifests import JOB, STARTED, checkpoint
 
 FOLDER = Path("/state/mixpanel-1a2b3c4d")
 NOW = STARTED + 75
 
 
-def standing(saved: Checkpoint | None, *, running: bool = False) -> Standing:
+def standing(saved: ImportCheckpoint | None, *, running: bool = False) -> ImportStatus:
     """An import in that folder."""
-    return Standing(FOLDER, saved, running)
+    return ImportStatus(FOLDER, saved, running)
 
 
 def test_a_complete_import_in_words() -> None:
@@ -61,13 +61,16 @@ def test_one_that_has_settled_nothing() -> None:
 
 def test_files_in_archives_are_known_once_they_are_read() -> None:
     """An archive that wasn't begun counts for one file; one that was, for those found in it."""
-    files = [FileState("a.zip!1.json", "x", Books(), 0, complete=True), FileState("a.zip!deep.zip!2.json", "x", Books(), 0)]
-    contents = [Content(name, 1, "d") for name in ("a.zip", "b!.zip", "c.json")]
-    saved = Checkpoint(JOB, STARTED, STARTED, contents, files)
-    assert Files.of(saved) == Files(1, 4, all_known=False)
-    assert Files.of(saved).words() == "1 of 4 files done, as far as they are known"
-    saved.files.append(FileState("b!.zip!3.json", "x", Books(), 0))
-    assert Files.of(saved) == Files(1, 4, all_known=False)
+    files = [
+        FileCheckpoint("a.zip!1.json", "x", RecordBooks(), 0, complete=True),
+        FileCheckpoint("a.zip!deep.zip!2.json", "x", RecordBooks(), 0),
+    ]
+    contents = [SourceContent(name, 1, "d") for name in ("a.zip", "b!.zip", "c.json")]
+    saved = ImportCheckpoint(JOB, STARTED, STARTED, contents, files)
+    assert FileProgress.of(saved) == FileProgress(1, 4, all_known=False)
+    assert FileProgress.of(saved).words() == "1 of 4 files done, as far as they are known"
+    saved.files.append(FileCheckpoint("b!.zip!3.json", "x", RecordBooks(), 0))
+    assert FileProgress.of(saved) == FileProgress(1, 4, all_known=False)
 
 
 def test_what_a_terminal_would_obey_is_not_said() -> None:
@@ -80,9 +83,9 @@ def test_what_a_terminal_would_obey_is_not_said() -> None:
 def test_how_much_of_it_is_read() -> None:
     """Against what the preflight counted, until it is complete."""
     saved = checkpoint(4, ended=False)
-    said = list(Standing(FOLDER, saved, running=True, counted=saved.books.read * 4).words(NOW))
+    said = list(ImportStatus(FOLDER, saved, running=True, counted=saved.books.read * 4).words(NOW))
     assert said[4] == f"  25% of the {saved.books.read * 4} records that were counted before it began"
-    assert not any("%" in line for line in Standing(FOLDER, checkpoint(4), running=True, counted=100).words(NOW))
+    assert not any("%" in line for line in ImportStatus(FOLDER, checkpoint(4), running=True, counted=100).words(NOW))
 
 
 @pytest.mark.parametrize(

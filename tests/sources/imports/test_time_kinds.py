@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forwarder.sources.imports.catalog import BY_NAME
-from forwarder.sources.imports.format import Given
-from forwarder.sources.imports.time_kinds import TimeKind, TimeLook, kind_of
+from forwarder.sources.imports.format import FormatContext
+from forwarder.sources.imports.time_kinds import TimeInspector, TimeKind, kind_of
 from forwarder.sources.imports.times import parse_time
 
 
@@ -87,15 +87,15 @@ def test_units_are_those_that_times_are_read_in(value: str) -> None:
 def test_each_format_has_its_fields(form: str, record: str, kind: TimeKind | None) -> None:
     """The first field that has a value counts; what can't be read says nothing."""
     known = BY_NAME[form]
-    assert TimeLook(known.times(known.options(), Given())).kind(record.encode()) is kind
+    assert TimeInspector(known.times(known.options(), FormatContext())).kind(record.encode()) is kind
 
 
 def test_columns_may_be_called_anything() -> None:
     """Names with spaces, and names that mean something elsewhere, are found as they are."""
-    look = TimeLook(("the time", "class", "f0"))
+    look = TimeInspector(("the time", "class", "f0"))
     assert look.kind(b'{"the time":null,"class":"","f0":1712010112}') is TimeKind.SECONDS
 
 
 def test_without_fields_nothing_is_looked_at() -> None:
     """A format whose time isn't known is no reason for an error."""
-    assert TimeLook(()).kind(b'{"timestamp":1712010112}') is None
+    assert TimeInspector(()).kind(b'{"timestamp":1712010112}') is None

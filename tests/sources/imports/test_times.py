@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 from forwarder.sources.imports.times import parse_time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -90,16 +90,16 @@ def test_every_form_of_a_time_is_read_to_the_microsecond(value: bytes | msgspec.
 @pytest.mark.parametrize("value", [*UNREADABLE_TEXTS, *BEYOND, *UNREADABLE_NUMBERS, *UNREADABLE_JSON])
 def test_what_is_no_time_is_refused(value: bytes | str | float | Decimal) -> None:
     """Nothing that can't be read, and no time outside of 1970 to 9999, becomes a time; the reason is short, however long the value."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         parse_time(value)
-    assert refused.value.why is Why.NO_TIME
+    assert refused.value.why is RefusalReason.NO_TIME
     assert len(refused.value.detail) < 200
 
 
 @pytest.mark.parametrize(("value", "shown"), [(b"null", "null"), (b"1e400", "1E+400"), ("soon", "'soon'"), (-1, "-1")])
 def test_a_value_is_shown_as_it_was_written(value: bytes | str | int, shown: str) -> None:
     """For people, who know neither bytes nor decimals of a program."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         parse_time(value)
     assert refused.value.detail.startswith(f"{shown} can't be read")
 
@@ -161,6 +161,6 @@ def test_any_value_is_a_time_or_refused(value: str | float | bytes) -> None:
     """Nothing else than a time in range, or a refusal, comes of any value."""
     try:
         micros = parse_time(value)
-    except Refused:
+    except RecordRefused:
         return
     assert 0 <= micros < 253_402_300_800_000_000

@@ -11,39 +11,48 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import Event
-from forwarder.sources.imports.manifest import Manifest
+from forwarder.sources.imports.events import ImportedEvent
+from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.moments import day_of, when
-from forwarder.sources.imports.tallies import Day
-from forwarder.sources.imports.verifying import Arrived, Holding, Unreadable, arrived, hold, listed, rows, verify
+from forwarder.sources.imports.tallies import DayTally
+from forwarder.sources.imports.verifying import (
+    ArrivedEvents,
+    InvalidRow,
+    StoredDays,
+    add_stored,
+    decode_arrived,
+    decode_page,
+    decode_rows,
+    verify,
+)
 from tests.sources.imports.samples.manifests import JOB, REJECTED, events, manifest
 
 DAYS = 4
 MANIFEST = manifest(DAYS)
 
 
-def delivered() -> list[Event]:
+def delivered() -> list[ImportedEvent]:
     """The events that the sample's manifest counts as delivered."""
     some = events(DAYS)
     return [each for each in some if each is not some[2]]  # the one that the service refused
 
 
-def holding(some: list[Event]) -> Holding:
+def holding(some: list[ImportedEvent]) -> StoredDays:
     """A service that has these."""
-    held = Holding()
+    held = StoredDays()
     for each in some:
         held.add(each.uuid, when(each.time))
     return held
 
 
-def held_of(lines: list[bytes], job: str | None, folder: Path | None = None) -> Holding:
+def held_of(lines: list[bytes], job: str | None, folder: Path | None = None) -> StoredDays:
     """What an export of these lines holds."""
-    with Holding(folder) as held:
-        hold(rows(lines, range(1, len(lines) + 1)), job, held)
+    with StoredDays(folder) as held:
+        add_stored(decode_rows(lines, range(1, len(lines) + 1)), job, held)
     return held
 
 
-def line(each: Event, **more: Any) -> bytes:
+def line(each: ImportedEvent, **more: Any) -> bytes:
     """An event in an export of the service."""
     return json.dumps({"uuid": each.uuid, "event": each.event, "timestamp": when(each.time), **more}).encode()
 
@@ -75,7 +84,7 @@ def test_missing_events_are_told_by_day() -> None:
 
 def test_events_too_many_are_told_by_day() -> None:
     """Also on a day that the import has nothing of."""
-    more = Event("x", "y", events(6)[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
+    more = ImportedEvent("x", "y", events(6)[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
     found = verify(MANIFEST, holding([*delivered(), more]))
     assert not found.same
     assert found.words()[1:] == ["2024-01-06: 1 event more than the 0 that were delivered"]
@@ -84,7 +93,7 @@ def test_events_too_many_are_told_by_day() -> None:
 def test_as_many_others_are_not_the_same() -> None:
     """That is what digests are for."""
     some = delivered()
-    some[-1] = Event("x", "y", some[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
+    some[-1] = ImportedEvent("x", "y", some[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
     found = verify(MANIFEST, holding(some))
     assert [(each.missing, each.extra) for each in found.days if not each.same] == [(0, 0)]
     assert found.words()[1].endswith("as many as were delivered, but not the same ones")
@@ -92,7 +101,7 @@ def test_as_many_others_are_not_the_same() -> None:
 
 def test_an_event_on_another_day_is_missing_here_and_too_many_there() -> None:
     """A wrong zone shows as a shift from day to day."""
-    some = [Event(each.event, each.distinct_id, each.time - 3_600_000_000, each.uuid, {}) for each in delivered()]
+    some = [ImportedEvent(each.event, each.distinct_id, each.time - 3_600_000_000, each.uuid, {}) for each in delivered()]
     found = verify(MANIFEST, holding(some))
     assert (found.days[0].day, found.days[0].expected) == ("2023-12-31", 0)
     assert found.days[-1].found == 0
@@ -122,9 +131,9 @@ def test_an_export_of_the_service_is_read_row_by_row(tmp_path: Path) -> None:
 def test_a_page_of_the_sandbox_is_read() -> None:
     """Its rows are of distinct events, so nothing has to be held to count them."""
     results = [{"uuid": each.uuid, "timestamp": when(each.time)} for each in delivered()]
-    page = listed(json.dumps({"next": "2024_x", "results": results}).encode())
-    held = Holding()
-    assert hold(enumerate(page.results), None, held) == len(results)
+    page = decode_page(json.dumps({"next": "2024_x", "results": results}).encode())
+    held = StoredDays()
+    assert add_stored(enumerate(page.results), None, held) == len(results)
     assert verify(MANIFEST, held).same
     assert page.next == "2024_x"
 
@@ -132,7 +141,7 @@ def test_a_page_of_the_sandbox_is_read() -> None:
 def test_what_the_sandbox_counts_is_read() -> None:
     """By project."""
     body = {"count": 1, "results": [{"job": JOB.id, "api_key": "phc_…0001", "events": 3, "duplicates": 1, "conflicts": 2, "days": []}]}
-    assert arrived(json.dumps(body).encode()) == [Arrived("phc_…0001", 3, 2)]
+    assert decode_arrived(json.dumps(body).encode()) == [ArrivedEvents("phc_…0001", 3, 2)]
 
 
 def test_a_conflict_is_a_difference() -> None:
@@ -167,7 +176,7 @@ def test_an_import_that_is_not_complete_says_so() -> None:
 )
 def test_a_row_that_is_none_is_told_with_its_line(wrong: bytes) -> None:
     """An export that can't be read verifies nothing."""
-    with pytest.raises(Unreadable, match=r"line 2: .+") as caught:
+    with pytest.raises(InvalidRow, match=r"line 2: .+") as caught:
         held_of([line(delivered()[0]), wrong], None)
     assert caught.value.line == 2
 
@@ -183,17 +192,17 @@ def test_a_row_that_is_none_is_told_with_its_line(wrong: bytes) -> None:
 )
 def test_days_are_those_of_utc(timestamp: str, day: str) -> None:
     """In whatever zone a row was written; without one it is UTC."""
-    held = Holding()
+    held = StoredDays()
     held.add("0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", timestamp)
     assert list(held.days()) == [day]
 
 
-def of(some: list[Event]) -> Manifest:
+def of(some: list[ImportedEvent]) -> ImportManifest:
     """The sample's manifest, with these delivered instead."""
-    days: dict[str, Day] = {}
+    days: dict[str, DayTally] = {}
     for each in some:
-        days.setdefault(day_of(each.time), Day()).arrived([each.uuid])
-    return Manifest(**{**{name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__}, "days": days, "events": len(some)})
+        days.setdefault(day_of(each.time), DayTally()).arrived([each.uuid])
+    return ImportManifest(**{**{name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__}, "days": days, "events": len(some)})
 
 
 @settings(deadline=None, max_examples=40)
@@ -201,8 +210,8 @@ def of(some: list[Event]) -> Manifest:
 def test_the_same_is_said_only_of_the_same(sent: set[int], there: set[int]) -> None:
     """Whatever is missing or too many, the verdict is that of the two sets, and each day's that of its part."""
 
-    def made(numbers: set[int]) -> list[Event]:
-        return [Event("x", "y", number * 21_600_000_000, f"{number:032x}", {}) for number in sorted(numbers)]
+    def made(numbers: set[int]) -> list[ImportedEvent]:
+        return [ImportedEvent("x", "y", number * 21_600_000_000, f"{number:032x}", {}) for number in sorted(numbers)]
 
     found = verify(of(made(sent)), holding(made(there)))
     assert found.same == (sent == there)

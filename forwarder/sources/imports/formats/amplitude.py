@@ -6,9 +6,9 @@ the record's other fields.
 
 Those first times are state over the source: they follow from the records before, in the source's order, whatever became of those afterwards
 (filters of names, repeats); records from before `since` aren't among them, for what they bring is left out with them. So an import that is
-resumed converts its source from the start with a new `Amplitude`, and passes over what it has delivered. What is remembered is bounded. A
-pair that was forgotten gets a second `$identify`, which changes nothing for the service: time and uuid are of that later record, so it is
-never the same uuid at another time.
+resumed converts its source from the start with a new `AmplitudeConverter`, and passes over what it has delivered. What is remembered is
+bounded. A pair that was forgotten gets a second `$identify`, which changes nothing for the service: time and uuid are of that later record,
+so it is never the same uuid at another time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.structs import astuple
 
-from forwarder.sources.files.records import Block
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.first_times import FirstTimes
-from forwarder.sources.imports.format import Format
+from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.first_times import FirstSeenKeys
+from forwarder.sources.imports.format import ImportFormat
 from forwarder.sources.imports.identifiers import check_id, is_blank, is_illegal
 from forwarder.sources.imports.jsonvalues import items, nested, text_or_number_of, written
 from forwarder.sources.imports.times import parse_time
@@ -48,7 +48,7 @@ _PAGE: Final = tuple(PAGE.items())
 _NULL: Final = Raw(b"null")
 
 
-class _Record(Struct, gc=False):
+class _AmplitudeRecord(Struct, gc=False):
     """The fields that are read. What else a record has is Amplitude's own notes of receipt and project."""
 
     event_type: str | None = None
@@ -105,7 +105,7 @@ RENAMED: Final = {
 }
 """Fields of the record that become properties: the first after those that are read in other ways."""
 _FIRST_KEPT: Final = "amplitude_id"
-_FIELDS: Final = _Record.__struct_fields__
+_FIELDS: Final = _AmplitudeRecord.__struct_fields__
 KEPT: Final = {name: f"amplitude_{name.removeprefix('amplitude_')}" for name in _FIELDS[_FIELDS.index(_FIRST_KEPT) :]}
 """Fields that the service has no name for, and that say something of the event or its person."""
 _TARGETS: Final = (*RENAMED.values(), *KEPT.values())
@@ -117,7 +117,7 @@ _GROUP_IDENTIFY: Final = "$groupidentify"
 
 _is_uuid: Final = re.compile(r"(?![0-]+$)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(_Record).decode
+_decode: Final = msgspec.json.Decoder(_AmplitudeRecord).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +132,21 @@ class AmplitudeOptions:
     """How many pairs of device and user, and of groups and their properties, are remembered at least: 20 MB, at most twice that."""
 
 
-class Amplitude:
+class AmplitudeConverter:
     """The format at work on one source, from its start and in its order."""
 
     def __init__(self, options: AmplitudeOptions | None = None) -> None:
         options = options or AmplitudeOptions()
         self._offset_minutes, self._since = options.offset_minutes, options.since
-        self._first_times = FirstTimes(options.remembered)
+        self._first_times = FirstSeenKeys(options.remembered)
 
-    def convert(self, block: Block, index: int) -> Sequence[Event]:
-        """The event of one record, after those that it brings; none of a session's start. Raises `Refused`, and then remembers nothing."""
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """The event of one record, after those that it brings; none of a session's start. Raises `RecordRefused`, and then remembers
+        nothing."""
         record = _read(block.records[index])
         name = record.event_type
         if name is None or is_blank(name):
-            raise Refused(Why.NO_EVENT, "there is no event_type, or a blank one")
+            raise RecordRefused(RefusalReason.NO_EVENT, "there is no event_type, or a blank one")
         if name in DROPPED_EVENTS:
             return ()
         user, device = _user(record), text_or_number_of(record.device_id, "device_id") or ""
@@ -153,41 +154,41 @@ class Amplitude:
         time = self._time(record)
         groups = list(_groups(record)) if record.groups else []
         if name == _GROUP_IDENTIFY and not groups:
-            raise Refused(Why.UNMAPPABLE, f"{name} without groups")
+            raise RecordRefused(RefusalReason.UNMAPPABLE, f"{name} without groups")
         properties = _properties(record, device, groups)
         uuid, key = _identity(record.uuid, block, index)
         brings = self._brought(user, device, groups) if self._since is None or time >= self._since else ()
         if not brings and name != _GROUP_IDENTIFY:
-            return (Event(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, key),)
+            return (ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, key),)
         events = []
         for brought, about, its in brings:
             role = _text_of(FORMAT, uuid, brought, *about)
-            events.append(Event(brought, distinct_id, time, derived_uuid(role), its, role if key else None))
+            events.append(ImportedEvent(brought, distinct_id, time, derived_uuid(role), its, role if key else None))
         if name != _GROUP_IDENTIFY:  # Amplitude's own is about its groups alone
-            events.append(Event(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, key))
+            events.append(ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, key))
         return events
 
-    def _time(self, record: _Record) -> int:
+    def _time(self, record: _AmplitudeRecord) -> int:
         time = record.event_time or record.client_event_time or record.server_received_time
         if not time:
-            raise Refused(Why.NO_TIME, "neither event_time nor client_event_time nor server_received_time")
+            raise RecordRefused(RefusalReason.NO_TIME, "neither event_time nor client_event_time nor server_received_time")
         return parse_time(time, self._offset_minutes)
 
-    def _brought(self, user: str, device: str, groups: list[_Group]) -> list[_Brought]:
+    def _brought(self, user: str, device: str, groups: list[_Group]) -> list[_SideEvent]:
         """What the record is the first to say."""
-        found: list[_Brought] = []
+        found: list[_SideEvent] = []
         if user and device and device != user:
             new = self._first_times.is_new(f"{len(user)} {user}{device}".encode())
             if new and not is_illegal(device):
-                found.append(_Brought(_IDENTIFY, (), {"$anon_distinct_id": device}))
+                found.append(_SideEvent(_IDENTIFY, (), {"$anon_distinct_id": device}))
         if not groups:
             return found
         new_groups = (group for group in groups if self._first_times.is_new(group.key))
-        found += [_Brought(_GROUP_IDENTIFY, (group.type, group.name), group.properties()) for group in new_groups]
+        found += [_SideEvent(_GROUP_IDENTIFY, (group.type, group.name), group.properties()) for group in new_groups]
         return found
 
 
-class _Brought(NamedTuple):
+class _SideEvent(NamedTuple):
     """An event that a record brings besides its own."""
 
     event: str
@@ -214,20 +215,20 @@ class _Group:
         return about if self.said is None else about | {"$group_set": self.said}
 
 
-def _read(text: bytes) -> _Record:
+def _read(text: bytes) -> _AmplitudeRecord:
     try:
         if not text.isascii():
             text.decode()
         return _decode(text)
     except msgspec.ValidationError as error:
         if text.lstrip()[:1] == b"{":
-            raise Refused(Why.WRONG_TYPE, str(error)) from error
-        raise Refused(Why.NOT_JSON, "the record isn't a JSON object") from error
+            raise RecordRefused(RefusalReason.WRONG_TYPE, str(error)) from error
+        raise RecordRefused(RefusalReason.NOT_JSON, "the record isn't a JSON object") from error
     except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
-        raise Refused(Why.NOT_JSON, f"the record isn't a JSON object: {error}") from error
+        raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
 
 
-def _identity(uuid: Any, block: Block, index: int) -> tuple[str, str | None]:
+def _identity(uuid: Any, block: RecordBlock, index: int) -> tuple[str, str | None]:
     """The record's own uuid, which is its natural key too; else one of where it stands, and nothing else tells it from others."""
     own = uuid.lower() if isinstance(uuid, str) else ""
     if _is_uuid(own):
@@ -235,7 +236,7 @@ def _identity(uuid: Any, block: Block, index: int) -> tuple[str, str | None]:
     return derived_uuid(_text_of(FORMAT, block.file.identity, block.first + index)), None
 
 
-def _user(record: _Record) -> str:
+def _user(record: _AmplitudeRecord) -> str:
     """The user's id; empty if there is none, and the device stands for the person."""
     found = text_or_number_of(record.user_id, "user_id")
     return "" if found is None or is_blank(found) else check_id(found)
@@ -243,11 +244,11 @@ def _user(record: _Record) -> str:
 
 def _device_as_person(device: str) -> str:
     if is_blank(device):
-        raise Refused(Why.NO_ID, "neither user_id nor device_id")
+        raise RecordRefused(RefusalReason.NO_ID, "neither user_id nor device_id")
     return check_id(device)
 
 
-def _properties(record: _Record, device: str, groups: list[_Group]) -> dict[str, Any]:
+def _properties(record: _AmplitudeRecord, device: str, groups: list[_Group]) -> dict[str, Any]:
     found = zip(_TARGETS, astuple(record)[_SOURCES], strict=True)
     properties: dict[str, Any] = {ours: value for ours, value in found if value is not None and value != ""}
     if device:
@@ -266,12 +267,12 @@ def _properties(record: _Record, device: str, groups: list[_Group]) -> dict[str,
 
 
 def _has_members(raw: Raw, name: str) -> bool:
-    """Whether a value is an object with something in it, which isn't read. Raises `Refused` (`WRONG_TYPE`) if it is anything else."""
+    """Whether a value is an object with something in it, which isn't read. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
     start = bytes(raw)[:2]
     return start != b"{}" if start[:1] == b"{" else bool(nested({name: raw}, name))
 
 
-def _groups(record: _Record) -> Iterator[_Group]:
+def _groups(record: _AmplitudeRecord) -> Iterator[_Group]:
     """The groups of a record, each type with one name or a list of them; blank ones are none."""
     groups = record.groups or {}
     said = nested({"group_properties": record.group_properties}, "group_properties")
@@ -284,7 +285,7 @@ def _groups(record: _Record) -> Iterator[_Group]:
 
 
 def _names(groups: Mapping[str, Raw], kind: str, names: Raw) -> list[str]:
-    """Names of groups of one type. Raises `Refused` for what is neither a text nor a number."""
+    """Names of groups of one type. Raises `RecordRefused` for what is neither a text nor a number."""
     listed = items(groups, kind) if bytes(names)[:1] == b"[" else [names]
     found = (text_or_number_of(name, kind) for name in listed)
     return [name for name in found if name is not None and not is_blank(name)]
@@ -294,12 +295,12 @@ def _text_of(*parts: str | int) -> str:
     return _encode(parts).decode()
 
 
-DESCRIPTION: Final = Format(
+DESCRIPTION: Final = ImportFormat(
     name="amplitude",
     summary="Amplitude's export, as it was downloaded: a ZIP of gzip files, or what is in it.",
     example="export.zip --dry-run",
     options=AmplitudeOptions,
-    make=lambda options, given: Amplitude(replace(options, offset_minutes=given.minutes, since=given.since)),
+    make=lambda options, given: AmplitudeConverter(replace(options, offset_minutes=given.minutes, since=given.since)),
     times=lambda *_: ("event_time", "client_event_time", "server_received_time"),
     zone_said=lambda *_: True,  # Amplitude writes UTC
 )

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Raw
 
 from forwarder.sources.files.options import Framing
-from forwarder.sources.files.records import Block
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.format import Format, option
+from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import ImportFormat, option
 from forwarder.sources.imports.identifiers import check_id
 from forwarder.sources.imports.times import parse_time
 
@@ -71,7 +71,7 @@ class CsvOptions:
         return (self.event, self.distinct_id, self.timestamp, self.uuid, self.properties)
 
 
-class Csv:
+class CsvConverter:
     """The format at work on one source."""
 
     def __init__(self, options: CsvOptions | None = None) -> None:
@@ -83,20 +83,20 @@ class Csv:
             *((name, _boolean) for name in sorted(options.booleans)),
         ]
 
-    def convert(self, block: Block, index: int) -> Sequence[Event]:
-        """The event of one row. Raises `Refused`."""
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """The event of one row. Raises `RecordRefused`."""
         options, row = self._options, _row(block.records[index])
-        event = _needed(row, options.event, Why.NO_EVENT)
-        distinct_id = check_id(_needed(row, options.distinct_id, Why.NO_ID))
-        time = parse_time(_needed(row, options.timestamp, Why.NO_TIME), options.offset_minutes)
+        event = _needed(row, options.event, RefusalReason.NO_EVENT)
+        distinct_id = check_id(_needed(row, options.distinct_id, RefusalReason.NO_ID))
+        time = parse_time(_needed(row, options.timestamp, RefusalReason.NO_TIME), options.offset_minutes)
         cell = (row.get(options.uuid) or "").strip()
         properties = self._properties(row)
         if not cell:
             uuid = derived_uuid(_text_of(FORMAT, block.file.identity, block.first + index))
-            return (Event(event, distinct_id, time, uuid, properties),)
+            return (ImportedEvent(event, distinct_id, time, uuid, properties),)
         own = _own_uuid(cell)
         key = _text_of(FORMAT, event, time, distinct_id, own or cell)
-        return (Event(event, distinct_id, time, own or derived_uuid(key), properties, key),)
+        return (ImportedEvent(event, distinct_id, time, own or derived_uuid(key), properties, key),)
 
     def _properties(self, row: dict[str, str | None]) -> dict[str, Any]:
         """What is left of a row: it becomes them."""
@@ -114,18 +114,20 @@ def _row(record: bytes) -> dict[str, str | None]:
     try:
         return _decode_row(record)
     except msgspec.ValidationError as error:
-        why = Why.WRONG_TYPE if record.lstrip().startswith(b"{") else Why.NOT_JSON
-        raise Refused(why, f"the row isn't an object of texts: {error}") from error
+        why = RefusalReason.WRONG_TYPE if record.lstrip().startswith(b"{") else RefusalReason.NOT_JSON
+        raise RecordRefused(why, f"the row isn't an object of texts: {error}") from error
     except ValueError as error:
         if record.lstrip().startswith(b"{"):
-            raise Refused(Why.NOT_JSON, f"the row can't be read: {error}") from error
-        raise Refused(Why.NOT_JSON, "the row has more or fewer cells than the header, a quote without an end, or isn't UTF-8") from error
+            raise RecordRefused(RefusalReason.NOT_JSON, f"the row can't be read: {error}") from error
+        raise RecordRefused(
+            RefusalReason.NOT_JSON, "the row has more or fewer cells than the header, a quote without an end, or isn't UTF-8"
+        ) from error
 
 
-def _needed(row: dict[str, str | None], name: str, why: Why) -> str:
+def _needed(row: dict[str, str | None], name: str, why: RefusalReason) -> str:
     cell = row.get(name)
     if not cell or cell.isspace():
-        raise Refused(why, f"column {name} is {'empty' if name in row else 'not there'}")
+        raise RecordRefused(why, f"column {name} is {'empty' if name in row else 'not there'}")
     return cell
 
 
@@ -178,17 +180,17 @@ def _one_line(cell: str) -> str | bytes:
     return msgspec.json.format(cell.encode(), indent=-1) if "\n" in cell or "\r" in cell else cell
 
 
-def _wrong(name: str, cell: str, wanted: str) -> Refused:
+def _wrong(name: str, cell: str, wanted: str) -> RecordRefused:
     shown = repr(cell if len(cell) <= 80 else cell[:80] + "…")
-    return Refused(Why.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}")
+    return RecordRefused(RefusalReason.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}")
 
 
-DESCRIPTION: Final = Format(
+DESCRIPTION: Final = ImportFormat(
     name="csv",
     summary="Tables with a header: a row is an event, its columns are properties.",
     example="orders.csv --event-column kind --timestamp-column created_at --number-column amount",
     options=CsvOptions,
-    make=lambda options, given: Csv(replace(options, offset_minutes=given.minutes)),
+    make=lambda options, given: CsvConverter(replace(options, offset_minutes=given.minutes)),
     times=lambda options, _: (options.timestamp,),
     framings=(Framing.CSV,),
 )

@@ -16,16 +16,16 @@ from msgspec import Raw, Struct
 from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import Mapping, NotJson, Unmappable
 from forwarder.sources.files.options import Framing
-from forwarder.sources.files.records import Block
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.format import Format, Given, NoOptions, Rules
+from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportFormat, NoOptions
 from forwarder.sources.imports.identifiers import check_id, is_blank
 from forwarder.sources.imports.times import parse_time
 
 _ARRAY: Final = b"["
 
 
-class _Mapped(Struct, gc=False):
+class _MappedEvent(Struct, gc=False):
     """An event as a mapping makes it."""
 
     event: str
@@ -35,27 +35,27 @@ class _Mapped(Struct, gc=False):
     uuid: str = ""
 
 
-_decode = msgspec.json.Decoder(_Mapped).decode
-_decode_all = msgspec.json.Decoder(list[_Mapped]).decode
+_decode = msgspec.json.Decoder(_MappedEvent).decode
+_decode_all = msgspec.json.Decoder(list[_MappedEvent]).decode
 
 
-class Mapped:
+class MappedConverter:
     """The mapping format. A record is an object, or an array of them: if one of them can't be mapped, none is."""
 
     def __init__(self, mapping: Mapping) -> None:
         self._map = mapping.map_record
 
-    def convert(self, block: Block, index: int) -> Sequence[Event]:
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The events of one record; none if `where` says so.
 
-        Raises `Refused`.
+        Raises `RecordRefused`.
         """
         try:
             text = self._map(block.records[index])
         except NotJson as error:
-            raise Refused(Why.NOT_JSON, str(error)) from error
+            raise RecordRefused(RefusalReason.NOT_JSON, str(error)) from error
         except Unmappable as error:
-            raise Refused(Why.UNMAPPABLE, str(error)) from error
+            raise RecordRefused(RefusalReason.UNMAPPABLE, str(error)) from error
         if text is None:
             return ()
         try:
@@ -63,16 +63,16 @@ class Mapped:
                 return (_event(_decode(text), block, index, None),)
             return [_event(each, block, index, member) for member, each in enumerate(_decode_all(text))]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:  # what the rules passed over, and only decoding sees
-            raise Refused(Why.NOT_JSON, str(error)) from error
+            raise RecordRefused(RefusalReason.NOT_JSON, str(error)) from error
 
 
-def _event(mapped: _Mapped, block: Block, index: int, member: int | None) -> Event:
-    """An event with what it must have; `member`: its index, if its record holds several. Raises `Refused`."""
+def _event(mapped: _MappedEvent, block: RecordBlock, index: int, member: int | None) -> ImportedEvent:
+    """An event with what it must have; `member`: its index, if its record holds several. Raises `RecordRefused`."""
     if is_blank(mapped.distinct_id):
-        raise Refused(Why.NO_ID, "the rules give it no distinct_id")
+        raise RecordRefused(RefusalReason.NO_ID, "the rules give it no distinct_id")
     check_id(mapped.distinct_id)
     if not mapped.timestamp:
-        raise Refused(Why.NO_TIME, "the rules give it no timestamp")
+        raise RecordRefused(RefusalReason.NO_TIME, "the rules give it no timestamp")
     time = parse_time(mapped.timestamp)
     uuid = mapped.uuid.lower()
     # As in a table: of an id that isn't one ("undefined") no event is lost, because its time and person are part of the key.
@@ -80,7 +80,7 @@ def _event(mapped: _Mapped, block: Block, index: int, member: int | None) -> Eve
     if not uuid:
         place: list[str | int] = [block.file.identity, block.first + index]
         uuid = derived_uuid(_written("mapping", *place, *(() if member is None else (member,))))
-    return Event(mapped.event, mapped.distinct_id, time, uuid, mapped.properties, key)
+    return ImportedEvent(mapped.event, mapped.distinct_id, time, uuid, mapped.properties, key)
 
 
 def _written(*parts: str | int) -> str:
@@ -91,26 +91,26 @@ def _written(*parts: str | int) -> str:
 _PLAIN: Final = re.compile(r"\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)", re.ASCII)
 
 
-def _rules(given: Given) -> Rules:
+def _rules(given: FormatContext) -> ChosenMapping:
     if given.mapping is None:
         hint = "Write the rules into `import.mapping` of the configuration, or into a file of their own: --mapping FILE."
         raise ConfigurationError("the format mapping has no rules", hint=hint)
     return given.mapping
 
 
-def _times(given: Given) -> Sequence[str]:
+def _times(given: FormatContext) -> Sequence[str]:
     """The field of the time, where the rule is the path of one."""
     rule = _rules(given).rules.timestamp
     found = _PLAIN.fullmatch(rule.source.strip()) if rule is not None else None
     return (found[1],) if found else ()
 
 
-DESCRIPTION: Final = Format(
+DESCRIPTION: Final = ImportFormat(
     name="mapping",
     summary="Records of any kind, as JSON lines, CSV or Parquet, by rules of your own.",
     example="records.parquet --mapping rules.yaml --dry-run",
     options=NoOptions,
-    make=lambda _, given: Mapped(_rules(given).compile()),
+    make=lambda _, given: MappedConverter(_rules(given).compile()),
     times=lambda _, given: _times(given),
     zone_said=lambda _, given: _rules(given).zone_said,
     framings=tuple(Framing),

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.sources.files.records import Block
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.format import Format, Given, option
+from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import FormatContext, ImportFormat, option
 from forwarder.sources.imports.formats.mixpanel_clock import ProjectClock, ProjectZone
 from forwarder.sources.imports.identifiers import check_id, is_blank, is_illegal
 from forwarder.sources.imports.jsonvalues import nested, object_of, text, text_or_number
@@ -49,16 +49,16 @@ class MixpanelOptions:
     """Whether ids of capitals, digits and hyphens alone count as those of devices. Numeric ids of users look the same, so it is off."""
 
 
-class _Record(Struct, gc=False):
+class _MixpanelRecord(Struct, gc=False):
     event: str
     properties: dict[str, Raw]
 
 
-_decode = msgspec.json.Decoder(_Record).decode
+_decode = msgspec.json.Decoder(_MixpanelRecord).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Mixpanel:
+class MixpanelConverter:
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused."""
 
     def __init__(self, options: MixpanelOptions | None = None) -> None:
@@ -67,14 +67,14 @@ class Mixpanel:
         self.upper_case_ids = 0
         """How many events so far `replace_upper_case_ids` gives another id, or would give."""
 
-    def convert(self, block: Block, index: int) -> Sequence[Event]:
-        """The event of one record. Raises `Refused`."""
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """The event of one record. Raises `RecordRefused`."""
         event, fields = _read(block.records[index])
         own = text_or_number(fields, "distinct_id")
         distinct_id = self._identity(own, fields)
         said = fields.pop("time", None)
         if said is None:
-            raise Refused(Why.NO_TIME, "there is no time in the properties")
+            raise RecordRefused(RefusalReason.NO_TIME, "there is no time in the properties")
         time = self._clock.utc(said)
         insert_id = text_or_number(fields, "$insert_id")
         if insert_id is None or is_illegal(insert_id):
@@ -85,7 +85,7 @@ class Mixpanel:
             uuid = derived_uuid(natural_key)
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
-        return (Event(EVENT_NAMES.get(event, event), distinct_id, time, uuid, renamed(fields), natural_key),)
+        return (ImportedEvent(EVENT_NAMES.get(event, event), distinct_id, time, uuid, renamed(fields), natural_key),)
 
     def _identity(self, own: str | None, fields: Mapping[str, Raw]) -> str:
         """The record's `distinct_id`, or the one before Mixpanel merged, if that says more."""
@@ -93,7 +93,7 @@ class Mixpanel:
         if before is not None and not is_illegal(before) and self._says_less(own, before):
             return before
         if own is None or is_blank(own):
-            raise Refused(Why.NO_ID, "there is no distinct_id in the properties, or a blank one")
+            raise RecordRefused(RefusalReason.NO_ID, "there is no distinct_id in the properties, or a blank one")
         check_id(own.removeprefix(_DEVICE))
         return own
 
@@ -127,7 +127,7 @@ def _read(record: bytes) -> tuple[str, dict[str, Raw]]:
     else:
         event, properties = read.event, read.properties
     if is_blank(event):
-        raise Refused(Why.NO_EVENT, "the event's name is empty")
+        raise RecordRefused(RefusalReason.NO_EVENT, "the event's name is empty")
     return event, properties
 
 
@@ -137,7 +137,7 @@ def _read_strange(record: bytes) -> tuple[str, dict[str, Raw]]:
     event = text(fields, "event")
     if event is None:
         hint = ": this is a profile, of the format mixpanel-profiles" if "$distinct_id" in fields else ""
-        raise Refused(Why.NO_EVENT, f"the record has no event{hint}")
+        raise RecordRefused(RefusalReason.NO_EVENT, f"the record has no event{hint}")
     return event, nested(fields, "properties")
 
 
@@ -151,11 +151,11 @@ class MixpanelExport(ProjectZone):
     )
 
 
-def _made(export: MixpanelExport, given: Given) -> Mixpanel:
-    return Mixpanel(MixpanelOptions(export.clock(given), export.replace_upper_case_ids))
+def _made(export: MixpanelExport, given: FormatContext) -> MixpanelConverter:
+    return MixpanelConverter(MixpanelOptions(export.clock(given), export.replace_upper_case_ids))
 
 
-DESCRIPTION: Final = Format(
+DESCRIPTION: Final = ImportFormat(
     name="mixpanel",
     summary="Mixpanel's raw export of events: JSON lines.",
     example="export/*.json.gz --zone America/Los_Angeles --dry-run",

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import Raw
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.events import Refused, Why
-from forwarder.sources.imports.format import Given, option
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
+from forwarder.sources.imports.format import FormatContext, option
 from forwarder.sources.imports.times import AFTER_LAST, MINUTE, parse_time
 
 _EPOCH: Final = datetime(1970, 1, 1)
@@ -31,7 +31,7 @@ class ProjectClock:
     def utc(self, value: Raw | bytes) -> int:
         """The microseconds since 1970, UTC, of a JSON value on this clock; texts with a zone of their own have no need of it.
 
-        Raises `Refused` (`NO_TIME`).
+        Raises `RecordRefused` (`NO_TIME`).
         """
         micros = parse_time(value)
         if not self.time_offset and self.zone is None:
@@ -40,7 +40,7 @@ class ProjectClock:
             return micros
         ahead = self.time_offset * MINUTE if self.zone is None else _ahead(self.zone, micros // MINUTE)
         if not 0 <= micros - ahead < AFTER_LAST:
-            raise Refused(Why.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC")
+            raise RecordRefused(RefusalReason.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC")
         return micros - ahead
 
 
@@ -66,11 +66,11 @@ class ProjectZone:
         "", "The project's zone, such as America/Los_Angeles, if its export is from before 2023 or has times of that zone.", metavar="ZONE"
     )
 
-    def is_said(self, given: Given) -> bool:
+    def is_said(self, given: FormatContext) -> bool:
         """Whether it is known what a time without a zone means."""
         return bool(self.zone) or given.time_offset is not None
 
-    def clock(self, given: Given) -> ProjectClock:
+    def clock(self, given: FormatContext) -> ProjectClock:
         """The clock. Raises `ConfigurationError` for a zone that there isn't, and for one beside an offset."""
         if not self.zone:
             return ProjectClock(given.minutes)

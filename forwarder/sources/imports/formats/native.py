@@ -18,15 +18,15 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from forwarder.sources.files.records import Block, Lines
+from forwarder.sources.files.records import LineRecords, RecordBlock
 from forwarder.sources.imports.columns import PACKED
-from forwarder.sources.imports.events import Refused, derived_uuid
-from forwarder.sources.imports.format import Format, NoOptions
-from forwarder.sources.imports.formats.native_mending import Mended, mended, parts_of, readable_text
+from forwarder.sources.imports.events import RecordRefused, derived_uuid
+from forwarder.sources.imports.format import ImportFormat, NoOptions
+from forwarder.sources.imports.formats.native_mending import RepairedEvent, parts_of, readable_text, repair_event
 from forwarder.sources.imports.identifiers import none_illegal
 from forwarder.sources.imports.jsonvalues import SHALLOW_BYTES, are_deep
 from forwarder.sources.imports.policy import PersonProperties
-from forwarder.sources.imports.raw_events import Bounds, RawEvents, RefusedPart, Whole
+from forwarder.sources.imports.raw_events import EventBounds, RawEvents, RefusedPart, WholeLines
 from forwarder.sources.imports.times import AFTER_LAST
 from forwarder.wire.identity import canonical_id
 from forwarder.wire.shapes import MALFORMED, is_utf8
@@ -73,7 +73,7 @@ class _Impersonal(_Harmless, gc=False):
     set_once: UnsetType = field(name="$set_once", default=UNSET)
 
 
-class _Complete(Struct, kw_only=True, gc=False):
+class _CompleteEvent(Struct, kw_only=True, gc=False):
     """An event that needs no mending."""
 
     event: str
@@ -89,13 +89,13 @@ class _Complete(Struct, kw_only=True, gc=False):
     dollar_token: UnsetType = field(name="$token", default=UNSET)
 
 
-class _ForSet(_Complete, kw_only=True, gc=False):
+class _ForSet(_CompleteEvent, kw_only=True, gc=False):
     """One to which finishing only adds: with the policy `set`."""
 
     properties: _Unfinished
 
 
-class _ForSetOnce(_Complete, kw_only=True, gc=False):
+class _ForSetOnce(_CompleteEvent, kw_only=True, gc=False):
     """The same with the policy `set_once`."""
 
     properties: _Harmless
@@ -110,13 +110,13 @@ class _ForNone(_ForSetOnce, kw_only=True, gc=False):
     set_once: UnsetType = field(name="$set_once", default=UNSET)
 
 
-_PLAIN: Final[dict[PersonProperties, type[_Complete]]] = {"none": _ForNone, "set_once": _ForSetOnce, "set": _ForSet}
+_PLAIN: Final[dict[PersonProperties, type[_CompleteEvent]]] = {"none": _ForNone, "set_once": _ForSetOnce, "set": _ForSet}
 """The events to which finishing only adds, by policy."""
 
-_decode_complete = msgspec.json.Decoder(_Complete).decode
+_decode_complete = msgspec.json.Decoder(_CompleteEvent).decode
 
 
-class _Texts(NamedTuple):
+class _EventTexts(NamedTuple):
     """Events as they were found, with their places."""
 
     texts: Sequence[bytes]
@@ -127,12 +127,12 @@ class _Texts(NamedTuple):
     joined: bytes = b""
     """The texts joined by line feeds, if they are."""
 
-    def part(self, start: int, end: int | None) -> _Texts:
+    def part(self, start: int, end: int | None) -> _EventTexts:
         members = self.members
-        return _Texts(self.texts[start:end], self.records[start:end], None if members is None else members[start:end])
+        return _EventTexts(self.texts[start:end], self.records[start:end], None if members is None else members[start:end])
 
 
-class Native:
+class NativeConverter:
     """The native format. Times without a zone are of a clock `time_offset` minutes ahead of UTC.
 
     `person_properties` is the policy that the events are finished with: which of them need a closer look depends on it.
@@ -145,16 +145,18 @@ class Native:
         self._offset = time_offset
         self._known: set[str] = set()
 
-    def convert_block(self, block: Block) -> RawEvents:
+    def convert_block(self, block: RecordBlock) -> RawEvents:
         """The events of a block's records, and what was refused."""
         lines = block.records
-        if isinstance(lines, Lines) and block.members is None and (whole := self._all_at_once(lines)) is not None:
+        if isinstance(lines, LineRecords) and block.members is None and (whole := self._all_at_once(lines)) is not None:
             return whole
         found, records = RawEvents(), [*lines]
-        self._take(found, block, _Texts(records, range(len(records)), block.members, lines.text if isinstance(lines, Lines) else b""))
+        self._take(
+            found, block, _EventTexts(records, range(len(records)), block.members, lines.text if isinstance(lines, LineRecords) else b"")
+        )
         return found
 
-    def _all_at_once(self, lines: Lines) -> RawEvents | None:
+    def _all_at_once(self, lines: LineRecords) -> RawEvents | None:
         """The events of lines that are all complete, plain and good, and written as most writers write them; None if one isn't.
 
         The lines are decoded as one text: see `_cut` for why no line can be mended by its neighbours.
@@ -172,26 +174,26 @@ class Native:
         packed = _plain_uuids(uuids)
         if times is None or not packed or not (lines.text.isascii() or is_utf8(lines.text)):
             return None
-        bounds = Bounds.of(names, times)
+        bounds = EventBounds.of(names, times)
         if not self._are_good(bounds, ids):
             return None
         if max(whole.sizes) > SHALLOW_BYTES and are_deep(lines.ended):
             return None
         return RawEvents([*range(len(lines))], [], [], names, ids, times, uuids, packed=packed, whole=whole, _bounds=bounds)
 
-    def _take(self, found: RawEvents, block: Block, texts: _Texts) -> None:
+    def _take(self, found: RawEvents, block: RecordBlock, texts: _EventTexts) -> None:
         """Take events: neighbours that are complete together, all others one by one."""
         try:
-            heads: list[_Complete] = [*map(self._decode, texts.texts)]
+            heads: list[_CompleteEvent] = [*map(self._decode, texts.texts)]
             _moments(heads)
         except _UNFIT:
             self._take_runs(found, block, texts)
         else:
             self._take_complete(found, block, texts, heads)
 
-    def _take_runs(self, found: RawEvents, block: Block, texts: _Texts) -> None:
+    def _take_runs(self, found: RawEvents, block: RecordBlock, texts: _EventTexts) -> None:
         start = 0
-        heads: list[_Complete] = []
+        heads: list[_CompleteEvent] = []
         for at, text in enumerate(texts.texts):
             head = self._head_of(text)
             if head is not None:
@@ -202,7 +204,7 @@ class Native:
             start, heads = at + 1, []
         self._take_complete(found, block, texts.part(start, None), heads)
 
-    def _add(self, found: RawEvents, record: int, event: Mended, text: bytes) -> None:
+    def _add(self, found: RawEvents, record: int, event: RepairedEvent, text: bytes) -> None:
         """Take an event that was mended, and stood as `text` in its record."""
         head = self._head_of(event.text)
         found.as_found[len(found)] = text
@@ -214,7 +216,7 @@ class Native:
         found.times.append(event.time)
         found.uuids.append(event.uuid)
 
-    def _head_of(self, text: bytes) -> _Complete | None:
+    def _head_of(self, text: bytes) -> _CompleteEvent | None:
         """An event that needs no mending; None if it isn't one."""
         for decode in (self._decode, _decode_complete):
             try:
@@ -225,7 +227,7 @@ class Native:
             return head
         return None
 
-    def _take_complete(self, found: RawEvents, block: Block, texts: _Texts, heads: list[_Complete]) -> None:
+    def _take_complete(self, found: RawEvents, block: RecordBlock, texts: _EventTexts, heads: list[_CompleteEvent]) -> None:
         """Take events that have all they need, if their values are good; else by halves, down to the one that isn't."""
         if not heads or self._extend(found, texts, heads):
             return
@@ -236,13 +238,13 @@ class Native:
         self._take_complete(found, block, texts.part(0, half), heads[:half])
         self._take_complete(found, block, texts.part(half, None), heads[half:])
 
-    def _extend(self, found: RawEvents, texts: _Texts, heads: list[_Complete]) -> bool:
+    def _extend(self, found: RawEvents, texts: _EventTexts, heads: list[_CompleteEvent]) -> bool:
         """Add events if all of them are good; whether they are."""
         names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
         times = self._times(_moments(heads))
         if times is None or not (_plain_uuids(uuids) and _are_texts(texts.texts, texts.joined)):
             return False
-        if not self._are_good(Bounds.of(names, times), ids):
+        if not self._are_good(EventBounds.of(names, times), ids):
             return False
         found.records += texts.records
         found.texts += texts.texts
@@ -253,7 +255,7 @@ class Native:
         found.uuids += uuids
         return True
 
-    def _are_good(self, bounds: Bounds, ids: list[str]) -> bool:
+    def _are_good(self, bounds: EventBounds, ids: list[str]) -> bool:
         """Whether events within these bounds and with these ids are sent as they are."""
         return 0 <= bounds.first <= bounds.last < AFTER_LAST and "" not in bounds.names and self._are_ids(ids)
 
@@ -273,21 +275,21 @@ class Native:
         self._known |= fresh
         return True
 
-    def _take_other(self, found: RawEvents, block: Block, text: _Texts) -> None:
+    def _take_other(self, found: RawEvents, block: RecordBlock, text: _EventTexts) -> None:
         """Take one text that isn't a complete event: mend it, or take it apart."""
         record, member = text.records[0], None if text.members is None else text.members[0]
         try:
             readable = readable_text(text.texts[0])
             parts = parts_of(readable) if member is None else None
             if parts is None:
-                self._add(found, record, mended(readable, partial(_place_uuid, block, record, member), self._offset), text.texts[0])
+                self._add(found, record, repair_event(readable, partial(_place_uuid, block, record, member), self._offset), text.texts[0])
             else:
-                self._take(found, block, _Texts(parts, [record] * len(parts), range(len(parts))))
-        except Refused as why:
+                self._take(found, block, _EventTexts(parts, [record] * len(parts), range(len(parts))))
+        except RecordRefused as why:
             found.refused.append(RefusedPart(record, text.texts[0], why, member))
 
 
-def _moments(heads: Sequence[_Complete]) -> list[datetime]:
+def _moments(heads: Sequence[_CompleteEvent]) -> list[datetime]:
     """When the events happened, all at once. Raises `ValidationError` for what is no time, or ends in a small z: few services read it."""
     texts = [head.timestamp for head in heads]
     if "z" in "".join(texts):
@@ -295,7 +297,7 @@ def _moments(heads: Sequence[_Complete]) -> list[datetime]:
     return msgspec.convert(texts, list[datetime])
 
 
-def _cut(lines: Lines) -> Whole | None:
+def _cut(lines: LineRecords) -> WholeLines | None:
     """Cut lines at the beginnings of their properties; None if they aren't written as most writers write them.
 
     Every line begins with a brace and ends with one. In JSON no closing brace is followed by an opening one without a comma, and no string
@@ -316,10 +318,10 @@ def _cut(lines: Lines) -> Whole | None:
         add_rest(rest)
     if not any({head[-len(name) :] for head in heads} == {name} for name in _NAMED):
         return None
-    return Whole(lines, heads, rests, [*map(len, lines.ended)])
+    return WholeLines(lines, heads, rests, [*map(len, lines.ended)])
 
 
-def _place_uuid(block: Block, record: int, member: int | None) -> str:
+def _place_uuid(block: RecordBlock, record: int, member: int | None) -> str:
     """The uuid of an event that has none: of its file's content, its record's number, and its index among the record's events."""
     parts: list[str | int] = ["native", block.file.identity, block.first + record]
     return derived_uuid(msgspec.json.encode(parts if member is None else [*parts, member]).decode())
@@ -347,7 +349,7 @@ def _are_texts(texts: Sequence[bytes], joined: bytes) -> bool:
     return not are_deep(texts)
 
 
-def _gaps(texts: Sequence[bytes], heads: Sequence[_Complete], plain: type[_Complete]) -> list[int]:
+def _gaps(texts: Sequence[bytes], heads: Sequence[_CompleteEvent], plain: type[_CompleteEvent]) -> list[int]:
     """Where members can be put into the properties of plain events; 0 of others, and where it isn't told by an event's beginning.
 
     What stands before its second brace, after a comma, is a name of the event's own.
@@ -358,11 +360,11 @@ def _gaps(texts: Sequence[bytes], heads: Sequence[_Complete], plain: type[_Compl
     return gaps
 
 
-DESCRIPTION: Final = Format(
+DESCRIPTION: Final = ImportFormat(
     name="native",
     summary="Our own JSON lines: events in any classic shape, arrays of them, and bodies of batches.",
     example="events-2024.jsonl.gz --upstream https://us.i.example.com --api-key phc_…",
     options=NoOptions,
-    make=lambda _, given: Native(given.person_properties, given.minutes),
+    make=lambda _, given: NativeConverter(given.person_properties, given.minutes),
     times=lambda *_: ("timestamp",),
 )

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.core.event import split_events
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 from forwarder.sources.imports.identifiers import check_id
 from forwarder.sources.imports.jsonvalues import is_deep
 from forwarder.sources.imports.times import parse_time
@@ -40,7 +40,7 @@ class _OwnId(Struct, gc=False):
     distinct_id: Raw = ABSENT
 
 
-class Mended(NamedTuple):
+class RepairedEvent(NamedTuple):
     """An event with all that it needs."""
 
     text: bytes
@@ -61,7 +61,7 @@ SMALL_ZONE: Final = b'z"'
 
 
 def parts_of(text: bytes) -> list[bytes] | None:
-    """The events of a readable text that is an array or a batch body; None if it is an object of another kind. Raises `Refused`."""
+    """The events of a readable text that is an array or a batch body; None if it is an object of another kind. Raises `RecordRefused`."""
     array: bytes | Raw = text
     start = text.lstrip()[:1]
     if start == b"{":
@@ -69,16 +69,16 @@ def parts_of(text: bytes) -> list[bytes] | None:
         if first_byte(array) != b"[":
             return None
     elif start != b"[":
-        raise Refused(Why.NOT_JSON, "the record is neither an object nor an array")
+        raise RecordRefused(RefusalReason.NOT_JSON, "the record is neither an object nor an array")
     return [bytes(raw) for raw in split_events(array)]
 
 
 def readable_text(record: bytes) -> bytes:
-    """The record as a text that decodes: NaN and infinite numbers are null. Raises `Refused`."""
+    """The record as a text that decodes: NaN and infinite numbers are null. Raises `RecordRefused`."""
     if not (record.isascii() or is_utf8(record)):
-        raise Refused(Why.NOT_JSON, "it isn't UTF-8")
+        raise RecordRefused(RefusalReason.NOT_JSON, "it isn't UTF-8")
     if is_deep(record):
-        raise Refused(Why.NOT_JSON, "it is nested too deep")
+        raise RecordRefused(RefusalReason.NOT_JSON, "it is nested too deep")
     try:
         _decode_raw(record)
     except MALFORMED as error:
@@ -92,8 +92,8 @@ def _repaired(record: bytes, error: Exception) -> bytes:
         _decode_raw(text)
     except MALFORMED:
         if _decodes(mask_lone_surrogates(text)):
-            raise Refused(Why.NOT_JSON, "a string in it holds half a surrogate pair") from None
-        raise Refused(Why.NOT_JSON, str(error)) from None
+            raise RecordRefused(RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair") from None
+        raise RecordRefused(RefusalReason.NOT_JSON, str(error)) from None
     return text
 
 
@@ -105,18 +105,19 @@ def _decodes(text: bytes) -> bool:
     return True
 
 
-def mended(text: bytes, place_uuid: Callable[[], str], time_offset: int) -> Mended:
+def repair_event(text: bytes, place_uuid: Callable[[], str], time_offset: int) -> RepairedEvent:
     """The event that a readable text is, with a uuid (its own, else the one of its place) and a time that the service reads.
 
-    Project keys of another project don't go on, and neither does an `offset`, which the service would count from now. Raises `Refused`.
+    Project keys of another project don't go on, and neither does an `offset`, which the service would count from now. Raises
+    `RecordRefused`.
     """
     try:
         members = _decode_members(text)
     except msgspec.ValidationError:
-        raise Refused(Why.NOT_JSON, "the event isn't an object") from None
+        raise RecordRefused(RefusalReason.NOT_JSON, "the event isn't an object") from None
     name = _name_of(members.get("event", ABSENT))
     if first_byte(members.get("properties", ABSENT)) not in {b"{", b"n", b""}:
-        raise Refused(Why.WRONG_TYPE, "properties aren't an object")
+        raise RecordRefused(RefusalReason.WRONG_TYPE, "properties aren't an object")
     distinct_id = _id_of(members)
     timestamp = members.get("timestamp", ABSENT)
     time = _time_of(timestamp, time_offset)
@@ -129,14 +130,14 @@ def mended(text: bytes, place_uuid: Callable[[], str], time_offset: int) -> Mend
         members["distinct_id"] = Raw(msgspec.json.encode(distinct_id))
     for key in _NOT_OURS:
         members.pop(key, None)
-    return Mended(msgspec.json.encode(members), name, distinct_id, time, uuid)
+    return RepairedEvent(msgspec.json.encode(members), name, distinct_id, time, uuid)
 
 
 def _name_of(raw: Raw) -> str:
     if bytes(raw) in {b"", _NULL, b'""'}:
-        raise Refused(Why.NO_EVENT, "it has no name")
+        raise RecordRefused(RefusalReason.NO_EVENT, "it has no name")
     if first_byte(raw) != b'"':
-        raise Refused(Why.WRONG_TYPE, "its name isn't a string")
+        raise RecordRefused(RefusalReason.WRONG_TYPE, "its name isn't a string")
     return str(_decode_any(raw))
 
 
@@ -147,17 +148,17 @@ def _id_of(members: dict[str, Raw]) -> str:
     if not text and first_byte(properties) == b"{":
         text = id_text(_decode_own_id(properties).distinct_id)
     if not text:
-        raise Refused(Why.NO_ID, "it has no distinct_id")
+        raise RecordRefused(RefusalReason.NO_ID, "it has no distinct_id")
     return check_id(text)
 
 
 def _time_of(raw: Raw, time_offset: int) -> int:
     """The time in microseconds. Forms that only the service's own parser knows (a date as in mail) are read as it does."""
     if raw is ABSENT or bytes(raw) in {_NULL, b'""'}:
-        raise Refused(Why.NO_TIME, "it has no timestamp")
+        raise RecordRefused(RefusalReason.NO_TIME, "it has no timestamp")
     try:
         return parse_time(raw, time_offset)
-    except Refused:
+    except RecordRefused:
         found = _mail_date(str(_decode_any(raw))) if first_byte(raw) == b'"' else None
         if found is None:
             raise

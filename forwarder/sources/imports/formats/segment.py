@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.sources.files.records import Block
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.format import Format, option
+from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import ImportFormat, option
 from forwarder.sources.imports.identifiers import check_id, is_blank, is_illegal
 from forwarder.sources.imports.times import parse_time
 
@@ -30,7 +30,7 @@ _Custom = str | bool | float | list[Raw] | None
 """What stands where the vendor has an object. No event depends on a context: it is passed over."""
 
 
-class Page(Struct, gc=False):
+class _PageContext(Struct, gc=False):
     """The page that a call was made on: in its context, or in the properties of a page call."""
 
     url: Raw = _ABSENT
@@ -39,23 +39,23 @@ class Page(Struct, gc=False):
     title: Raw = _ABSENT
 
 
-class Library(Struct, gc=False):
+class _LibraryContext(Struct, gc=False):
     """What sent the call."""
 
     name: Raw = _ABSENT
     version: Raw = _ABSENT
 
 
-class Context(Struct, gc=False, rename="camel"):
+class _CallContext(Struct, gc=False, rename="camel"):
     """What is read of a call's surroundings."""
 
     ip: Raw = _ABSENT
     user_agent: Raw = _ABSENT
-    library: Library | _Custom = None
-    page: Page | _Custom = None
+    library: _LibraryContext | _Custom = None
+    page: _PageContext | _Custom = None
 
 
-class Record(Struct, gc=False, rename="camel"):
+class _SegmentCall(Struct, gc=False, rename="camel"):
     """What is read of a call."""
 
     type: str | None = None
@@ -71,17 +71,17 @@ class Record(Struct, gc=False, rename="camel"):
     """As the sender wrote it."""
     name: Raw = _ABSENT
     category: Raw = _ABSENT
-    context: Context | _Custom = None
+    context: _CallContext | _Custom = None
     properties: dict[str, Raw] | None = None
     traits: Raw = _ABSENT
 
 
 PAGE: Final = ("$current_url", "$pathname", "$referrer", "$title")
-"""What the fields of `Page` are called in events, in their order."""
+"""What the fields of `_PageContext` are called in events, in their order."""
 SURROUNDINGS: Final = ("$ip", "$raw_user_agent", "$lib", "$lib_version", *PAGE)
-"""What is read of a `Context`."""
+"""What is read of a `_CallContext`."""
 
-_decode = msgspec.json.Decoder(Record).decode
+_decode = msgspec.json.Decoder(_SegmentCall).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -95,20 +95,20 @@ class SegmentOptions:
     """How far ahead of UTC the clock of times without a zone is."""
 
 
-class Segment:
+class SegmentConverter:
     """The format at work on one source."""
 
     def __init__(self, options: SegmentOptions | None = None) -> None:
         self._options = options or SegmentOptions()
 
-    def convert(self, block: Block, index: int) -> Sequence[Event]:
-        """The event of one call. Raises `Refused`."""
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """The event of one call. Raises `RecordRefused`."""
         record = _record(block.records[index])
         make = _maker(record.type)
         user = _id(record.user_id, "userId")
         distinct_id = user or _id(record.anonymous_id, "anonymousId")
         if not distinct_id:
-            raise Refused(Why.NO_ID, "neither userId nor anonymousId")
+            raise RecordRefused(RefusalReason.NO_ID, "neither userId nor anonymousId")
         time = _time(record, self._options.offset_minutes)
         properties = _surroundings(record.context)
         if record.properties:
@@ -117,36 +117,36 @@ class Segment:
         message = _text(record.message_id, "messageId")
         key = None if is_illegal(message) else _text_of(FORMAT, message)  # many would share it, and all but one be lost
         uuid = derived_uuid(key or _text_of(FORMAT, block.file.identity, block.first + index))
-        return (Event(event, distinct_id, time, uuid, properties, key),)
+        return (ImportedEvent(event, distinct_id, time, uuid, properties, key),)
 
 
-Maker = Callable[[Record, str, dict[str, Any], SegmentOptions], str]
+CallConverter = Callable[[_SegmentCall, str, dict[str, Any], SegmentOptions], str]
 
 
-def _track(record: Record, _user: str, _properties: dict[str, Any], _options: SegmentOptions) -> str:
+def _track(record: _SegmentCall, _user: str, _properties: dict[str, Any], _options: SegmentOptions) -> str:
     event = record.event
     if event is None or is_blank(event):
-        raise Refused(Why.NO_EVENT, "a track call without event")
+        raise RecordRefused(RefusalReason.NO_EVENT, "a track call without event")
     return event
 
 
-def _page(record: Record, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
+def _page(record: _SegmentCall, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
     """Servers that call page have no page around them: there the call's properties say which it was."""
     _add_name_and_category(record, properties)
-    for ours, theirs in zip(PAGE, Page.__struct_fields__, strict=True):
+    for ours, theirs in zip(PAGE, _PageContext.__struct_fields__, strict=True):
         if ours not in properties and theirs in properties:
             _add(properties, ours, properties[theirs])
     return "$pageview"
 
 
-def _screen(record: Record, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
+def _screen(record: _SegmentCall, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
     _add_name_and_category(record, properties)
     if "$screen_name" not in properties:
         _add(properties, "$screen_name", properties.get("name", _ABSENT))
     return "$screen"
 
 
-def _identify(record: Record, user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
+def _identify(record: _SegmentCall, user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
     """Two ids that are there are one person from now on: so an anonymous id that many share is refused here too."""
     _add_traits(record, properties, "$set")
     anonymous = _id(record.anonymous_id, "anonymousId") if user else ""
@@ -155,19 +155,19 @@ def _identify(record: Record, user: str, properties: dict[str, Any], _options: S
     return "$identify"
 
 
-def _group(record: Record, _user: str, properties: dict[str, Any], options: SegmentOptions) -> str:
+def _group(record: _SegmentCall, _user: str, properties: dict[str, Any], options: SegmentOptions) -> str:
     properties["$group_type"] = options.group_type
     properties["$group_key"] = _needed_id(record.group_id, "groupId", "a group call")
     _add_traits(record, properties, "$group_set")
     return "$groupidentify"
 
 
-def _alias(record: Record, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
+def _alias(record: _SegmentCall, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
     properties["alias"] = _needed_id(record.previous_id, "previousId", "an alias call")
     return "$create_alias"
 
 
-CALLS: Final[Mapping[str, Maker]] = {
+CALLS: Final[Mapping[str, CallConverter]] = {
     "track": _track,
     "page": _page,
     "screen": _screen,
@@ -178,25 +178,25 @@ CALLS: Final[Mapping[str, Maker]] = {
 """What adds to a call's properties, and names its event."""
 
 
-def _record(data: bytes) -> Record:
+def _record(data: bytes) -> _SegmentCall:
     """Raw values aren't looked at for UTF-8, so the whole is."""
     try:
         if not data.isascii():
             data.decode()
         return _decode(data)
     except msgspec.ValidationError as error:
-        why = Why.WRONG_TYPE if data.lstrip().startswith(b"{") else Why.NOT_JSON
-        raise Refused(why, f"the record isn't one of Segment's: {error}") from error
+        why = RefusalReason.WRONG_TYPE if data.lstrip().startswith(b"{") else RefusalReason.NOT_JSON
+        raise RecordRefused(why, f"the record isn't one of Segment's: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise Refused(Why.NOT_JSON, f"the record isn't a JSON object: {error}") from error
+        raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
 
 
-def _maker(call: str | None) -> Maker:
+def _maker(call: str | None) -> CallConverter:
     if call is None:
-        raise Refused(Why.NO_EVENT, "there is no type, so it can't be told which call this was")
+        raise RecordRefused(RefusalReason.NO_EVENT, "there is no type, so it can't be told which call this was")
     make = CALLS.get(call)
     if make is None:
-        raise Refused(Why.UNMAPPABLE, f"type {call[:80]!r} is none of {', '.join(CALLS)}")
+        raise RecordRefused(RefusalReason.UNMAPPABLE, f"type {call[:80]!r} is none of {', '.join(CALLS)}")
     return make
 
 
@@ -213,7 +213,7 @@ def _text(raw: Raw, name: str) -> str:
     if value == _NULL:
         return ""
     if value[0] not in b"-0123456789":
-        raise Refused(Why.WRONG_TYPE, f"{name} is neither a text nor a number")
+        raise RecordRefused(RefusalReason.WRONG_TYPE, f"{name} is neither a text nor a number")
     return value.decode()
 
 
@@ -225,16 +225,16 @@ def _id(raw: Raw, name: str) -> str:
 def _needed_id(raw: Raw, name: str, who: str) -> str:
     found = _id(raw, name)
     if not found:
-        raise Refused(Why.NO_ID, f"{who} without {name}")
+        raise RecordRefused(RefusalReason.NO_ID, f"{who} without {name}")
     return found
 
 
-def _time(record: Record, offset_minutes: int) -> int:
+def _time(record: _SegmentCall, offset_minutes: int) -> int:
     time = record.timestamp
     if time is None or time == "":
         time = record.original_timestamp
     if time is None or time == "":
-        raise Refused(Why.NO_TIME, "neither timestamp nor originalTimestamp")
+        raise RecordRefused(RefusalReason.NO_TIME, "neither timestamp nor originalTimestamp")
     return parse_time(time, offset_minutes)
 
 
@@ -242,22 +242,22 @@ def _text_of(*parts: str | int) -> str:
     return _encode(parts).decode()
 
 
-def _surroundings(context: Context | _Custom) -> dict[str, Any]:
+def _surroundings(context: _CallContext | _Custom) -> dict[str, Any]:
     """Value by value, most of them longer than `null`: a loop over them takes three times as long."""
     found: dict[str, Any] = {}
-    if type(context) is not Context:
+    if type(context) is not _CallContext:
         return found
     library, page = context.library, context.page
     if len(raw := context.ip) > _NULL_LENGTH or _is_there(raw):
         found["$ip"] = raw
     if len(raw := context.user_agent) > _NULL_LENGTH or _is_there(raw):
         found["$raw_user_agent"] = raw
-    if type(library) is Library:
+    if type(library) is _LibraryContext:
         if len(raw := library.name) > _NULL_LENGTH or _is_there(raw):
             found["$lib"] = raw
         if len(raw := library.version) > _NULL_LENGTH or _is_there(raw):
             found["$lib_version"] = raw
-    if type(page) is Page:
+    if type(page) is _PageContext:
         if len(raw := page.url) > _NULL_LENGTH or _is_there(raw):
             found["$current_url"] = raw
         if len(raw := page.path) > _NULL_LENGTH or _is_there(raw):
@@ -279,7 +279,7 @@ def _add(properties: dict[str, Any], name: str, raw: Raw) -> None:
         properties[name] = raw
 
 
-def _add_name_and_category(record: Record, properties: dict[str, Any]) -> None:
+def _add_name_and_category(record: _SegmentCall, properties: dict[str, Any]) -> None:
     """Libraries write both into the properties too, but servers needn't."""
     if "name" not in properties:
         _add(properties, "name", record.name)
@@ -287,19 +287,19 @@ def _add_name_and_category(record: Record, properties: dict[str, Any]) -> None:
         _add(properties, "category", record.category)
 
 
-def _add_traits(record: Record, properties: dict[str, Any], name: str) -> None:
+def _add_traits(record: _SegmentCall, properties: dict[str, Any], name: str) -> None:
     traits = bytes(record.traits)
     if traits[:1] == b"{":
         properties[name] = record.traits
     elif traits and traits != _NULL:
-        raise Refused(Why.WRONG_TYPE, "traits are no object")
+        raise RecordRefused(RefusalReason.WRONG_TYPE, "traits are no object")
 
 
-DESCRIPTION: Final = Format(
+DESCRIPTION: Final = ImportFormat(
     name="segment",
     summary="Segment's S3 logs: JSON lines of track, page, screen, identify, group and alias calls.",
     example="s3://logs/segment-logs/ --group-type company --store region=eu-central-1",
     options=SegmentOptions,
-    make=lambda options, given: Segment(replace(options, offset_minutes=given.minutes)),
+    make=lambda options, given: SegmentConverter(replace(options, offset_minutes=given.minutes)),
     times=lambda *_: ("timestamp", "originalTimestamp"),
 )

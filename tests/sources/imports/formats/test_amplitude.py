@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import Block, File
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.formats.amplitude import KEPT, Amplitude, AmplitudeOptions
+from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.formats.amplitude import KEPT, AmplitudeConverter, AmplitudeOptions
 from tests.sources.imports.samples.amplitude import archive, sample
 
-FILE = File("12345_2024-03-01_10#0.json.gz", "c0ffee")
+FILE = SourceFile("12345_2024-03-01_10#0.json.gz", "c0ffee")
 UUID = "6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02"
 MICROS = 1_709_288_430_456_789
 RECORD = {"event_type": "Bought", "device_id": "d1", "uuid": UUID, "event_time": "2024-03-01 10:20:30.456789"}
@@ -27,23 +27,23 @@ SIGNED_IN = {**RECORD, "user_id": "u1"}
 ACME = {"groups": {"company": "acme"}, "group_properties": {"company": {"plan": "pro"}}}
 
 
-def convert(record: dict[str, Any] | bytes, amplitude: Amplitude | None = None, place: int = 0) -> list[Event]:
+def convert(record: dict[str, Any] | bytes, amplitude: AmplitudeConverter | None = None, place: int = 0) -> list[ImportedEvent]:
     """The events of a record, of a converter that has seen none before unless one is given."""
     data = record if isinstance(record, bytes) else json.dumps(record).encode()
-    return list((amplitude or Amplitude()).convert(Block(FILE, place, [data], [place + 1]), 0))
+    return list((amplitude or AmplitudeConverter()).convert(RecordBlock(FILE, place, [data], [place + 1]), 0))
 
 
-def one(record: dict[str, Any], amplitude: Amplitude | None = None) -> Event:
+def one(record: dict[str, Any], amplitude: AmplitudeConverter | None = None) -> ImportedEvent:
     """A record's own event, which comes last."""
     return convert(record, amplitude)[-1]
 
 
-def plain(event: Event) -> Any:
+def plain(event: ImportedEvent) -> Any:
     """An event's properties as JSON values."""
     return json.loads(msgspec.json.encode(event.properties))
 
 
-def names(record: dict[str, Any], amplitude: Amplitude | None = None) -> list[str]:
+def names(record: dict[str, Any], amplitude: AmplitudeConverter | None = None) -> list[str]:
     """The names of the events of a record."""
     return [event.event for event in convert(record, amplitude)]
 
@@ -113,7 +113,7 @@ def test_each_name_becomes_its_name(theirs: str, ours: str) -> None:
 
 def test_a_session_start_stands_for_no_event() -> None:
     """Nor for the first time of its pair: the next event brings the identify."""
-    amplitude = Amplitude()
+    amplitude = AmplitudeConverter()
     assert convert({**SIGNED_IN, "event_type": "session_start"}, amplitude) == []
     assert convert({"event_type": "session_start"}, amplitude) == []
     assert names(SIGNED_IN, amplitude) == ["$identify", "Bought"]
@@ -156,7 +156,7 @@ def test_the_first_time_that_is_there_counts(times: dict[str, Any], micros: int)
 
 def test_the_offset_moves_times_without_a_zone() -> None:
     """For exports that went through a tool which wrote local times."""
-    moved = Amplitude(AmplitudeOptions(offset_minutes=60))
+    moved = AmplitudeConverter(AmplitudeOptions(offset_minutes=60))
     assert one(RECORD, moved).time == MICROS - 3_600_000_000
     assert one({**RECORD, "event_time": "2024-03-01T10:20:30.456789Z"}, moved).time == MICROS
 
@@ -180,7 +180,7 @@ def test_without_one_the_uuid_follows_from_the_place(uuid: object) -> None:
 
 def test_the_first_event_of_a_pair_of_device_and_user_brings_an_identify() -> None:
     """Before it, at its time, with a uuid of its own; the pair's later events bring none, another pair's first does."""
-    amplitude = Amplitude()
+    amplitude = AmplitudeConverter()
     identify, event = convert(SIGNED_IN, amplitude)
     assert (identify.event, identify.distinct_id, identify.time) == ("$identify", "u1", event.time)
     assert plain(identify) == {"$anon_distinct_id": "d1"}
@@ -200,7 +200,7 @@ def test_no_identify_where_there_is_nothing_to_join(ids: dict[str, Any]) -> None
 
 def test_what_is_said_once_is_said_from_since_on() -> None:
     """Records from before are left out with all that they bring: so the first one after them brings it, or the pair was never joined."""
-    amplitude = Amplitude(AmplitudeOptions(since=MICROS))
+    amplitude = AmplitudeConverter(AmplitudeOptions(since=MICROS))
     before = {**SIGNED_IN, **ACME, "event_time": "2024-03-01 10:20:30.456788"}
     assert names(before, amplitude) == ["Bought"]
     assert names({**SIGNED_IN, **ACME}, amplitude) == ["$identify", "$groupidentify", "Bought"]
@@ -209,14 +209,14 @@ def test_what_is_said_once_is_said_from_since_on() -> None:
 
 def test_pairs_are_told_apart_by_both_ids() -> None:
     """`1` with `23` isn't `12` with `3`."""
-    amplitude = Amplitude()
+    amplitude = AmplitudeConverter()
     assert names({**SIGNED_IN, "user_id": "1", "device_id": "23"}, amplitude) == ["$identify", "Bought"]
     assert names({**SIGNED_IN, "user_id": "12", "device_id": "3"}, amplitude) == ["$identify", "Bought"]
 
 
 def test_a_forgotten_pair_gets_another_identify_never_the_same_uuid_at_another_time() -> None:
     """A second one changes nothing; the same uuid at two times would be two events that look like one."""
-    amplitude = Amplitude(AmplitudeOptions(remembered=1))
+    amplitude = AmplitudeConverter(AmplitudeOptions(remembered=1))
     first = convert(SIGNED_IN, amplitude)[0]
     for device in ("d2", "d3"):
         convert({**SIGNED_IN, "device_id": device}, amplitude)
@@ -227,7 +227,7 @@ def test_a_forgotten_pair_gets_another_identify_never_the_same_uuid_at_another_t
 
 def test_a_groups_properties_are_sent_when_they_are_new() -> None:
     """Once for a group and its properties, whoever's event it is; again when they are others."""
-    amplitude = Amplitude()
+    amplitude = AmplitudeConverter()
     group, event = convert({**RECORD, **ACME}, amplitude)
     assert (group.event, group.distinct_id, group.time) == ("$groupidentify", "d1", event.time)
     assert plain(group) == {"$group_type": "company", "$group_key": "acme", "$group_set": {"plan": "pro"}}
@@ -257,20 +257,20 @@ def test_properties_of_groups_come_by_type_or_by_type_and_name(groups: Any, said
 def test_amplitudes_own_group_identify_is_about_its_groups_alone() -> None:
     """It would be an event without a group otherwise; without groups it is refused."""
     own = {**RECORD, "event_type": "$groupidentify"}
-    amplitude = Amplitude()
+    amplitude = AmplitudeConverter()
     assert names({**own, **ACME}, amplitude) == ["$groupidentify"]
     assert names({**own, **ACME}, amplitude) == []
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         convert(own)
-    assert refused.value.why is Why.UNMAPPABLE
+    assert refused.value.why is RefusalReason.UNMAPPABLE
 
 
 def test_a_refused_record_is_not_remembered() -> None:
     """What it would have brought comes with the next record that is taken."""
-    amplitude = Amplitude()
+    amplitude = AmplitudeConverter()
     wrongs: list[dict[str, Any]] = [{"event_time": "?"}, {"groups": {"a": {}}}, {"event_type": "$groupidentify"}, {"user_properties": 1}]
     for wrong in wrongs:
-        with pytest.raises(Refused):
+        with pytest.raises(RecordRefused):
             convert({**SIGNED_IN, **ACME, "groups": {}, **wrong}, amplitude)
     assert names({**SIGNED_IN, **ACME}, amplitude) == ["$identify", "$groupidentify", "Bought"]
 
@@ -289,35 +289,35 @@ def test_values_keep_their_bytes() -> None:
 @pytest.mark.parametrize(
     ("record", "why", "words"),
     [
-        (b"", Why.NOT_JSON, ""),
-        (b'{"event_type":"a"', Why.NOT_JSON, ""),
-        (b'["event_type"]', Why.NOT_JSON, "isn't a JSON object"),
-        (b'{"event_type":"a","city":"\xff"}', Why.NOT_JSON, "utf-8"),
-        (b'{"event_type":"a","unread":"\xff"}', Why.NOT_JSON, "utf-8"),
-        (b'{"city":' + b"[" * 100_000, Why.NOT_JSON, ""),
-        ({"event_type": None}, Why.NO_EVENT, ""),
-        ({"event_type": " "}, Why.NO_EVENT, ""),
-        ({"event_type": 5}, Why.WRONG_TYPE, "event_type"),
-        ({"device_id": None}, Why.NO_ID, ""),
-        ({"device_id": "", "user_id": " "}, Why.NO_ID, ""),
-        ({"user_id": "undefined"}, Why.ILLEGAL_ID, ""),
-        ({"user_id": 0}, Why.ILLEGAL_ID, ""),
-        ({"device_id": '"NULL"'}, Why.ILLEGAL_ID, ""),
-        ({"user_id": True}, Why.WRONG_TYPE, "user_id"),
-        ({"device_id": []}, Why.WRONG_TYPE, "device_id"),
-        ({"event_time": None}, Why.NO_TIME, "event_time"),
-        ({"event_time": "yesterday", "client_event_time": "2024-01-01"}, Why.NO_TIME, "yesterday"),
-        ({"event_time": {}}, Why.WRONG_TYPE, "event_time"),
-        ({"event_properties": "{}"}, Why.WRONG_TYPE, "event_properties"),
-        ({"user_properties": "{}"}, Why.WRONG_TYPE, "user_properties"),
-        ({"groups": []}, Why.WRONG_TYPE, "groups"),
-        ({"groups": {"company": {"a": 1}}}, Why.WRONG_TYPE, "company"),
-        ({"groups": {"company": "a"}, "group_properties": []}, Why.WRONG_TYPE, "group_properties"),
+        (b"", RefusalReason.NOT_JSON, ""),
+        (b'{"event_type":"a"', RefusalReason.NOT_JSON, ""),
+        (b'["event_type"]', RefusalReason.NOT_JSON, "isn't a JSON object"),
+        (b'{"event_type":"a","city":"\xff"}', RefusalReason.NOT_JSON, "utf-8"),
+        (b'{"event_type":"a","unread":"\xff"}', RefusalReason.NOT_JSON, "utf-8"),
+        (b'{"city":' + b"[" * 100_000, RefusalReason.NOT_JSON, ""),
+        ({"event_type": None}, RefusalReason.NO_EVENT, ""),
+        ({"event_type": " "}, RefusalReason.NO_EVENT, ""),
+        ({"event_type": 5}, RefusalReason.WRONG_TYPE, "event_type"),
+        ({"device_id": None}, RefusalReason.NO_ID, ""),
+        ({"device_id": "", "user_id": " "}, RefusalReason.NO_ID, ""),
+        ({"user_id": "undefined"}, RefusalReason.ILLEGAL_ID, ""),
+        ({"user_id": 0}, RefusalReason.ILLEGAL_ID, ""),
+        ({"device_id": '"NULL"'}, RefusalReason.ILLEGAL_ID, ""),
+        ({"user_id": True}, RefusalReason.WRONG_TYPE, "user_id"),
+        ({"device_id": []}, RefusalReason.WRONG_TYPE, "device_id"),
+        ({"event_time": None}, RefusalReason.NO_TIME, "event_time"),
+        ({"event_time": "yesterday", "client_event_time": "2024-01-01"}, RefusalReason.NO_TIME, "yesterday"),
+        ({"event_time": {}}, RefusalReason.WRONG_TYPE, "event_time"),
+        ({"event_properties": "{}"}, RefusalReason.WRONG_TYPE, "event_properties"),
+        ({"user_properties": "{}"}, RefusalReason.WRONG_TYPE, "user_properties"),
+        ({"groups": []}, RefusalReason.WRONG_TYPE, "groups"),
+        ({"groups": {"company": {"a": 1}}}, RefusalReason.WRONG_TYPE, "company"),
+        ({"groups": {"company": "a"}, "group_properties": []}, RefusalReason.WRONG_TYPE, "group_properties"),
     ],
 )
-def test_what_cant_be_an_event_is_refused(record: dict[str, Any] | bytes, why: Why, words: str) -> None:
+def test_what_cant_be_an_event_is_refused(record: dict[str, Any] | bytes, why: RefusalReason, words: str) -> None:
     """With the reason, and the field where there is one; a time that can't be read isn't replaced by another."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         convert(record if isinstance(record, bytes) else {**RECORD, **record})
     assert refused.value.why is why
     assert words in refused.value.detail
@@ -327,13 +327,13 @@ def test_a_sample_becomes_events_but_for_what_is_marked_as_wrong() -> None:
     """Every record gets its events or its reason; uuids are unique, and each pair of device and user is identified once."""
     records = sample()
     assert len(records) >= 2_000
-    events: list[Event] = []
-    amplitude = Amplitude()
+    events: list[ImportedEvent] = []
+    amplitude = AmplitudeConverter()
     for place, (record, why) in enumerate(records):
         if why is None:
             events += convert(record, amplitude, place)
             continue
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RecordRefused) as refused:
             convert(record, amplitude, place)
         assert refused.value.why is why
     assert len({event.uuid for event in events}) == len(events)
@@ -346,8 +346,8 @@ def test_reading_a_source_again_gives_the_same_bytes() -> None:
     """However its records are cut into blocks, and whatever was converted in between by another converter."""
     records = [record for record, why in sample(600) if why is None]
     lines = range(1, len(records) + 1)
-    whole, parts = Amplitude(AmplitudeOptions(remembered=20)), Amplitude(AmplitudeOptions(remembered=20))
-    first = [msgspec.json.encode(whole.convert(Block(FILE, 0, records, lines), index)) for index in range(len(records))]
+    whole, parts = AmplitudeConverter(AmplitudeOptions(remembered=20)), AmplitudeConverter(AmplitudeOptions(remembered=20))
+    first = [msgspec.json.encode(whole.convert(RecordBlock(FILE, 0, records, lines), index)) for index in range(len(records))]
     again = [msgspec.json.encode(convert(record, parts, place)) for place, record in enumerate(records)]
     assert first == again
 
@@ -384,7 +384,7 @@ def test_any_record_becomes_events_or_is_refused(changes: dict[str, Any]) -> Non
     """Nothing else happens, whatever its fields hold; and what becomes of it can be written."""
     try:
         events = convert({**SIGNED_IN, **ACME, **changes})
-    except Refused:
+    except RecordRefused:
         return
     assert all(event.distinct_id and event.event and event.time >= 0 for event in events)
     json.loads(msgspec.json.encode(events))

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import Block, File
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.formats.csv import Csv, CsvOptions
+from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.formats.csv import CsvConverter, CsvOptions
 from tests.sources.imports.samples.csv import COLUMNS, OPTIONS, rows, sample, table
 
-FILE = File("events.csv", "c0ffee")
+FILE = SourceFile("events.csv", "c0ffee")
 UUID = "0190f7a2-93c5-7e01-8a55-2f4be0a6d001"
 ROW: dict[str, Any] = {"event": "bought", "distinct_id": "u1", "timestamp": "2024-03-01T10:20:30.456789Z", "uuid": UUID}
 WITHOUT_UUID = {name: cell for name, cell in ROW.items() if name != "uuid"}
@@ -27,30 +27,30 @@ NO_JSON = ["x", "{", "[1,]", "NaN", '"\\ud800"', "1 2", "[" * 100_000, "\n{"]
 TYPED = CsvOptions(json=frozenset({"j"}), numbers=frozenset({"n"}), booleans=frozenset({"b"}))
 
 
-def one(row: dict[str, Any] | bytes, options: CsvOptions | None = None, first: int = 0) -> Event:
+def one(row: dict[str, Any] | bytes, options: CsvOptions | None = None, first: int = 0) -> ImportedEvent:
     """The event of a row."""
     data = row if isinstance(row, bytes) else json.dumps(row).encode()
-    (event,) = Csv(options).convert(Block(FILE, first, [data], [first + 2]), 0)
+    (event,) = CsvConverter(options).convert(RecordBlock(FILE, first, [data], [first + 2]), 0)
     return event
 
 
-def written(event: Event) -> str:
+def written(event: ImportedEvent) -> str:
     """An event's properties as JSON."""
     return msgspec.json.encode(event.properties).decode()
 
 
-def refusal(row: dict[str, Any] | bytes) -> Refused:
+def refusal(row: dict[str, Any] | bytes) -> RecordRefused:
     """Why a row is refused."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         one(row, TYPED)
     return refused.value
 
 
-def outcome(converter: Csv, block: Block, index: int) -> Event | Why:
+def outcome(converter: CsvConverter, block: RecordBlock, index: int) -> ImportedEvent | RefusalReason:
     """The event of a row, or why it is refused."""
     try:
         (event,) = converter.convert(block, index)
-    except Refused as refused:
+    except RecordRefused as refused:
         return refused.why
     return event
 
@@ -159,24 +159,24 @@ def test_a_row_of_another_length_is_told_as_such() -> None:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        (b'"bought","u1"', Why.NOT_JSON),
-        (b'["bought"]', Why.NOT_JSON),
-        (b'{"event":"\xff"}', Why.NOT_JSON),
-        ({**ROW, "n": 5}, Why.WRONG_TYPE),
-        ({**ROW, "event": " "}, Why.NO_EVENT),
-        ({"distinct_id": "u1"}, Why.NO_EVENT),
-        ({**ROW, "distinct_id": ""}, Why.NO_ID),
-        ({**ROW, "distinct_id": None}, Why.NO_ID),
-        ({**ROW, "distinct_id": "[object Object]"}, Why.ILLEGAL_ID),
-        ({**ROW, "timestamp": ""}, Why.NO_TIME),
-        ({**ROW, "timestamp": "soon"}, Why.NO_TIME),
-        *(({**ROW, "n": cell}, Why.WRONG_TYPE) for cell in NO_NUMBERS),
-        *(({**ROW, "b": cell}, Why.WRONG_TYPE) for cell in ("2", "maybe", "truee")),
-        *(({**ROW, "j": cell}, Why.WRONG_TYPE) for cell in NO_JSON),
-        *(({**ROW, "properties": cell}, Why.WRONG_TYPE) for cell in ("[1]", "5", "{", '{"a":}', '{"a":' * 100_000)),
+        (b'"bought","u1"', RefusalReason.NOT_JSON),
+        (b'["bought"]', RefusalReason.NOT_JSON),
+        (b'{"event":"\xff"}', RefusalReason.NOT_JSON),
+        ({**ROW, "n": 5}, RefusalReason.WRONG_TYPE),
+        ({**ROW, "event": " "}, RefusalReason.NO_EVENT),
+        ({"distinct_id": "u1"}, RefusalReason.NO_EVENT),
+        ({**ROW, "distinct_id": ""}, RefusalReason.NO_ID),
+        ({**ROW, "distinct_id": None}, RefusalReason.NO_ID),
+        ({**ROW, "distinct_id": "[object Object]"}, RefusalReason.ILLEGAL_ID),
+        ({**ROW, "timestamp": ""}, RefusalReason.NO_TIME),
+        ({**ROW, "timestamp": "soon"}, RefusalReason.NO_TIME),
+        *(({**ROW, "n": cell}, RefusalReason.WRONG_TYPE) for cell in NO_NUMBERS),
+        *(({**ROW, "b": cell}, RefusalReason.WRONG_TYPE) for cell in ("2", "maybe", "truee")),
+        *(({**ROW, "j": cell}, RefusalReason.WRONG_TYPE) for cell in NO_JSON),
+        *(({**ROW, "properties": cell}, RefusalReason.WRONG_TYPE) for cell in ("[1]", "5", "{", '{"a":}', '{"a":' * 100_000)),
     ],
 )
-def test_refused_rows(row: dict[str, Any] | bytes, why: Why) -> None:
+def test_refused_rows(row: dict[str, Any] | bytes, why: RefusalReason) -> None:
     """What can't be read for sure is refused, in few words that name the column."""
     refused = refusal(row)
     assert refused.why == why
@@ -186,11 +186,11 @@ def test_refused_rows(row: dict[str, Any] | bytes, why: Why) -> None:
 def test_the_sample_becomes_what_it_says() -> None:
     """Each of its rows becomes an event with the values of its cells, or is refused for the reason for which it was made."""
     made = rows(2_400, 1)
-    block = Block(FILE, 0, [record for record, _ in sample()], range(2, 2_402))
-    converter = Csv(OPTIONS)
+    block = RecordBlock(FILE, 0, [record for record, _ in sample()], range(2, 2_402))
+    converter = CsvConverter(OPTIONS)
     for index, (row, expected) in enumerate(made):
         event = outcome(converter, block, index)
-        if not isinstance(event, Event):
+        if not isinstance(event, ImportedEvent):
             assert event == expected, row
             continue
         assert expected is None, row
@@ -210,10 +210,10 @@ def test_the_file_of_the_sample_holds_its_rows() -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from([*ROW, "n", "b", "j", "properties", "x"]), st.none() | st.text(max_size=8)))
 def test_any_row_becomes_an_event_or_is_refused(cells: dict[str, Any]) -> None:
-    """Whatever stands in the cells, nothing but `Refused` comes of it, and an event is complete, on one line."""
+    """Whatever stands in the cells, nothing but `RecordRefused` comes of it, and an event is complete, on one line."""
     try:
         event = one({**ROW, **cells}, TYPED)
-    except Refused:
+    except RecordRefused:
         return
     assert event.event
     assert event.distinct_id.strip()

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from forwarder.mapping import MappingRules, TimestampRule
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.formats.mapped import Mapped
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.formats.mapped import MappedConverter
 from tests.sources.imports.samples.mapped import RULES, STRANGE, block, mapping, sample
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
@@ -20,20 +20,20 @@ SIMPLE = MappingRules(event=".name", distinct_id=".who", timestamp=TimestampRule
 MICROS = 1_714_557_600_123_000
 
 
-def convert(record: bytes | object, rules: MappingRules = SIMPLE, first: int = 0) -> list[Event]:
+def convert(record: bytes | object, rules: MappingRules = SIMPLE, first: int = 0) -> list[ImportedEvent]:
     """The events of a record."""
-    return list(Mapped(mapping(rules)).convert(block(record, first=first), 0))
+    return list(MappedConverter(mapping(rules)).convert(block(record, first=first), 0))
 
 
-def one(**members: Any) -> Event:
+def one(**members: Any) -> ImportedEvent:
     """The event of a record with these members."""
     (event,) = convert(RECORD | members)
     return event
 
 
-def refusal(record: bytes | object, rules: MappingRules = SIMPLE) -> Why:
+def refusal(record: bytes | object, rules: MappingRules = SIMPLE) -> RefusalReason:
     """Why a record is refused."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         convert(record, rules)
     assert refused.value.args[0]
     return refused.value.why
@@ -105,20 +105,20 @@ def test_values_keep_their_bytes() -> None:
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        (RECORD | {"who": None}, Why.NO_ID),
-        (RECORD | {"who": "\t"}, Why.NO_ID),
-        (RECORD | {"who": "NULL"}, Why.ILLEGAL_ID),
-        (RECORD | {"at": None}, Why.NO_TIME),
-        (RECORD | {"at": "1931-01-01"}, Why.NO_TIME),
-        (RECORD | {"at": "soon"}, Why.UNMAPPABLE),
-        (RECORD | {"name": None}, Why.UNMAPPABLE),
-        ([RECORD, RECORD | {"at": None}], Why.NO_TIME),
-        (5, Why.UNMAPPABLE),
-        (b"{", Why.NOT_JSON),
-        (b'{"name":"\xff"}', Why.NOT_JSON),
+        (RECORD | {"who": None}, RefusalReason.NO_ID),
+        (RECORD | {"who": "\t"}, RefusalReason.NO_ID),
+        (RECORD | {"who": "NULL"}, RefusalReason.ILLEGAL_ID),
+        (RECORD | {"at": None}, RefusalReason.NO_TIME),
+        (RECORD | {"at": "1931-01-01"}, RefusalReason.NO_TIME),
+        (RECORD | {"at": "soon"}, RefusalReason.UNMAPPABLE),
+        (RECORD | {"name": None}, RefusalReason.UNMAPPABLE),
+        ([RECORD, RECORD | {"at": None}], RefusalReason.NO_TIME),
+        (5, RefusalReason.UNMAPPABLE),
+        (b"{", RefusalReason.NOT_JSON),
+        (b'{"name":"\xff"}', RefusalReason.NOT_JSON),
     ],
 )
-def test_refusals(record: bytes | object, why: Why) -> None:
+def test_refusals(record: bytes | object, why: RefusalReason) -> None:
     """Nothing is guessed: what has no id, no time or no name by the rules is refused, an array as a whole."""
     assert refusal(record) is why
 
@@ -126,8 +126,8 @@ def test_refusals(record: bytes | object, why: Why) -> None:
 def test_rules_without_id_or_time() -> None:
     """An id among the properties isn't the event's unless the rules say so, and there is no other time."""
     record = RECORD | {"distinct_id": "u1"}
-    assert refusal(record, MappingRules(event=".name", timestamp=TimestampRule(".at"))) is Why.NO_ID
-    assert refusal(record, MappingRules(event=".name", distinct_id=".who")) is Why.NO_TIME
+    assert refusal(record, MappingRules(event=".name", timestamp=TimestampRule(".at"))) is RefusalReason.NO_ID
+    assert refusal(record, MappingRules(event=".name", distinct_id=".who")) is RefusalReason.NO_TIME
 
 
 def test_records_that_are_no_events() -> None:
@@ -138,7 +138,7 @@ def test_records_that_are_no_events() -> None:
 
 
 @pytest.mark.parametrize(("record", "why"), STRANGE)
-def test_strange_records(record: bytes, why: Why | None) -> None:
+def test_strange_records(record: bytes, why: RefusalReason | None) -> None:
     """Records as bad exports have them are refused with their reasons."""
     if why is None:
         assert convert(record, RULES)
@@ -149,13 +149,13 @@ def test_strange_records(record: bytes, why: Why | None) -> None:
 def test_the_sample() -> None:
     """Of 2,000 orders each becomes its event but for those that are known to be bad; twice the same."""
     records, count, expected = sample()
-    converter, whole = Mapped(mapping()), block(*records)
-    events: list[Event] = []
-    refusals: list[Why] = []
+    converter, whole = MappedConverter(mapping()), block(*records)
+    events: list[ImportedEvent] = []
+    refusals: list[RefusalReason] = []
     for index in range(len(records)):
         try:
             events += converter.convert(whole, index)
-        except Refused as refused:
+        except RecordRefused as refused:
             refusals.append(refused.why)
     assert (len(events), Counter(refusals)) == (count, Counter(expected))
     assert convert(records[-1], RULES, first=len(records) - 1) == events[-1:]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.formats.mixpanel import Mixpanel, MixpanelOptions
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.formats.mixpanel import MixpanelConverter, MixpanelOptions
 from forwarder.sources.imports.formats.mixpanel_clock import ProjectClock
 from tests.sources.imports.samples.mixpanel import STRANGE, as_json, block, event_export
 
@@ -21,9 +21,9 @@ TIME = 1_704_067_200_345_000
 BEFORE = "$distinct_id_before_identity"
 
 
-def converted(record: object, options: MixpanelOptions | None = None) -> Event:
+def converted(record: object, options: MixpanelOptions | None = None) -> ImportedEvent:
     """What becomes of one record."""
-    (event,) = Mixpanel(options).convert(block(record), 0)
+    (event,) = MixpanelConverter(options).convert(block(record), 0)
     return event
 
 
@@ -33,7 +33,7 @@ def record(event: str = "Purchase", /, **properties: Any) -> dict[str, Any]:
     return {"event": event, "properties": {name: value for name, value in given.items() if value is not ...}}
 
 
-def properties(event: Event) -> dict[str, Any]:
+def properties(event: ImportedEvent) -> dict[str, Any]:
     """An event's properties, as they would be sent."""
     read: dict[str, Any] = json.loads(msgspec.json.encode(event.properties))
     return read
@@ -106,7 +106,7 @@ def test_the_id(own: object, before: object, becomes: str) -> None:
 def test_ids_of_capitals_digits_and_hyphens(own: object, before: object, becomes: str, counted: int) -> None:
     """They are replaced only when the option says so; off or on, the converter counts the events that it touches."""
     one = block(record(distinct_id=own, **{BEFORE: before}))
-    off, on = Mixpanel(), Mixpanel(MixpanelOptions(replace_upper_case_ids=True))
+    off, on = MixpanelConverter(), MixpanelConverter(MixpanelOptions(replace_upper_case_ids=True))
     assert off.convert(one, 0)[0].distinct_id == (becomes if not counted else str(own))
     assert on.convert(one, 0)[0].distinct_id == becomes
     assert off.upper_case_ids == on.upper_case_ids == counted
@@ -169,10 +169,10 @@ def test_a_repeat_has_the_same_key_whatever_else_differs() -> None:
 def test_without_an_insert_id_the_place_counts(insert_id: object) -> None:
     """Without a usable `$insert_id` nothing tells repeats: the uuid follows from the file's content and the record's number."""
     one = record(**{"$insert_id": insert_id})
-    first, second = (Mixpanel().convert(block(one, one, first=100), index)[0] for index in (0, 1))
+    first, second = (MixpanelConverter().convert(block(one, one, first=100), index)[0] for index in (0, 1))
     assert first.natural_key is second.natural_key is None
     assert first.uuid == derived_uuid(f'["mixpanel","{"5eed" * 16}",100]') != second.uuid
-    assert Mixpanel().convert(block(one, first=101), 0)[0].uuid == second.uuid
+    assert MixpanelConverter().convert(block(one, first=101), 0)[0].uuid == second.uuid
 
 
 def test_a_fixed_offset() -> None:
@@ -182,27 +182,27 @@ def test_a_fixed_offset() -> None:
 
 
 @pytest.mark.parametrize(("line", "why"), STRANGE)
-def test_strange_records(line: bytes, why: Why | None) -> None:
+def test_strange_records(line: bytes, why: RefusalReason | None) -> None:
     """Each is refused for its reason, or becomes an event."""
     if why is None:
         assert converted(line).distinct_id
         return
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         converted(line)
     assert refused.value.why is why
 
 
 def test_a_profile_among_events_is_told_as_such() -> None:
     """Who imports a profile export as events reads which format it is of."""
-    with pytest.raises(Refused, match="mixpanel-profiles"):
+    with pytest.raises(RecordRefused, match="mixpanel-profiles"):
         converted({"$distinct_id": "u1", "$properties": {}})
 
 
 def test_deep_nesting_is_refused() -> None:
     """A record nested deeper than can be read is refused like any other that can't be."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         converted(b'{"event":"e","properties":{"time":1,"distinct_id":"u1","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}}")
-    assert refused.value.why is Why.NOT_JSON
+    assert refused.value.why is RefusalReason.NOT_JSON
 
 
 def test_the_sample() -> None:
@@ -212,12 +212,12 @@ def test_the_sample() -> None:
     assert len(export) >= 2_000
     assert export == event_export()
 
-    def run() -> tuple[list[Event], Counter[Why]]:
-        converter, events, refused = Mixpanel(), list[Event](), Counter[Why]()
+    def run() -> tuple[list[ImportedEvent], Counter[RefusalReason]]:
+        converter, events, refused = MixpanelConverter(), list[ImportedEvent](), Counter[RefusalReason]()
         for index in range(len(export)):
             try:
                 events.extend(converter.convert(one, index))
-            except Refused as error:
+            except RecordRefused as error:
                 refused[error.why] += 1
         assert converter.upper_case_ids > 100
         return events, refused

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import Refused, Why
+from forwarder.sources.imports.events import RecordRefused, RefusalReason
 from forwarder.sources.imports.formats.mixpanel_clock import ProjectClock
 
 HOUR = 3_600_000_000
@@ -44,6 +44,6 @@ def test_what_a_zone_shows_comes_back(zone: ZoneInfo, moment: int) -> None:
 @pytest.mark.parametrize(("minutes", "value"), [(60, b"3599"), (-60, b"253402300799999999"), (-60, b'"9999-12-31T23:00:00"')])
 def test_a_time_outside_of_1970_to_9999_is_refused(minutes: int, value: bytes) -> None:
     """A clock ahead of UTC can't bring a time before the epoch, and one behind it none that no calendar has."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         ProjectClock(minutes).utc(value)
-    assert refused.value.why is Why.NO_TIME
+    assert refused.value.why is RefusalReason.NO_TIME

@@ -9,22 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.mixpanel_clock import ProjectClock
-from forwarder.sources.imports.formats.mixpanel_profiles import MixpanelProfiles
+from forwarder.sources.imports.formats.mixpanel_profiles import MixpanelProfilesConverter
 from tests.sources.imports.samples.mixpanel import block, profile_export
 
 SEEN = {"$last_seen": "2024-01-01T00:00:00"}
 NEW_YEAR = 1_704_067_200_000_000
 
 
-def converted(record: object, clock: ProjectClock | None = None) -> Event:
+def converted(record: object, clock: ProjectClock | None = None) -> ImportedEvent:
     """What becomes of one profile."""
-    (event,) = MixpanelProfiles(clock).convert(block(record), 0)
+    (event,) = MixpanelProfilesConverter(clock).convert(block(record), 0)
     return event
 
 
-def person(event: Event) -> Any:
+def person(event: ImportedEvent) -> Any:
     """What is set, as it would be sent."""
     assert event.properties.keys() == {"$set"}
     return json.loads(msgspec.json.encode(event.properties["$set"]))
@@ -62,25 +62,25 @@ def test_the_id(given: object, becomes: str) -> None:
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        ({"$properties": SEEN}, Why.NO_ID),
-        ({"event": "Purchase", "properties": {"time": 1, "distinct_id": "u1"}}, Why.NO_ID),
-        ({"$distinct_id": None, "$properties": SEEN}, Why.NO_ID),
-        ({"$distinct_id": " ", "$properties": SEEN}, Why.NO_ID),
-        ({"$distinct_id": "null", "$properties": SEEN}, Why.ILLEGAL_ID),
-        ({"$distinct_id": "$device:null", "$properties": SEEN}, Why.ILLEGAL_ID),
-        ({"$distinct_id": ["u1"], "$properties": SEEN}, Why.WRONG_TYPE),
-        ({"$distinct_id": "u1", "$properties": "all"}, Why.WRONG_TYPE),
-        ({"$distinct_id": "u1"}, Why.NO_TIME),
-        ({"$distinct_id": "u1", "$properties": {"$created": "2024-01-01T00:00:00"}}, Why.NO_TIME),
-        ({"$distinct_id": "u1", "$properties": {"$last_seen": None}}, Why.NO_TIME),
-        ({"$distinct_id": "u1", "$properties": {"$last_seen": "never"}}, Why.NO_TIME),
-        (b'{"$distinct_id":"u1"', Why.NOT_JSON),
-        (b'{"$distinct_id":"u1","$properties":{"n":"\xe9"}}', Why.NOT_JSON),
+        ({"$properties": SEEN}, RefusalReason.NO_ID),
+        ({"event": "Purchase", "properties": {"time": 1, "distinct_id": "u1"}}, RefusalReason.NO_ID),
+        ({"$distinct_id": None, "$properties": SEEN}, RefusalReason.NO_ID),
+        ({"$distinct_id": " ", "$properties": SEEN}, RefusalReason.NO_ID),
+        ({"$distinct_id": "null", "$properties": SEEN}, RefusalReason.ILLEGAL_ID),
+        ({"$distinct_id": "$device:null", "$properties": SEEN}, RefusalReason.ILLEGAL_ID),
+        ({"$distinct_id": ["u1"], "$properties": SEEN}, RefusalReason.WRONG_TYPE),
+        ({"$distinct_id": "u1", "$properties": "all"}, RefusalReason.WRONG_TYPE),
+        ({"$distinct_id": "u1"}, RefusalReason.NO_TIME),
+        ({"$distinct_id": "u1", "$properties": {"$created": "2024-01-01T00:00:00"}}, RefusalReason.NO_TIME),
+        ({"$distinct_id": "u1", "$properties": {"$last_seen": None}}, RefusalReason.NO_TIME),
+        ({"$distinct_id": "u1", "$properties": {"$last_seen": "never"}}, RefusalReason.NO_TIME),
+        (b'{"$distinct_id":"u1"', RefusalReason.NOT_JSON),
+        (b'{"$distinct_id":"u1","$properties":{"n":"\xe9"}}', RefusalReason.NOT_JSON),
     ],
 )
-def test_what_is_refused(record: object, why: Why) -> None:
+def test_what_is_refused(record: object, why: RefusalReason) -> None:
     """Without an id, or without a time of its own, a profile is refused: there is no other time that would be the same tomorrow."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         converted(record)
     assert refused.value.why is why
 
@@ -103,13 +103,13 @@ def test_the_sample() -> None:
     """Of the sample's profiles, those without `$last_seen` are refused and all others become events, the same in every run."""
     export = profile_export()
     assert len(export) >= 2_000
-    one, refused = block(*export), Counter[Why]()
-    events = list[Event]()
+    one, refused = block(*export), Counter[RefusalReason]()
+    events = list[ImportedEvent]()
     for index in range(len(export)):
         try:
-            events.extend(MixpanelProfiles().convert(one, index))
-        except Refused as error:
+            events.extend(MixpanelProfilesConverter().convert(one, index))
+        except RecordRefused as error:
             refused[error.why] += 1
-    assert refused == {Why.NO_TIME: len(export) // 10}
+    assert refused == {RefusalReason.NO_TIME: len(export) // 10}
     assert len({event.uuid for event in events}) == len(events) == len(export) - refused.total()
-    assert events[0] == MixpanelProfiles().convert(one, 0)[0]
+    assert events[0] == MixpanelProfilesConverter().convert(one, 0)[0]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import Why, derived_uuid
-from forwarder.sources.imports.formats.native import Native
+from forwarder.sources.imports.events import RefusalReason, derived_uuid
+from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.moments import when
 from forwarder.sources.imports.policy import PersonProperties
 from forwarder.sources.imports.raw_events import RawEvents
@@ -26,7 +26,7 @@ PLACE = '["native","' + "5eed" * 16 + '",%s]'
 
 def convert(*records: bytes | object, policy: PersonProperties = "none", time_offset: int = 0, first: int = 0) -> RawEvents:
     """What becomes of records."""
-    return Native(policy, time_offset).convert_block(block(*records, first=first))
+    return NativeConverter(policy, time_offset).convert_block(block(*records, first=first))
 
 
 def one(record: bytes | object, time_offset: int = 0) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_what_a_record_becomes(record: dict[str, Any], event: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(("record", "why"), STRANGE)
-def test_strange_records(record: bytes, why: Why | None) -> None:
+def test_strange_records(record: bytes, why: RefusalReason | None) -> None:
     """What can't be an event is refused with its reason, and its neighbours aren't."""
     events = convert(EVENT, record, EVENT)
     assert [(part.record, part.text, part.why.why) for part in events.refused] == ([] if why is None else [(1, record, why)])
@@ -177,8 +177,8 @@ def test_records_with_several_events(shape: Any) -> None:
     assert events.records == [0, 1, 1, 2]
     assert events.uuids == [UUID, UUID, derived_uuid(PLACE % "11,2"), UUID]
     assert [(part.record, part.text, part.why.why) for part in events.refused] == [
-        (1, as_json(bad), Why.NO_TIME),
-        (1, b"5", Why.NOT_JSON),
+        (1, as_json(bad), RefusalReason.NO_TIME),
+        (1, b"5", RefusalReason.NOT_JSON),
     ]
 
 
@@ -212,7 +212,7 @@ def test_the_sample() -> None:
     once = convert(*lines)
     assert min(len(lines), len(once)) >= 2_000
     assert Counter(part.why.why for part in once.refused) == Counter(refusals)
-    native, texts, uuids = Native("none"), [], []
+    native, texts, uuids = NativeConverter("none"), [], []
     for first in range(0, len(lines), 37):
         events = native.convert_block(block(*lines[first : first + 37], first=first))
         texts += events.texts

@@ -8,32 +8,34 @@ from typing import Final
 
 import pytest
 
-from forwarder.sources.files.records import Block, File, Lines
-from forwarder.sources.imports.formats.native import Native
+from forwarder.sources.files.records import LineRecords, RecordBlock, SourceFile
+from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.joined_texts import JoinedTexts
-from forwarder.sources.imports.policy import Finish
+from forwarder.sources.imports.policy import FinishPolicy
 from forwarder.sources.imports.raw_events import RawEvents
-from forwarder.sources.imports.raw_finishing import RawFinisher
+from forwarder.sources.imports.raw_finishing import RawEventFinisher
 from tests.sources.imports.samples.native import as_json, complete_events
 
-FINISH: Final = Finish("set_once", geoip=False, job_id="5a5a5a5a-0000-5000-8000-000000000000")
+FINISH: Final = FinishPolicy("set_once", geoip=False, job_id="5a5a5a5a-0000-5000-8000-000000000000")
 GOOD: Final = [as_json(event) for event in complete_events(40, seed=4) if "{" not in event["event"]]
 
 
 def convert(*lines: bytes) -> RawEvents:
     """What becomes of lines."""
     text = b"".join(line + b"\n" for line in lines)
-    return Native("set_once").convert_block(Block(File("a", "5eed"), 0, Lines(text, [*BytesIO(text)]), range(len(lines))))
+    return NativeConverter("set_once").convert_block(
+        RecordBlock(SourceFile("a", "5eed"), 0, LineRecords(text, [*BytesIO(text)]), range(len(lines)))
+    )
 
 
 def alone(*lines: bytes) -> RawEvents:
     """What becomes of the same records where they aren't lines."""
-    return Native("set_once").convert_block(Block(File("a", "5eed"), 0, list(lines), range(len(lines))))
+    return NativeConverter("set_once").convert_block(RecordBlock(SourceFile("a", "5eed"), 0, list(lines), range(len(lines))))
 
 
 def finished(events: RawEvents, max_bytes: int | None = None) -> list[object]:
     """Events as they are sent; what is refused as its words."""
-    return [each if isinstance(each, bytes) else str(each) for each in RawFinisher(FINISH, max_bytes).finish(events)]
+    return [each if isinstance(each, bytes) else str(each) for each in RawEventFinisher(FINISH, max_bytes).finish(events)]
 
 
 def columns(events: RawEvents) -> tuple[object, ...]:
@@ -49,7 +51,7 @@ def test_lines_that_are_all_good_are_taken_whole() -> None:
     assert convert(*GOOD).whole is not None
     assert columns(convert(*GOOD)) == columns(alone(*GOOD))
     assert finished(convert(*GOOD)) == finished(alone(*GOOD))
-    assert isinstance(RawFinisher(FINISH).finish(convert(*GOOD)), JoinedTexts)
+    assert isinstance(RawEventFinisher(FINISH).finish(convert(*GOOD)), JoinedTexts)
 
 
 def changed(**members: object) -> bytes:
@@ -70,7 +72,7 @@ ODD: Final = {
     "half a line": (GOOD[1][: len(GOOD[1]) // 2],),
     "spaces around": (b" " + GOOD[1] + b" ",),
     "not UTF-8": (GOOD[1][:CUT] + b'"\xff":1,' + GOOD[1][CUT:],),
-    "half a character each": (GOOD[1][:CUT] + b'"a":"\xc3"}}', b'\xa9' + GOOD[2]),
+    "half a character each": (GOOD[1][:CUT] + b'"a":"\xc3"}}', b"\xa9" + GOOD[2]),
     "other properties within": (changed(properties={"x": 1, "properties": {"a": 1}}),),
     "an object before": (b'{"x":{"properties":{"a":1}},' + GOOD[1][1:],),
     "an object before, written alike": (b'{"x":{"a":1,"properties":{"a":1}},' + GOOD[1][1:],),

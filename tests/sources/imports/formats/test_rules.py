@@ -26,15 +26,15 @@ import yaml
 
 from forwarder.mapping import Mapping as RecordMapping
 from forwarder.mapping import MappingRules, TimestampRule
-from forwarder.sources.files.records import Block, File
+from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.catalog import BY_NAME
-from forwarder.sources.imports.events import NAMESPACE, Refused, Why
-from forwarder.sources.imports.finishing import Finisher
-from forwarder.sources.imports.format import Given, Rules
+from forwarder.sources.imports.events import NAMESPACE, RecordRefused, RefusalReason
+from forwarder.sources.imports.finishing import EventFinisher
+from forwarder.sources.imports.format import ChosenMapping, FormatContext
 from forwarder.sources.imports.formats import amplitude, mixpanel, segment
-from forwarder.sources.imports.policy import Finish, PersonProperties
+from forwarder.sources.imports.policy import FinishPolicy, PersonProperties
 from forwarder.sources.imports.raw_events import RawConverter
-from forwarder.sources.imports.raw_finishing import RawFinisher
+from forwarder.sources.imports.raw_finishing import RawEventFinisher
 
 FOLDER: Final = Path(__file__).parent.parent / "golden" / "rules"
 JOB: Final = "the job"
@@ -64,14 +64,14 @@ class Outcome(NamedTuple):
     """Of its own event."""
 
 
-def given(table: Table, rule: Rule) -> Given:
+def given(table: Table, rule: Rule) -> FormatContext:
     """What is said of the import."""
     rules = table.get("mapping")
-    made = Given(policy(rule), time_offset=rule.get("time_offset"))
+    made = FormatContext(policy(rule), time_offset=rule.get("time_offset"))
     if rules is None:
         return made
     written = MappingRules(**{**rules, "timestamp": TimestampRule(**rules["timestamp"])})
-    return Given(made.person_properties, mapping=Rules(written, lambda: RecordMapping.compile(written, "table", "mapping")))
+    return FormatContext(made.person_properties, mapping=ChosenMapping(written, lambda: RecordMapping.compile(written, "table", "mapping")))
 
 
 def policy(rule: Rule) -> PersonProperties:
@@ -96,19 +96,19 @@ def record(table: Table, rule: Rule) -> bytes:
 
 
 def outcome(table: Table, rule: Rule) -> Outcome:
-    """What becomes of the rule's record. Raises `Refused`."""
+    """What becomes of the rule's record. Raises `RecordRefused`."""
     form = BY_NAME[table["format"]]
     options = {name: frozenset(value) if isinstance(value, list) else value for name, value in rule.get("options", {}).items()}
     converter = form.make(form.options(**options), given(table, rule))
-    block = Block(File("table", "c0ffee"), 0, [_with_spaces(rule, record(table, rule))], [1])
-    finish = Finish(policy(rule), rule.get("geoip", False), JOB)
+    block = RecordBlock(SourceFile("table", "c0ffee"), 0, [_with_spaces(rule, record(table, rule))], [1])
+    finish = FinishPolicy(policy(rule), rule.get("geoip", False), JOB)
     if isinstance(converter, RawConverter):
         found = converter.convert_block(block)
         for part in found.refused:
             raise part.why
-        return Outcome([body for body in RawFinisher(finish).finish(found) if isinstance(body, bytes)], None)
+        return Outcome([body for body in RawEventFinisher(finish).finish(found) if isinstance(body, bytes)], None)
     events = converter.convert(block, 0)
-    return Outcome([Finisher(finish).finish(event) for event in events], events[-1].natural_key if events else None)
+    return Outcome([EventFinisher(finish).finish(event) for event in events], events[-1].natural_key if events else None)
 
 
 def _with_spaces(rule: Rule, text: bytes) -> bytes:
@@ -154,7 +154,7 @@ def test_what_a_record_becomes(table: Table, rule: Rule) -> None:
 @pytest.mark.parametrize(("table", "rule"), rows(refused=True))
 def test_why_a_record_is_refused(table: Table, rule: Rule) -> None:
     """It is a dead letter for the reason that the table says, told in words."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         outcome(table, rule)
     assert (str(refused.value.why), bool(refused.value.detail)) == (rule["refused"], True)
 
@@ -212,5 +212,5 @@ def test_nothing_that_a_format_knows_is_missing(name: str, needed: set[str]) -> 
 def test_every_kind_of_refusal_is_there(name: str) -> None:
     """No id, one that many share, no time, no record: each format has a rule for each. A mapping's missing name is its rules' to say."""
     reasons = {rule.get("refused") for rule in TABLES[name]["rules"]}
-    no_event = {"mapping": Why.UNMAPPABLE, "mixpanel-profiles": Why.WRONG_TYPE}.get(name, Why.NO_EVENT)
-    assert {Why.NO_ID, Why.ILLEGAL_ID, Why.NO_TIME, Why.NOT_JSON, no_event} - reasons == set()
+    no_event = {"mapping": RefusalReason.UNMAPPABLE, "mixpanel-profiles": RefusalReason.WRONG_TYPE}.get(name, RefusalReason.NO_EVENT)
+    assert {RefusalReason.NO_ID, RefusalReason.ILLEGAL_ID, RefusalReason.NO_TIME, RefusalReason.NOT_JSON, no_event} - reasons == set()

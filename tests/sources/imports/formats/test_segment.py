@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import Block, File
-from forwarder.sources.imports.events import Event, Refused, Why, derived_uuid
-from forwarder.sources.imports.formats.segment import CALLS, Segment, SegmentOptions
+from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.formats.segment import CALLS, SegmentConverter, SegmentOptions
 from tests.sources.imports.samples.segment import sample
 
-FILE = File("2024-03-01.json.gz", "c0ffee")
+FILE = SourceFile("2024-03-01.json.gz", "c0ffee")
 TIME = "2024-03-01T10:20:30.456Z"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROS = 1_709_288_430_456_000
@@ -44,30 +44,30 @@ AROUND = {
 }
 
 
-def one(record: dict[str, Any] | bytes, options: SegmentOptions | None = None, first: int = 0) -> Event:
+def one(record: dict[str, Any] | bytes, options: SegmentOptions | None = None, first: int = 0) -> ImportedEvent:
     """The event of a record."""
     data = record if isinstance(record, bytes) else json.dumps(record).encode()
-    (event,) = Segment(options).convert(Block(FILE, first, [data], [first + 1]), 0)
+    (event,) = SegmentConverter(options).convert(RecordBlock(FILE, first, [data], [first + 1]), 0)
     return event
 
 
-def plain(event: Event) -> Any:
+def plain(event: ImportedEvent) -> Any:
     """An event's properties as JSON values."""
     return json.loads(msgspec.json.encode(event.properties))
 
 
-def refusal(record: dict[str, Any] | bytes) -> Refused:
+def refusal(record: dict[str, Any] | bytes) -> RecordRefused:
     """Why a record is refused."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRefused) as refused:
         one(record)
     return refused.value
 
 
-def outcome(converter: Segment, block: Block, index: int) -> Event | Why:
+def outcome(converter: SegmentConverter, block: RecordBlock, index: int) -> ImportedEvent | RefusalReason:
     """The event of a record, or why it is refused."""
     try:
         (event,) = converter.convert(block, index)
-    except Refused as refused:
+    except RecordRefused as refused:
         return refused.why
     return event
 
@@ -194,32 +194,32 @@ def test_the_kind_of_group_can_be_said() -> None:
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        (b'{"type":"track"', Why.NOT_JSON),
-        (b"[]", Why.NOT_JSON),
-        (b'{"type":"track","event":"\xff"}', Why.NOT_JSON),
-        ({**TRACK, "type": None}, Why.NO_EVENT),
-        ({**TRACK, "type": 1}, Why.WRONG_TYPE),
-        ({**TRACK, "type": "delete"}, Why.UNMAPPABLE),
-        ({**TRACK, "event": ""}, Why.NO_EVENT),
-        ({**TRACK, "event": None}, Why.NO_EVENT),
-        ({**TRACK, "event": 5}, Why.WRONG_TYPE),
-        ({**TRACK, "userId": None, "anonymousId": ""}, Why.NO_ID),
-        ({**TRACK, "userId": {"id": 1}}, Why.WRONG_TYPE),
-        ({**TRACK, "userId": "undefined"}, Why.ILLEGAL_ID),
-        ({**TRACK, "userId": 0}, Why.ILLEGAL_ID),
-        (call("identify", anonymousId="anonymous"), Why.ILLEGAL_ID),
-        (call("identify", traits=[1]), Why.WRONG_TYPE),
-        (call("group"), Why.NO_ID),
-        (call("group", groupId="null"), Why.ILLEGAL_ID),
-        (call("alias"), Why.NO_ID),
-        (call("alias", previousId="guest"), Why.ILLEGAL_ID),
-        ({**TRACK, "timestamp": None}, Why.NO_TIME),
-        ({**TRACK, "timestamp": "soon", "originalTimestamp": TIME}, Why.NO_TIME),
-        ({**TRACK, "properties": "x"}, Why.WRONG_TYPE),
-        ({**TRACK, "messageId": ["m"]}, Why.WRONG_TYPE),
+        (b'{"type":"track"', RefusalReason.NOT_JSON),
+        (b"[]", RefusalReason.NOT_JSON),
+        (b'{"type":"track","event":"\xff"}', RefusalReason.NOT_JSON),
+        ({**TRACK, "type": None}, RefusalReason.NO_EVENT),
+        ({**TRACK, "type": 1}, RefusalReason.WRONG_TYPE),
+        ({**TRACK, "type": "delete"}, RefusalReason.UNMAPPABLE),
+        ({**TRACK, "event": ""}, RefusalReason.NO_EVENT),
+        ({**TRACK, "event": None}, RefusalReason.NO_EVENT),
+        ({**TRACK, "event": 5}, RefusalReason.WRONG_TYPE),
+        ({**TRACK, "userId": None, "anonymousId": ""}, RefusalReason.NO_ID),
+        ({**TRACK, "userId": {"id": 1}}, RefusalReason.WRONG_TYPE),
+        ({**TRACK, "userId": "undefined"}, RefusalReason.ILLEGAL_ID),
+        ({**TRACK, "userId": 0}, RefusalReason.ILLEGAL_ID),
+        (call("identify", anonymousId="anonymous"), RefusalReason.ILLEGAL_ID),
+        (call("identify", traits=[1]), RefusalReason.WRONG_TYPE),
+        (call("group"), RefusalReason.NO_ID),
+        (call("group", groupId="null"), RefusalReason.ILLEGAL_ID),
+        (call("alias"), RefusalReason.NO_ID),
+        (call("alias", previousId="guest"), RefusalReason.ILLEGAL_ID),
+        ({**TRACK, "timestamp": None}, RefusalReason.NO_TIME),
+        ({**TRACK, "timestamp": "soon", "originalTimestamp": TIME}, RefusalReason.NO_TIME),
+        ({**TRACK, "properties": "x"}, RefusalReason.WRONG_TYPE),
+        ({**TRACK, "messageId": ["m"]}, RefusalReason.WRONG_TYPE),
     ],
 )
-def test_refused_records(record: dict[str, Any] | bytes, why: Why) -> None:
+def test_refused_records(record: dict[str, Any] | bytes, why: RefusalReason) -> None:
     """What can't be an event for sure is refused, and the reason says which field it was."""
     refused = refusal(record)
     assert refused.why == why
@@ -229,11 +229,11 @@ def test_refused_records(record: dict[str, Any] | bytes, why: Why) -> None:
 def test_the_sample_becomes_what_it_says() -> None:
     """Each of its records becomes an event of its time, or is refused for the reason for which it was made; all kinds are there."""
     records = sample()
-    converter, block = Segment(), Block(FILE, 0, [record for record, _ in records], range(1, len(records) + 1))
+    converter, block = SegmentConverter(), RecordBlock(FILE, 0, [record for record, _ in records], range(1, len(records) + 1))
     kinds: Counter[str] = Counter()
     for index, (record, expected) in enumerate(records):
         event = outcome(converter, block, index)
-        if not isinstance(event, Event):
+        if not isinstance(event, ImportedEvent):
             assert event == expected, record
             continue
         assert expected is None, record
@@ -246,8 +246,8 @@ def test_the_sample_becomes_what_it_says() -> None:
 
 def test_the_same_record_gives_the_same_bytes() -> None:
     """No clock and no random value gets into an event: two readings are byte for byte the same."""
-    blocks = [Block(FILE, 5, [record for record, why in sample(200) if why is None], range(200)) for _ in range(2)]
-    first, second = ([msgspec.json.encode(Segment().convert(block, at)) for at in range(len(block.records))] for block in blocks)
+    blocks = [RecordBlock(FILE, 5, [record for record, why in sample(200) if why is None], range(200)) for _ in range(2)]
+    first, second = ([msgspec.json.encode(SegmentConverter().convert(block, at)) for at in range(len(block.records))] for block in blocks)
     assert first == second
 
 
@@ -258,10 +258,10 @@ NAMES = ["userId", "anonymousId", "event", "properties", "traits", "context", "t
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(CALLS)), st.dictionaries(st.sampled_from(NAMES), VALUES))
 def test_any_record_becomes_an_event_or_is_refused(kind: str, fields: dict[str, Any]) -> None:
-    """Whatever stands in the fields, nothing but `Refused` comes of it, and an event is complete."""
+    """Whatever stands in the fields, nothing but `RecordRefused` comes of it, and an event is complete."""
     try:
         event = one({**call(kind, event="e", groupId="g", previousId="p"), **fields})
-    except Refused:
+    except RecordRefused:
         return
     assert event.event
     assert event.distinct_id.strip()

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from forwarder.sources.imports.events import Why
+from forwarder.sources.imports.events import RefusalReason
 
 Record = dict[str, Any]
 Change = Callable[[Record], bytes]
@@ -24,10 +24,10 @@ PLACES = [("Berlin", "Land Berlin", "Germany"), ("Québec", "Quebec", "Canada"),
 BROWSERS = [("Chrome", "120", "Mac"), ("Firefox", "121", "Windows"), ("Safari", "17", "iPhone")]
 
 
-def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, Why | None]]:
+def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
     """Records in the order of their time, and why each is refused (None: it is not). Each 40th is odd. The same for the same seed."""
     draw = random.Random(seed)
-    found: list[tuple[bytes, Why | None]] = []
+    found: list[tuple[bytes, RefusalReason | None]] = []
     for number, record in enumerate(islice(_visits(draw), count)):
         change, why = ODD[number // 40 % len(ODD)] if number % 40 == 39 else (_line, None)
         found.append((change(record), why))
@@ -203,7 +203,7 @@ def _without(*names: str) -> Change:
     return lambda record: _line({name: value for name, value in (record | {"event_type": "Odd"}).items() if name not in names})
 
 
-ODD: list[tuple[Change, Why | None]] = [
+ODD: list[tuple[Change, RefusalReason | None]] = [
     (_without("uuid"), None),
     (_with(uuid="not-a-uuid"), None),
     (lambda record: _line(record | {"uuid": record["uuid"].upper()}), None),
@@ -226,20 +226,20 @@ ODD: list[tuple[Change, Why | None]] = [
     (_with(event_type="$identify", user_properties={"plan": "pro"}), None),
     (_with(event_type="$groupidentify", groups={"company": "c"}, group_properties={"company": {"plan": "y"}}), None),
     (_with(event_type="Grüße \u2028 \U0001f680"), None),
-    (lambda record: _line(record)[:-40], Why.NOT_JSON),
-    (lambda record: _line(record).replace(b'"event_id":', b'"event\xff_id":', 1), Why.NOT_JSON),
-    (lambda record: b"[" + _line(record) + b"]", Why.NOT_JSON),
-    (_with(event_type=None), Why.NO_EVENT),
-    (_with(event_type=" "), Why.NO_EVENT),
-    (_with(event_type=5), Why.WRONG_TYPE),
-    (_with(user_id=None, device_id=""), Why.NO_ID),
-    (_with(user_id="undefined"), Why.ILLEGAL_ID),
-    (_with(user_id=None, device_id="Null"), Why.ILLEGAL_ID),
-    (_with(user_id={"id": 1}), Why.WRONG_TYPE),
-    (_without("event_time", "client_event_time", "server_received_time"), Why.NO_TIME),
-    (_with(event_time="last Tuesday"), Why.NO_TIME),
-    (_with(event_properties="{}"), Why.WRONG_TYPE),
-    (_with(user_properties=[1]), Why.WRONG_TYPE),
-    (_with(groups={"company": {"name": "x"}}), Why.WRONG_TYPE),
-    (_with(event_type="$groupidentify", groups={}), Why.UNMAPPABLE),
+    (lambda record: _line(record)[:-40], RefusalReason.NOT_JSON),
+    (lambda record: _line(record).replace(b'"event_id":', b'"event\xff_id":', 1), RefusalReason.NOT_JSON),
+    (lambda record: b"[" + _line(record) + b"]", RefusalReason.NOT_JSON),
+    (_with(event_type=None), RefusalReason.NO_EVENT),
+    (_with(event_type=" "), RefusalReason.NO_EVENT),
+    (_with(event_type=5), RefusalReason.WRONG_TYPE),
+    (_with(user_id=None, device_id=""), RefusalReason.NO_ID),
+    (_with(user_id="undefined"), RefusalReason.ILLEGAL_ID),
+    (_with(user_id=None, device_id="Null"), RefusalReason.ILLEGAL_ID),
+    (_with(user_id={"id": 1}), RefusalReason.WRONG_TYPE),
+    (_without("event_time", "client_event_time", "server_received_time"), RefusalReason.NO_TIME),
+    (_with(event_time="last Tuesday"), RefusalReason.NO_TIME),
+    (_with(event_properties="{}"), RefusalReason.WRONG_TYPE),
+    (_with(user_properties=[1]), RefusalReason.WRONG_TYPE),
+    (_with(groups={"company": {"name": "x"}}), RefusalReason.WRONG_TYPE),
+    (_with(event_type="$groupidentify", groups={}), RefusalReason.UNMAPPABLE),
 ]

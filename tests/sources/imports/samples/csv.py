@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from forwarder.sources.imports.events import Why
+from forwarder.sources.imports.events import RefusalReason
 from forwarder.sources.imports.formats.csv import CsvOptions
 
 COLUMNS = ["event", "distinct_id", "timestamp", "uuid", "plan", "amount", "paid", "cart", "note", "properties"]
@@ -18,7 +18,7 @@ OPTIONS = CsvOptions(json=frozenset({"cart"}), numbers=frozenset({"amount"}), bo
 FIRST = datetime(2023, 12, 30, 18, 0, 0, 250_125, tzinfo=UTC)
 NOTES = ["", "plain", 'quoted "and, comma"', "two\nlines", "Grüße — \u65e5\u672c \U0001f680", "\u2028", "=1+1", " spaces "]
 
-ODD: list[tuple[dict[str, str | Callable[[str], str]], Why | None]] = [
+ODD: list[tuple[dict[str, str | Callable[[str], str]], RefusalReason | None]] = [
     ({"timestamp": "2024-01-01 00:00:00.000001"}, None),
     ({"timestamp": "1704067199.999"}, None),
     ({"timestamp": "1704067199999"}, None),
@@ -29,19 +29,19 @@ ODD: list[tuple[dict[str, str | Callable[[str], str]], Why | None]] = [
     ({"amount": "", "paid": " ", "cart": "", "properties": "", "plan": "", "note": ""}, None),
     ({"cart": '{\n  "sku": "x",\r\n  "price": 1.50\n}'}, None),
     ({"properties": "null"}, None),
-    ({"event": ""}, Why.NO_EVENT),
-    ({"distinct_id": "  "}, Why.NO_ID),
-    ({"distinct_id": "NULL"}, Why.ILLEGAL_ID),
-    ({"timestamp": ""}, Why.NO_TIME),
-    ({"timestamp": "31/12/2023"}, Why.NO_TIME),
-    ({"amount": "1,50"}, Why.WRONG_TYPE),
-    ({"paid": "perhaps"}, Why.WRONG_TYPE),
-    ({"cart": "{'sku': 'x'}"}, Why.WRONG_TYPE),
-    ({"properties": "[1]"}, Why.WRONG_TYPE),
+    ({"event": ""}, RefusalReason.NO_EVENT),
+    ({"distinct_id": "  "}, RefusalReason.NO_ID),
+    ({"distinct_id": "NULL"}, RefusalReason.ILLEGAL_ID),
+    ({"timestamp": ""}, RefusalReason.NO_TIME),
+    ({"timestamp": "31/12/2023"}, RefusalReason.NO_TIME),
+    ({"amount": "1,50"}, RefusalReason.WRONG_TYPE),
+    ({"paid": "perhaps"}, RefusalReason.WRONG_TYPE),
+    ({"cart": "{'sku': 'x'}"}, RefusalReason.WRONG_TYPE),
+    ({"properties": "[1]"}, RefusalReason.WRONG_TYPE),
 ]
 
 
-def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, Why | None]]:
+def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
     """Rows as the sources give them, and why each is refused (None: it becomes an event). The same for the same seed."""
     return [(json.dumps(row, ensure_ascii=False).encode(), why) for row, why in rows(count, seed)]
 
@@ -55,11 +55,11 @@ def table(count: int = 2_400, seed: int = 1) -> str:
     return text.getvalue()
 
 
-def rows(count: int, seed: int) -> list[tuple[dict[str, str], Why | None]]:
+def rows(count: int, seed: int) -> list[tuple[dict[str, str], RefusalReason | None]]:
     """The cells of each row by column; each 40th row is an odd one."""
     draw = random.Random(seed)
     time = FIRST
-    made: list[tuple[dict[str, str], Why | None]] = []
+    made: list[tuple[dict[str, str], RefusalReason | None]] = []
     for number in range(count):
         time += timedelta(microseconds=draw.randrange(1_000, 90_000_000))
         change, why = ODD[number // 40 % len(ODD)] if number % 40 == 39 else ({}, None)

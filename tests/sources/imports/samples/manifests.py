@@ -4,56 +4,58 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from forwarder.sources.imports.changes import Content
-from forwarder.sources.imports.checkpoint import Checkpoint, FileState, Job
-from forwarder.sources.imports.events import Event
-from forwarder.sources.imports.ledger import Fate, Kind, Position
-from forwarder.sources.imports.manifest import Manifest, manifest_of
-from forwarder.sources.imports.tallies import Example, Totals
+from forwarder.sources.imports.changes import SourceContent
+from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob
+from forwarder.sources.imports.events import ImportedEvent
+from forwarder.sources.imports.ledger import FateKind, FileLedger, RecordFate
+from forwarder.sources.imports.manifest import ImportManifest, manifest_of
+from forwarder.sources.imports.tallies import ImportTotals, RefusalExample
 
 NAMES = ["$pageview", "sign up", "<script>alert(1)</script>", "Ünïcode 名前", "$identify"]
 BEGINNING = 1_704_067_200_000_000
 """2024-01-01, in microseconds."""
 STARTED = 1_750_000_000.0
-JOB = Job("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json.gz", {"until": "2025-06-13", "person-properties": "set_once"})
-REJECTED = Fate(Kind.REFUSED, "rejected_400", Example("export/0.json.gz", 3, 'the service said "no" & more'))
+JOB = ImportJob(
+    "11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json.gz", {"until": "2025-06-13", "person-properties": "set_once"}
+)
+REJECTED = RecordFate(FateKind.REFUSED, "rejected_400", RefusalExample("export/0.json.gz", 3, 'the service said "no" & more'))
 
 
-def events(days: int) -> list[Event]:
+def events(days: int) -> list[ImportedEvent]:
     """Some of each day, more of them in the middle of each week, one of them the service's to refuse."""
     made = []
     for day in range(days):
         for place in range(3 + (day * 7919 % 5 if day % 7 < 5 else 0)):
             number, time = day * 100 + place, BEGINNING + day * 86_400_000_000 + place * 1_000_000
-            made.append(Event(NAMES[number * 31 % len(NAMES)], f"u{number}", time, str(UUID(int=number * 7919)), {}))
+            made.append(ImportedEvent(NAMES[number * 31 % len(NAMES)], f"u{number}", time, str(UUID(int=number * 7919)), {}))
     return made
 
 
-def manifest(days: int, *, ended: bool = True) -> Manifest:
+def manifest(days: int, *, ended: bool = True) -> ImportManifest:
     """Of an import of two files, with refusals, what was left out, and repeats."""
     return manifest_of(checkpoint(days, ended=ended), "0.1.0", STARTED + 3 * 3600)
 
 
-def checkpoint(days: int, *, ended: bool = True) -> Checkpoint:
+def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:
     """The last one of that import."""
-    totals, files = Totals(), []
+    totals, files = ImportTotals(), []
     some = events(days)
     for index in range(2):
-        position = Position(totals)
+        position = FileLedger(totals)
         mine = [each for place, each in enumerate(some) if place % 2 == index]
         position.opened([1] * len(mine), {}, "00ff" * 16)
         position.opened(
             [0] * 4,
             {
-                0: Fate(Kind.REFUSED, "no_time", Example(f"export/{index}.json.gz", 17, "there is no `time`")),
-                1: Fate(Kind.REFUSED, "illegal_id", Example(f"export/{index}.json.gz", 18, "the id is 'null'")),
-                2: Fate(Kind.LEFT_OUT, "--exclude-event"),
-                3: Fate(Kind.REPEAT),
+                0: RecordFate(FateKind.REFUSED, "no_time", RefusalExample(f"export/{index}.json.gz", 17, "there is no `time`")),
+                1: RecordFate(FateKind.REFUSED, "illegal_id", RefusalExample(f"export/{index}.json.gz", 18, "the id is 'null'")),
+                2: RecordFate(FateKind.LEFT_OUT, "--exclude-event"),
+                3: RecordFate(FateKind.REPEAT),
             },
         )
         for record, each in enumerate(mine):
             position.settle([record], [each], REJECTED if (index, record) == (0, 1) else None)
         position.ended = ended
-        files.append(FileState.of(f"export/{index}.json.gz", "ab" * 16, position))
-    prints = [Content("export/0.json.gz", 123456, "5eed"), Content("export/1.json.gz", 234567, "5eed")]
-    return Checkpoint(JOB, STARTED, STARTED, prints, files, totals, exhausted=True)
+        files.append(FileCheckpoint.of(f"export/{index}.json.gz", "ab" * 16, position))
+    prints = [SourceContent("export/0.json.gz", 123456, "5eed"), SourceContent("export/1.json.gz", 234567, "5eed")]
+    return ImportCheckpoint(JOB, STARTED, STARTED, prints, files, totals, exhausted=True)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
-from forwarder.sources.files.records import Block, File
-from forwarder.sources.imports.events import Why
+from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.events import RefusalReason
 
 RULES: Final = MappingRules(
     event='"order " + .state',
@@ -35,20 +35,20 @@ def _altered(old: str, new: str) -> bytes:
     return _GOOD.replace(old, new).encode()
 
 
-STRANGE: Final[tuple[tuple[bytes, Why | None], ...]] = (
-    (_GOOD[:40].encode(), Why.NOT_JSON),
-    (b"order 17 was paid", Why.NOT_JSON),
-    (_GOOD.encode().replace(b"c1", b"c\xff"), Why.NOT_JSON),
-    (b'"order"', Why.UNMAPPABLE),
-    (_altered('"paid"', "7"), Why.UNMAPPABLE),
-    (_altered('"2024-05-01T10:00:00"', '"yesterday"'), Why.UNMAPPABLE),
-    (_altered('"c1"', '{"nested":1}'), Why.UNMAPPABLE),
-    (_altered('"c1"', "null"), Why.NO_ID),
-    (_altered('"c1"', '" "'), Why.NO_ID),
-    (_altered('"c1"', '"undefined"'), Why.ILLEGAL_ID),
-    (_altered('"c1"', "0"), Why.ILLEGAL_ID),
-    (_altered('"2024-05-01T10:00:00"', "null"), Why.NO_TIME),
-    (_altered('"2024-05-01T10:00:00"', '"1931-05-01T10:00:00"'), Why.NO_TIME),
+STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
+    (_GOOD[:40].encode(), RefusalReason.NOT_JSON),
+    (b"order 17 was paid", RefusalReason.NOT_JSON),
+    (_GOOD.encode().replace(b"c1", b"c\xff"), RefusalReason.NOT_JSON),
+    (b'"order"', RefusalReason.UNMAPPABLE),
+    (_altered('"paid"', "7"), RefusalReason.UNMAPPABLE),
+    (_altered('"2024-05-01T10:00:00"', '"yesterday"'), RefusalReason.UNMAPPABLE),
+    (_altered('"c1"', '{"nested":1}'), RefusalReason.UNMAPPABLE),
+    (_altered('"c1"', "null"), RefusalReason.NO_ID),
+    (_altered('"c1"', '" "'), RefusalReason.NO_ID),
+    (_altered('"c1"', '"undefined"'), RefusalReason.ILLEGAL_ID),
+    (_altered('"c1"', "0"), RefusalReason.ILLEGAL_ID),
+    (_altered('"2024-05-01T10:00:00"', "null"), RefusalReason.NO_TIME),
+    (_altered('"2024-05-01T10:00:00"', '"1931-05-01T10:00:00"'), RefusalReason.NO_TIME),
     (_altered('"n1"', "null"), None),
     (b"[" + _GOOD.encode() + b"," + _altered('"n1"', "null") + b"]", None),
 )
@@ -60,10 +60,10 @@ def mapping(rules: MappingRules = RULES) -> Mapping:
     return Mapping.compile(rules, "orders", "mapping")
 
 
-def block(*records: bytes | object, first: int = 0) -> Block:
+def block(*records: bytes | object, first: int = 0) -> RecordBlock:
     """Records of one file; what isn't bytes is written as JSON."""
     written = [record if isinstance(record, bytes) else as_json(record) for record in records]
-    return Block(File("orders.jsonl", "5eed" * 16), first, written, range(first + 1, first + len(written) + 1))
+    return RecordBlock(SourceFile("orders.jsonl", "5eed" * 16), first, written, range(first + 1, first + len(written) + 1))
 
 
 def as_json(record: object) -> bytes:
@@ -93,11 +93,11 @@ def ordinary_records(count: int, seed: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def sample(count: int = 2000, seed: int = 1) -> tuple[list[bytes], int, list[Why]]:
+def sample(count: int = 2000, seed: int = 1) -> tuple[list[bytes], int, list[RefusalReason]]:
     """Records, how many events they become, and why some are refused, in their order."""
     dice = random.Random(seed)
     records: list[bytes] = []
-    refusals: list[Why] = []
+    refusals: list[RefusalReason] = []
     events = 0
     for number, record in enumerate(ordinary_records(count, seed)):
         if number % 80 == 0:

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from forwarder.sources.files.records import Block, File
-from forwarder.sources.imports.events import Why
+from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.events import RefusalReason
 
 START: Final = 1_704_067_200_000
 """The first of January 2024, in milliseconds."""
@@ -16,30 +16,30 @@ _PLACES: Final = (("Berlin", "Land Berlin", "DE"), ("São Paulo", "São Paulo", 
 _NAMES: Final = ("$mp_web_page_view", "$mp_web_page_view", "Sign Up", "Song Played", "Purchase", "Einkauf „groß“", "$session_end")
 _DAY: Final = 86_400_000
 
-STRANGE: Final[tuple[tuple[bytes, Why | None], ...]] = (
-    (b'{"event":"Purchase","properties":{"time":1704067', Why.NOT_JSON),
-    (b'{"event":"Caf\xe9","properties":{"time":1704067200,"distinct_id":"u1"}}', Why.NOT_JSON),
-    (b'{"event":"Half","properties":{"time":1704067200,"distinct_id":"u1","half":"\\ud83d"}}', Why.NOT_JSON),
-    (b'{"event":"Not a number","properties":{"time":1704067200,"distinct_id":"u1","price":NaN}}', Why.NOT_JSON),
-    (b'["event","Purchase"]', Why.NOT_JSON),
-    (b'{"event":7,"properties":{"time":1704067200,"distinct_id":"u1"}}', Why.WRONG_TYPE),
-    (b'{"event":"Purchase","properties":["time",1704067200]}', Why.WRONG_TYPE),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":{"id":"u1"}}}', Why.WRONG_TYPE),
-    (b'{"properties":{"time":1704067200,"distinct_id":"u1"}}', Why.NO_EVENT),
-    (b'{"event":" ","properties":{"time":1704067200,"distinct_id":"u1"}}', Why.NO_EVENT),
-    (b'{"$distinct_id":"u1","$properties":{"$last_seen":"2024-01-01T00:00:00"}}', Why.NO_EVENT),
-    (b'{"event":"Purchase"}', Why.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200}}', Why.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":null}}', Why.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":""}}', Why.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":" "}}', Why.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":0}}', Why.ILLEGAL_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":"$device:undefined"}}', Why.ILLEGAL_ID),
-    (b'{"event":"E","properties":{"time":1704067200,"distinct_id":"null","$distinct_id_before_identity":"u1"}}', Why.ILLEGAL_ID),
-    (b'{"event":"Purchase","properties":{"distinct_id":"u1"}}', Why.NO_TIME),
-    (b'{"event":"Purchase","properties":{"time":null,"distinct_id":"u1"}}', Why.NO_TIME),
-    (b'{"event":"Purchase","properties":{"time":-5,"distinct_id":"u1"}}', Why.NO_TIME),
-    (b'{"event":"Purchase","properties":{"time":"yesterday","distinct_id":"u1"}}', Why.NO_TIME),
+STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
+    (b'{"event":"Purchase","properties":{"time":1704067', RefusalReason.NOT_JSON),
+    (b'{"event":"Caf\xe9","properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.NOT_JSON),
+    (b'{"event":"Half","properties":{"time":1704067200,"distinct_id":"u1","half":"\\ud83d"}}', RefusalReason.NOT_JSON),
+    (b'{"event":"Not a number","properties":{"time":1704067200,"distinct_id":"u1","price":NaN}}', RefusalReason.NOT_JSON),
+    (b'["event","Purchase"]', RefusalReason.NOT_JSON),
+    (b'{"event":7,"properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.WRONG_TYPE),
+    (b'{"event":"Purchase","properties":["time",1704067200]}', RefusalReason.WRONG_TYPE),
+    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":{"id":"u1"}}}', RefusalReason.WRONG_TYPE),
+    (b'{"properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.NO_EVENT),
+    (b'{"event":" ","properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.NO_EVENT),
+    (b'{"$distinct_id":"u1","$properties":{"$last_seen":"2024-01-01T00:00:00"}}', RefusalReason.NO_EVENT),
+    (b'{"event":"Purchase"}', RefusalReason.NO_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200}}', RefusalReason.NO_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":null}}', RefusalReason.NO_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":""}}', RefusalReason.NO_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":" "}}', RefusalReason.NO_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":0}}', RefusalReason.ILLEGAL_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":"$device:undefined"}}', RefusalReason.ILLEGAL_ID),
+    (b'{"event":"E","properties":{"time":1704067200,"distinct_id":"null","$distinct_id_before_identity":"u1"}}', RefusalReason.ILLEGAL_ID),
+    (b'{"event":"Purchase","properties":{"distinct_id":"u1"}}', RefusalReason.NO_TIME),
+    (b'{"event":"Purchase","properties":{"time":null,"distinct_id":"u1"}}', RefusalReason.NO_TIME),
+    (b'{"event":"Purchase","properties":{"time":-5,"distinct_id":"u1"}}', RefusalReason.NO_TIME),
+    (b'{"event":"Purchase","properties":{"time":"yesterday","distinct_id":"u1"}}', RefusalReason.NO_TIME),
     (b'{"properties":{"distinct_id":"u1","time":"1704067200"},"event":"Text as time"}', None),
     (b' { "event" : "Spaces" , "properties" : { "time" : 1704067200.25 , "distinct_id" : 12345678901234567890 } } ', None),
     (b'{"event":"Large","properties":{"time":1704067200,"distinct_id":"u1","n":123456789012345678901234567890,"x":1.10}}', None),
@@ -48,10 +48,10 @@ STRANGE: Final[tuple[tuple[bytes, Why | None], ...]] = (
 """Records as bad exports have them, and why each is refused; None: it isn't."""
 
 
-def block(*records: bytes | object, first: int = 0) -> Block:
+def block(*records: bytes | object, first: int = 0) -> RecordBlock:
     """Records of one file; what isn't bytes is written as JSON."""
     written = [record if isinstance(record, bytes) else as_json(record) for record in records]
-    return Block(File("export.json", "5eed" * 16), first, written, range(1, len(written) + 1))
+    return RecordBlock(SourceFile("export.json", "5eed" * 16), first, written, range(1, len(written) + 1))
 
 
 def as_json(record: object) -> bytes:

@@ -9,46 +9,46 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from forwarder.sources.files.records import Block, File
-from forwarder.sources.imports.events import Why
+from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.events import RefusalReason
 
 _START: Final = datetime(2024, 5, 1, tzinfo=UTC)
 _NAMES: Final = ("$pageview", "signed up", "Warenkorb geöffnet", "登録完了", "$identify", 'order "placed"', "{braces}")
 _WHERE: Final = ("Łódź", "São Paulo", "Київ", "Paris")
 
-STRANGE: Final[tuple[tuple[bytes, Why | None], ...]] = (
-    (b'{"event":"cut","distinct_id":"u1","timestamp":"2024-05-0', Why.NOT_JSON),
-    (b'{"event":"caf\xe9","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{}}', Why.NOT_JSON),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"half":"\\ud83d"}}', Why.NOT_JSON),
-    (b'"a text"', Why.NOT_JSON),
-    (b"12", Why.NOT_JSON),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"} {}', Why.NOT_JSON),
+STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
+    (b'{"event":"cut","distinct_id":"u1","timestamp":"2024-05-0', RefusalReason.NOT_JSON),
+    (b'{"event":"caf\xe9","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{}}', RefusalReason.NOT_JSON),
+    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"half":"\\ud83d"}}', RefusalReason.NOT_JSON),
+    (b'"a text"', RefusalReason.NOT_JSON),
+    (b"12", RefusalReason.NOT_JSON),
+    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"} {}', RefusalReason.NOT_JSON),
     (
         b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"deep":' + b"[" * 600 + b"]" * 600 + b"}}",
-        Why.NOT_JSON,
+        RefusalReason.NOT_JSON,
     ),
-    (b'{"event":7,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', Why.WRONG_TYPE),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":[1]}', Why.WRONG_TYPE),
-    (b'{"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', Why.NO_EVENT),
-    (b'{"event":"","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', Why.NO_EVENT),
-    (b'{"event":null,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', Why.NO_EVENT),
-    (b'{"event":"e","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', Why.NO_ID),
-    (b'{"event":"e","distinct_id":" ","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', Why.NO_ID),
-    (b'{"event":"e","distinct_id":"Anonymous","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', Why.ILLEGAL_ID),
-    (b'{"event":"e","properties":{"distinct_id":"[object Object]"},"timestamp":"2024-05-01T00:00:00Z"}', Why.ILLEGAL_ID),
-    (b'{"event":"e","distinct_id":0,"timestamp":"2024-05-01T00:00:00Z"}', Why.ILLEGAL_ID),
-    (b'{"event":"e","distinct_id":"u1","properties":{"a":1}}', Why.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"","properties":{"a":1}}', Why.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"yesterday","properties":{"a":1}}', Why.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"1969-12-31T23:59:59.999Z","properties":{"a":1}}', Why.NO_TIME),
+    (b'{"event":7,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.WRONG_TYPE),
+    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":[1]}', RefusalReason.WRONG_TYPE),
+    (b'{"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.NO_EVENT),
+    (b'{"event":"","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.NO_EVENT),
+    (b'{"event":null,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.NO_EVENT),
+    (b'{"event":"e","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', RefusalReason.NO_ID),
+    (b'{"event":"e","distinct_id":" ","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', RefusalReason.NO_ID),
+    (b'{"event":"e","distinct_id":"Anonymous","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', RefusalReason.ILLEGAL_ID),
+    (b'{"event":"e","properties":{"distinct_id":"[object Object]"},"timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.ILLEGAL_ID),
+    (b'{"event":"e","distinct_id":0,"timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.ILLEGAL_ID),
+    (b'{"event":"e","distinct_id":"u1","properties":{"a":1}}', RefusalReason.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","timestamp":"","properties":{"a":1}}', RefusalReason.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","timestamp":"yesterday","properties":{"a":1}}', RefusalReason.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","timestamp":"1969-12-31T23:59:59.999Z","properties":{"a":1}}', RefusalReason.NO_TIME),
     (
         b'{"event":"e","distinct_id":"u1","uuid":"0f8fad5b-d9cb-469f-a165-70867728950e","timestamp":"9999-12-31T23:59:59-05:00",'
         b'"properties":{"a":1}}',
-        Why.NO_TIME,
+        RefusalReason.NO_TIME,
     ),
-    (b'{"event":"e","distinct_id":"u1","timestamp":1e400,"properties":{"a":1}}', Why.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","timestamp":{"a":1},"properties":{"a":1}}', Why.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","offset":5,"properties":{"a":1}}', Why.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","timestamp":1e400,"properties":{"a":1}}', RefusalReason.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","timestamp":{"a":1},"properties":{"a":1}}', RefusalReason.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","offset":5,"properties":{"a":1}}', RefusalReason.NO_TIME),
     (b' {"event": "spaces" , "distinct_id" : "u1", "timestamp" : "2024-05-01T00:00:00Z" , "properties" : { "a" : 1.10 } } ', None),
     (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"bad":NaN,"big":12345678901234567890123}}', None),
     (b'{"event":"e","distinct_id":12345678901234567890,"timestamp":"2024-05-01T00:00:00Z"}', None),
@@ -57,10 +57,10 @@ STRANGE: Final[tuple[tuple[bytes, Why | None], ...]] = (
 """Records as bad files have them, and why each is refused; None: it isn't."""
 
 
-def block(*records: bytes | object, first: int = 0) -> Block:
+def block(*records: bytes | object, first: int = 0) -> RecordBlock:
     """Records of one file; what isn't bytes is written as JSON."""
     written = [record if isinstance(record, bytes) else as_json(record) for record in records]
-    return Block(File("events.jsonl", "5eed" * 16), first, written, range(first + 1, first + len(written) + 1))
+    return RecordBlock(SourceFile("events.jsonl", "5eed" * 16), first, written, range(first + 1, first + len(written) + 1))
 
 
 def as_json(record: object) -> bytes:
@@ -88,11 +88,11 @@ def complete_events(count: int, seed: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def sample(count: int = 2_400, seed: int = 1) -> tuple[list[bytes], list[Why]]:
+def sample(count: int = 2_400, seed: int = 1) -> tuple[list[bytes], list[RefusalReason]]:
     """Lines that hold at least `count` events, and why lines among them are refused, in their order."""
     dice = random.Random(seed)
     lines: list[bytes] = []
-    refusals: list[Why] = []
+    refusals: list[RefusalReason] = []
     waiting: list[dict[str, Any]] = []
     for number, event in enumerate(complete_events(count, seed)):
         waiting.append(_varied(event, dice))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from forwarder.sources.imports.events import Why
+from forwarder.sources.imports.events import RefusalReason
 
 FIRST = datetime(2024, 2, 28, 21, 0, 0, 123_000, tzinfo=UTC)
 PAGES = [
@@ -24,13 +24,13 @@ BROWSERS = [
     "Mozilla/5.0 (iPhone; CPU iPhone OS 17_3 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.3 Safari/604.1",
 ]
 Record = dict[str, Any]
-Change = Callable[[Record], tuple[bytes, Why | None]]
+Change = Callable[[Record], tuple[bytes, RefusalReason | None]]
 
 
-def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, Why | None]]:
+def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
     """Records in the order of their time, and why each is refused (None: it becomes an event). The same for the same seed."""
     draw = random.Random(seed)
-    made: list[tuple[bytes, Why | None]] = []
+    made: list[tuple[bytes, RefusalReason | None]] = []
     odd = _odd_records()
     for number, record in enumerate(_calls(draw)):
         if len(made) >= count:
@@ -144,8 +144,8 @@ def _common(draw: random.Random, call: Record, time: datetime, anonymous: str) -
 def _odd_records() -> list[Change]:
     """Functions that make an odd record of a usual one."""
 
-    def changed(why: Why | None, *left_out: str, **change: Any) -> Change:
-        def change_of(record: Record) -> tuple[bytes, Why | None]:
+    def changed(why: RefusalReason | None, *left_out: str, **change: Any) -> Change:
+        def change_of(record: Record) -> tuple[bytes, RefusalReason | None]:
             odd = {**record, "messageId": f"{record['messageId']}-odd", **change}
             return json.dumps({name: each for name, each in odd.items() if name not in left_out}).encode(), why
 
@@ -165,17 +165,17 @@ def _odd_records() -> list[Change]:
         changed(None, type="alias", userId="from-server", previousId=4711, context={}),
         changed(None, type="group", userId=None, groupId="anonymous-member's", traits={}),
         changed(None, type="track", event="Grüße \u2028 \U0001f680", properties={"": None, "deep": [[{"a": 2**80}]], "$ip": "::1"}),
-        changed(Why.NO_ID, "userId", "anonymousId"),
-        changed(Why.NO_TIME, "timestamp", "originalTimestamp"),
-        changed(Why.NO_TIME, timestamp="yesterday"),
-        changed(Why.ILLEGAL_ID, userId="Undefined"),
-        changed(Why.ILLEGAL_ID, type="identify", userId="fine", anonymousId="null"),
-        changed(Why.NO_EVENT, "event", type="track"),
-        changed(Why.NO_EVENT, "type"),
-        changed(Why.UNMAPPABLE, type="delete"),
-        changed(Why.NO_ID, "previousId", type="alias"),
-        changed(Why.WRONG_TYPE, properties=["a"]),
-        lambda record: (_line(record)[:-20], Why.NOT_JSON),
-        lambda record: (_line(record)[:-1] + b',"x":"\xff"}', Why.NOT_JSON),
-        lambda record: (b"[" + _line(record) + b"]", Why.NOT_JSON),
+        changed(RefusalReason.NO_ID, "userId", "anonymousId"),
+        changed(RefusalReason.NO_TIME, "timestamp", "originalTimestamp"),
+        changed(RefusalReason.NO_TIME, timestamp="yesterday"),
+        changed(RefusalReason.ILLEGAL_ID, userId="Undefined"),
+        changed(RefusalReason.ILLEGAL_ID, type="identify", userId="fine", anonymousId="null"),
+        changed(RefusalReason.NO_EVENT, "event", type="track"),
+        changed(RefusalReason.NO_EVENT, "type"),
+        changed(RefusalReason.UNMAPPABLE, type="delete"),
+        changed(RefusalReason.NO_ID, "previousId", type="alias"),
+        changed(RefusalReason.WRONG_TYPE, properties=["a"]),
+        lambda record: (_line(record)[:-20], RefusalReason.NOT_JSON),
+        lambda record: (_line(record)[:-1] + b',"x":"\xff"}', RefusalReason.NOT_JSON),
+        lambda record: (b"[" + _line(record) + b"]", RefusalReason.NOT_JSON),
     ]
