@@ -377,7 +377,16 @@ class DiskBuffer:
         """Keep a copy. The segment stays in use until compaction has copied the rest: what was damaged isn't told from what is live."""
         self._aside.keep(segment.path, segment.generation, damage)
 
-    # What the compaction tells
+    # What the compaction calls
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more is written after the next group."""
+        return self.commits.closing
+
+    def copy_forward(self, segment: Segment, pieces: list[MovedPiece]) -> None:
+        """Write what is left of a segment again, with the next group."""
+        self.commits.move(segment, pieces)
 
     def moved(self, segment: Segment, moved: Sequence[tuple[MovedPiece, Placement]]) -> None:
         """What was left of a segment is durable elsewhere."""

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 import structlog
 
 from forwarder.buffer.disk.backlog import BacklogRun, DiskHolding, Loader, cost, wanted_of
-from forwarder.buffer.disk.commits import Commits
 from forwarder.buffer.disk.format import HISTORICAL, SEGMENT_HEADER_SIZE, RecordKind, decode_meta, lane_of
 from forwarder.buffer.disk.log import RESERVE, Log, Placement
 from forwarder.buffer.disk.quarantine import Quarantine
@@ -23,14 +22,20 @@ from forwarder.storage import failpoints
 _log = structlog.get_logger()
 
 
-class Buffer(Protocol):
-    """Whose log is compacted."""
+class CompactedBuffer(Protocol):
+    """The part of the disk buffer that compaction needs."""
 
     log: Log
-    commits: Commits
     loader: Loader
     holdings: dict[Lane, DiskHolding]
     segments: dict[int, Segment]
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more may be written."""
+
+    def copy_forward(self, segment: Segment, pieces: list[MovedPiece]) -> None:
+        """Write what is left of a segment again, with the next group."""
 
     def not_read(self, error: Exception) -> None:
         """The disk can't be read now."""
@@ -42,7 +47,7 @@ class Buffer(Protocol):
 class Compaction:
     """Copies the oldest segment's rest forward, one segment at a time."""
 
-    def __init__(self, buffer: Buffer, aside: Quarantine) -> None:
+    def __init__(self, buffer: CompactedBuffer, aside: Quarantine) -> None:
         self._buffer = buffer
         self._aside = aside
         self._cycle = CompactionCycle()
@@ -68,7 +73,7 @@ class Compaction:
         self._buffer.loader.run(partial(read_pieces, plan), partial(self._read, segment))
 
     def _read(self, segment: Segment, result: tuple[list[MovedPiece], list[Damage]] | None, error: Exception | None) -> None:
-        if result is None or self._buffer.commits.closing:
+        if result is None or self._buffer.closing:
             self.not_moved(segment)
             if error is not None:
                 self._buffer.not_read(error)
@@ -76,7 +81,7 @@ class Compaction:
         pieces, damages = result
         for damage in damages:
             self._aside.keep(segment.path, segment.generation, damage)
-        self._buffer.commits.move(segment, sorted(pieces, key=lambda piece: (not piece.at_hand, piece.lane)))
+        self._buffer.copy_forward(segment, sorted(pieces, key=lambda piece: (not piece.at_hand, piece.lane)))
 
     def moved(self, segment: Segment, moved: Sequence[tuple[MovedPiece, Placement]]) -> None:
         """What was left of a segment is durable elsewhere: the segment holds nothing any more."""
