@@ -14,11 +14,10 @@ import uvloop
 from forwarder.config.addresses import check_host
 from forwarder.core.errors import ForwarderError
 from forwarder.sandbox import Sandbox, SandboxOptions
-from forwarder.sandbox.answers import Refusal
-from forwarder.sandbox.judging import checked_token
-from forwarder.sandbox.management.call import Resolver
-from forwarder.sandbox.management.dns_file import FileResolver
-from forwarder.sandbox.service import split_address
+from forwarder.sandbox.app import split_address
+from forwarder.sandbox.http import RequestRejected
+from forwarder.sandbox.ingest.validation import check_token
+from forwarder.sandbox.manage.dns import FileResolver, Resolver
 
 EXAMPLE = "Example: forwarder sandbox --listen 127.0.0.1:8322 --database events.db --strict"
 
@@ -65,8 +64,8 @@ def _host(name: str) -> str:
 
 def _check(key: str) -> None:
     try:
-        checked_token(key)
-    except Refusal as refusal:
+        check_token(key)
+    except RequestRejected as refusal:
         raise ForwarderError(f"--api-key: {refusal.message}", hint="A project key looks like phc_….") from None
 
 

@@ -4,6 +4,6 @@ It is the other end of the demo and of the end-to-end tests, so it shares no dec
 code would repeat the same mistakes.
 """
 
-from forwarder.sandbox.service import Sandbox, SandboxOptions
+from forwarder.sandbox.app import Sandbox, SandboxOptions
 
 __all__ = ["Sandbox", "SandboxOptions"]

@@ -1,107 +1,227 @@
-"""`--seed FILE`: what a sandbox holds from its start: projects, persons, groups and events, written in YAML or JSON.
+"""Applies a seed to the database: only what is not there yet.
 
-A seed is planted as events, so that persons and groups come about as they do otherwise: a person is an `$identify`, its further ids are
-merged by `$merge_dangerously`, a group is a `$groupidentify`. Their uuids follow from what the seed says, and what is there already is left
-out: planting a seed again changes nothing, and an entry that was changed in the file comes in as an event of its own.
+Invariants: applying a seed again changes nothing; ids that a seed does not give are derived from its content. Persons and groups are
+created by events, as they are by senders: a person is an `$identify`, its further ids are merged by `$merge_dangerously`, a group is a
+`$groupidentify`. An entry that changes in the file becomes a new event. What the management API changed stays changed; what it deleted
+comes back. Only label and scopes of a personal key, which no endpoint changes, follow the seed.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import secrets
+import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from pathlib import Path
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid5
 
-import yaml
-from pydantic import Field, ValidationError
-
+from forwarder.contract.kinds import MEMBER
 from forwarder.core.errors import ConfigurationError
-from forwarder.sandbox.management.planting import Planter
-from forwarder.sandbox.management.seeding import SETTINGS, SeedOrganization, unique_values
-from forwarder.sandbox.reading import Event, storable
-from forwarder.sandbox.records import Arrival
-from forwarder.sandbox.sections import NAMESPACE, Id, Key, Name, Section, Time
-from forwarder.sandbox.store import Store
-from forwarder.sandbox.timing import format_time
+from forwarder.sandbox.manage.authorize import key_digest
+from forwarder.sandbox.manage.members import normalized_email
+from forwarder.sandbox.manage.projects import DEFAULT_DASHBOARD, DashboardDraft, ProjectDraft, add_dashboard, add_project, make_primary
+from forwarder.sandbox.seed_file import (
+    Seed,
+    SeedDashboard,
+    SeedDomain,
+    SeedExport,
+    SeedInvite,
+    SeedKey,
+    SeedMember,
+    SeedOrganization,
+    SeedProject,
+    SeedRun,
+    folded,
+    seed_json,
+)
+from forwarder.sandbox.store.database import Store
+from forwarder.sandbox.store.meaning import storable
+from forwarder.sandbox.store.records import IngestedEvent, RequestRecord
+from forwarder.sandbox.times import format_time
 
 PATH: Final = "/sandbox/seed"
 """What stands in the place of a path in the record of what a seed brought."""
-LARGEST: Final = 10_000_000
-"""Bytes of a seed file."""
-_OUR_NAME: Final = re.compile(r" or instance of \w+")
-"""What pydantic adds to the name of a shape: the name of a class, which says nothing to who writes a seed."""
+SEED_NAMESPACE: Final = UUID("0d6a2ff4-6d1c-5a52-9a43-5b0c3f7d7f70")
+"""Of the ids that follow from what an entry says."""
 
 
-class Project(Section):
-    """A project that exists."""
-
-    api_key: Key
-    name: str = ""
-
-
-class SeedPerson(Section):
-    """A person with its main distinct id, its further ones, and its properties."""
-
-    distinct_id: Name
-    distinct_ids: list[Name] = Field(default_factory=list)
-    properties: dict[str, Any] = Field(default_factory=dict)
-    created_at: Time | None = None
-    api_key: Key | None = None
+def apply_seed(seed: Seed, store: Store, now: datetime) -> Seed:
+    """Keep what of a seed is not there yet, all events of one project as one request; returns the seed."""
+    SeedWriter(store.connection, now).plant(seed.organizations)
+    sower = _EventMaker(now)
+    events: dict[str, list[IngestedEvent]] = {}
+    for sown in _event_drafts(seed):
+        event = sower.event(sown, len(events.get(sown.api_key, ())))
+        if not store.holds(sown.api_key, event.uuid or ""):
+            events.setdefault(sown.api_key, []).append(event)
+    for api_key, new in events.items():
+        size = sum(len(event.raw) for event in new)
+        store.add(RequestRecord(format_time(now), PATH, "", {}, 200, "", api_key=api_key, size=size, events=new, method="SEED"))
+    return seed
 
 
-class SeedGroup(Section):
-    """A group."""
+@dataclass(slots=True)
+class SeedWriter:
+    """Plants at a time; transactions are the caller's."""
 
-    group_type: Name
-    group_key: Name
-    properties: dict[str, Any] = Field(default_factory=dict)
-    created_at: Time | None = None
-    api_key: Key | None = None
+    database: sqlite3.Connection
+    now: datetime
+    _repeats: Counter[str] = field(default_factory=Counter)
 
+    def plant(self, organizations: Iterable[SeedOrganization]) -> None:
+        """Plant them. Raises `ConfigurationError` if one of them claims what is another's in this database."""
+        for seed in organizations:
+            organization = self._id(seed.id, "organization", seed.name)
+            self._insert("organizations", None, organization, seed.name, format_time(self.now))
+            for member in seed.members:
+                self._member(organization, member)
+            for domain in seed.domains:
+                self._domain(organization, domain)
+            for project in seed.projects:
+                self._project(organization, project, seed)
+            for invite in seed.invites:
+                self._invite(organization, invite, seed)
 
-class SeedEvent(Section):
-    """An event; without a timestamp it happens when the seed is planted first."""
+    def _member(self, organization: str, seed: SeedMember) -> None:
+        uuid = self._id(seed.uuid, "user", folded(seed.email), repeats=False)
+        self._insert(
+            *("users", None, uuid, seed.distinct_id or uuid, seed.first_name, seed.last_name, seed.email, seed.is_email_verified),
+            *(json.dumps(seed.hedgehog_config), seed.role_at_organization, seed.is_2fa_enabled, seed.has_social_auth),
+            self._time(seed.last_login, None),
+        )
+        user = self._user(seed.email)
+        if user is None:
+            raise _claimed(f"the uuid of the member {seed.email}", "user")
+        joined = self._time(seed.joined_at)
+        self._insert("members", None, self._id(None, "member", organization, uuid), organization, user, seed.level, joined, joined)
+        for key in seed.personal_api_keys:
+            if not self._key(user, key):
+                raise _claimed(f"a personal key of {seed.email}", "user")
 
-    event: Name
-    distinct_id: Name
-    properties: dict[str, Any] = Field(default_factory=dict)
-    timestamp: Time | None = None
-    uuid: Id | None = None
-    api_key: Key | None = None
+    def _key(self, user: int, seed: SeedKey) -> bool:
+        """Whether the key is the user's now."""
+        kept, scopes = key_digest(seed.key), json.dumps(seed.scopes)
+        self._insert("personal_keys", None, kept, user, seed.label, scopes, format_time(self.now))
+        changed = "UPDATE personal_keys SET label = ?, scopes = ? WHERE digest = ? AND user = ?"
+        return self.database.execute(changed, (seed.label, scopes, kept, user)).rowcount == 1
 
+    def _domain(self, organization: str, seed: SeedDomain) -> None:
+        verified = self._time(seed.verified_at, None)
+        others = "SELECT 1 FROM domains WHERE domain = ? AND organization <> ? AND verified_at IS NOT NULL"
+        if verified is not None and self._there(others, seed.domain, organization):
+            raise _claimed(f"the domain {seed.domain}", "organization")
+        self._insert(
+            *("domains", None, self._id(seed.id, "domain", organization, seed.domain), organization, seed.domain, verified),
+            *(seed.verification_challenge or secrets.token_urlsafe(32), seed.jit_provisioning_enabled, seed.sso_enforcement),
+            *(seed.saml_entity_id, seed.saml_acs_url, seed.saml_x509_cert),
+        )
+        if not self._there("SELECT 1 FROM domains WHERE domain = ? AND organization = ?", seed.domain, organization):
+            raise _claimed(f"the id of the domain {seed.domain}", "domain")
 
-class Seed(Section):
-    """A whole file."""
+    def _invite(self, organization: str, seed: SeedInvite, whole: SeedOrganization) -> None:
+        fields = seed.settings
+        email, send = normalized_email(fields["target_email"]), fields.get("send_email", True)
+        invited = "SELECT 1 FROM invites WHERE organization = ? AND target_email = ?"
+        member = "SELECT 1 FROM members JOIN users ON users.id = members.user WHERE organization = ? AND email = ?"
+        if self._there(invited, organization, email) or self._there(member, organization, email):
+            return
+        created = self._time(seed.created_at)
+        self._insert(
+            *("invites", None, self._id(seed.id, "invite", organization, email), organization, email, fields.get("first_name", "")),
+            *(send, fields.get("level", MEMBER), self._user(seed.created_by or whole.owner.email), created, created),
+            *(fields.get("message", ""), json.dumps(fields.get("private_project_access")), send),
+            fields.get("combine_pending_invites", False),
+        )
+        if not self._there(invited, organization, email):
+            raise _claimed(f"the id of the invite of {email}", "invite")
 
-    organizations: list[SeedOrganization] = Field(default_factory=list)
-    projects: list[Project] = Field(default_factory=list)
-    persons: list[SeedPerson] = Field(default_factory=list)
-    groups: list[SeedGroup] = Field(default_factory=list)
-    events: list[SeedEvent] = Field(default_factory=list)
+    def _project(self, organization: str, seed: SeedProject, whole: SeedOrganization) -> None:
+        token, now = seed.api_key, format_time(self.now)
+        found = self.database.execute("SELECT id, organization FROM projects WHERE api_token = ?", (token,)).fetchone()
+        if found is not None and found[1] != organization:
+            raise _claimed(f"the api_key of a project of {whole.name}", "organization")
+        if found is None:
+            new = ProjectDraft(organization, seed.settings, now, token, self._id(seed.uuid, "project", token))
+            if self._there("SELECT 1 FROM projects WHERE uuid = ?", new.uuid):
+                raise _claimed(f"the uuid of a project of {whole.name}", "project")
+            project = add_project(self.database, new)
+        else:
+            project = int(found[0])
+        first = self._dashboards(project, seed.dashboards, whole.owner.email)
+        if found is None and first is not None:
+            make_primary(self.database, project, first)
+        for export in seed.batch_exports:
+            self._export(project, token, export)
 
-    @property
-    def api_keys(self) -> frozenset[str]:
-        """The projects that the seed names."""
-        return frozenset(self._api_keys())
+    def _dashboards(self, project: int, seeds: Sequence[SeedDashboard] | None, owner: str) -> int | None:
+        """Plant those of a project; the first dashboard that it has."""
+        wanted, counting = Counter[str](), "SELECT count(*) FROM dashboards WHERE project = ? AND name = ?"
+        for seed in [SeedDashboard(name=DEFAULT_DASHBOARD, pinned=True)] if seeds is None else seeds:
+            wanted[seed.name] += 1
+            (there,) = self.database.execute(counting, (project, seed.name)).fetchone()
+            if there < wanted[seed.name]:
+                said: dict[str, Any] = seed.model_dump(exclude={"created_by", "created_at"})
+                by = self._user(seed.created_by or owner)
+                add_dashboard(self.database, project, DashboardDraft(**said, created_at=self._time(seed.created_at), created_by=by))
+        (first,) = self.database.execute("SELECT min(id) FROM dashboards WHERE project = ?", (project,)).fetchone()
+        return None if first is None else int(first)
 
-    @property
-    def only_project(self) -> str | None:
-        """The key of the only project that the seed names; None if there are none or several."""
-        api_keys = self._api_keys()
-        return api_keys[0] if len(api_keys) == 1 else None
+    def _export(self, project: int, token: str, seed: SeedExport) -> None:
+        created = self._time(seed.created_at)
+        identity = self._id(seed.id, "batch export", token, seed.name)
+        self._insert(
+            *("batch_exports", None, identity, project, seed.name, seed.model, json.dumps(seed.destination.model_dump()), seed.interval),
+            *(seed.paused, created, created, created if seed.paused else None, self._time(seed.start_at, None)),
+            *(self._time(seed.end_at, None), seed.hogql_query, json.dumps(seed.schema_), json.dumps(seed.filters)),
+        )
+        if not self._there("SELECT 1 FROM batch_exports WHERE id = ? AND project = ?", identity, project):
+            raise _claimed(f"the id of the batch export {seed.name}", "project")
+        for run in seed.runs:
+            self._run(identity, run)
 
-    def _api_keys(self) -> list[str]:
-        of_organizations = [project.api_key for organization in self.organizations for project in organization.projects]
-        return [*(project.api_key for project in self.projects), *of_organizations]
+    def _run(self, export: str, seed: SeedRun) -> None:
+        created = self._time(seed.created_at)
+        identity = self._id(seed.id, "run", export, seed.model_dump_json(exclude={"id"}))
+        self._insert(
+            *("batch_export_runs", None, identity, export, seed.status, seed.records_completed, seed.latest_error),
+            *(self._time(seed.data_interval_start, None), self._time(seed.data_interval_end, None), seed.cursor, created),
+            *(self._time(seed.finished_at, None), self._time(seed.finished_at, created), seed.records_total_count),
+        )
+        if not self._there("SELECT 1 FROM batch_export_runs WHERE id = ? AND batch_export = ?", identity, export):
+            raise _claimed(f"the id of a run {identity}", "batch export")
+
+    def _insert(self, table: str, *values: object) -> None:
+        """A row, unless there is one of the same id."""
+        places = ", ".join("?" * len(values))
+        self.database.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", values)  # noqa: S608 - names of this module
+
+    def _there(self, statement: str, *parameters: object) -> bool:
+        return self.database.execute(statement, parameters).fetchone() is not None
+
+    def _user(self, email: str) -> int | None:
+        found = self.database.execute("SELECT id FROM users WHERE email = ?", (email,)).fetchone()
+        return None if found is None else int(found[0])
+
+    def _id(self, given: UUID | None, *said: str, repeats: bool = True) -> str:
+        """The id that a seed gives, or one that follows from what it says; what it says twice is two things."""
+        if given is not None:
+            return str(given)
+        text = "\0".join(said)
+        if repeats:
+            self._repeats[text] += 1
+        return str(uuid5(SEED_NAMESPACE, f"{self._repeats[text]}\0{text}"))
+
+    def _time(self, time: datetime | None, otherwise: str | None = "now") -> Any:
+        if time is not None:
+            return format_time(time)
+        return format_time(self.now) if otherwise == "now" else otherwise
 
 
 @dataclass(frozen=True, slots=True)
-class _Sown:
+class _EventDraft:
     """One event of a seed, before it has a uuid."""
 
     api_key: str
@@ -113,131 +233,46 @@ class _Sown:
 
 
 @dataclass(slots=True)
-class _Sower:
+class _EventMaker:
     """Makes the events of a seed, giving each a uuid that follows from what it says."""
 
     now: datetime
     _repeats: Counter[str] = field(default_factory=Counter)
 
-    def event(self, sown: _Sown, position: int) -> Event:
+    def event(self, sown: _EventDraft, position: int) -> IngestedEvent:
         said = {"event": sown.event, "distinct_id": sown.distinct_id, "properties": sown.properties}
         if sown.time is not None:
             said["timestamp"] = format_time(sown.time)
-        text = _json({"api_key": sown.api_key, **said})
-        uuid = str(sown.uuid or uuid5(NAMESPACE, f"{self._repeats[text]}\0{text}"))
+        text = seed_json({"api_key": sown.api_key, **said})
+        uuid = str(sown.uuid or uuid5(SEED_NAMESPACE, f"{self._repeats[text]}\0{text}"))
         self._repeats[text] += 1
-        return Event(
+        return IngestedEvent(
             position=position,
             uuid=uuid,
             event=storable(sown.event),
             distinct_id=storable(sown.distinct_id),
-            timestamp_sent=None if sown.time is None else _json(said["timestamp"]),
+            timestamp_sent=None if sown.time is None else seed_json(said["timestamp"]),
             timestamp=format_time(sown.time or self.now),
-            properties=_json(sown.properties),
-            raw=_json({**said, "uuid": uuid}).encode(),
+            properties=seed_json(sown.properties),
+            raw=seed_json({**said, "uuid": uuid}).encode(),
         )
 
 
-def read_seed(path: Path) -> Seed:
-    """The seed in a file. Raises `ConfigurationError`, which names the file, the entry and what would be right."""
-    seed = _validated(path, _loaded(path))
-    _check_unique(path, seed)
-    for section in ("persons", "groups", "events"):
-        for index, entry in enumerate(getattr(seed, section)):
-            _check_entry(path, f"{section}[{index}]", entry, seed)
-    return seed
-
-
-def plant(seed: Seed, store: Store, now: datetime) -> Seed:
-    """Keep what of a seed is not there yet, all events of one project as one request; returns the seed."""
-    Planter(store.connection, now).plant(seed.organizations)
-    sower = _Sower(now)
-    events: dict[str, list[Event]] = {}
-    for sown in _sown(seed):
-        event = sower.event(sown, len(events.get(sown.api_key, ())))
-        if not store.holds(sown.api_key, event.uuid or ""):
-            events.setdefault(sown.api_key, []).append(event)
-    for api_key, new in events.items():
-        size = sum(len(event.raw) for event in new)
-        store.add(Arrival(format_time(now), PATH, "", {}, 200, "", api_key=api_key, size=size, events=new, method="SEED"))
-    return seed
-
-
-def _sown(seed: Seed) -> Iterator[_Sown]:
+def _event_drafts(seed: Seed) -> Iterator[_EventDraft]:
     otherwise = seed.only_project or ""
     for person in seed.persons:
         api_key = person.api_key or otherwise
-        yield _Sown(api_key, "$identify", person.distinct_id, {"$set": person.properties}, person.created_at)
+        yield _EventDraft(api_key, "$identify", person.distinct_id, {"$set": person.properties}, person.created_at)
         for other in person.distinct_ids:
             if other != person.distinct_id:
-                yield _Sown(api_key, "$merge_dangerously", person.distinct_id, {"alias": other}, person.created_at)
+                yield _EventDraft(api_key, "$merge_dangerously", person.distinct_id, {"alias": other}, person.created_at)
     for group in seed.groups:
         said = {"$group_type": group.group_type, "$group_key": group.group_key, "$group_set": group.properties}
         named = f"{group.group_type}_{group.group_key}"[:200]
-        yield _Sown(group.api_key or otherwise, "$groupidentify", named, {**said, "$process_person_profile": False}, group.created_at)
+        yield _EventDraft(group.api_key or otherwise, "$groupidentify", named, {**said, "$process_person_profile": False}, group.created_at)
     for one in seed.events:
-        yield _Sown(one.api_key or otherwise, one.event, one.distinct_id, one.properties, one.timestamp, one.uuid)
+        yield _EventDraft(one.api_key or otherwise, one.event, one.distinct_id, one.properties, one.timestamp, one.uuid)
 
 
-def _loaded(path: Path) -> Any:
-    hint = "A seed is a file in YAML or JSON; docs/sandbox.md shows one."
-    try:
-        if path.stat().st_size > LARGEST:
-            raise ConfigurationError(f"{path} is larger than {LARGEST:,} bytes", hint="Send so many events to the sandbox instead.")
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} can't be read: {error.strerror}", hint=hint) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise ConfigurationError(f"{path} is neither YAML nor JSON{where}", hint=hint) from None
-    except RecursionError:
-        raise ConfigurationError(f"{path} is nested too deep", hint=hint) from None
-
-
-def _validated(path: Path, content: Any) -> Seed:
-    try:
-        return Seed.model_validate({} if content is None else content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where, problem = _place(first["loc"]), _OUR_NAME.sub("", first["msg"].removeprefix("Value error, "))
-        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            sections = ", ".join(Seed.model_fields)
-            raise ConfigurationError(f"{path}: there is no section {where!r}", hint=f"A seed has {sections}.") from None
-        raise ConfigurationError(f"{path}: {where or 'the file'}: {problem}", hint="docs/sandbox.md shows a seed.") from None
-
-
-def _check_unique(path: Path, seed: Seed) -> None:
-    """What two entries claim, only one can have; top-level projects may stand there twice, which changes nothing."""
-    seen = {("project", project.api_key) for project in seed.projects}
-    for where, kind, value in unique_values(seed.organizations):
-        if value and (kind, value) in seen:
-            raise ConfigurationError(f"{path}: {where} stands there already", hint="Name each thing once.")
-        seen.add((kind, value))
-
-
-def _check_entry(path: Path, where: str, entry: SeedPerson | SeedGroup | SeedEvent, seed: Seed) -> None:
-    if entry.api_key is None and seed.only_project is None:
-        raise ConfigurationError(f"{path}: {where} doesn't say whose it is", hint="Give it an api_key, or the file exactly one project.")
-    if entry.api_key is not None and seed.api_keys and entry.api_key not in seed.api_keys:
-        raise ConfigurationError(f"{path}: {where}.api_key is none of the projects", hint="Add it under projects.")
-    try:
-        _json(entry.properties)
-    except (TypeError, ValueError):
-        hint = "Use text, numbers, true, false, null, lists and mappings of text to these."
-        raise ConfigurationError(f"{path}: {where}.properties can't be written as JSON", hint=hint) from None
-
-
-def _place(location: Sequence[int | str]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != SETTINGS)
-    return text.removeprefix(".")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, default=_time)
-
-
-def _time(value: object) -> str:
-    if isinstance(value, date):
-        return value.isoformat()
-    raise TypeError
+def _claimed(what: str, whose: str) -> ConfigurationError:
+    return ConfigurationError(f"{what} in the seed is another {whose}'s in the database", hint="Change the seed, or use another database.")

@@ -13,7 +13,7 @@ from forwarder.contract.endpoints import ENDPOINTS, Scope
 from forwarder.contract.errors import LARGEST_PAGE, PAGE_SIZE, Envelope, ErrorBody, ErrorType
 from forwarder.contract.gaps import GAPS
 from forwarder.contract.kinds import LEVELS
-from forwarder.sandbox.management.validation import LARGEST_BODY
+from forwarder.sandbox.manage.validation import LARGEST_BODY
 from tests.contract import names
 from tests.contract.reading_schema import fields as contract_fields
 from tests.contract.reading_schema import kind

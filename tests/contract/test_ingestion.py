@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from forwarder.sandbox import SandboxOptions
-from forwarder.sandbox.records import StoredEvent
-from forwarder.sandbox.usage import ResponseCount
+from forwarder.sandbox.store.aggregates import ResponseCount
+from forwarder.sandbox.store.records import StoredEvent
 from tests.contract.calls import Service, serving
 from tests.contract.tables import misfits, plain, rows, spans
 from tests.sandbox.client import Client, Reply, talking

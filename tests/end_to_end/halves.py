@@ -14,7 +14,7 @@ import pytest
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
 from forwarder.contract.kinds import MEMBER as PLAIN_MEMBER
 from forwarder.contract.payloads import BatchExportChange, DomainChange, MemberChange, NewDomain, NewInvite, NewProject, RunChange
-from forwarder.sandbox.management.resolving import StaticResolver
+from forwarder.sandbox.manage.dns import StaticResolver
 from tests.sandbox.client import Client, Reply, talking
 from tests.support import management as seed
 

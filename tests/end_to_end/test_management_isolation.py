@@ -13,7 +13,7 @@ import pytest
 
 from forwarder.contract import endpoints as table
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint, IdKind
-from forwarder.sandbox.management.tables import MANAGEMENT
+from forwarder.sandbox.store.schema import MANAGEMENT
 from tests.end_to_end.halves import BODIES, EVERY, OF_ORGANIZATION, REFUSED, halves
 from tests.sandbox.client import Reply
 from tests.support import management as seed

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from forwarder.admin import page as status_page
 from forwarder.pages import files
-from forwarder.sandbox import page as sandbox_page
+from forwarder.sandbox.web import page as sandbox_page
 
 MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=", "onclick=", "@import")
 

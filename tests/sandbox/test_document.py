@@ -7,28 +7,32 @@ import re
 import pytest
 
 from forwarder.contract.resources import Domain
-from forwarder.sandbox.management.seeding import (
+from forwarder.sandbox.openapi import LISTINGS
+from forwarder.sandbox.seed_file import (
     SETTINGS,
+    Seed,
     SeedDashboard,
     SeedDomain,
+    SeedEntry,
+    SeedEvent,
     SeedExport,
+    SeedGroup,
     SeedInvite,
     SeedKey,
     SeedMember,
     SeedOrganization,
+    SeedPerson,
     SeedProject,
+    SeedProjectKey,
     SeedRun,
 )
-from forwarder.sandbox.openapi import LISTINGS
-from forwarder.sandbox.sections import Section
-from forwarder.sandbox.seeding import Project, Seed, SeedEvent, SeedGroup, SeedPerson
 from tests.support.repository import ROOT
 
 TEXT = (ROOT / "docs" / "sandbox.md").read_text()
 SIGN_ON = set(Domain.__annotations__) - {"id", "domain", "is_verified", "verified_at", "verification_challenge", "has_saml"}
-SECTIONS: dict[str, type[Section]] = {
+SECTIONS: dict[str, type[SeedEntry]] = {
     "`organizations`": SeedOrganization,
-    "`projects`": Project,
+    "`projects`": SeedProjectKey,
     "`persons`": SeedPerson,
     "`groups`": SeedGroup,
     "`events`": SeedEvent,
@@ -48,7 +52,7 @@ def row(first: str, place: int = 0) -> list[str]:
     return [cell.strip() for cell in found[place].strip("|").split(" | ")]
 
 
-def keys(section: type[Section]) -> set[str]:
+def keys(section: type[SeedEntry]) -> set[str]:
     """The keys that an entry can have, without those of a payload."""
     return {field.alias or name for name, field in section.model_fields.items()} - {SETTINGS}
 

@@ -1,17 +1,23 @@
-"""What is there from the start: a seed's file."""
+"""Seeds, as the database has them afterwards."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox import Sandbox, SandboxOptions
-from forwarder.sandbox.seeding import Seed, read_seed
-from tests.sandbox.client import KEY, batch, event, talking
+from forwarder.sandbox.seed_file import Seed, read_seed
+from tests.contract.calls import Service, serving
+from tests.sandbox.client import KEY, Client, batch, event, talking
+from tests.support import management as seed
 from tests.support.clock import MIDNIGHT
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "sandbox-seed.yaml"
@@ -113,3 +119,181 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(ConfigurationError, match=str(path)):
             read_seed(path)
+
+
+LISTS = ("domains list", "invites list", "members list", "projects list")
+OWNER = {"email": "olga@example.com", "level": "owner"}
+
+
+def options(folder: Path, content: Any, **more: Any) -> SandboxOptions:
+    """Options with a seed that says this."""
+    path = folder / "seed.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return SandboxOptions(seed=path, **more)
+
+
+def changed(*, second: bool = False, **more: Any) -> dict[str, Any]:
+    """The usual seed, with something else about its first organization, or its second."""
+    content = deepcopy(seed.SEED)
+    content["organizations"][second] |= more
+    return content
+
+
+async def everything(service: Service) -> list[Any]:
+    """What the API tells of the first organization."""
+    told: list[Any] = [await service.items(name) for name in LISTS]
+    told += [(await service.call("projects get", id=project)).json for project in (seed.PROJECT, seed.SECOND_PROJECT)]
+    told += [(await service.call("batch-exports get", id=each)).json for each in (seed.EXPORT, seed.PAUSED_EXPORT)]
+    return [*told, await service.items("dashboards list")]
+
+
+async def test_applying_organizations_again_changes_nothing(tmp_path: Path) -> None:
+    """With a database the same file can be given at each start: every id is the same, nothing comes twice."""
+    async with serving(tmp_path, database=tmp_path / "x.db") as service:
+        before = await everything(service)
+    async with serving(tmp_path, database=tmp_path / "x.db") as service:
+        assert await everything(service) == before
+
+
+async def test_ids_follow_from_what_a_seed_says(tmp_path: Path) -> None:
+    """In another database the same seed has the same ids, also where it doesn't give them."""
+    content = changed(domains=[{"domain": "x.example"}], invites=[{"target_email": "x@example.com"}])
+    ids: list[Any] = []
+    for _ in range(2):
+        async with talking(options(tmp_path, content)) as client:
+            service = Service(client, None)  # type: ignore[arg-type]  # nothing is verified here
+            ids.append([[item.get("id") for item in await service.items(name)] for name in LISTS])
+    assert ids[0] == ids[1]
+
+
+async def test_what_was_changed_stays_changed(tmp_path: Path) -> None:
+    """What was edited through the API is left as it is; what was deleted comes back; what was made stays."""
+    path = tmp_path / "x.db"
+    async with serving(tmp_path, database=path) as service:
+        await service.call("members update", {"level": 8}, user__uuid=seed.MEMBER)
+        await service.call("batch-exports update", {"name": "Renamed", "paused": True})
+        await service.call("domains update", {"saml_entity_id": "entity"})
+        await service.call("domains delete", id=seed.VERIFIED_DOMAIN)
+        replaced = (await service.call("invites create", {"target_email": "NINA@example.com", "level": 1})).json
+        made = (await service.call("projects create", {"name": "Made"})).json
+    async with serving(tmp_path, database=path) as service:
+        levels = {item["user"]["uuid"]: item["level"] for item in await service.items("members list")}
+        assert levels == {seed.OWNER: 15, seed.ADMIN: 8, seed.MEMBER: 8}
+        export = (await service.call("batch-exports get")).json
+        assert (export["name"], export["paused"], len(export["latest_runs"])) == ("Renamed", True, 1)
+        domains = {item["id"]: item for item in await service.items("domains list")}
+        assert domains[seed.DOMAIN]["saml_entity_id"] == "entity"
+        assert seed.VERIFIED_DOMAIN in domains
+        assert await service.items("invites list") == [replaced]
+        assert made["id"] in [item["id"] for item in await service.items("projects list")]
+
+
+async def test_a_changed_key(tmp_path: Path) -> None:
+    """A personal key gets the scopes that the seed says now, since nothing else could change them."""
+    path, member = tmp_path / "x.db", deepcopy(seed.SEED["organizations"][0]["members"][0])
+    async with serving(tmp_path, database=path) as service:
+        assert (await service.call("domains list")).status == 200
+    member["personal_api_keys"][0]["scopes"] = ["project:read"]
+    async with talking(options(tmp_path, changed(members=[member]), database=path)) as client:
+        assert [await status(client, seed.OWNER_KEY, name) for name in ("projects", "domains")] == [200, 403]
+        assert await status(client, seed.ADMIN_KEY, "domains") == 200
+
+
+async def status(client: Client, key: str, name: str, organization: str = seed.ORGANIZATION) -> int:
+    """The status of a list."""
+    return (await client.ask("GET", f"/api/organizations/{organization}/{name}/", None, {"Authorization": f"Bearer {key}"})).status
+
+
+async def test_one_user_in_two_organizations(tmp_path: Path) -> None:
+    """The same address is the same user, in any case, whose keys are good in both organizations, at the level of each."""
+    steve = seed.SEED["organizations"][1]["members"][0]
+    content = changed(second=True, members=[steve, {"email": "OLGA@example.com", "level": "member"}])
+    async with talking(options(tmp_path, content)) as client:
+        assert [await status(client, seed.OWNER_KEY, "members", each) for each in (seed.ORGANIZATION, seed.OTHER)] == [200, 200]
+        headers = {"Authorization": f"Bearer {seed.OWNER_KEY}", "Content-Type": "application/json"}
+        reply = await client.ask("POST", f"/api/organizations/{seed.OTHER}/projects/", b"{}", headers)
+        assert reply.status == 403
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"members": [{**OWNER, "email": "x@example.com", "uuid": seed.STRANGER}]}, "the uuid of the member x@example.com"),
+        (
+            {"members": [{**OWNER, "personal_api_keys": [{"key": seed.STRANGER_KEY, "scopes": ["*"]}]}]},
+            "a personal key of olga@example.com",
+        ),
+        ({"projects": [{"api_key": seed.OTHER_TOKEN}]}, "the api_key of a project of Example Inc."),
+        ({"projects": [{"api_key": "phc_new_000000000000", "uuid": seed.UNKNOWN}]}, "the uuid of a project of Example Inc."),
+        ({"domains": [{"domain": "taken.example", "verified_at": "2026-01-01T00:00:00Z"}]}, "the domain taken.example"),
+        ({"domains": [{"domain": "new.example", "id": seed.OTHER_DOMAIN}]}, "the id of the domain new.example"),
+        ({"invites": [{"target_email": "new@example.com", "id": seed.OTHER_INVITE}]}, "the id of the invite of new@example.com"),
+        (
+            {
+                "projects": [
+                    {"api_key": seed.TOKEN, "batch_exports": [{"name": "x", "id": seed.OTHER_EXPORT, "destination": {"type": "x"}}]}
+                ]
+            },
+            "x",
+        ),
+        (
+            {
+                "projects": [
+                    {
+                        "api_key": seed.TOKEN,
+                        "batch_exports": [
+                            {"name": "x", "destination": {"type": "x"}, "runs": [{"id": seed.OTHER_RUN, "status": "Failed"}]}
+                        ],
+                    }
+                ]
+            },
+            f"the id of a run {seed.OTHER_RUN}",
+        ),
+    ],
+)
+async def test_what_is_anothers(tmp_path: Path, content: dict[str, Any], words: str) -> None:
+    """A seed that claims what is another's in the database is refused, and nothing of it is planted."""
+    path, other = tmp_path / "x.db", deepcopy(seed.SEED["organizations"][1])
+    other["domains"].append({"domain": "taken.example", "verified_at": "2026-01-01T00:00:00Z"})
+    other["projects"][0]["uuid"] = seed.UNKNOWN
+    async with Sandbox(options(tmp_path, {"organizations": [other]}, database=path)):
+        pass
+    whole = {"id": seed.ORGANIZATION, "name": "Example Inc.", "members": [OWNER], **content}
+    with pytest.raises(ConfigurationError) as error:
+        await Sandbox(options(tmp_path, {"organizations": [whole]}, database=path)).__aenter__()
+    assert words in error.value.message
+    assert "phx_" not in str(error.value)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT id FROM organizations").fetchall() == [(seed.OTHER,)]
+    connection.close()
+
+
+async def test_dashboards_of_a_project(tmp_path: Path) -> None:
+    """The first is the primary one; a project that doesn't speak of dashboards has one to begin with, one with an empty list none."""
+    projects = [{"api_key": f"phc_project_00000000000{number}"} for number in range(3)]
+    projects[0] |= {"dashboards": [{"name": "A"}, {"name": "A", "created_by": "mia@example.com"}]}  # type: ignore[dict-item]  # of any kind
+    projects[2] |= {"dashboards": []}  # type: ignore[dict-item]  # of any kind
+    content = changed(projects=projects)
+    for _ in range(2):
+        async with talking(options(tmp_path, content, database=tmp_path / "x.db")) as client:
+            service = Service(client, None)  # type: ignore[arg-type]  # nothing is verified here
+            listed = [(await service.call("dashboards list", project_id=number)).json["results"] for number in (1, 2, 3)]
+            assert [[item["name"] for item in items] for items in listed] == [["A", "A"], ["My App Dashboard"], []]
+            assert [item["created_by"]["first_name"] for item in listed[0]] == ["Olga", "Mia"]
+            primary = [(await service.call("projects get", id=number)).json["primary_dashboard"] for number in (1, 2, 3)]
+            assert primary == [listed[0][0]["id"], listed[1][0]["id"], None]
+
+
+async def test_the_example_of_organizations(tmp_path: Path) -> None:
+    """The sample in `config/` has something of every resource, and a key that may call every endpoint."""
+    [organization] = yaml.safe_load(EXAMPLE.read_text())["organizations"]
+    async with talking(SandboxOptions(seed=EXAMPLE)) as client:
+        key = organization["members"][0]["personal_api_keys"][0]["key"]
+        headers = {"Authorization": f"Bearer {key}"}
+        for endpoint in ENDPOINTS:
+            if endpoint.paginated:
+                path = endpoint.path.format(organization_id=organization["id"], project_id=1)
+                reply = await client.ask("GET", path, None, headers)
+                assert (reply.status, bool(reply.json["results"])) == (200, True), path
+        told = await client.get("/sandbox/batch-exports")
+        assert [len(export["latest_runs"]) for export in told["results"]] == [2, 0]

@@ -25,9 +25,9 @@ from urllib.parse import unquote, urlencode
 import aiohttp
 from aiohttp import web
 
-from forwarder.sandbox.answers import Refusal
-from forwarder.sandbox.decoding import Received, decode
-from forwarder.sandbox.records import StoredEvent, Summary
+from forwarder.sandbox.http import RequestRejected
+from forwarder.sandbox.ingest.decoding import ReceivedRequest, decode
+from forwarder.sandbox.store.records import SandboxSummary, StoredEvent
 from forwarder.telemetry.snapshot import Snapshot
 from tests.sdks.installing import folder
 from tests.sdks.rig import KEY, LIMIT, Chain, Service, asked, chain
@@ -130,7 +130,7 @@ class Run:
     """What the sandbox holds, by mark."""
     persons: dict[str, dict[str, Any]]
     """Properties of each client's person, by its distinct_id."""
-    summary: Summary
+    summary: SandboxSummary
     snapshot: Snapshot
 
 
@@ -196,8 +196,8 @@ def marks_in(request: web.Request, body: bytes) -> set[str]:
     """The marks of the events in a request, read by the sandbox's decoder, which shares nothing with forwarder's."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     try:
-        text = decode(Received(re.sub("^/+", "/", request.path), request.query_string, headers, body), 64_000_000).text
-    except Refusal:  # not UTF-8: what older SDKs make of characters beyond the basic plane, in base64
+        text = decode(ReceivedRequest(re.sub("^/+", "/", request.path), request.query_string, headers, body), 64_000_000).text
+    except RequestRejected:  # not UTF-8: what older SDKs make of characters beyond the basic plane, in base64
         text = base64.b64decode(unquote(body.decode()).removeprefix("data=").partition("&")[0]).decode(errors="replace")
     return set(re.findall(r'"mark": ?"([^"]+)"', text))
 

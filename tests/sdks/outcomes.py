@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 
 from forwarder.sandbox import Sandbox, SandboxOptions
-from forwarder.sandbox.records import StoredEvent, StoredRequest, Summary
+from forwarder.sandbox.store.records import SandboxSummary, StoredEvent, StoredRequest
 from forwarder.telemetry.snapshot import Snapshot
 from tests.sdks import browsing
 from tests.sdks.rig import KEY, Chain, asked, chain, program
@@ -43,7 +43,7 @@ class Outcome:
     database: Path
     events: list[StoredEvent]
     requests: list[StoredRequest]
-    summary: Summary
+    summary: SandboxSummary
     notes: dict[str, Any]
     """What only this SDK shows: of a browser what its console said, and whom it asked."""
 

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from forwarder.sandbox.remote_config import remote_config
+from forwarder.sandbox.flags.remote_config import remote_config
 from tests.sdks import conftest
 from tests.sdks.flagged import FLAG, Flagged
 from tests.sdks.installing import folder

@@ -14,16 +14,20 @@ from typing import Any
 from aiohttp import web
 
 from forwarder.sandbox.openapi import management, service
+from forwarder.sandbox.openapi.sandbox import LISTINGS, OVERRIDES, sandbox_paths
 from forwarder.sandbox.openapi.schemas import Schemas
-from forwarder.sandbox.openapi.shown import LISTINGS, SHOWN, shown
 
 __all__ = ["LISTINGS", "document", "routes"]
 
 
 def document(*, strict: bool = False) -> dict[str, Any]:
     """The whole description, of a sandbox that answers by the contract, or (`strict`) as the real service does."""
-    schemas = Schemas(SHOWN)
-    paths = {**management.management(schemas, strict=strict), **service.service(schemas, strict=strict), **shown(schemas)}
+    schemas = Schemas(OVERRIDES)
+    paths = {
+        **management.management_paths(schemas, strict=strict),
+        **service.service_paths(schemas, strict=strict),
+        **sandbox_paths(schemas),
+    }
     info = {"title": "forwarder sandbox", "version": "1", "description": "An analytics service in small (docs/sandbox.md)."}
     components = {"securitySchemes": {**management.SECURITY, **service.SECURITY}, "schemas": schemas.used(paths)}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}

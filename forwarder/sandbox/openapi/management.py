@@ -22,8 +22,7 @@ from forwarder.contract.errors import LARGEST_PAGE, PAGE_SIZE, Envelope, ErrorBo
 from forwarder.contract.kinds import LEVELS
 from forwarder.contract.payloads import MOST_INVITES
 from forwarder.contract.resources import Domain
-from forwarder.sandbox.openapi.operations import JSON, UUID, Operation, Paths, answer, in_path, in_query, operation
-from forwarder.sandbox.openapi.schemas import Schema, Schemas, fields
+from forwarder.sandbox.openapi.schemas import JSON, UUID, Operation, Paths, Schema, Schemas, answer, fields, in_path, in_query, operation
 
 KEY: Final = "personalKey"
 SECURITY: Final = {KEY: {"type": "http", "scheme": "bearer", "description": "A personal API key, which begins with phx_."}}
@@ -46,7 +45,7 @@ _PAUSED: Final = fields({"paused": {"type": "boolean"}})
 _BACKFILLED: Final = fields({"backfill_id": UUID})
 
 
-def management(schemas: Schemas, *, strict: bool) -> Paths:
+def management_paths(schemas: Schemas, *, strict: bool) -> Paths:
     """The paths of the management API, with the bodies that the service has, or (`strict`) those of the real one."""
     error = schemas.answer(ErrorBody)
     paths: Paths = {}

@@ -1,10 +1,10 @@
-"""The schemas of the document: made from the types that the answers and bodies have, each once and by its name."""
+"""The building blocks of the document: schemas generated from types, each once and by its name, and the parts of operations."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter
@@ -13,7 +13,28 @@ from pydantic_core import CoreSchema
 
 Schema: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["validation", "serialization"]
-PLACE: Final = "#/components/schemas/"
+REF_PREFIX: Final = "#/components/schemas/"
+PUBLISHED_NAMES: Final = {
+    "ArrivalKind": "Kind",
+    "OwningOrganization": "Owner",
+    "OwningProject": "InProject",
+    "SandboxSummary": "Summary",
+    "StoredConflict": "Conflict",
+}
+"""Names of types in the document, which clients are generated from, where they are not those of the classes."""
+Operation: TypeAlias = dict[str, Any]
+Paths: TypeAlias = dict[str, dict[str, Operation]]
+JSON: Final = "application/json"
+PLAIN: Final = "text/plain"
+TEXT: Final[Schema] = {"type": "string"}
+OBJECT: Final[Schema] = {"type": "object"}
+UUID: Final[Schema] = {"type": "string", "format": "uuid"}
+REFUSALS: Final = {
+    "400": "The body can't be read, or is not of a known form",
+    "401": "No key of a project",
+    "413": "The body is not smaller than the limit",
+}
+"""How the endpoints of the service refuse a request, in a line of text."""
 
 
 def fields(required: Mapping[str, Schema], **optional: Schema) -> Schema:
@@ -21,8 +42,17 @@ def fields(required: Mapping[str, Schema], **optional: Schema) -> Schema:
     return {"type": "object", "required": list(required), "properties": {**required, **optional}}
 
 
+def _published(schema: Schema) -> Schema:
+    """A generated schema with the published names of types."""
+    text = json.dumps(schema)
+    for name, published in PUBLISHED_NAMES.items():
+        text = text.replace(f'"{name}"', f'"{published}"').replace(f'"{REF_PREFIX}{name}"', f'"{REF_PREFIX}{published}"')
+    renamed: Schema = json.loads(text)
+    return renamed
+
+
 def _names(schema: object) -> set[str]:
-    return set(re.findall(rf'"{PLACE}(\w+)"', json.dumps(schema)))
+    return set(re.findall(rf'"{REF_PREFIX}(\w+)"', json.dumps(schema)))
 
 
 class _Untitled(GenerateJsonSchema):
@@ -57,7 +87,7 @@ class Schemas:
         """A schema that no type says: its place. A name stands for one schema."""
         if self.named.setdefault(name, schema) != schema:
             raise ValueError(f"two schemas are called {name}")
-        return {"$ref": PLACE + name}
+        return {"$ref": REF_PREFIX + name}
 
     def used(self, elsewhere: object) -> dict[str, Schema]:
         """Those that `elsewhere`, or one that it uses, names: by name, in order."""
@@ -69,12 +99,13 @@ class Schemas:
         return {name: self.named[name] for name in sorted(wanted)}
 
     def _of(self, kind: Any, name: str, mode: Mode) -> Schema:
+        name = PUBLISHED_NAMES.get(name, name)
         if name not in self.named:
-            schema = TypeAdapter(kind).json_schema(mode=mode, ref_template=PLACE + "{model}", schema_generator=_Untitled)
+            schema = _published(TypeAdapter(kind).json_schema(mode=mode, ref_template=REF_PREFIX + "{model}", schema_generator=_Untitled))
             for inner, described in schema.pop("$defs", {}).items():
                 self.add(inner, self._as_shown(inner, described))
             self.named[name] = self._as_shown(name, schema)
-        return {"$ref": PLACE + name}
+        return {"$ref": REF_PREFIX + name}
 
     def _as_shown(self, name: str, schema: Schema) -> Schema:
         schema.pop("title", None)
@@ -82,3 +113,50 @@ class Schemas:
             schema["properties"] = {**schema["properties"], **self._shown[name]}
             schema["required"] = list(schema["properties"])
         return schema
+
+
+def answer(description: str, schema: Schema | None = None, content_type: str = JSON) -> dict[str, Any]:
+    """An answer; without a schema it has no body."""
+    return {"description": description, **({} if schema is None else {"content": {content_type: {"schema": schema}}})}
+
+
+def in_path(path: str, schemas: Mapping[str, Schema] | None = None) -> list[dict[str, Any]]:
+    """The parameters in a path: text, unless `schemas` says otherwise."""
+    known = schemas or {}
+    return [{"name": name, "in": "path", "required": True, "schema": known.get(name, TEXT)} for name in re.findall(r"\{(\w+)\}", path)]
+
+
+def in_query(schemas: Mapping[str, Schema]) -> list[dict[str, Any]]:
+    """Parameters of the query; all of them may be left out."""
+    return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
+
+
+def operation(
+    name: str,
+    tag: str,
+    summary: str,
+    responses: Mapping[str, dict[str, Any]],
+    parameters: Sequence[dict[str, Any]] = (),
+    *,
+    content: Mapping[str, Schema] | None = None,
+    body_required: bool = True,
+    **more: Any,
+) -> Operation:
+    """An operation. `content` has the schema of each content type that its body may have."""
+    described: Operation = {"operationId": name, "tags": [tag], "summary": summary, **more}
+    if parameters:
+        described["parameters"] = list(parameters)
+    if content:
+        bodies = {content_type: {"schema": schema} for content_type, schema in content.items()}
+        described["requestBody"] = {"required": body_required, "content": bodies}
+    return {**described, "responses": dict(sorted(responses.items()))}
+
+
+def refused() -> dict[str, dict[str, Any]]:
+    """The answers of the service's endpoints to what they don't take."""
+    return {status: answer(why, TEXT, PLAIN) for status, why in REFUSALS.items()}
+
+
+def named(method: str, path: str) -> str:
+    """The name of an operation that no table names."""
+    return "_".join((method, *re.findall(r"\w+", re.sub(r":[^}]*\}", "}", path))))

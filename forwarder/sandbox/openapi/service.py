@@ -1,7 +1,8 @@
-"""The service's own endpoints: the three of the contract from its table, then what SDKs ask beside them.
+"""The service's own endpoints: the three of the contract from its table, then those that SDKs use beside them, and the two protocols whose
+key is a header.
 
-Bodies of events come in more shapes and encodings than a schema can say: JSON is described as the contract has it, and beside it stand the
-content types in which SDKs send it encoded (docs/http.md).
+An endpoint accepts more encodings than a schema can describe: JSON is described as the contract has it, beside the content types in which
+SDKs send it encoded (docs/http.md).
 """
 
 from __future__ import annotations
@@ -12,34 +13,32 @@ from typing import Any, Final
 
 from forwarder.contract.errors import ErrorBody
 from forwarder.contract.ingestion import BATCH, CAPTURE, DECIDE, INGESTION, IngestionEndpoint, Taken
-from forwarder.sandbox.ai import AI_PATH
-from forwarder.sandbox.flags import DEFINITIONS, FLAGS, LISTED
-from forwarder.sandbox.ingestion import POSTED, SCRIPTS, asked
-from forwarder.sandbox.openapi.newer import PROJECT_KEY, take_ai, take_v1
-from forwarder.sandbox.openapi.operations import (
+from forwarder.sandbox.flags.evaluation import DEFINITIONS, FLAGS, LEGACY_DEFINITIONS
+from forwarder.sandbox.flags.remote_config import LIST_PATHS, SCRIPT
+from forwarder.sandbox.ingest.capture import AI_PATH
+from forwarder.sandbox.ingest.v1 import REQUIRED, V1_PATH
+from forwarder.sandbox.openapi.schemas import (
     JSON,
     OBJECT,
     PLAIN,
+    REFUSALS,
     TEXT,
     UUID,
     Operation,
     Paths,
+    Schema,
+    Schemas,
     answer,
+    fields,
     in_path,
     in_query,
     named,
     operation,
     refused,
 )
-from forwarder.sandbox.openapi.schemas import Schema, Schemas, fields
-from forwarder.sandbox.remote_config import LIST_PATHS, SCRIPT
-from forwarder.sandbox.v1 import V1_PATH
+from forwarder.sandbox.web.service import POST_HANDLERS, SCRIPT_HANDLERS, get_handlers
 
-ASKING: Final = "secretKey"
-SECURITY: Final = {
-    PROJECT_KEY: {"type": "http", "scheme": "bearer", "description": "The key of a project, where it is no part of the body."},
-    ASKING: {"type": "http", "scheme": "bearer", "description": "Any key that is no project key; the sandbox looks no further."},
-}
+DEFINITIONS_KEY: Final = "secretKey"
 _BOOLEAN: Final[Schema] = {"type": "boolean"}
 _VERSION: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 9999, "default": 1}
 _COMPRESSION: Final[Schema] = {"enum": ["gzip", "gzip-js", "lz64", "lz-string", "base64", "b64"]}
@@ -56,15 +55,36 @@ _EVALUATED: Final[Mapping[str, Schema]] = {"featureFlags": _VALUES, "featureFlag
 _DEFINITIONS: Final = fields({"flags": {"type": "array"}, "group_type_mapping": OBJECT, "cohorts": OBJECT})
 _CONTRACT: Final = {endpoint.path.rstrip("/"): endpoint for endpoint in INGESTION}
 _Parameters = list[dict[str, Any]]
+PROJECT_KEY: Final = "projectKey"
+SECURITY: Final = {
+    PROJECT_KEY: {"type": "http", "scheme": "bearer", "description": "The key of a project, where it is no part of the body."},
+    DEFINITIONS_KEY: {"type": "http", "scheme": "bearer", "description": "Any key that is no project key; the sandbox looks no further."},
+}
+_MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
+_HEADERS: Final[Mapping[str, Schema]] = {
+    "posthog-attempt": {"type": "integer", "minimum": 1},
+    "posthog-request-id": UUID,
+    "posthog-request-timestamp": _MOMENT,
+}
+_OF_HTTP: Final = frozenset({"content-type", "user-agent"})
+"""Headers that every client sends as it is."""
+_EVENT: Final = fields({"event": TEXT, "uuid": UUID, "distinct_id": TEXT, "timestamp": _MOMENT}, properties=OBJECT)
+_BODY: Final = fields(
+    {"created_at": _MOMENT, "batch": {"type": "array", "minItems": 1, "items": _EVENT}}, historical_migration={"type": "boolean"}
+)
+_RESULT: Final = fields({"result": {"enum": ["ok", "warning", "drop", "retry"]}}, details=TEXT)
+_RESULTS: Final[Schema] = {"type": "object", "additionalProperties": _RESULT, "propertyNames": UUID}
+_HEADER: Final[Schema] = {"type": ["string", "null"]}
+_PART: Final = fields({"name": TEXT, "length": {"type": "integer"}, "content-type": _HEADER, "content-encoding": _HEADER})
 
 
-def service(schemas: Schemas, *, strict: bool) -> Paths:
+def service_paths(schemas: Schemas, *, strict: bool) -> Paths:
     """The paths of the service, by the contract, or (`strict`) of the real one."""
     paths: Paths = {}
-    for path in POSTED:
-        paths.setdefault(_written(path), {})["post"] = _posted(path, schemas)
-    for path in (*asked(strict=strict), *SCRIPTS):
-        paths.setdefault(_written(path), {})["get"] = _asked(path, schemas)
+    for path in POST_HANDLERS:
+        paths.setdefault(_written(path), {})["post"] = _post_operation(path, schemas)
+    for path in (*get_handlers(strict=strict), *SCRIPT_HANDLERS):
+        paths.setdefault(_written(path), {})["get"] = _get_operation(path, schemas)
     return paths
 
 
@@ -73,11 +93,11 @@ def _written(path: str) -> str:
     return _CONTRACT[path].path if path in _CONTRACT else re.sub(r"\{(\w+):[^}]*\}", r"{\1}", path)
 
 
-def _posted(path: str, schemas: Schemas) -> Operation:
+def _post_operation(path: str, schemas: Schemas) -> Operation:
     if path == V1_PATH:
-        return take_v1(schemas)
+        return _v1_operation(schemas)
     if path == AI_PATH:
-        return take_ai(schemas)
+        return _ai_operation(schemas)
     if path in (DECIDE.path, FLAGS):
         return _evaluation(path, schemas)
     one = _CONTRACT.get(path)
@@ -119,17 +139,19 @@ def _flags(path: str, schemas: Schemas) -> Schema:
     return {"anyOf": [described, fields(always, **_EVALUATED)]}
 
 
-def _asked(path: str, schemas: Schemas) -> Operation:
+def _get_operation(path: str, schemas: Schemas) -> Operation:
     error = schemas.answer(ErrorBody)
     missing, not_allowed = {"404": answer("No project has this key", error)}, {"401": answer("No secret key", error)}
     token = in_query({"token": TEXT})
     if path in (DECIDE.path, FLAGS):
-        asked = in_query({"v": _VERSION, **dict.fromkeys(("token", "api_key"), TEXT)})
-        return _get(path, "What a client has to know before it has a user.", asked, {"200": answer("No flags", _flags(path, schemas))})
+        get_handlers = in_query({"v": _VERSION, **dict.fromkeys(("token", "api_key"), TEXT)})
+        return _get(
+            path, "What a client has to know before it has a user.", get_handlers, {"200": answer("No flags", _flags(path, schemas))}
+        )
     if path in DEFINITIONS:
         found = {"200": answer("The definitions", _DEFINITIONS), "304": answer("As they were")}
         return _get(path, "The definitions that SDKs evaluate by themselves.", token, {**found, **not_allowed}, secret=True)
-    if path == LISTED:
+    if path == LEGACY_DEFINITIONS:
         found = {"200": answer("A list", OBJECT)}
         return _get(path, "The definitions, as the oldest SDKs ask for them.", token, {**found, **not_allowed}, secret=True)
     if path.endswith("/remote_config"):
@@ -137,7 +159,7 @@ def _asked(path: str, schemas: Schemas) -> Operation:
         return _get(path, "The payload of one flag, for everybody.", in_path(path) + token, {**found, **not_allowed}, secret=True)
     if path in LIST_PATHS:
         return _get(path, "A list that a browser's SDK asks for.", token, {"200": answer("It is empty", OBJECT), **missing})
-    if path in SCRIPTS:
+    if path in SCRIPT_HANDLERS:
         return _script(path, missing)
     return _get(path, "The settings of a project.", in_path(path), {"200": answer("The settings", OBJECT), **missing})
 
@@ -151,5 +173,38 @@ def _script(path: str, missing: Mapping[str, dict[str, Any]]) -> Operation:
 
 def _get(path: str, summary: str, parameters: _Parameters, found: Mapping[str, dict[str, Any]], *, secret: bool = False) -> Operation:
     """A question. It needs no body; one that it has is read all the same, and refused if it is too large."""
-    more: dict[str, Any] = {"security": [{ASKING: []}]} if secret else {}
+    more: dict[str, Any] = {"security": [{DEFINITIONS_KEY: []}]} if secret else {}
     return operation(named("get", path), "sdk", summary, {**refused(), **found}, parameters, **more)
+
+
+def _v1_operation(schemas: Schemas) -> Operation:
+    """The operation of events with a result for each."""
+    error = schemas.add("V1Error", fields({"error": TEXT, "error_description": TEXT}))
+    refusals = {**REFUSALS, "415": "The content type or encoding is unknown"}
+    headers = [name for name in REQUIRED if name not in _OF_HTTP]
+    return operation(
+        named("post", V1_PATH),
+        "ingestion",
+        "Take events by the newer protocol, with a result for each.",
+        {
+            "200": answer("What became of each event", fields({"results": _RESULTS})),
+            **{status: answer(why, error) for status, why in refusals.items()},
+        },
+        [{"name": name, "in": "header", "required": True, "schema": _HEADERS.get(name, TEXT)} for name in headers],
+        content={JSON: _BODY},
+        security=[{PROJECT_KEY: []}],
+    )
+
+
+def _ai_operation(schemas: Schemas) -> Operation:
+    """The operation of an event with large values as parts of their own."""
+    event = {name: each for name, each in schemas.described(CAPTURE.request)["properties"].items() if name != "api_key"}
+    form = fields({"event": {"type": "object", "required": ["event", "distinct_id"], "properties": event}}, **{"event.properties": OBJECT})
+    return operation(
+        named("post", AI_PATH),
+        "ingestion",
+        "Take one event of a language model, with large values as parts of their own.",
+        {"200": answer("The parts that were taken", fields({"accepted_parts": {"type": "array", "items": _PART}})), **refused()},
+        content={"multipart/form-data": form},
+        security=[{PROJECT_KEY: []}],
+    )

@@ -1,0 +1,1 @@
+"""Batch exports: their resources, runs and destinations."""

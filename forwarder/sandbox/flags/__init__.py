@@ -1,0 +1,1 @@
+"""Feature flags and the settings that SDKs request on startup."""

@@ -1,0 +1,99 @@
+"""What a browser's SDK requests on startup: a project's settings, as JSON and as a script, and bundles that the sandbox does not have.
+
+Every optional feature is off, since the sandbox does not serve it: replay, surveys, heat maps, dead clicks, web vitals. So the SDK loads no
+bundle from `/static/`, which the sandbox answers with 404 and a pointer to the package.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import unquote
+
+from forwarder.sandbox.http import RequestRejected, ServiceResponse, management_error_response, not_found
+from forwarder.sandbox.ingest.decoding import ReceivedRequest
+from forwarder.sandbox.ingest.recording import IngestPolicy, record_rejection, record_response, request_record
+from forwarder.sandbox.ingest.validation import check_token
+from forwarder.sandbox.store.database import Store
+
+SCRIPT: Final = "application/javascript"
+_NO_BUNDLES: Final = "The sandbox has no SDK bundles: install posthog-js as a package, or point its assets elsewhere.\n"
+_LISTS: Final[dict[str, Any]] = {
+    "/api/surveys": {"surveys": [], "survey_config": None},
+    "/api/early_access_features": {"earlyAccessFeatures": []},
+    "/api/product_tours": {"product_tours": []},
+    "/api/web_experiments": {"experiments": []},
+}
+LIST_PATHS: Final = tuple(_LISTS)
+"""What else browsers' SDKs ask of a project: lists that are empty here."""
+
+
+def remote_config(api_key: str) -> dict[str, Any]:
+    """A project's settings."""
+    return {
+        "token": api_key,
+        "hasFeatureFlags": False,
+        "supportedCompression": ["gzip", "gzip-js"],
+        "analytics": {"endpoint": "/i/v0/e/"},
+        "elementsChainAsString": True,
+        "defaultIdentifiedOnly": True,
+        "isAuthenticated": False,
+        "toolbarParams": {},
+        "siteApps": [],
+        "autocapture_opt_out": False,
+        "autocaptureExceptions": False,
+        "captureDeadClicks": False,
+        "capturePerformance": False,
+        "errorTracking": {"autocaptureExceptions": False, "suppressionRules": []},
+        "heatmaps": False,
+        "sessionRecording": False,
+        "surveys": False,
+    }
+
+
+def serve_config(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer `/array/{token}/config` with JSON."""
+    return _for_project(received, at, rules, store, lambda api_key: ServiceResponse(200, json.dumps(remote_config(api_key))))
+
+
+def serve_config_script(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer `/array/{token}/config.js` with a script that leaves the settings where the SDK looks for them."""
+    return _for_project(received, at, rules, store, lambda api_key: ServiceResponse(200, _script(api_key), SCRIPT))
+
+
+def serve_empty_list(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer what a browser's SDK asks of a project beside its settings."""
+    return _for_project(received, at, rules, store, lambda _: ServiceResponse(200, json.dumps(_LISTS[received.path])))
+
+
+def serve_no_bundle(received: ReceivedRequest, at: float, _rules: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer a request for a bundle of the SDK itself: there is none here."""
+    record = request_record(received, datetime.fromtimestamp(at, UTC))
+    return record_response(store, record, ServiceResponse(404, _NO_BUNDLES, "text/plain", error="no SDK bundles here"), None)
+
+
+def _for_project(
+    received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store, answer: Callable[[str], ServiceResponse]
+) -> ServiceResponse:
+    record = request_record(received, datetime.fromtimestamp(at, UTC))
+    try:
+        api_key = check_token(_token(received))
+    except RequestRejected as refusal:
+        return record_rejection(store, record, refusal)
+    if not rules.keys.knows(api_key):
+        return record_response(store, record, management_error_response(not_found()), api_key)
+    return record_response(store, record, answer(api_key), api_key)
+
+
+def _token(received: ReceivedRequest) -> str | None:
+    """The key in the path `/array/{token}/…`, else in the query."""
+    parts = received.full_path.split("/")
+    return unquote(parts[2]) if parts[1] == "array" else received.parameter("token")
+
+
+def _script(api_key: str) -> str:
+    settings = json.dumps({"config": remote_config(api_key), "siteApps": []}).replace("<", "\\u003c")
+    key = json.dumps(api_key).replace("<", "\\u003c")
+    return f"(function(all){{all[{key}]={settings}}})(window._POSTHOG_REMOTE_CONFIG=window._POSTHOG_REMOTE_CONFIG||{{}});\n"

@@ -1,0 +1,1 @@
+"""The management API: authorization, validation, and a module for each group of resources."""

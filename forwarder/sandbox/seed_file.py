@@ -1,0 +1,474 @@
+"""`--seed FILE`: what a seed can hold, and how a file of YAML or JSON becomes a checked `Seed`.
+
+A seed has project keys, persons, groups and events, and organizations with everything that the management API has no endpoint to create:
+members with their personal keys, batch exports, dashboards. An unknown field or a wrong type is an error that names the file, the entry
+and the expected value. `seeding` writes a seed to the database.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from uuid import UUID
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from forwarder.contract.endpoints import Scope
+from forwarder.contract.kinds import LEVELS, OWNER, Json, JsonObject
+from forwarder.contract.payloads import Address, Count, Interval, Line, NewInvite, NewProject, Text
+from forwarder.contract.resources import Model, RunStatus
+from forwarder.core.errors import ConfigurationError
+from forwarder.sandbox.http import ManagementError, RequestRejected
+from forwarder.sandbox.ingest.validation import check_token
+from forwarder.sandbox.manage.domains import host_name
+from forwarder.sandbox.manage.projects import is_timezone
+from forwarder.sandbox.manage.validation import accepted_fields, fault_of
+
+LARGEST: Final = 10_000_000
+"""Bytes of a seed file."""
+_OUR_NAME: Final = re.compile(r" or instance of \w+")
+"""What pydantic adds to the name of a shape: the name of a class, which says nothing to who writes a seed."""
+SETTINGS: Final = "settings"
+"""Where the fields of a payload are gathered; a person doesn't write it, and messages don't say it."""
+_NUMBERS: Final = {name: number for number, name in LEVELS.items()}
+
+
+class SeedEntry(BaseModel):
+    """An entry of a seed: what isn't known, or of another type, is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _check_key(api_key: str) -> str:
+    try:
+        return check_token(api_key)
+    except RequestRejected as refusal:
+        raise ValueError(f"this is {refusal.message}") from None
+
+
+ProjectKey: TypeAlias = Annotated[str, AfterValidator(_check_key)]
+
+
+SeedName: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
+
+
+SeedTime: TypeAlias = Annotated[AwareDatetime, Field(strict=False)]
+
+
+SeedId: TypeAlias = Annotated[UUID, Field(strict=False)]
+
+
+class SeedProjectKey(SeedEntry):
+    """A project that exists."""
+
+    api_key: ProjectKey
+    name: str = ""
+
+
+class SeedPerson(SeedEntry):
+    """A person with its main distinct id, its further ones, and its properties."""
+
+    distinct_id: SeedName
+    distinct_ids: list[SeedName] = Field(default_factory=list)
+    properties: dict[str, Any] = Field(default_factory=dict)
+    created_at: SeedTime | None = None
+    api_key: ProjectKey | None = None
+
+
+class SeedGroup(SeedEntry):
+    """A group."""
+
+    group_type: SeedName
+    group_key: SeedName
+    properties: dict[str, Any] = Field(default_factory=dict)
+    created_at: SeedTime | None = None
+    api_key: ProjectKey | None = None
+
+
+class SeedEvent(SeedEntry):
+    """An event; without a timestamp it happens when the seed is planted first."""
+
+    event: SeedName
+    distinct_id: SeedName
+    properties: dict[str, Any] = Field(default_factory=dict)
+    timestamp: SeedTime | None = None
+    uuid: SeedId | None = None
+    api_key: ProjectKey | None = None
+
+
+def folded(email: str) -> str:
+    """An address as the database compares it: the case of ASCII letters doesn't count."""
+    return email.encode().lower().decode()
+
+
+def _number(level: Any) -> Any:
+    return _NUMBERS.get(level, level) if isinstance(level, str) else level
+
+
+def _scope(name: str) -> str:
+    if name != "*" and name not in list(Scope):
+        raise ValueError(f"there is no such scope; there are *, {', '.join(Scope)}")
+    return name
+
+
+def _domain(text: str) -> str:
+    try:
+        return host_name(text)
+    except ManagementError as error:
+        raise ValueError(error.detail) from None
+
+
+SeedLevel: TypeAlias = Annotated[Literal[1, 8, 15], BeforeValidator(_number)]
+
+
+PersonalKey: TypeAlias = Annotated[str, StringConstraints(min_length=16, max_length=200, pattern=r"^phx_[!-~]+$"), Field(repr=False)]
+
+
+class SeedKey(SeedEntry):
+    """A personal key of a member, and what it is good for."""
+
+    key: PersonalKey
+    label: Line = ""
+    scopes: Annotated[list[Annotated[str, AfterValidator(_scope)]], Field(min_length=1)]
+
+
+class SeedMember(SeedEntry):
+    """A user, and a member of the organization."""
+
+    email: Address
+    uuid: SeedId | None = None
+    distinct_id: SeedName | None = None
+    first_name: Line = ""
+    last_name: Line = ""
+    level: SeedLevel = 1
+    is_email_verified: bool = True
+    is_2fa_enabled: bool = False
+    has_social_auth: bool = False
+    last_login: SeedTime | None = None
+    joined_at: SeedTime | None = None
+    hedgehog_config: JsonObject = Field(default_factory=dict)
+    role_at_organization: Line = ""
+    personal_api_keys: list[SeedKey] = Field(default_factory=list)
+
+
+class SeedDomain(SeedEntry):
+    """A domain; with a time at which it was verified it is."""
+
+    id: SeedId | None = None
+    domain: Annotated[str, AfterValidator(_domain)]
+    verified_at: SeedTime | None = None
+    verification_challenge: SeedName | None = None
+    jit_provisioning_enabled: bool = False
+    sso_enforcement: Annotated[str, StringConstraints(max_length=28)] = ""
+    saml_entity_id: Annotated[str, StringConstraints(max_length=512)] = ""
+    saml_acs_url: Annotated[str, StringConstraints(max_length=512)] = ""
+    saml_x509_cert: Text = ""
+
+    @model_validator(mode="after")
+    def _verified(self) -> SeedDomain:
+        if self.verified_at is None and (self.jit_provisioning_enabled or self.sso_enforcement):
+            raise ValueError("jit_provisioning_enabled and sso_enforcement are for a domain that is verified (verified_at)")
+        return self
+
+
+class SeedRun(SeedEntry):
+    """A run of a batch export."""
+
+    id: SeedId | None = None
+    status: RunStatus
+    latest_error: Text = ""
+    records_completed: Count = 0
+    records_total_count: Count | None = None
+    data_interval_start: SeedTime | None = None
+    data_interval_end: SeedTime | None = None
+    cursor: Text = ""
+    created_at: SeedTime | None = None
+    finished_at: SeedTime | None = None
+
+
+class SeedDestination(SeedEntry):
+    """Where a batch export goes."""
+
+    type: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    config: Annotated[Json, Field(repr=False)] = None
+
+
+class SeedExport(SeedEntry):
+    """A batch export."""
+
+    id: SeedId | None = None
+    name: SeedName
+    model: Model = "events"
+    destination: SeedDestination
+    interval: Interval = "hour"
+    paused: bool = False
+    start_at: SeedTime | None = None
+    end_at: SeedTime | None = None
+    hogql_query: Text = ""
+    filters: Json = None
+    schema_: Annotated[Json, Field(alias="schema")] = None
+    created_at: SeedTime | None = None
+    runs: list[SeedRun] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SeedExport:
+        if self.start_at is not None and self.end_at is not None and self.start_at >= self.end_at:
+            raise ValueError("start_at has to be before end_at")
+        return self
+
+
+class SeedDashboard(SeedEntry):
+    """A dashboard."""
+
+    name: SeedName
+    description: Text = ""
+    pinned: bool = False
+    tags: list[Json] = Field(default_factory=list)
+    is_shared: bool = False
+    deleted: bool = False
+    creation_mode: SeedName = "default"
+    restriction_level: Literal[21, 37] = 21
+    created_by: Address | None = None
+    created_at: SeedTime | None = None
+
+
+def _gathered(payload: Any, content: Any) -> Any:
+    """An entry with the fields of a payload put together."""
+    if not isinstance(content, dict) or SETTINGS in content:
+        return content
+    names = payload.__required_keys__ | payload.__optional_keys__
+    gathered = {name: value for name, value in content.items() if name in names}
+    return {**{name: value for name, value in content.items() if name not in names}, SETTINGS: gathered}
+
+
+def _checked(payload: Any, content: Any) -> dict[str, Any]:
+    """The fields of a payload, as an endpoint would take them."""
+    try:
+        return cast("dict[str, Any]", accepted_fields(payload, content))
+    except ManagementError as error:
+        raise ValueError(f"{error.attr}: {error.detail}") from None
+
+
+def _project_fields(content: Any) -> dict[str, Any]:
+    fields = _checked(NewProject, content)
+    if not is_timezone(fields.get("timezone", "UTC")):
+        raise ValueError("timezone: there is no such time zone; one is Europe/Berlin")
+    if "primary_dashboard" in fields:
+        raise ValueError("primary_dashboard: it is the first of the dashboards")
+    return fields
+
+
+def _invite_fields(content: Any) -> dict[str, Any]:
+    return _checked(NewInvite, {**content, "level": _number(content["level"])} if "level" in content else content)
+
+
+class SeedInvite(SeedEntry):
+    """An invite, with the fields that its endpoint accepts."""
+
+    id: SeedId | None = None
+    created_at: SeedTime | None = None
+    created_by: Address | None = None
+    settings: Annotated[dict[str, Any], AfterValidator(_invite_fields)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, content: Any) -> Any:
+        return _gathered(NewInvite, content)
+
+
+class SeedProject(SeedEntry):
+    """A project, with the fields that its endpoint accepts."""
+
+    api_key: ProjectKey
+    uuid: SeedId | None = None
+    settings: Annotated[dict[str, Any], AfterValidator(_project_fields)]
+    dashboards: list[SeedDashboard] | None = None
+    """None: the one that every project begins with."""
+    batch_exports: list[SeedExport] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, content: Any) -> Any:
+        return _gathered(NewProject, content)
+
+
+class SeedOrganization(SeedEntry):
+    """An organization, with everything in it."""
+
+    id: SeedId | None = None
+    name: SeedName
+    members: list[SeedMember] = Field(default_factory=list)
+    domains: list[SeedDomain] = Field(default_factory=list)
+    invites: list[SeedInvite] = Field(default_factory=list)
+    projects: list[SeedProject] = Field(default_factory=list)
+
+    @property
+    def owner(self) -> SeedMember:
+        """The first of its owners."""
+        return next(member for member in self.members if member.level == OWNER)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keepable(cls, content: Any) -> Any:
+        if (fault := fault_of(content)) is not None:
+            raise ValueError(fault)
+        return content
+
+    @model_validator(mode="after")
+    def _whole(self) -> SeedOrganization:
+        if not any(member.level == OWNER for member in self.members):
+            raise ValueError("one of its members has to be an owner (level: owner)")
+        emails = {folded(member.email) for member in self.members}
+        makers = [invite.created_by for invite in self.invites]
+        makers += [dashboard.created_by for project in self.projects for dashboard in project.dashboards or ()]
+        if not all(maker is None or folded(maker) in emails for maker in makers):
+            raise ValueError("created_by is the email of one of its members")
+        return self
+
+
+class Seed(SeedEntry):
+    """A whole file."""
+
+    organizations: list[SeedOrganization] = Field(default_factory=list)
+    projects: list[SeedProjectKey] = Field(default_factory=list)
+    persons: list[SeedPerson] = Field(default_factory=list)
+    groups: list[SeedGroup] = Field(default_factory=list)
+    events: list[SeedEvent] = Field(default_factory=list)
+
+    @property
+    def api_keys(self) -> frozenset[str]:
+        """The projects that the seed names."""
+        return frozenset(self._api_keys())
+
+    @property
+    def only_project(self) -> str | None:
+        """The key of the only project that the seed names; None if there are none or several."""
+        api_keys = self._api_keys()
+        return api_keys[0] if len(api_keys) == 1 else None
+
+    def _api_keys(self) -> list[str]:
+        of_organizations = [project.api_key for organization in self.organizations for project in organization.projects]
+        return [*(project.api_key for project in self.projects), *of_organizations]
+
+
+def read_seed(path: Path) -> Seed:
+    """The seed in a file. Raises `ConfigurationError`, which names the file, the entry and what would be right."""
+    seed = _validated(path, _loaded(path))
+    _check_unique(path, seed)
+    for section in ("persons", "groups", "events"):
+        for index, entry in enumerate(getattr(seed, section)):
+            _check_entry(path, f"{section}[{index}]", entry, seed)
+    return seed
+
+
+def _loaded(path: Path) -> Any:
+    hint = "A seed is a file in YAML or JSON; docs/sandbox.md shows one."
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ConfigurationError(f"{path} is larger than {LARGEST:,} bytes", hint="Send so many events to the sandbox instead.")
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} can't be read: {error.strerror}", hint=hint) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        raise ConfigurationError(f"{path} is neither YAML nor JSON{where}", hint=hint) from None
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deep", hint=hint) from None
+
+
+def _validated(path: Path, content: Any) -> Seed:
+    try:
+        return Seed.model_validate({} if content is None else content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where, problem = _place(first["loc"]), _OUR_NAME.sub("", first["msg"].removeprefix("Value error, "))
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            sections = ", ".join(Seed.model_fields)
+            raise ConfigurationError(f"{path}: there is no section {where!r}", hint=f"A seed has {sections}.") from None
+        raise ConfigurationError(f"{path}: {where or 'the file'}: {problem}", hint="docs/sandbox.md shows a seed.") from None
+
+
+def _check_unique(path: Path, seed: Seed) -> None:
+    """What two entries claim, only one can have; top-level projects may stand there twice, which changes nothing."""
+    seen = {("project", project.api_key) for project in seed.projects}
+    for where, kind, value in unique_values(seed.organizations):
+        if value and (kind, value) in seen:
+            raise ConfigurationError(f"{path}: {where} stands there already", hint="Name each thing once.")
+        seen.add((kind, value))
+
+
+def unique_values(organizations: list[SeedOrganization]) -> Iterator[tuple[str, str, str]]:
+    """What may stand there only once: its place, the kind of thing it is, and its value."""
+    for index, organization in enumerate(organizations):
+        place = f"organizations[{index}]"
+        yield place, "organization", str(organization.id or f"named {organization.name}")
+        yield from _unique_among_members(place, organization)
+        for number, domain in enumerate(organization.domains):
+            yield f"{place}.domains[{number}]", f"domain of {place}", domain.domain
+            if domain.verified_at is not None:
+                yield f"{place}.domains[{number}]", "verified domain", domain.domain
+            yield f"{place}.domains[{number}].id", "id", str(domain.id or "")
+        for number, invite in enumerate(organization.invites):
+            yield f"{place}.invites[{number}].target_email", f"invite of {place}", folded(invite.settings["target_email"])
+            yield f"{place}.invites[{number}].id", "id", str(invite.id or "")
+        for number, project in enumerate(organization.projects):
+            yield from _unique_in_project(f"{place}.projects[{number}]", project)
+
+
+def _check_entry(path: Path, where: str, entry: SeedPerson | SeedGroup | SeedEvent, seed: Seed) -> None:
+    if entry.api_key is None and seed.only_project is None:
+        raise ConfigurationError(f"{path}: {where} doesn't say whose it is", hint="Give it an api_key, or the file exactly one project.")
+    if entry.api_key is not None and seed.api_keys and entry.api_key not in seed.api_keys:
+        raise ConfigurationError(f"{path}: {where}.api_key is none of the projects", hint="Add it under projects.")
+    try:
+        seed_json(entry.properties)
+    except (TypeError, ValueError):
+        hint = "Use text, numbers, true, false, null, lists and mappings of text to these."
+        raise ConfigurationError(f"{path}: {where}.properties can't be written as JSON", hint=hint) from None
+
+
+def _place(location: Sequence[int | str]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != SETTINGS)
+    return text.removeprefix(".")
+
+
+def seed_json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, default=_time)
+
+
+def _time(value: object) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError
+
+
+def _unique_among_members(place: str, organization: SeedOrganization) -> Iterator[tuple[str, str, str]]:
+    for number, member in enumerate(organization.members):
+        yield f"{place}.members[{number}].email", f"member of {place}", folded(member.email)
+        for position, key in enumerate(member.personal_api_keys):
+            yield f"{place}.members[{number}].personal_api_keys[{position}].key", "personal key", key.key
+
+
+def _unique_in_project(place: str, project: SeedProject) -> Iterator[tuple[str, str, str]]:
+    yield f"{place}.api_key", "project", project.api_key
+    yield f"{place}.uuid", "id", str(project.uuid or "")
+    for number, export in enumerate(project.batch_exports):
+        yield f"{place}.batch_exports[{number}].id", "id", str(export.id or "")
+        for position, run in enumerate(export.runs):
+            yield f"{place}.batch_exports[{number}].runs[{position}].id", "id", str(run.id or "")

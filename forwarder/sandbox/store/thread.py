@@ -1,0 +1,142 @@
+"""The one thread that uses the database, and its queue.
+
+Work runs in the order of submission. All queued work shares one transaction and is answered after its commit, so that many writers share a
+commit; failing work is rolled back alone, by its savepoint. Why a thread: SQLite blocks, and so does decoding a large body; the event loop
+belongs to the program that runs the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+from forwarder.sandbox.store.database import Store
+
+T = TypeVar("T")
+GROUP: Final = 64
+"""Pieces of work that share a commit at most."""
+
+
+class _Work:
+    """Something to do with the store, and the future that hears of it."""
+
+    __slots__ = ("do", "error", "future", "loop", "result")
+
+    def __init__(self, do: Callable[[Store], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.do = do
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def settle(self) -> None:
+        """Tell whoever waits; one that was cancelled no longer does. On the loop's thread."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class StoreThread:
+    """A store behind a thread. Raises `ConfigurationError` if the database can't be used."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._store = Store(path)
+        self._queue: SimpleQueue[_Work] = SimpleQueue()
+        self._last: _Work | None = None
+        self.written: Callable[[], None] = _nobody
+        """Called on the loop's thread after each commit that wrote something."""
+        self._thread = threading.Thread(target=self._run, name="sandbox-store", daemon=True)
+        self._thread.start()
+
+    async def run(self, do: Callable[[Store], T]) -> T:
+        """Run `do` on the store's thread and return what it returns, once that is committed. What `do` raises is raised here.
+
+        Raises `RuntimeError` after `close`. Cancellation ends the wait; the work is done all the same.
+        """
+        if self._last is not None:
+            raise RuntimeError("the sandbox is closed")
+        work = _Work(do, asyncio.get_running_loop())
+        self._queue.put(work)
+        result: T = await work.future
+        return result
+
+    async def ask(self, do: Callable[[Store], T]) -> T:
+        """Run a question about persons, groups or events, once what arrived until now has had its effects.
+
+        They are worked out in steps, so that requests that wait meanwhile are not held up by a long backlog. Otherwise as `run`.
+        """
+        end = await self.run(Store.last_arrival)
+        while await self.run(lambda store: store.effects.advance(end)):
+            continue
+        return await self.run(do)
+
+    async def close(self) -> None:
+        """Do what waits, close the database, end the thread. A second call waits for the first. Cancellation ends the wait only."""
+        if self._last is None:
+            self._last = _Work(Store.close, asyncio.get_running_loop())
+            self._queue.put(self._last)
+        await asyncio.shield(self._last.future)
+        self._thread.join()
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            group, changes = self._group(), self._store.changes
+            last = group[-1] is self._last
+            if last:
+                closing = group.pop()
+            if group:
+                self._transact(group)
+            wrote = self._store.changes > changes
+            if last:
+                self._store.close()
+                group.append(closing)
+            group[0].loop.call_soon_threadsafe(self._settle, group, wrote)
+
+    def _settle(self, group: list[_Work], wrote: bool) -> None:  # noqa: FBT001 - `call_soon_threadsafe` passes no keywords
+        for work in group:
+            work.settle()
+        if wrote:
+            self.written()
+
+    def _group(self) -> list[_Work]:
+        """What waits, up to `GROUP`; the closing, if it is among it, is the last."""
+        group = [self._queue.get()]
+        while len(group) < GROUP and not self._queue.empty():
+            group.append(self._queue.get_nowait())
+        return group
+
+    def _transact(self, group: list[_Work]) -> None:
+        try:
+            self._store.execute("BEGIN")
+            for work in group:
+                self._attempt(work)
+            self._store.execute("COMMIT")
+        except Exception as error:
+            for work in group:
+                work.error = work.error or error
+            self._roll_back()
+
+    def _attempt(self, work: _Work) -> None:
+        self._store.execute("SAVEPOINT work")
+        try:
+            work.result = work.do(self._store)
+        except Exception as error:
+            work.error = error
+            self._store.execute("ROLLBACK TO work")
+        self._store.execute("RELEASE work")
+
+    def _roll_back(self) -> None:
+        if self._store.in_transaction:
+            self._store.execute("ROLLBACK")
+
+
+def _nobody() -> None:
+    """Who hears of commits when nobody listens."""

@@ -1,0 +1,47 @@
+"""The sandbox's page: a few files that a browser runs as they are, and the text that everybody else gets at the same address.
+
+Invariants: what was sent is shown as text and never as markup (`text.js`; the policy of `forwarder.pages.files` holds the browser to it);
+rows, texts and comparisons are bounded, whatever comes in and however fast.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from forwarder.pages import files
+
+NAMES: Final = (
+    "style.css",
+    "main.js",
+    "address.js",
+    "asking.js",
+    "chart.js",
+    "compare.js",
+    "details.js",
+    "json.js",
+    "lists.js",
+    "live.js",
+    "managed.js",
+    "parts.js",
+    "resources.js",
+    "rows.js",
+    "switching.js",
+    "text.js",
+    "tiles.js",
+)
+_PACKAGE: Final = "forwarder.sandbox.web.page"
+
+
+def routes(index: str) -> list[web.AbstractRouteDef]:
+    """The page at `/`, for whoever asks for HTML; for others there the text `index`."""
+    page = files.load(_PACKAGE, "index.html")
+
+    async def root(request: web.Request) -> web.Response:
+        wants_page = "text/html" in request.headers.get("Accept", "")
+        response = page.response(request) if wants_page else web.Response(text=index)
+        response.headers["Vary"] = "Accept"
+        return response
+
+    return [web.get("/", root), *files.routes("/page/", _PACKAGE, NAMES), *files.shared("/page/")]

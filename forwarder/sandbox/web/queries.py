@@ -1,0 +1,255 @@
+"""What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`, `persons`, `groups`, `imports` and `summary`;
+and of the management API `/sandbox/organizations` and so on (`management_view`).
+
+Listings are `{count, results}` in the order of arrival, or the newest first with `order=newest`, with `limit` (default 100, at most 10,000)
+and `offset`; a value that is not a number is ignored. Project keys are shown masked and filtered in full. An event's properties are shown
+with the text that was sent.
+
+A page of another site cannot delete what the sandbox holds through a browser that has the sandbox open. A browser says where a request
+comes from: by `Sec-Fetch-Site` (Fetch Metadata Request Headers, section 2), and by `Origin` with every method but GET and HEAD (Fetch
+standard, "append a request `Origin` header"). A request without either is not a browser's. `forwarder.pages.hosts` rejects a site that uses
+this server's address under another name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from forwarder.core.secrets import mask_secrets
+from forwarder.sandbox.http import masked_key
+from forwarder.sandbox.ingest.parsing import parse_uuid
+from forwarder.sandbox.store.aggregates import FlagUse, ImportedEvent, StoredImport, SurveyUse, flag_calls, imported, imports, surveys
+from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
+from forwarder.sandbox.store.records import (
+    LIMIT,
+    MAXIMUM_LIMIT,
+    EventFilter,
+    GroupFilter,
+    ImportFilter,
+    ListingPage,
+    PersonFilter,
+    RequestFilter,
+    StoredConflict,
+    StoredEvent,
+    StoredRequest,
+)
+from forwarder.sandbox.store.thread import StoreThread
+from forwarder.sandbox.times import format_time, parse_time
+from forwarder.sandbox.web.management_view import MANAGEMENT_LISTINGS, list_management
+
+_OWN: Final = frozenset({"same-origin", "none"})
+
+
+class QueryEndpoints:
+    """The endpoints that show what is kept. `now` is wall-clock time in seconds."""
+
+    def __init__(self, thread: StoreThread, now: Callable[[], float] = time.time) -> None:
+        self._thread = thread
+        self._now = now
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """The endpoints, for an application."""
+        listings: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+            "events": self.events,
+            "requests": self.requests,
+            "conflicts": self.conflicts,
+            "persons": self.persons,
+            "groups": self.groups,
+            "surveys": self.surveys,
+            "flag-calls": self.flag_calls,
+            "imports": self.imports,
+            "import-events": self.import_events,
+            "summary": self.summary,
+            **{name: partial(self.managed, name) for name in MANAGEMENT_LISTINGS},
+        }
+        shown: list[web.AbstractRouteDef] = [web.get(f"/sandbox/{name}", list_management) for name, list_management in listings.items()]
+        return [*shown, web.delete("/sandbox/events", self.clear)]
+
+    async def events(self, request: web.Request) -> web.Response:
+        """GET /sandbox/events: distinct events, or with `arrivals=true` each arrival."""
+        wanted, page = _event_filter(request), _page(request)
+        count, found = await self._thread.ask(lambda store: store.events(wanted, page))
+        return _listing(count, [show_event(event) for event in found])
+
+    async def requests(self, request: web.Request) -> web.Response:
+        """GET /sandbox/requests: every request of the ingestion endpoints with its answer, and what of it was not ingested."""
+        query = request.query
+        wanted, page = RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key")), _page(request)
+        count, found = await self._thread.run(lambda store: store.requests(wanted, page))
+        return _listing(count, [show_request(stored) for stored in found])
+
+    async def conflicts(self, request: web.Request) -> web.Response:
+        """GET /sandbox/conflicts: uuids that came again with other bytes."""
+        page = _page(request)
+        count, found = await self._thread.ask(lambda store: store.conflicts(page))
+        return _listing(count, [_show_conflict(conflict) for conflict in found])
+
+    async def persons(self, request: web.Request) -> web.Response:
+        """GET /sandbox/persons: who the events made, with what they set."""
+        wanted, page = PersonFilter(*_texts(request, "api_key", "distinct_id", "person")), _page(request)
+        count, found = await self._thread.ask(lambda store: store.persons(wanted, page))
+        return _listing(count, [_show(person) for person in found])
+
+    async def groups(self, request: web.Request) -> web.Response:
+        """GET /sandbox/groups: the groups that `$groupidentify` made, with what it set."""
+        wanted, page = GroupFilter(*_texts(request, "api_key", "group_type", "group_key")), _page(request)
+        count, found = await self._thread.ask(lambda store: store.groups(wanted, page))
+        return _listing(count, [_show(group) for group in found])
+
+    async def surveys(self, request: web.Request) -> web.Response:
+        """GET /sandbox/surveys: how often each was shown, dismissed and answered, and how."""
+        found = await self._thread.ask(lambda store: surveys(store, request.query.get("api_key")))
+        return _listing(len(found), [_show(use) for use in _page(request).slice_of(found)])
+
+    async def flag_calls(self, request: web.Request) -> web.Response:
+        """GET /sandbox/flag-calls: how often each flag was checked, and with which response."""
+        found = await self._thread.ask(lambda store: flag_calls(store, request.query.get("api_key")))
+        return _listing(len(found), [_show(use) for use in _page(request).slice_of(found)])
+
+    async def imports(self, request: web.Request) -> web.Response:
+        """GET /sandbox/imports: what came of each import, by UTC day."""
+        wanted, page = _import_filter(request), _page(request)
+        count, found = await self._thread.run(lambda store: imports(store, wanted, page))
+        return _listing(count, [_show(one) for one in found])
+
+    async def import_events(self, request: web.Request) -> web.Response:
+        """GET /sandbox/import-events: times and uuids of an import's events; `next` is what the next page is `after`."""
+        wanted, limit = _import_filter(request), _page(request).limit or 0
+        time, _, uuid = request.query.get("after", "").partition("_")
+        found = await self._thread.run(lambda store: imported(store, wanted, ImportedEvent(time, uuid), limit))
+        following = f"{found[-1].timestamp}_{found[-1].uuid}" if found and len(found) == limit else None
+        return web.json_response({"next": following, "results": [_fields(one) for one in found]})
+
+    async def managed(self, name: str, request: web.Request) -> web.Response:
+        """GET /sandbox/organizations and the other listings of the management half."""
+        page, now = _page(request), datetime.fromtimestamp(self._now(), UTC)
+        count, found = await self._thread.run(lambda store: list_management(store.connection, name, request.query, page, now))
+        return _listing(count, [json.dumps(each) for each in found])
+
+    async def summary(self, _request: web.Request) -> web.Response:
+        """GET /sandbox/summary: the figures."""
+        return web.json_response(asdict(await self._thread.ask(lambda store: store.summary())))
+
+    async def clear(self, request: web.Request) -> web.Response:
+        """DELETE /sandbox/events: forget everything. Not for pages of other sites."""
+        reject_other_sites(request)
+        await self._thread.run(lambda store: store.clear())
+        return web.Response(status=204)
+
+
+def show_event(event: StoredEvent) -> str:
+    """An event as JSON. Its properties are put in as they were sent, so that numbers and repeated keys stay what they are."""
+    shown = asdict(event)
+    properties = shown.pop("properties")
+    shown["raw"] = event.raw.decode()
+    shown["api_key"] = masked_key(event.api_key)
+    shown["groups"] = event.groups
+    return f'{json.dumps(shown)[:-1]}, "properties": {properties}}}'
+
+
+def show_request(stored: StoredRequest) -> str:
+    """A request as JSON."""
+    shown: dict[str, Any] = asdict(stored)
+    shown["api_key"] = masked_key(stored.api_key)
+    for part in ("path", "query", "answer"):
+        text = shown[part] if stored.api_key is None else shown[part].replace(stored.api_key, masked_key(stored.api_key) or "")
+        shown[part] = mask_secrets(text)
+    shown["not_ingested"] = [{"index": it.position, "reason": it.reason, "raw": it.raw.decode()} for it in stored.not_ingested]
+    return json.dumps(shown)
+
+
+def _show(stored: StoredPerson | StoredGroup | SurveyUse | FlagUse | StoredImport) -> str:
+    return json.dumps({**_fields(stored), "api_key": masked_key(stored.api_key)}, default=_fields)
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """What a record holds, not copied: `asdict` goes into the values, and gives up at a nesting that JSON's reader still takes."""
+    return {one.name: getattr(record, one.name) for one in fields(record)}
+
+
+def _show_conflict(conflict: StoredConflict) -> str:
+    first, second = show_event(conflict.first), show_event(conflict.second)
+    return f'{{"uuid": {json.dumps(conflict.second.uuid)}, "first": {first}, "second": {second}}}'
+
+
+def _listing(count: int, results: list[str]) -> web.Response:
+    return web.Response(text=f'{{"count": {count}, "results": [{", ".join(results)}]}}', content_type="application/json")
+
+
+def _event_filter(request: web.Request) -> EventFilter:
+    query = request.query
+    uuid = query.get("uuid")
+    return EventFilter(
+        event=query.get("event"),
+        distinct_id=query.get("distinct_id"),
+        uuid=None if uuid is None else parse_uuid(uuid) or uuid,
+        api_key=query.get("api_key"),
+        since=_time(request, "since"),
+        until=_time(request, "until"),
+        historical=_flag(request, "historical"),
+        request=_integer(request, "request"),
+        import_job=query.get("import"),
+        arrivals=_flag(request, "arrivals") or False,
+        person=query.get("person"),
+        group_type=query.get("group_type"),
+        group_key=query.get("group_key"),
+        feature=query.get("feature"),
+        survey_id=query.get("survey_id"),
+        text=query.get("q") or None,
+    )
+
+
+def _import_filter(request: web.Request) -> ImportFilter:
+    return ImportFilter(*_texts(request, "import", "api_key"))
+
+
+def _page(request: web.Request) -> ListingPage:
+    limit, offset = _integer(request, "limit"), _integer(request, "offset")
+    newest_first = request.query.get("order") == "newest"
+    return ListingPage(LIMIT if limit is None else min(limit, MAXIMUM_LIMIT), offset or 0, newest_first)
+
+
+def _texts(request: web.Request, *names: str) -> list[str | None]:
+    return [request.query.get(name) for name in names]
+
+
+def _integer(request: web.Request, name: str) -> int | None:
+    text = request.query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else None
+
+
+def _flag(request: web.Request, name: str) -> bool | None:
+    return {"true": True, "1": True, "false": False, "0": False}.get(request.query.get(name, "").lower())
+
+
+def _time(request: web.Request, name: str) -> str | None:
+    text = request.query.get(name)
+    if text is None:
+        return None
+    time: datetime | None = parse_time(text.replace(" ", "+") if "T" in text else text)
+    if time is None:
+        raise web.HTTPBadRequest(text=f"{name} is not an ISO 8601 time")
+    return format_time(time)
+
+
+def reject_other_sites(request: web.Request) -> None:
+    """Raise 403 if a page of another site, or nobody knows whose, is behind the request."""
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if (site is not None and site not in _OWN) or (origin is not None and not _is_of(origin, request.host)):
+        raise web.HTTPForbidden(text="a page of another site may not do this\n")
+
+
+def _is_of(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False

@@ -1,0 +1,144 @@
+"""The service's own endpoints over HTTP, from events to flags: reads a body up to the limit and passes it to the path's handler.
+
+Each path is served with and without a trailing slash and never redirects: a redirect breaks some SDKs (wire facts: "What SDKs send"). Pages
+of any origin can call these endpoints, as they can at the real service (Fetch standard: "HTTP CORS protocol"); what the sandbox shows is
+not for other sites' pages (`queries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from aiohttp import web
+
+from forwarder.sandbox.flags.evaluation import (
+    DECIDE,
+    DEFINITIONS,
+    FLAGS,
+    LEGACY_DEFINITIONS,
+    evaluate_flags,
+    evaluate_without_user,
+    flag_payload,
+    list_definitions,
+    list_legacy_definitions,
+)
+from forwarder.sandbox.flags.remote_config import LIST_PATHS, serve_config, serve_config_script, serve_empty_list, serve_no_bundle
+from forwarder.sandbox.http import RequestRejected, ServiceResponse, answer_early, read_body
+from forwarder.sandbox.ingest.capture import AI_PATH, accept_ai_event, accept_events, accept_replay
+from forwarder.sandbox.ingest.decoding import ReceivedRequest
+from forwarder.sandbox.ingest.recording import IngestPolicy
+from forwarder.sandbox.ingest.v1 import V1_PATH, accept_v1, reject_unread
+from forwarder.sandbox.store.database import Store
+from forwarder.sandbox.store.thread import StoreThread
+
+EVENT_PATHS: Final = ("/batch", "/capture", "/e", "/i/v0/e", "/track", "/engage", "/i/v0/ai/batch")
+RequestHandler: TypeAlias = Callable[[ReceivedRequest, float, IngestPolicy, Store], ServiceResponse]
+POST_HANDLERS: Final[dict[str, RequestHandler]] = {
+    **dict.fromkeys(EVENT_PATHS, accept_events),
+    V1_PATH: accept_v1,
+    AI_PATH: accept_ai_event,
+    "/s": accept_replay,
+    DECIDE: evaluate_flags,
+    FLAGS: evaluate_flags,
+}
+_GET_HANDLERS: Final[dict[str, RequestHandler]] = {
+    DECIDE: evaluate_without_user,
+    FLAGS: evaluate_without_user,
+    **dict.fromkeys(DEFINITIONS, list_definitions),
+    LEGACY_DEFINITIONS: list_legacy_definitions,
+    **dict.fromkeys(LIST_PATHS, serve_empty_list),
+    "/array/{token}/config": serve_config,
+    "/api/projects/{project}/feature_flags/{key}/remote_config": flag_payload,
+}
+SCRIPT_HANDLERS: Final[dict[str, RequestHandler]] = {
+    "/array/{token}/config.js": serve_config_script,
+    "/array/{token}/array.js": serve_no_bundle,
+    "/static/{name:.+}": serve_no_bundle,
+}
+"""Files: these have no slash at the end."""
+METHODS: Final = "GET, POST, OPTIONS"
+HEADERS: Final = "Authorization, Content-Encoding, Content-Type, X-Requested-With"
+"""What a page may send if its preflight names nothing."""
+EXPOSED: Final = "ETag, Retry-After"
+MAX_AGE: Final = "86400"
+"""Seconds for which a browser need not ask again."""
+
+
+class ServiceEndpoints:
+    """The endpoints that take events and evaluate flags. `now` is wall-clock time in seconds."""
+
+    def __init__(self, thread: StoreThread, rules: IngestPolicy, now: Callable[[], float]) -> None:
+        self._thread = thread
+        self._rules = rules
+        self._now = now
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """The endpoints, for an application."""
+        posted = [web.post(path + slash, partial(self._serve, taking)) for path, taking in POST_HANDLERS.items() for slash in ("", "/")]
+        paths = get_handlers(strict=self._rules.strict)
+        gotten = [web.get(path + slash, partial(self._serve, taking)) for path, taking in paths.items() for slash in ("", "/")]
+        files = [web.get(path, partial(self._serve, taking)) for path, taking in SCRIPT_HANDLERS.items()]
+        preflights = [web.options(path + slash, preflight) for path in {**POST_HANDLERS, **paths} for slash in ("", "/")]
+        return [*posted, *gotten, *files, *preflights]
+
+    async def _serve(self, taking: RequestHandler, request: web.Request) -> web.Response:
+        at = self._now()
+        received = _received(request, b"")
+        limit = self._rules.max_replay if taking is accept_replay else self._rules.max_body
+        try:
+            received = _received(request, await read_body(request, limit))
+        except RequestRejected as refusal:
+            reason = refusal
+            answer = await self._thread.run(lambda store: reject_unread(received, at, reason, store))
+            return await answer_early(request, _response(request, answer))
+        answer = await self._thread.run(lambda store: taking(received, at, self._rules, store))
+        return _response(request, answer)
+
+
+def get_handlers(*, strict: bool) -> dict[str, RequestHandler]:
+    """What GET is served for: by the contract (interface document, area B) `/decide` takes POST only, the real service answers both."""
+    return {path: taking for path, taking in _GET_HANDLERS.items() if strict or path != DECIDE}
+
+
+def served_methods(*, strict: bool) -> dict[str, list[str]]:
+    """The paths with the methods that each is served for, with and without the slash at its end."""
+    methods: dict[str, list[str]] = {}
+    for method, paths in (("POST", POST_HANDLERS), ("GET", get_handlers(strict=strict))):
+        for path in paths:
+            for slash in ("", "/"):
+                methods.setdefault(path + slash, ["OPTIONS"]).append(method)
+    return methods
+
+
+def _response(request: web.Request, answer: ServiceResponse) -> web.Response:
+    response = answer.response()
+    response.headers.update(cors_headers(request))
+    return response
+
+
+def _received(request: web.Request, body: bytes) -> ReceivedRequest:
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    path, _, query = request.raw_path.encode("ascii", "backslashreplace").decode().partition("?")
+    return ReceivedRequest(path, query, headers, body, request.method)
+
+
+def cors_headers(request: web.Request) -> dict[str, str]:
+    """The headers by which a browser lets the page see an answer; none for what is no browser."""
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return {}
+    return {
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Allow-Credentials": "true",
+        "Access-Control-Expose-Headers": EXPOSED,
+        "Vary": "Origin",
+    }
+
+
+async def preflight(request: web.Request) -> web.Response:
+    """Answer a browser that asks whether it may send a request."""
+    wanted = request.headers.get("Access-Control-Request-Headers", HEADERS)
+    allowed = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Allow-Headers": wanted, "Access-Control-Max-Age": MAX_AGE}
+    return web.Response(headers={**cors_headers(request), **allowed})

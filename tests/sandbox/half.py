@@ -1,0 +1,163 @@
+"""A management half in memory, whose handlers are called as the dispatcher calls them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+import pytest
+from pydantic import TypeAdapter
+
+from forwarder.contract.endpoints import Endpoint
+from forwarder.contract.kinds import OWNER
+from forwarder.sandbox.app import HANDLERS
+from forwarder.sandbox.http import ManagementError
+from forwarder.sandbox.manage.call import CallingMember, Handler, Listing, ManagementCall, PageBounds, Result
+from forwarder.sandbox.store.schema import MANAGEMENT
+from forwarder.sandbox.times import format_time
+from tests.support.clock import MIDNIGHT
+
+FIRST: Final = PageBounds(100, 0)
+"""The page that is answered unless another is asked for."""
+_USER: Final = "INSERT INTO users VALUES (NULL, ?, ?, '', '', ?, 0, '{}', '', 1, 0, NULL)"
+_EXPORT: Final = "INSERT INTO batch_exports VALUES (NULL, ?, ?, 'All', 'events', ?, 'hour', 0, ?, ?, NULL, NULL, NULL, '', 'null', 'null')"
+_PROJECT: Final = "INSERT INTO projects VALUES (NULL, ?, ?, ?, '', '', '', '{}')"
+
+
+@dataclass(frozen=True, slots=True)
+class Somebody:
+    """A user in an organization."""
+
+    user: int
+    uuid: str
+    organization: str
+
+
+class Half:
+    """The tables, and what puts things into them that no endpoint makes."""
+
+    def __init__(self) -> None:
+        self.database = sqlite3.connect(":memory:", isolation_level=None)
+        self.database.executescript(MANAGEMENT)
+        self.now = datetime.fromtimestamp(MIDNIGHT, UTC)
+        self.home = self.organization()
+        self.owner = self.member("owner@example.com")
+
+    def organization(self) -> str:
+        """One more organization."""
+        identity = str(uuid4())
+        self.database.execute("INSERT INTO organizations VALUES (NULL, ?, 'Example', '')", (identity,))
+        return identity
+
+    def member(self, email: str, level: int = OWNER, organization: str | None = None) -> Somebody:
+        """A new user in an organization, `home` unless told otherwise."""
+        place, uuid = organization or self.home, str(uuid4())
+        user = self.database.execute(_USER, (uuid, uuid, email)).lastrowid
+        assert user is not None
+        now = format_time(self.now)
+        self.database.execute("INSERT INTO members VALUES (NULL, ?, ?, ?, ?, ?, ?)", (str(uuid4()), place, user, level, now, now))
+        return Somebody(user, uuid, place)
+
+    def project(self, organization: str | None = None) -> int:
+        """A new project."""
+        number = self.database.execute(_PROJECT, (str(uuid4()), organization or self.home, str(uuid4()))).lastrowid
+        assert number is not None
+        return number
+
+    def export(self, project: int, destination: str = '{"type": "NoOp", "config": null}') -> str:
+        """A new batch export."""
+        identity, now = str(uuid4()), format_time(self.now)
+        self.database.execute(_EXPORT, (identity, project, destination, now, now))
+        return identity
+
+    def later(self, **by: float) -> None:
+        """Turn the clock."""
+        self.now += timedelta(**by)
+
+    def call(
+        self,
+        endpoint: Endpoint[Any, Any],
+        body: Any = None,
+        *,
+        by: Somebody | None = None,
+        project: int | None = None,
+        page: PageBounds = FIRST,
+        strict: bool = False,
+        handler: Handler | None = None,
+        **ids: str,
+    ) -> Result:
+        """What an endpoint answers to somebody (the owner), in a transaction of its own. The body must be one that is accepted."""
+        somebody = by or self.owner
+        (level,) = self.database.execute(
+            "SELECT level FROM members WHERE user = ? AND organization = ?", (somebody.user, somebody.organization)
+        ).fetchone()
+        caller = CallingMember(somebody.user, somebody.uuid, level)
+        fields = _accepted(endpoint, {} if body is None else body)
+        made = ManagementCall(endpoint, self.database, self.now, caller, somebody.organization, project, ids, fields, page, strict)
+        with self._transaction():
+            return (handler or HANDLERS[endpoint])(made)
+
+    def answer(self, endpoint: Endpoint[Any, Any], body: Any = None, **rest: Any) -> dict[str, Any]:
+        """An answer that is a resource of the endpoint's type."""
+        result = self.call(endpoint, body, **rest)
+        TypeAdapter(endpoint.response).validate_python(result, strict=True)
+        assert isinstance(result, dict)
+        return result
+
+    def items(self, endpoint: Endpoint[Any, Any], **rest: Any) -> list[dict[str, Any]]:
+        """The items of a page, each of the endpoint's type."""
+        result = self.call(endpoint, **rest)
+        assert isinstance(result, Listing)
+        TypeAdapter(list[endpoint.response]).validate_python(result.items, strict=True)  # type: ignore[name-defined]  # a type in a value
+        return [dict(item) for item in result.items]
+
+    def error(self, endpoint: Endpoint[Any, Any], body: Any = None, **rest: Any) -> tuple[int, str, str | None]:
+        """Status, code and field of the error that is answered."""
+        before = self.database.serialize()
+        with pytest.raises(ManagementError) as raised:
+            self.call(endpoint, body, **rest)
+        assert self.database.serialize() == before
+        return raised.value.status, raised.value.code, raised.value.attr
+
+    def outcome(self, endpoint: Endpoint[Any, Any], body: Any = None, **rest: Any) -> Any:
+        """An answer, or the error instead."""
+        try:
+            return self.call(endpoint, body, **rest)
+        except ManagementError as error:
+            return error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self.database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self.database.execute("ROLLBACK")
+            raise
+        self.database.execute("COMMIT")
+
+
+@contextmanager
+def opened() -> Iterator[Half]:
+    """A half of its own, closed at the end."""
+    half = Half()
+    try:
+        yield half
+    finally:
+        half.database.close()
+
+
+def _accepted(endpoint: Endpoint[Any, Any], body: Any) -> Any:
+    if not endpoint.takes_body:
+        return None
+    adapter: TypeAdapter[Any] = TypeAdapter(endpoint.request)
+    if endpoint.several:
+        alone = not isinstance(body, list)
+        fields = [adapter.validate_python(each, strict=True) for each in ([body] if alone else body)]
+        return tuple(fields) if alone else fields
+    return adapter.validate_python(body, strict=True)
