@@ -158,7 +158,7 @@ class Incoming:
     ack: AckLevel | None = None
     """The level that the sender asks for, if it is higher than the configured one."""
     revived: Revived | None = None
-    """Set if this is a dead letter on its way back: it isn't received anew, and if it is refused at receipt again, `take` raises."""
+    """Set if this is a dead letter on its way back: it isn't received anew, and if it is rejected at receipt again, `accept` raises."""
     v1: V1Head | None = None
     """Set if the body is one of the protocol with a result for each event (docs/v1.md)."""
     path: RequestPath | None = None
@@ -186,19 +186,19 @@ class PatientWaiter(Protocol):
         """The answer may take so much longer."""
 
     def failed(self, error: Exception) -> None:
-        """Called instead of the object itself, with what `Intake.take` would have raised."""
+        """Called instead of the object itself, with what `RequestIntake.accept` would have raised."""
 
 
-class Intake(Protocol):
-    """Takes requests into the pipeline, whole or not at all."""
+class RequestIntake(Protocol):
+    """Accepts requests into the pipeline, whole or not at all."""
 
-    def take(self, incoming: Incoming, waiter: AckCallback) -> bool:
-        """Take the request's events; whether the level of acknowledgement that is due is reached already.
+    def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
+        """Accept the request's events; whether the required level of acknowledgement is reached already.
 
-        False: `waiter` will be called once, later. Keeps nothing of `incoming` itself, and may take the body out of it.
+        False: `callback` will be called once, later. Keeps nothing of `incoming` itself, and may take the body out of it.
 
-        Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge`, `UnsupportedMedia` or a `Backpressure`; then nothing was taken, and
-        nobody will be called. Where decoding takes long, a `PatientWaiter` is told so later.
+        Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge`, `UnsupportedMedia` or a `Backpressure`; then nothing was accepted, and
+        `callback` is not called. Where decoding takes long, a `PatientWaiter` gets the error later.
         """
 
 

@@ -1,8 +1,8 @@
 """Records: what a source reads from a log of them (Kafka, a file), and what it asks of the intake.
 
-A source hands over neighbouring records of one partition (or file) as one unit. The unit is taken whole or not at all, and is settled as
-one: when each of its events is delivered, is a durable dead letter, or (at the level `disk`) is durable in the buffer. "Now" is a record's
-own time and uuids come from its place, so that a unit that is read twice yields the same bytes twice.
+A source hands over neighbouring records of one partition (or file) as one batch. The batch is accepted whole or not at all, and is settled
+as one: when each of its events is delivered, is a durable dead letter, or (at the level `disk`) is durable in the buffer. "Now" is a
+record's own time and uuids come from its position, so that a batch that is read twice yields the same bytes twice.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from forwarder.core.ports import Reason
 
 
 class RecordFacts(NamedTuple):
-    """What is known of a record beside its bytes; made for many records, so that it has to be cheap."""
+    """What is known of a record beside its bytes; made for many records, so it has to be cheap."""
 
     name: str
-    """Its place, such as `cluster/topic/partition/offset`: what uuids are derived from, and what its dead letters are found by."""
+    """Its position, such as `cluster/topic/partition/offset`: uuids are derived from it, and its dead letters are found by it."""
     at: float | None
-    """Its own time, seconds since 1970; None if it has none: then an event without a time of its own can't go on."""
+    """Its own time, seconds since 1970; None if it has none: then an event without a timestamp is rejected."""
     api_key: str | None = None
     """The project key of events that name none."""
     distinct_id: str | None = None
@@ -30,7 +30,7 @@ class RecordFacts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRecord:
+class RejectedRecord:
     """A record that its source could make no event of."""
 
     facts: RecordFacts
@@ -39,33 +39,34 @@ class RefusedRecord:
     """The record as it was read."""
     why: str
     attributes: str = ""
-    """See `Records.attributes`."""
+    """See `RecordBatch.attributes`."""
 
 
-class Records(Protocol):
-    """A unit: some neighbouring records."""
+class RecordBatch(Protocol):
+    """Some neighbouring records."""
 
     values: Sequence[bytes]
-    """Each record's body: whatever the HTTP listener takes as one."""
+    """Each record's body: whatever the HTTP listener accepts as one."""
     api_key: str | None
     """The project key of all events that name none; None: `facts` may know one, record by record."""
     foreign: bool
-    """Whether `values` were made of foreign records: then `token` among an event's properties is a field of the record's, and no key."""
-    refused: Sequence[RefusedRecord]
-    """Records that belong to the unit and have no value in `values`."""
+    """Whether `values` were mapped from foreign records: then `token` among an event's properties is a field of the record, and no key."""
+    rejected: Sequence[RejectedRecord]
+    """Records that belong to the batch and have no value in `values`."""
 
     def facts(self, index: int) -> RecordFacts:
-        """What is known of the record of `values[index]`. Asked only for records that aren't complete as they are."""
+        """What is known of the record of `values[index]`. Called only for records that are not complete as they are."""
 
     def attributes(self, index: int) -> str:
-        """What is to be kept with dead letters of `values[index]`, as the text of a JSON object: where it was, its key and headers."""
+        """What is kept with dead letters of `values[index]`, as the text of a JSON object: its position, key and headers."""
 
 
-class Taken(Protocol):
-    """A unit that was taken and isn't settled."""
+class AcceptedBatch(Protocol):
+    """A batch of records that was accepted and is not settled."""
 
-    at: float
-    """When it was taken, wall-clock seconds."""
+    @property
+    def at(self) -> float:
+        """When it was accepted, wall-clock seconds."""
 
     @property
     def lanes(self) -> Collection[Lane]:
@@ -73,32 +74,34 @@ class Taken(Protocol):
 
 
 class RecordIntake(Protocol):
-    """Takes records into the pipeline."""
+    """Accepts records into the pipeline."""
 
-    def take(self, records: Records, waiter: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
-        """Take all events of the records; None if they are settled at `level` (`delivered` or `disk`) already.
+    def accept(
+        self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()
+    ) -> AcceptedBatch | None:
+        """Accept all events of the records; None if they are settled at `level` (`delivered` or `disk`) already.
 
-        Otherwise `waiter(None)` is called once, later, when they are; or with an error, if the buffer couldn't keep them:
-        then nothing of them was taken. There is no limit of time. What of the records is no good becomes a dead letter, and is part of
-        what is waited for. `given_up`: lanes that were halted for too long; where the buffer has no room for their events, those become
-        dead letters (`lane_halted`), so that they don't hold up all that comes behind them.
+        Otherwise `callback` is called once, later: with None when they are settled, or with an error if the buffer couldn't keep them; then
+        nothing of them was accepted. There is no limit of time. What is invalid in the records becomes a dead letter, which is part of what
+        is waited for. `given_up`: lanes that were halted for too long; where the buffer has no room for their events, those become dead
+        letters (`lane_halted`), so that they don't block what comes after them.
 
-        Raises a `Backpressure`; then nothing was taken, nothing was counted, and nobody will be called: for `TogetherTooLarge` the unit has
-        to come again in smaller parts, for the others it is to come again as it is (for `StillDecoding` the same object, until it was
-        taken or nobody asks any more). Nothing else is ever raised for what the records hold.
+        Raises a `Backpressure`; then nothing was accepted, nothing was counted, and `callback` is not called. After `TogetherTooLarge` the
+        source repeats the batch in smaller parts, else as it is (after `StillDecoding` the same object, until it is accepted or not needed
+        any more). Nothing else is ever raised for what the records hold.
         """
 
-    def give_back(self, units: Collection[Taken]) -> int:
-        """Let go of units: their waiters won't be called. How many events were still waiting, and have been taken out.
+    def give_back(self, batches: Collection[AcceptedBatch]) -> int:
+        """Let go of batches: their callbacks are not called. How many of their events were still pending, and were removed.
 
-        Those are dropped as `returned_to_broker`. What is in flight, or has a part in the buffer's files only, goes its way.
+        Those are dropped as `returned_to_broker`. What is in flight, or only in the buffer's files, is still delivered.
         """
 
-    def bury(self, units: Sequence[Taken], lane: Lane, why: str) -> bool:
-        """Make dead letters (`lane_halted`) of what waits of one lane's events in these units. False if there is no room for all of them.
+    def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
+        """Make dead letters (`lane_halted`) of one lane's pending events in these batches. False if there is no room for all of them.
 
-        Units that have nothing else are settled by that. What is in flight goes its way.
+        Batches that have nothing else are settled by that. What is in flight stays so.
         """
 
     def halted(self) -> Mapping[Lane, float]:
-        """The lanes that stand still, and since when (wall-clock seconds)."""
+        """The halted lanes, and since when (wall-clock seconds)."""

@@ -19,7 +19,7 @@ import structlog
 
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, BufferFull, RequestTooLarge
-from forwarder.intake.decoding import CPU_SECONDS, FRAME, decode_outcome
+from forwarder.intake.decoder_jobs import CPU_SECONDS, FRAME, decode_head
 
 IDLE_SECONDS: Final = 300.0
 PIECE: Final = 128 * 1024
@@ -246,7 +246,7 @@ class _Line(asyncio.Protocol):
             return False
         self._cut(FRAME.size)
         self._head = head = self._cut(length)
-        sizes = decode_outcome(head).sizes
+        sizes = decode_head(head).sizes
         self._sizes = list(reversed(sizes))
         if self._accept is not None:
             try:

@@ -18,7 +18,7 @@ from typing import Final
 
 from forwarder.core.errors import RequestTooLarge
 from forwarder.daemon.allocator import fix_thresholds
-from forwarder.intake.decoding import CPU_SECONDS, FRAME, failed, work
+from forwarder.intake.decoder_jobs import CPU_SECONDS, FRAME, failed, work
 
 _PR_SET_PDEATHSIG: Final = 1
 _NICER: Final = 5

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock, Timer
-from forwarder.intake.known_keys import KnownKeys
+from forwarder.intake.lanes import KnownKeys
 from forwarder.storage.key_file import KNOWN_KEYS, KeyHashes, merge_keys, read_keys
 
 REFRESH: Final = 10.0

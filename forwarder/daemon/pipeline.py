@@ -47,11 +47,10 @@ from forwarder.delivery.pausing import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.delivery.turns import Turns
 from forwarder.intake.intake import Intake, IntakePolicy
-from forwarder.intake.known_keys import KnownKeys
-from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS
 from forwarder.intake.quotas import Quotas
-from forwarder.intake.records import RecordsIntake
+from forwarder.intake.records import SourceIntake
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughPolicy
@@ -140,7 +139,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
         policy=_intake_policy(settings),
         ordering_of=ordering.of,
         clock=clock,
-        on_taken=delivery.wake,
+        on_accepted=delivery.wake,
         headroom=headroom,
         decoder=decoder,
         path=path,
@@ -150,7 +149,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int =
     replayer = Replayer(dead_letters, intake, clock) if isinstance(dead_letters, DeadLetterStore) else None
     passthrough = PassThrough(_pass_policy(settings, sink), clock, describe) if settings.passthrough.enabled else None
     listener = HttpListener(policy, intake, clock, headroom, passthrough, path=path)
-    kafka = _open_kafka(settings, role, RecordsIntake(intake, delivery, halts), clock)
+    kafka = _open_kafka(settings, role, SourceIntake(intake, delivery, halts), clock)
     parts = Parts(books, dead_letters, buffer, delivery, intake, listener, passthrough, kafka)
     keyring = _Keyring(lanes, known, key_memory)
     return Pipeline(

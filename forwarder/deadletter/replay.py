@@ -19,7 +19,7 @@ import structlog
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, ForwarderError
 from forwarder.core.event import split_events
-from forwarder.core.ports import Incoming, Intake, Reason, Revived
+from forwarder.core.ports import Incoming, Reason, RequestIntake, Revived
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.storage import failpoints
@@ -57,7 +57,7 @@ class ReplayStatistics:
 class Replayer:
     """Replays marked dead letters, from `start` to `stop`. Used on the loop."""
 
-    def __init__(self, store: DeadLetterStore, intake: Intake, clock: Clock) -> None:
+    def __init__(self, store: DeadLetterStore, intake: RequestIntake, clock: Clock) -> None:
         self._store = store
         self._intake = intake
         self._clock = clock
@@ -142,7 +142,7 @@ class Replayer:
         body = b'{"api_key":%b,"historical_migration":%b,"batch":[%b]}' % (key, historical, marked.data)
         incoming = Incoming(body, source=SOURCE, revived=Revived(marked.number, marked.reason, marked.at))
         try:
-            held = self._intake.take(incoming, partial(self._acknowledged, marked.number))
+            held = self._intake.accept(incoming, partial(self._acknowledged, marked.number))
         except Backpressure as error:
             return max(error.retry_after, _TICK)
         except ForwarderError as error:

@@ -1,82 +1,198 @@
-"""The way of a request's chunks into the buffer and the books: at the level of acknowledgement that is due, by the rule for a full buffer.
+"""Admission: the one way of events into the pipeline, for requests and for records.
 
-Invariant: books and buffer move in the same callback, so that a look at both between any two finds them balanced. Of a request that the
-buffer refuses, at once or later, nothing is counted.
+The steps, in order: reserve room for dead letters, check lanes and quotas, offer all chunks to the buffer or none, count them in the books,
+write dead letters, acknowledge. `Admission` does them; a `Submission` is what one request, or one batch of records, brings.
+
+Senders and sources differ in one thing: a sender is answered within a limit of time, a source waits (`source_waits`). So at the level
+`delivered` the events of a sender that was answered 503 are withdrawn, and `when_full` may drop events of senders. A source's events are
+never dropped for want of room, and its dead letters may use the whole store, not only the share of those at receipt.
+
+Invariants: books and buffer change in the same callback, so that they balance whenever both are read; of a submission that the buffer
+rejects, at once or later, nothing is counted. The callback is called at most once. What is dropped because its sender repeats it had not
+been sent.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
 
+import structlog
+
 from forwarder.core.ack import Ack, AckCallback, AckLevel
-from forwarder.core.clock import Clock
+from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, BufferFull, DeadLettersFull, Draining, LaneFull, NotAcknowledged, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import Books, Buffer, DeadLetter, DropReason, Reason, WhenFull
-from forwarder.intake.entry import AwaitedDelivery, Entry
+from forwarder.core.ports import Books, Buffer, DeadLetter, DropReason, Revived, WhenFull
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
-from forwarder.intake.stamping import Rejected
-from forwarder.wire.v1_results import BUFFER_FULL
-
-WHY: Final = {
-    Reason.MISSING_EVENT: "the event has no name",
-    Reason.MISSING_DISTINCT_ID: "the event has no distinct_id",
-    Reason.INVALID_EVENT: "the event is no object, or its name no string",
-    Reason.LONE_SURROGATE: "a lone surrogate is no text",
-    Reason.TOO_LARGE: "the event is over upstream.max_event",
-    Reason.MISSING_TIMESTAMP: "neither the event nor its record has a time",
-}
-"""What a dead letter says that was refused at receipt."""
+from forwarder.telemetry.labels import UNDECODABLE, lane_label
+from forwarder.wire.v1_results import BUFFER_FULL, Results
 
 _FULL: Final = (BufferFull, LaneFull)
-"""What `when_full` is about: exactly these, no others that are like them (a disk that can't be written, say)."""
+"""What `when_full` is about: exactly these, no subclasses (a disk that can't be written, say)."""
 
-
-NOT_INGESTED: Final = frozenset({Reason.MISSING_EVENT, Reason.MISSING_DISTINCT_ID, Reason.INVALID_EVENT})
-"""Events that the service itself answers with 200, or drops by its own rules, and doesn't ingest."""
+_log = structlog.get_logger(__name__)
 
 
 class ReceiptDeadLetters(Protocol):
-    """The dead letters, as far as they take what is refused at receipt, and what is refused of a source's records."""
+    """The dead letters, as far as they accept what is rejected at receipt, and what is rejected of a source's records."""
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
         """Keep as many of the letters, from the first on, as fit the share for such; how many those were."""
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Take the room for letters at receipt that have to be kept, all or none; whether there was room."""
+        """Reserve room for letters at receipt that have to be kept, all or none; whether there was room."""
 
     def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
         """Whether letters at receipt would have room if there were no others."""
 
     def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
-        """Letters that room was taken for aren't needed."""
+        """Letters that room was reserved for are not needed."""
 
     def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep letters that room was taken for."""
+        """Keep letters that room was reserved for."""
 
     def reserve(self, size: int, count: int) -> int | None:
-        """Keep room free for so many letters of `size` bytes together; how much that is. None: there is none, or nothing can be written."""
+        """Reserve room for so many letters of `size` bytes together; how much that is. None: there is none, or nothing can be written."""
 
     def could_hold(self, size: int, count: int) -> bool:
         """Whether so many letters of `size` bytes together would have room if there were no others."""
 
     def release(self, reserved: int) -> None:
-        """Room that was kept free isn't needed."""
+        """Reserved room is not needed."""
 
     def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
-        """Keep letters in the room that was kept free for them; what they don't need of it is free again."""
+        """Keep letters in the room that was reserved for them; what they don't need of it is free again."""
 
-    def when_durable(self, held: AckCallback) -> bool:
-        """Whether all letters that were buried so far are durable, or never will be; else `held` is called once, later."""
+    def when_durable(self, callback: AckCallback) -> bool:
+        """Whether all letters that were buried so far are durable, or never will be; else `callback` is called once, later."""
+
+
+class Submission:
+    """What one request, or one batch of records, brings; from the offer to the acknowledgement."""
+
+    __slots__ = (
+        "ack",
+        "admission",
+        "callback",
+        "chunks",
+        "counted",
+        "droppable",
+        "letters",
+        "nulled",
+        "overflow",
+        "reserved",
+        "results",
+        "revived",
+        "source",
+        "source_waits",
+        "timer",
+    )
+
+    def __init__(
+        self, admission: Admission, chunks: Sequence[Chunk], source: str, callback: AckCallback, *, source_waits: bool = False
+    ) -> None:
+        self.admission = admission
+        self.chunks = chunks
+        """Until they are counted; from then on they are the buffer's alone."""
+        self.source = source
+        self.callback: AckCallback | None = callback
+        """None once it was called, or nobody waits any more."""
+        self.source_waits = source_waits
+        self.letters: Sequence[DeadLetter] = ()
+        """Dead letters that have to be kept."""
+        self.droppable: Sequence[DeadLetter] = ()
+        """Dead letters that are dropped if there is no room."""
+        self.overflow: Sequence[tuple[Lane, int]] = ()
+        """Further rejected events, which are dropped: no request may bring so many dead letters."""
+        self.reserved: int | None = None
+        """Room that `letters` have in the store; as the store counts it if the source waits."""
+        self.nulled = 0
+        """NaN and Infinity that became null."""
+        self.revived: Revived | None = None
+        self.results: Results | None = None
+        """For a sender that gets a result for each event."""
+        self.ack: Ack | None = None
+        """Counts the events down, at the level `delivered`."""
+        self.timer: Timer | None = None
+        """Bounds how long a sender waits for the delivery of its events."""
+        self.counted = False
+
+    def offered(self, error: Backpressure | None) -> None:
+        """The buffer holds the events as safely as it can, or has rejected them late (`core.ack.AckCallback`)."""
+        if error is not None:
+            self.admission.release(self)
+            if self.ack is None:
+                self.answer(error)
+            else:
+                self.ack.end(error)
+            return
+        self.admission.count(self)
+        if self.ack is None:
+            if (not self.letters and not self.droppable) or self.admission.dead_letters.when_durable(self.written):
+                self.answer(None)
+        elif self.callback is None:
+            self.admission.withdraw(self.ack)
+
+    def settled(self, error: Backpressure | None) -> None:
+        """All events are settled, or one was dropped. Dead letters have to be durable before the sender may forget their events."""
+        if self.callback is None:
+            return
+        if error is not None:
+            self.fail(error)
+        elif self.admission.dead_letters.when_durable(self.written):
+            self.answer(None)
+
+    def written(self, error: Backpressure | None) -> None:
+        """The dead letters are durable, or can't be written now: the store retries, and a source waits for that."""
+        if error is None or not self.source_waits:
+            self.answer(error)
+        elif self.callback is not None and self.admission.dead_letters.when_durable(self.written):
+            self.answer(None)
+
+    def expire(self) -> None:
+        """The events were not delivered in time."""
+        self.fail(NotAcknowledged("the events could not be delivered in time"))
+
+    def fail(self, error: Backpressure) -> None:
+        """Ask the sender to repeat the request, and drop what it will send again: all that was not sent yet."""
+        ack, results = self.ack, self.results
+        if ack is None or self.source_waits:
+            self.answer(error)
+            return
+        chunks = self.admission.buffer.withdraw((ack,)) if self.counted else []
+        ack.watch = None  # a later change comes too late: a dead letter, say, that is not durable when the answer is given
+        if results is not None and self.counted and results.retry_rest([chunk.data for chunk in chunks]):
+            callback = self._leave(error)
+            if callback is not None and self.admission.dead_letters.when_durable(callback):
+                callback(None)
+        else:
+            self.answer(error)
+        ack.end(error)
+        self.admission.drop(chunks, DropReason.WITHDRAWN)
+
+    def answer(self, error: Backpressure | None) -> None:
+        """Call back, unless that was done before."""
+        callback = self._leave(error)
+        if callback is not None:
+            callback(error)
+
+    def _leave(self, error: Backpressure | None) -> AckCallback | None:
+        """Wait no longer; the callback, if it was not called."""
+        callback, self.callback = self.callback, None
+        if callback is not None and self.timer is not None:
+            self.timer.cancel()
+            self.admission.answered(self, error)
+        return callback
 
 
 class Admission:
-    """Puts requests into the buffer, and counts them."""
+    """Puts requests and records into the buffer, and counts them."""
 
     def __init__(
         self,
@@ -89,9 +205,9 @@ class Admission:
         when_full: WhenFull,
         ack_timeout: float,
         clock: Clock,
-        on_taken: Callable[[], None],
+        on_accepted: Callable[[], None],
     ) -> None:
-        """`ack_timeout`: how long a sender waits for delivery, in seconds."""
+        """`ack_timeout`: how long a sender waits for delivery, in seconds. `on_accepted`: called when new events are in the buffer."""
         self.buffer = buffer
         self.dead_letters = dead_letters
         self.books = books
@@ -100,21 +216,21 @@ class Admission:
         self._when_full = when_full
         self._rejects = when_full is WhenFull.REJECT
         self._ack_timeout = ack_timeout
-        self.clock = clock
-        self.on_taken = on_taken
-        self._awaited: dict[AwaitedDelivery, None] = {}
+        self._clock = clock
+        self._on_accepted = on_accepted
+        self._awaited: dict[Submission, None] = {}
         self.nulled_numbers = 0
         """NaN and Infinity that became null."""
         self.not_acknowledged = 0
-        """Requests whose senders were told to come back because their events weren't delivered in time."""
+        """Requests that were answered 503 because their events were not delivered in time."""
 
     @property
     def awaited(self) -> int:
-        """Requests whose senders wait for their events' delivery."""
+        """Requests whose senders wait for the delivery of their events."""
         return len(self._awaited)
 
-    def put_one(self, chunk: Chunk, level: AckLevel, waiter: AckCallback) -> bool:
-        """`put` for one chunk with nothing beside it, the most frequent of all."""
+    def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
+        """`admit` for one chunk with nothing beside it, the most frequent submission: at the level `memory` it needs no object."""
         chunks = (chunk,)
         if level is AckLevel.MEMORY:
             try:
@@ -122,103 +238,114 @@ class Admission:
                 self.quotas.check(chunks)
                 self.buffer.offer(chunks)
             except _FULL:
-                if self._when_full is WhenFull.REJECT:
+                if self._rejects:
                     raise
             else:
                 self.books.receive(chunk.lane, chunk.source, chunk.count)
-                self.on_taken()
+                self._on_accepted()
                 return True
-        entry = Entry(self, chunks, chunk.source, chunk.received_at, waiter)
+        submission = Submission(self, chunks, chunk.source, callback)
         if level is AckLevel.DISK and self._rejects:
             self.lanes.admit(chunks)
             self.quotas.check(chunks)
-            if not self.buffer.offer(chunks, entry.held):
-                return False
-            return self._entered(entry, level)
-        return self.put(entry, level)
+            return self.buffer.offer(chunks, submission.offered) and self._accepted(submission, level)
+        return self.admit(submission, level)
 
-    def put(self, entry: Entry, level: AckLevel) -> bool:
-        """Put a request's chunks into the buffer and what was refused of it to the dead letters; whether `level` is reached.
+    def admit(self, submission: Submission, level: AckLevel) -> bool:
+        """Put all chunks into the buffer, and what was rejected to the dead letters; whether `level` is reached.
 
-        If not, the entry's waiter is told later. Raises what the lanes, the quotas and the buffer raise, and then nothing was taken.
+        If not, the submission's callback is called later. Raises what lanes, quotas, buffer and dead letters raise; then nothing was
+        accepted.
         """
-        if not entry.rejected:
-            return self._put(entry, level)
-        self._reserve(entry)
+        if submission.letters:
+            self._reserve(submission)
         try:
-            return self._put(entry, level)
+            return self._admit(submission, level)
         except BaseException:
-            self.leave(entry)
+            self.release(submission)
+            submission.chunks, submission.ack = (), None  # they refer to each other, and would wait for the garbage collector
             raise
 
-    def _put(self, entry: Entry, level: AckLevel) -> bool:
-        if level is AckLevel.DELIVERED and entry.chunks:
-            return self._put_until_delivered(entry)
-        if entry.chunks and not self._offer(entry, None if level is AckLevel.MEMORY else entry.held):
+    def _admit(self, submission: Submission, level: AckLevel) -> bool:
+        if submission.chunks and level is AckLevel.DELIVERED:
+            return self._admit_until_delivered(submission)
+        if submission.chunks and not self._offer(submission, None if level is AckLevel.MEMORY else submission.offered):
             return False
-        return self._entered(entry, level)
+        return self._accepted(submission, level)
 
-    def _entered(self, entry: Entry, level: AckLevel) -> bool:
+    def _accepted(self, submission: Submission, level: AckLevel) -> bool:
         """Count what can be counted at once; whether there is nothing to wait for."""
-        self.enter(entry)
-        return level is AckLevel.MEMORY or not entry.rejected or self.written(entry.waiter)
+        self.count(submission)
+        durable = level is AckLevel.MEMORY or (not submission.letters and not submission.droppable)
+        return durable or self.dead_letters.when_durable(submission.written)
 
-    def _put_until_delivered(self, entry: Entry) -> bool:
-        awaited = AwaitedDelivery(entry)
-        try:
-            held = self._offer(entry, awaited.held)
-        except Backpressure:
-            entry.chunks = ()  # they refer to each other, and would wait for the garbage collector
-            raise
-        if not entry.chunks:  # they were dropped
-            return self._entered(entry, AckLevel.DELIVERED)
-        awaited.start(self.clock, self._ack_timeout)
-        self._awaited[awaited] = None
+    def _admit_until_delivered(self, submission: Submission) -> bool:
+        chunks, waits = submission.chunks, submission.source_waits
+        ack = submission.ack = Ack(
+            sum([chunk.count for chunk in chunks]),
+            submission.settled,
+            math.inf if waits else chunks[0].received_at,
+            comes_again=not waits,
+        )
+        if submission.results is not None:
+            ack.watch = submission.results.settled
+        for chunk in chunks:
+            chunk.ack = ack
+        if waits:
+            self._offer(submission, None)
+            self.count(submission)
+            return False
+        held = self._offer(submission, submission.offered)
+        if not submission.chunks:  # they were dropped
+            submission.ack = None
+            return self._accepted(submission, AckLevel.DELIVERED)
+        submission.timer = self._clock.call_later(self._ack_timeout, submission.expire)
+        self._awaited[submission] = None
         if held:
-            awaited.held(None)
+            submission.offered(None)
         return False
 
-    def _offer(self, entry: Entry, held: AckCallback | None) -> bool:
-        """Into the buffer, or raise; whether the chunks are held already. Where new events are dropped instead, the entry has none left."""
+    def _offer(self, submission: Submission, callback: AckCallback | None) -> bool:
+        """Into the buffer, or raise; whether the buffer holds the chunks already. If new events are dropped instead, no chunks are left."""
         try:
-            return self._try(entry.chunks, held)
+            return self._try(submission.chunks, callback)
         except _FULL as error:
-            if self._when_full is WhenFull.REJECT or entry.revived is not None or type(error) not in _FULL:
+            if self._rejects or submission.source_waits or submission.revived is not None or type(error) not in _FULL:
                 raise
             full: Backpressure = error
         if self._when_full is WhenFull.DROP_NEWEST:
-            self._drop_newest(entry)
+            self._drop_newest(submission)
             return True
         while True:
-            self._drop_oldest(entry.chunks, full)
+            self._drop_oldest(submission.chunks, full)
             try:
-                return self._try(entry.chunks, held)
+                return self._try(submission.chunks, callback)
             except _FULL as error:
                 full = error
 
-    def _try(self, chunks: Sequence[Chunk], held: AckCallback | None) -> bool:
+    def _try(self, chunks: Sequence[Chunk], callback: AckCallback | None) -> bool:
         self.lanes.admit(chunks)
         self.quotas.check(chunks)
-        return self.buffer.offer(chunks, held)
+        return self.buffer.offer(chunks, callback)
 
-    def _drop_newest(self, entry: Entry) -> None:
-        for chunk in entry.chunks:
+    def _drop_newest(self, submission: Submission) -> None:
+        for chunk in submission.chunks:
             self.books.turn_away(chunk.lane, chunk.source, DropReason.DROP_NEWEST, chunk.count)
-        entry.chunks = ()
-        if entry.results is not None:
-            entry.results.drop_rest(BUFFER_FULL)
+        submission.chunks = ()
+        if submission.results is not None:
+            submission.results.drop_rest(BUFFER_FULL)
 
     def _drop_oldest(self, chunks: Sequence[Chunk], full: Backpressure) -> None:
-        """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing waits there."""
+        """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing is pending there."""
         for lane in self.quotas.lanes_to_shorten(chunks) if isinstance(full, LaneFull) else (None,):
             dropped = self.buffer.drop_oldest(lane)
             if dropped:
-                self._drop(dropped, DropReason.DROP_OLDEST)
+                self.drop(dropped, DropReason.DROP_OLDEST)
                 return
         raise full
 
-    def _drop(self, chunks: Sequence[Chunk], reason: DropReason) -> None:
-        """Count and settle chunks that were taken off their queues. Whoever waits for their delivery is told to come back."""
+    def drop(self, chunks: Sequence[Chunk], reason: DropReason) -> None:
+        """Count and settle chunks that were removed from their queues. Senders that wait for their delivery have to repeat the request."""
         for lane, group in groupby(chunks, attrgetter("lane")):
             of_lane = list(group)
             self.books.drop(lane, reason, sum([chunk.count for chunk in of_lane]))
@@ -227,84 +354,100 @@ class Admission:
                     chunk.ack.end(NotAcknowledged("the events had to make room for newer ones"))
             self.buffer.settle(of_lane, reason)
 
-    def end_waiting(self) -> None:
-        """Tell every sender that waits for delivery to come back, and drop what it will bring again."""
-        for awaited in list(self._awaited):
-            awaited.fail(Draining("shutting down", retry_after=2.0))
-
-    # What a request asks for when it is its turn: see `entry.Accounting`
-
-    def enter(self, entry: Entry) -> None:
-        """Count a request in the books; bury what of it was refused at receipt. Nothing can fail from here on."""
-        if entry.revived is None:
-            for chunk in entry.chunks:
+    def count(self, submission: Submission) -> None:
+        """Count the events in the books, and write the dead letters. Nothing can fail from here on."""
+        chunks, submission.chunks = submission.chunks, ()
+        for chunk in chunks:
+            if submission.revived is None:
                 self.books.receive(chunk.lane, chunk.source, chunk.count)
-        else:
-            for chunk in entry.chunks:
-                self.books.revive(chunk.lane, entry.revived.reason, chunk.count)
-        if entry.rejected:
-            self._bury(entry)
-        self.nulled_numbers += entry.nulled
-        if entry.chunks:
-            self.on_taken()
+            else:
+                self.books.revive(chunk.lane, submission.revived.reason, chunk.count)
+        if submission.letters:
+            self._bury(submission)
+        if submission.droppable or submission.overflow:
+            self._bury_droppable(submission)
+        self.nulled_numbers += submission.nulled
+        submission.counted = True
+        if chunks:
+            self._on_accepted()
 
-    def _reserve(self, entry: Entry) -> None:
-        """Room among the dead letters for what has to be kept. Raises `DeadLettersFull`, or `RequestTooLarge` if there is never enough."""
-        letters = [_letter(entry, lane, each) for lane, each in entry.rejected if each.reason not in NOT_INGESTED]
-        if letters and not self.dead_letters.reserve_at_receipt(letters):
-            what = f"{len(letters)} events of the request can't be delivered ({letters[0].why}), and the dead letters"
-            if not self.dead_letters.could_hold_at_receipt(letters):
-                raise RequestTooLarge(f"{what} could never hold them (dead_letters.max_bytes)")
+    def _reserve(self, submission: Submission) -> None:
+        """Room for the dead letters that have to be kept. Raises `DeadLettersFull`, or `RequestTooLarge` if there is never enough."""
+        letters, store = submission.letters, self.dead_letters
+        if submission.source_waits:
+            size = sum([len(letter.data) + len(letter.why) + len(letter.attributes) for letter in letters])
+            submission.reserved = store.reserve(size, len(letters))
+            fits = submission.reserved is not None or store.could_hold(size, len(letters))
+        else:
+            submission.reserved = 0 if store.reserve_at_receipt(letters) else None
+            fits = submission.reserved is not None or store.could_hold_at_receipt(letters)
+        if submission.reserved is not None:
+            return
+        what = f"{len(letters)} of its events can't be delivered ({letters[0].reason.value}: {letters[0].why}), and the dead letters"
+        if not fits:
+            raise RequestTooLarge(f"{what} could never hold them (dead_letters.max_bytes)")
+        if not submission.source_waits:
             for key in {letter.lane.api_key for letter in letters if letter.lane}:
                 self.quotas.ask_if_unknown(key)
-            hint = "look at them with `forwarder dead-letters ls`, or raise dead_letters.max_bytes"
-            raise DeadLettersFull(f"{what} have no room for them", retry_after=5.0, hint=hint)
-        entry.reserved = letters
+        hint = "look at them with `forwarder dead-letters ls`, or raise dead_letters.max_bytes"
+        raise DeadLettersFull(f"{what} have no room for them", retry_after=5.0, hint=hint)
 
-    def leave(self, entry: Entry) -> None:
-        """A request isn't accepted after all: its room among the dead letters is free again."""
-        letters, entry.reserved = entry.reserved, ()
-        if letters:
-            self.dead_letters.release_at_receipt(letters)
+    def release(self, submission: Submission) -> None:
+        """The submission is not accepted: its room among the dead letters is free again."""
+        reserved, submission.reserved = submission.reserved, None
+        if reserved is None:
+            return
+        if submission.source_waits:
+            self.dead_letters.release(reserved)
+        else:
+            self.dead_letters.release_at_receipt(submission.letters)
 
-    def _bury(self, entry: Entry) -> None:
-        source = entry.source
-        reserved, entry.reserved = entry.reserved, ()
-        if reserved:
-            self.dead_letters.bury_reserved_at_receipt(reserved)
-            self._count_buried(reserved, source)
-        letters = [_letter(entry, lane, each) for lane, each in entry.rejected if each.reason in NOT_INGESTED]
+    def _bury(self, submission: Submission) -> None:
+        letters, reserved = submission.letters, submission.reserved or 0
+        submission.reserved = None
+        if submission.source_waits:
+            self.dead_letters.bury_reserved(letters, reserved)
+            log_buried(letters)
+        else:
+            self.dead_letters.bury_reserved_at_receipt(letters)
+        self._count_buried(letters)
+
+    def _bury_droppable(self, submission: Submission) -> None:
+        letters = submission.droppable
         kept = self.dead_letters.bury_at_receipt(letters)
-        self._count_buried(letters[:kept], source)
+        self._count_buried(letters[:kept])
         dropped = Counter(letter.lane for letter in letters[kept:])
-        dropped.update(dict(entry.overflow))
+        dropped.update(dict(submission.overflow))
         for lane, count in dropped.items():
-            self.books.turn_away(lane, source, DropReason.INVALID_OVERFLOW, count)
+            self.books.turn_away(lane, submission.source, DropReason.INVALID_OVERFLOW, count)
 
-    def _count_buried(self, letters: Sequence[DeadLetter], source: str) -> None:
-        for (lane, reason), count in Counter((letter.lane, letter.reason) for letter in letters).items():
+    def _count_buried(self, letters: Sequence[DeadLetter]) -> None:
+        for (lane, source, reason), count in Counter((letter.lane, letter.source, letter.reason) for letter in letters).items():
             self.books.receive(lane, source, count)
             self.books.bury(lane, reason, count)
 
-    def written(self, held: AckCallback) -> bool:
-        """Whether all dead letters are durable; else `held` is called when they are."""
-        return self.dead_letters.when_durable(held)
+    def withdraw(self, ack: Ack) -> None:
+        """Drop what is still pending of a request whose sender was asked to repeat it."""
+        self.drop(self.buffer.withdraw((ack,)), DropReason.WITHDRAWN)
 
-    def withdraw(self, ack: Ack) -> list[Chunk]:
-        """Take what still waits of a request out of the buffer."""
-        return self.buffer.withdraw((ack,))
-
-    def drop_withdrawn(self, chunks: Sequence[Chunk]) -> None:
-        """Settle and count what was withdrawn."""
-        self._drop(chunks, DropReason.WITHDRAWN)
-
-    def ended(self, delivery: AwaitedDelivery, error: Backpressure | None) -> None:
-        """The sender of a request that was awaited gets its answer."""
-        self._awaited.pop(delivery, None)
+    def answered(self, submission: Submission, error: Backpressure | None) -> None:
+        """A sender that waited for delivery gets its answer."""
+        self._awaited.pop(submission, None)
         if error is not None:
             self.not_acknowledged += 1
 
+    def end_waiting(self) -> None:
+        """Ask every sender that waits for delivery to repeat its request, and drop what it will send again."""
+        for awaited in list(self._awaited):
+            awaited.fail(Draining("shutting down", retry_after=2.0))
 
-def _letter(entry: Entry, lane: Lane, rejected: Rejected) -> DeadLetter:
-    why = rejected.why or WHY[rejected.reason]
-    return DeadLetter(rejected.reason, lane, rejected.data, entry.now, why, entry.source)
+
+def log_buried(letters: Sequence[DeadLetter]) -> None:
+    """Log one line for each lane and reason; `why` is the first letter's."""
+    counted = Counter((letter.lane, letter.reason) for letter in letters)
+    first = {(letter.lane, letter.reason): letter for letter in reversed(letters)}
+    for (lane, reason), count in counted.items():
+        label, letter = lane_label(lane) if lane else UNDECODABLE, first[lane, reason]
+        _log.warning(
+            "events became dead letters", lane=label, reason=reason.value, events=count, why=letter.why, coordinates=letter.coordinates
+        )

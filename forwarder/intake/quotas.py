@@ -1,4 +1,4 @@
-"""How much of the buffer a lane may hold: one rule over the bytes that are free, so that one lane's trouble isn't everybody's.
+"""How much of the buffer a lane may hold: one rule over the bytes that are free, so that one lane's trouble does not affect the others.
 
 With `free` the bytes that no lane holds, those that are offered counted as held already, a lane may hold at most
 
@@ -9,7 +9,7 @@ With `free` the bytes that no lane holds, those that are offered counted as held
 
 and the least of what applies. The fuller the buffer is the less a lane may hold that fills it, so a lane that comes late finds room. While
 no key is known (`KnownKeys.protects`) unknown ones may hold 7 x free together: all but the reserve of the one that is verified first.
-Nothing that is held is evicted for it. Past its share only that lane's senders are told to wait.
+Nothing that is held is evicted for it. Past its share only that lane's senders have to wait.
 """
 
 from __future__ import annotations
@@ -20,37 +20,26 @@ from typing import Final, Protocol
 
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, LaneFull, RequestTooLarge
 from forwarder.core.event import EVENT_OVERHEAD, Chunk, Lane
-from forwarder.core.lanes import LanePool
-from forwarder.intake.known_keys import KnownKeys
+from forwarder.intake.lanes import KnownKeys, LaneHolding
 
 LIVE: Final = 7
 HISTORICAL: Final = 1
 HALTED_DIVISOR: Final = 3
 UNKNOWN_DIVISOR: Final = 7
 UNHINDERED: Final = 1 + UNKNOWN_DIVISOR
-"""While all lanes together hold no more than this part of the buffer, none holds too much: the usual case, found out by one comparison."""
+"""While all lanes together hold no more than this part of the buffer, none holds too much: the usual case, decided by one comparison."""
 
 _UNKNOWN_SHARE_IS_FULL: Final = "the buffer's share for unknown project keys is full; this one is being checked with the upstream"
 
 
-class Holding(Protocol):
-    """What the buffer holds of a lane."""
-
-    bytes: int
-
-    @property
-    def pool(self) -> LanePool | None:
-        """The pool that the lane is in."""
-
-
 class SharedBuffer(Protocol):
-    """What is asked of the buffer."""
+    """What quotas need of the buffer."""
 
     used: int
     max_bytes: int
 
     @property
-    def holdings(self) -> Mapping[Lane, Holding]:
+    def holdings(self) -> Mapping[Lane, LaneHolding]:
         """What it holds of each lane."""
 
     def cost(self, chunk: Chunk) -> int:
@@ -58,12 +47,12 @@ class SharedBuffer(Protocol):
 
 
 class Quotas:
-    """Says no before the buffer is asked. Holds no state of its own: what is held is the buffer's, `halted` is delivery's."""
+    """Rejects before the buffer is asked. Holds no state of its own: what is held is the buffer's, `halted` is delivery's."""
 
     def __init__(
         self, buffer: SharedBuffer, halted: Collection[Lane], known: KnownKeys, ask: Callable[[str], object] = lambda _key: None
     ) -> None:
-        """`ask`: called with an unknown key that found no room, so that it may become known."""
+        """`ask`: called with an unknown key that found no room, so that it is checked."""
         self._buffer = buffer
         self._held = buffer.holdings
         self._cost = buffer.cost
@@ -93,7 +82,7 @@ class Quotas:
             self._check_together(costs)
 
     def check_room(self, lane: Lane, size: int) -> None:
-        """Raises `LaneFull` or `BufferFull` if the lane has no room now for `size` bytes of events: known before any work is done on them.
+        """Raises `LaneFull` or `BufferFull` if the lane has no room now for `size` bytes of events: checked before work on them.
 
         What fits no empty buffer is left to `check`, which knows what the events count for.
         """

@@ -1,18 +1,16 @@
-"""Takes units of records into the pipeline, lets go of them, and buries what a halted lane holds of them.
+"""Accepts batches of records from sources with positions, lets go of them, and buries what a halted lane holds of them.
 
-Invariants: a unit is taken whole, or nothing of it is taken and counted; books, buffer and dead letters change in the same callback. What
-is refused of a record uses the dead letters' whole room and is never dropped for want of it, and neither is an event because the buffer is
-full: its source waits. `when_full: drop_oldest` may push events out later, for a newer request; those are counted, and count as settled.
+Invariants: a batch is accepted whole, or nothing of it is accepted and counted. What is rejected of a record uses the dead letters' whole
+room and is never dropped for want of it, and neither is an event because the buffer is full: its source waits. `when_full: drop_oldest` may
+drop events later, for a newer request; those are counted, and count as settled.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -29,43 +27,41 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
-from forwarder.core.records import Records, Taken
-from forwarder.intake.awkward import RecordRules
-from forwarder.intake.decoding import RecordJob, encode_job
+from forwarder.core.records import AcceptedBatch, RecordBatch
+from forwarder.intake.admission import Submission, log_buried
+from forwarder.intake.decoder_jobs import RecordJob, encode_job
 from forwarder.intake.intake import Intake
 from forwarder.intake.large import LargeBodies, LargeBody
-from forwarder.intake.stamping import Rejected, Stamped
-from forwarder.intake.unit_reader import UnitContent, UnitReader
-from forwarder.intake.units import Unit
-from forwarder.telemetry.labels import UNDECODABLE, lane_label
+from forwarder.intake.record_reader import BatchContent, RecordReader
+from forwarder.intake.stamping import RejectedEvent, StampedEvents
 from forwarder.wire.effort import TooMuchWork
 
 MAX_LARGE: Final = 4
 """Large records that are decoded, or were and wait for room in the buffer."""
 STALE_SECONDS: Final = 60.0
-"""A record that nobody has asked for since isn't ours any more."""
+"""A decoded record that was not requested for so long is discarded."""
 
-_log = structlog.get_logger()
+_log = structlog.get_logger(__name__)
 
 
-class Delivery(Protocol):
-    """What delivery has of a unit."""
+class ResendQueue(Protocol):
+    """What delivery holds of a batch."""
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
         """Take back the chunks with these acks that wait to be sent again."""
 
 
-class Halts(Protocol):
+class HaltedLanes(Protocol):
     """The halted lanes."""
 
     def since(self) -> Mapping[Lane, float]:
         """When each lane was halted, wall-clock seconds."""
 
 
-class RecordsIntake:
-    """See `core.records.RecordIntake`. It stands beside an `Intake`, whose buffer, books and limits it shares."""
+class SourceIntake:
+    """See `core.records.RecordIntake`. It stands beside an `Intake`, whose admission and limits it shares."""
 
-    def __init__(self, intake: Intake, delivery: Delivery, halts: Halts, *, source: str = "kafka") -> None:
+    def __init__(self, intake: Intake, delivery: ResendQueue, halts: HaltedLanes, *, source: str = "kafka") -> None:
         self._intake = intake
         self._delivery = delivery
         self._halts = halts
@@ -73,35 +69,32 @@ class RecordsIntake:
         self._admission = admission = intake.admission
         self._buffer = admission.buffer
         self._letters = admission.dead_letters
-        self._books = admission.books
         self._now = intake.clock.now
-        limits = intake.rules
-        rules = RecordRules(
-            limits.max_body, limits.max_event, limits.max_events, limits.clock_skew_tolerance, intake.ordering_of, intake.effort
-        )
         self._max_bytes = admission.quotas.max_lane_bytes
-        self._reader = UnitReader(admission.lanes, rules, source, self._max_bytes, _report)
+        self._reader = RecordReader(admission.lanes, intake.rules, source, self._max_bytes, report=_report, effort=intake.effort)
         self._decoded: dict[int, _LargeRecord] = {}
-        """Records in the decoder process or back from it, by the identity of their units."""
+        """RecordBatch in the decoder process or back from it, by the identity of their batches."""
 
-    def take(self, records: Records, waiter: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
-        """See `core.records.RecordIntake.take`."""
+    def accept(
+        self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()
+    ) -> AcceptedBatch | None:
+        """See `core.records.RecordIntake.accept`."""
         if self._intake.draining:
             raise Draining("shutting down", retry_after=2.0)
         now = self._now()
         content = self._read(records, now)
         try:
-            taken = self._put(content, waiter, level, now, given_up)
+            accepted = self._admit(content, callback, level, now, given_up)
         except RequestTooLarge as error:
-            if len(records.values) + len(records.refused) > 1:
+            if len(records.values) + len(records.rejected) > 1:
                 raise TogetherTooLarge(error.message) from None
-            taken = self._put(self._too_large(records, content, error.message, now), waiter, level, now, ())
+            accepted = self._admit_letter(self._too_large(records, content, error.message, now), callback, level, now)
         if self._decoded:
             self._decoded.pop(id(records), None)
-        return taken
+        return accepted
 
-    def _read(self, records: Records, now: float) -> UnitContent:
-        """What is in the unit. Raises `TogetherTooLarge`, and `StillDecoding` for one large record that isn't read yet."""
+    def _read(self, records: RecordBatch, now: float) -> BatchContent:
+        """What is in the batch. Raises `TogetherTooLarge`, and `StillDecoding` for one large record that is not read yet."""
         large = self._decoded.get(id(records)) if self._decoded else None
         if large is None:
             try:
@@ -115,143 +108,79 @@ class RecordsIntake:
             error = StillDecoding("a large record is being decoded")
             error.when_done = large.done.append
             raise error
-        large.asked = now
+        large.requested = now
         content = large.content
-        return UnitContent(list(content.events), list(content.letters), content.nulled)  # it is asked for again if there is no room now
+        return BatchContent(list(content.events), list(content.letters), content.nulled)  # it is requested again if there is no room now
 
-    def _decode(self, records: Records, now: float) -> _LargeRecord:
-        """Have the only record of a unit read by the decoder process. Raises a `Backpressure` if that can't be done now."""
+    def _decode(self, records: RecordBatch, now: float) -> _LargeRecord:
+        """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if that can't be done now."""
         bodies, intake = self._intake.large, self._intake
         if bodies is None:
             raise TypeError("there is no decoder process")
-        self._decoded = {key: each for key, each in self._decoded.items() if each.content is None or now - each.asked < STALE_SECONDS}
+        self._decoded = {key: each for key, each in self._decoded.items() if each.content is None or now - each.requested < STALE_SECONDS}
         if len(self._decoded) >= MAX_LARGE:
             raise BufferFull("other large records wait for room in the buffer")
-        job = RecordJob(
-            intake.rules, intake.ordered, self._max_bytes, now, records.facts(0), records.api_key, foreign=records.foreign
-        )
+        job = RecordJob(intake.rules, self._max_bytes, now, records.facts(0), records.api_key, foreign=records.foreign)
         large = _LargeRecord(records, self._reader, now)
         bodies.submit(LargeBody(self, None, len(records.values[0]), partial(large.run, bodies, job), large.fail))
         self._decoded[id(records)] = large
         return large
 
-    def _too_large(self, records: Records, content: UnitContent, why: str, now: float) -> UnitContent:
-        """The only record there is can't be taken: it becomes one dead letter, as it was read."""
-        lanes = {lane for lane, _ in content.events}
-        lane = lanes.pop() if len(lanes) == 1 else None
-        rejected = Rejected(Reason.TOO_LARGE, records.values[0], why=why)
-        letter = self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), now)
-        return UnitContent(letters=[letter], whole=True)
-
-    def _put(self, content: UnitContent, waiter: AckCallback, level: AckLevel, now: float, given_up: Collection[Lane]) -> Unit | None:
-        """What was read of a unit into buffer, dead letters and books. Raises a `Backpressure`, or `RequestTooLarge` if it never fits."""
+    def _admit(
+        self, content: BatchContent, callback: AckCallback, level: AckLevel, now: float, given_up: Collection[Lane]
+    ) -> AcceptedBatch | None:
+        """What was read of a batch into buffer, dead letters and books. Raises a `Backpressure`, or `RequestTooLarge` if it never fits."""
         chunks = [Chunk(lane, events.data, events.count, events.ids, now, self._source) for lane, events in content.events]
+        keys = len({chunk.lane for chunk in chunks})
+        if keys > max(self._admission.lanes.max_lanes // 2, 1):
+            raise RequestTooLarge(f"events of {keys} project keys are more than can be accepted at once")
         try:
-            self._check(chunks)
+            return self._submit(chunks, content, callback, level, now)
         except LaneFull:
-            chunks = self._give_up(chunks, content, given_up, now)
-        unit = Unit(now, _sizes(chunks), waiter, self._letters)
-        entry = _Entry(chunks, content, self._reserve(content))
-        try:
-            waits = self._offer(unit, entry, level)
-        except BaseException:
-            unit.ack = None  # they refer to each other, and would wait for the garbage collector
-            self._letters.release(entry.reserved)
-            raise
-        if waits:
-            return unit
-        return None if self._letters.when_durable(unit.letters_are_durable) else unit
-
-    def _give_up(self, chunks: Sequence[Chunk], content: UnitContent, given_up: Collection[Lane], now: float) -> list[Chunk]:
-        """The chunks but for those of halted lanes that were given up, which become letters. Raises if there is no room for the rest."""
-        halted = self._halts.since()
-        left = [chunk for chunk in chunks if chunk.lane not in given_up or chunk.lane not in halted]
+            halted = self._halts.since()
+            left = [chunk for chunk in chunks if chunk.lane not in given_up or chunk.lane not in halted]
+            if len(left) == len(chunks):
+                raise
         why = "its project key was halted for too long, and the buffer has no room for its events"
         for chunk in chunks:
             if chunk not in left:
                 content.letters += letters_of(chunk, Reason.LANE_HALTED, why, now)
-        self._check(left)
-        return left
+        return self._submit(left, content, callback, level, now)
 
-    def _check(self, chunks: Sequence[Chunk]) -> None:
-        """Raises what says that there is no room for these chunks, now or ever."""
-        lanes = self._admission.lanes
-        keys = len({chunk.lane for chunk in chunks})
-        if keys > max(lanes.max_lanes // 2, 1):
-            raise RequestTooLarge(f"events of {keys} project keys are more than can be taken at once")
-        lanes.admit(chunks)
-        self._admission.quotas.check(chunks)
+    def _submit(
+        self, chunks: Sequence[Chunk], content: BatchContent, callback: AckCallback, level: AckLevel, now: float
+    ) -> AcceptedBatch | None:
+        submission = Submission(self._admission, chunks, self._source, callback, source_waits=True)
+        submission.letters, submission.nulled = content.letters, content.nulled
+        return None if self._admission.admit(submission, level) else _SubmittedBatch(now, _sizes(chunks), submission)
 
-    def _reserve(self, content: UnitContent) -> int:
-        """Room for a unit's letters. Raises `DeadLettersFull`, or `RequestTooLarge` for such that there never is."""
-        letters = content.letters
-        if not letters:
-            return 0
-        size = sum([len(letter.data) + len(letter.why) + len(letter.attributes) for letter in letters])
-        reserved = self._letters.reserve(size, len(letters))
-        if reserved is None:
-            if not content.whole and not self._letters.could_hold(size, len(letters)):
-                what = f"{len(letters)} events of it are refused, which are more than the dead letters could hold (dead_letters.max_bytes)"
-                raise RequestTooLarge(what)
-            what = f"no room among the dead letters for {len(letters)} refused events ({letters[0].reason.value}: {letters[0].why})"
-            raise DeadLettersFull(what, retry_after=5.0, hint="raise dead_letters.max_bytes, or look why they are refused")
-        return reserved
+    def _too_large(self, records: RecordBatch, content: BatchContent, why: str, now: float) -> DeadLetter:
+        """The dead letter of a batch's only record, as it was read, because it can't be accepted."""
+        lanes = {lane for lane, _ in content.events}
+        lane = lanes.pop() if len(lanes) == 1 else None
+        rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why)
+        return self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), now)
 
-    def _offer(self, unit: Unit, entry: _Entry, level: AckLevel) -> bool:
-        """Into the buffer, or raise; whether its events are still to be waited for."""
-        if not entry.chunks:
-            self._enter(entry)
-            return False
-        if level is AckLevel.DISK:
-            unit.enter = partial(self._enter_late, entry)
-            if not self._buffer.offer(entry.chunks, unit.held):
-                return True
-            self._enter(entry)
-            return False
-        unit.ack = Ack(sum([chunk.count for chunk in entry.chunks]), unit.acknowledged, comes_again=False)
-        for chunk in entry.chunks:
-            chunk.ack = unit.ack
-        self._buffer.offer(entry.chunks)
-        self._enter(entry)
-        return True
+    def _admit_letter(self, letter: DeadLetter, callback: AckCallback, level: AckLevel, now: float) -> AcceptedBatch | None:
+        """Admit a dead letter instead of its record. It can't be made smaller: if there is no room for it, its source waits."""
+        try:
+            return self._submit((), BatchContent(letters=[letter]), callback, level, now)
+        except RequestTooLarge as error:
+            raise DeadLettersFull(error.message, retry_after=5.0, hint="raise dead_letters.max_bytes") from None
 
-    def _enter_late(self, entry: _Entry, error: Backpressure | None) -> None:
-        if error is None:
-            self._enter(entry)
-        else:
-            self._letters.release(entry.reserved)
-
-    def _enter(self, entry: _Entry) -> None:
-        """Count a unit in the books, and bury what of it was refused. Nothing can fail from here on."""
-        for chunk in entry.chunks:
-            self._books.receive(chunk.lane, chunk.source, chunk.count)
-        letters = entry.content.letters
-        if letters:
-            self._letters.bury_reserved(letters, entry.reserved)
-            for (lane, source, reason), count in Counter((letter.lane, letter.source, letter.reason) for letter in letters).items():
-                self._books.receive(lane, source, count)
-                self._books.bury(lane, reason, count)
-            _log_buried(letters)
-        self._admission.nulled_numbers += entry.content.nulled
-        if entry.chunks:
-            self._admission.on_taken()
-
-    def give_back(self, units: Collection[Taken]) -> int:
-        """See `core.records.RecordIntake.give_back`. What waits for its fsync goes its way, too."""
-        mine = [unit for unit in units if isinstance(unit, Unit)]
-        for unit in mine:
-            unit.let_go()
+    def give_back(self, batches: Collection[AcceptedBatch]) -> int:
+        """See `core.records.RecordIntake.give_back`. What waits for its fsync stays in the buffer, too."""
+        mine = [batch for batch in batches if isinstance(batch, _SubmittedBatch)]
+        for batch in mine:
+            batch.submission.callback = None
         chunks = self._withdraw(mine, None)
-        for lane, group in groupby(chunks, attrgetter("lane")):
-            of_lane = list(group)
-            self._books.drop(lane, DropReason.RETURNED_TO_BROKER, sum([chunk.count for chunk in of_lane]))
-            self._buffer.settle(of_lane, DropReason.RETURNED_TO_BROKER)
+        self._admission.drop(chunks, DropReason.RETURNED_TO_BROKER)
         return sum([chunk.count for chunk in chunks])
 
-    def bury(self, units: Sequence[Taken], lane: Lane, why: str) -> bool:
+    def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `core.records.RecordIntake.bury`."""
-        mine = [unit for unit in units if isinstance(unit, Unit) and lane in unit.lanes]
-        sizes = [unit.size_of(lane) for unit in mine]
+        mine = [batch for batch in batches if isinstance(batch, _SubmittedBatch) and lane in batch.lanes]
+        sizes = [batch.sizes[lane] for batch in mine]
         count = sum([events for _, events in sizes])
         reserved = self._letters.reserve(sum([size for size, _ in sizes]) + count * len(why), count)
         if reserved is None:
@@ -260,14 +189,14 @@ class RecordsIntake:
         letters = [letter for chunk in chunks for letter in letters_of(chunk, Reason.LANE_HALTED, why, self._now())]
         self._letters.bury_reserved(letters, reserved)
         if letters:
-            self._books.bury(lane, Reason.LANE_HALTED, len(letters))
+            self._admission.books.bury(lane, Reason.LANE_HALTED, len(letters))
             self._buffer.settle(chunks, Fate.BURIED)
-            _log_buried(letters)
+            log_buried(letters)
         return True
 
-    def _withdraw(self, units: Sequence[Unit], lane: Lane | None) -> list[Chunk]:
-        """The chunks of these units that wait, to be sent again or for the first time."""
-        acks = [unit.ack for unit in units if unit.ack is not None and not unit.ack.settled]
+    def _withdraw(self, batches: Sequence[_SubmittedBatch], lane: Lane | None) -> list[Chunk]:
+        """The pending chunks of these batches, to be sent again or for the first time."""
+        acks = [batch.submission.ack for batch in batches if batch.submission.ack is not None and not batch.submission.ack.settled]
         return self._delivery.withdraw(acks, lane) + self._buffer.withdraw(acks, lane) if acks else []
 
     def halted(self) -> Mapping[Lane, float]:
@@ -275,58 +204,64 @@ class RecordsIntake:
         return self._halts.since()
 
 
-class _Entry(NamedTuple):
-    """What is entered of a unit."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _SubmittedBatch:
+    """See `core.records.AcceptedBatch`."""
 
-    chunks: Sequence[Chunk]
-    content: UnitContent
-    reserved: int
-    """The room that its letters have among the dead letters, as their store counts it."""
+    at: float
+    sizes: Mapping[Lane, tuple[int, int]]
+    """Bytes and events that it had of each lane when it was accepted."""
+    submission: Submission
+
+    @property
+    def lanes(self) -> Collection[Lane]:
+        """See `core.records.AcceptedBatch`."""
+        return self.sizes.keys()
 
 
 class _LargeRecord:
-    """A record that is read by the decoder process, until it is taken."""
+    """A record that is read by the decoder process, until it is accepted."""
 
-    def __init__(self, records: Records, reader: UnitReader, now: float) -> None:
+    def __init__(self, records: RecordBatch, reader: RecordReader, now: float) -> None:
         self._records = records
-        """Kept, so that its identity stays its own."""
+        """Kept, so that its identity is not reused."""
         self._reader = reader
-        self.asked = now
-        """When somebody asked for it last, wall-clock seconds."""
-        self.content: UnitContent | None = None
+        self.requested = now
+        """When its source requested it last, wall-clock seconds."""
+        self.content: BatchContent | None = None
         self.error: Backpressure | None = None
-        """Why it couldn't be read, though it is to come again."""
+        """Why it couldn't be read; its source repeats it."""
         self.done: list[Callable[[], None]] = []
 
     async def run(self, bodies: LargeBodies, job: RecordJob) -> None:
         """Have it read."""
-        value, content = self._records.values[0], UnitContent()
+        value, content = self._records.values[0], BatchContent()
         try:
             decoded = await bodies.decode(encode_job(job), value)
         except Exception as error:
             if isinstance(error, Backpressure):
                 raise
             reason = Reason.TOO_LARGE if isinstance(error, RequestTooLarge) else Reason.UNDECODABLE
-            content.letters = [self._letter(None, Rejected(reason, value, why=str(error)))]
+            content.letters = [self._letter(None, RejectedEvent(reason, value, why=str(error)))]
         else:
-            content.nulled = decoded.outcome.nulled
+            content.nulled = decoded.head.nulled
             for chunk in await bodies.sliced(decoded.chunks(0.0, "")):
-                content.events.append((chunk.lane, Stamped(chunk.data, chunk.count, chunk.ids)))
+                content.events.append((chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids)))
             for group in await bodies.sliced(decoded.rejected()):
                 content.letters += [self._letter(lane, each) for lane, each in group]
         self.content = content
-        self._tell()
+        self._finish()
 
-    def _letter(self, lane: Lane | None, rejected: Rejected) -> DeadLetter:
+    def _letter(self, lane: Lane | None, rejected: RejectedEvent) -> DeadLetter:
         records = self._records
-        return self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), self.asked)
+        return self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), self.requested)
 
     def fail(self, error: Exception) -> None:
-        """It couldn't be read now: its source brings it again."""
+        """It couldn't be read now: its source repeats it."""
         self.error = error if isinstance(error, Backpressure) else Backpressure(f"a large record could not be decoded: {error}")
-        self._tell()
+        self._finish()
 
-    def _tell(self) -> None:
+    def _finish(self) -> None:
         done, self.done = self.done, []
         for each in done:
             each()
@@ -343,14 +278,3 @@ def _sizes(chunks: Sequence[Chunk]) -> dict[Lane, tuple[int, int]]:
         size, count = sizes.get(chunk.lane, (0, 0))
         sizes[chunk.lane] = size + len(chunk.data), count + chunk.count
     return sizes
-
-
-def _log_buried(letters: Sequence[DeadLetter]) -> None:
-    """One line for each lane and reason; `why` is the first one's."""
-    counted = Counter((letter.lane, letter.reason) for letter in letters)
-    first = {(letter.lane, letter.reason): letter for letter in reversed(letters)}
-    for (lane, reason), count in counted.items():
-        label, letter = lane_label(lane) if lane else UNDECODABLE, first[lane, reason]
-        _log.warning(
-            "events became dead letters", lane=label, reason=reason.value, events=count, why=letter.why, coordinates=letter.coordinates
-        )

@@ -18,8 +18,8 @@ import pytest_asyncio
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import Backpressure, BufferFull, RequestTooLarge
 from forwarder.daemon.decoder import IDLE_SECONDS, DecoderProcess
-from forwarder.intake.decoding import Decoded, RequestJob, decode_outcome, encode_job
-from forwarder.intake.request_reader import ReadingRules
+from forwarder.intake.decoder_jobs import DecodedBody, RequestJob, decode_head, encode_job
+from forwarder.intake.requests import ReadingRules
 from tests.support.clock import FakeClock
 from tests.support.waiting import eventually, tick
 
@@ -31,8 +31,8 @@ MUTE = (sys.executable, "-c", "import socket; socket.socket(fileno=0).recv(1)")
 
 def job() -> bytes:
     """A request's job."""
-    rules = ReadingRules(20_000_000, 1_000_000, 1_000_000, 1.0)
-    return encode_job(RequestJob(rules, (False, False), 100, [], 0.0, b"", b"", b"", None, b"", None))
+    rules = ReadingRules(20_000_000, 1_000_000, 1_000_000, 1.0, ordered=(False, False))
+    return encode_job(RequestJob(rules, 100, [], 0.0, b"", b"", b"", None, b"", None))
 
 
 def open_files_of(pid: int | None) -> list[str]:
@@ -44,10 +44,10 @@ def anything(_size: int) -> None:
     """Accept whatever comes back."""
 
 
-async def decoded(decoder: DecoderProcess, body: bytes = BODY) -> Decoded:
+async def decoded(decoder: DecoderProcess, body: bytes = BODY) -> DecodedBody:
     """What comes of a body."""
     head, parts = await decoder.decode(job(), body, anything)
-    return Decoded(decode_outcome(head), parts)
+    return DecodedBody(decode_head(head), parts)
 
 
 def decoder_of(clock: Any = None, command: tuple[str, ...] | None = None) -> DecoderProcess:
@@ -68,7 +68,7 @@ async def decoder() -> AsyncIterator[DecoderProcess]:
 async def test_it_starts_when_it_is_needed_and_stays(decoder: DecoderProcess) -> None:
     """One process for all bodies, none before the first; large ones in both directions."""
     assert decoder.pid is None
-    assert sum(count for _, count in (await decoded(decoder)).outcome.pieces) == 5000
+    assert sum(count for _, count in (await decoded(decoder)).head.pieces) == 5000
     pid = decoder.pid
     spaces = b'{"api_key":"phc_good","batch":[' + b" " * 15_000_000 + b'{"event":"e","distinct_id":"d","x":"' + b"y" * 900_000 + b'"}]}'
     (chunk,) = (await decoded(decoder, spaces)).chunks(0.0, "http")

@@ -38,12 +38,12 @@ class Door:
     taken: list[Incoming] = field(default_factory=list)
     waiters: list[AckCallback] = field(default_factory=list)
 
-    def take(self, incoming: Incoming, waiter: AckCallback) -> bool:
+    def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
         """See `core.ports.Intake`."""
         if isinstance(self.answer, Exception):
             raise self.answer
         self.taken.append(incoming)
-        self.waiters.append(waiter)
+        self.waiters.append(callback)
         return self.answer
 
     @property

@@ -102,7 +102,7 @@ async def test_made_up_keys_do_not_stop_a_good_one() -> None:
             taken, refused = 0, 0
             for number in range(10_000):
                 try:
-                    whole.pipeline._parts.intake.take(Incoming(batch(events(1), f"phc_madeup{number:06}")), Told())
+                    whole.pipeline._parts.intake.accept(Incoming(batch(events(1), f"phc_madeup{number:06}")), Told())
                     taken += 1
                 except TooManyLanes:
                     refused += 1
@@ -122,7 +122,7 @@ async def test_a_good_key_that_comes_after_made_up_ones_gets_in() -> None:
     async with upstream, Whole(upstream.url, FastClock(2), upstream={"verify_keys": True}) as whole:
         for number in range(200):
             try:
-                whole.pipeline._parts.intake.take(Incoming(batch(events(1), f"phc_madeup{number:06}")), Told())
+                whole.pipeline._parts.intake.accept(Incoming(batch(events(1), f"phc_madeup{number:06}")), Told())
             except Backpressure:
                 continue
         first = await whole.send(post("/batch/", batch(events(1), GOOD)))

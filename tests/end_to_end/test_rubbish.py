@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ForwarderError
-from forwarder.core.ports import Incoming, Intake
+from forwarder.core.ports import Incoming, RequestIntake
 from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.telemetry.snapshot import balanced
 from forwarder.wire.envelope import body_pieces
@@ -115,10 +115,10 @@ def feed(pipeline: Pipeline, incoming: list[Incoming]) -> None:
             assert "offset" not in arrived or not isinstance(arrived["offset"], int | float)
 
 
-def offered(intake: Intake, incoming: Incoming) -> ForwarderError | None:
+def offered(intake: RequestIntake, incoming: Incoming) -> ForwarderError | None:
     """What a request is refused with; None if it was taken."""
     try:
-        intake.take(incoming, Told())
+        intake.accept(incoming, Told())
     except ForwarderError as error:
         return error
     return None

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.ports import Ordering
-from forwarder.intake.loose import Receipt, StampedEvent, stamp_one
-from forwarder.intake.stamping import Stamped, stamp
+from forwarder.intake.stamp_event import StampContext, StampedEvent, stamp_event
+from forwarder.intake.stamping import StampedEvents, stamp
 from forwarder.wire.identity import ids_of
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import KEY, IntakeRig
@@ -24,9 +24,9 @@ IP = "8.8.8.8"
 IPS = st.sampled_from([None, IP])
 
 
-def receipt(ip: str | None = None, *, ordered: bool = True) -> Receipt:
+def receipt(ip: str | None = None, *, ordered: bool = True) -> StampContext:
     """A receipt at the fake clock's beginning."""
-    return Receipt(MIDNIGHT, ip=None if ip is None else json.dumps(ip).encode(), ordered=ordered)
+    return StampContext(MIDNIGHT, ip=None if ip is None else json.dumps(ip).encode(), ordered=ordered)
 
 
 def top(event: bytes) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def top(event: bytes) -> dict[str, Any]:
     return found
 
 
-def parted(stamped: Stamped) -> list[bytes]:
+def parted(stamped: StampedEvents) -> list[bytes]:
     """The events, one by one."""
     return [bytes(raw) for raw in msgspec.json.decode(b"[%b]" % stamped.data, type=list[msgspec.Raw])]
 
@@ -72,7 +72,7 @@ def test_the_fast_ways_and_the_loose_one_agree(events: list[Spelled], ip: str | 
     """An event that fits several ways leaves each of them with the same bytes, and the request with the same ordering keys."""
     text = ("[" + ",".join(event.text for event in events) + "]").encode()
     fast = stamp(text, receipt(ip, ordered=ordered))
-    loose = [stamp_one(event.text.encode(), receipt(ip, ordered=ordered)) for event in events]
+    loose = [stamp_event(event.text.encode(), receipt(ip, ordered=ordered)) for event in events]
     kept = [each for each in loose if isinstance(each, StampedEvent)]
     assert [each.data for each in kept] == parted(fast)
     assert fast.ids == (frozenset().union(*[each.ids for each in kept]) if ordered else frozenset())
@@ -89,5 +89,5 @@ def test_ordering_keys_are_those_of_the_stamped_events(events: list[Spelled], ip
 def test_stamping_twice_changes_nothing(event: Spelled) -> None:
     """A stamped event needs no stamp: another forwarder behind this one leaves it alone."""
     once = stamp(f"[{event.text}]".encode(), receipt(IP))
-    again = stamp(b"[" + once.data + b"]", Receipt(MIDNIGHT + 5000, ip=b'"9.9.9.9"', ordered=True))
+    again = stamp(b"[" + once.data + b"]", StampContext(MIDNIGHT + 5000, ip=b'"9.9.9.9"', ordered=True))
     assert parted(again) == parted(once)

@@ -1,110 +1,417 @@
-"""Large requests: what they take in memory while they are worked on, and when they are not."""
+"""Large bodies: which they are, that they take turns and are bounded, and that they end as they would have ended at once."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import gzip
-import tracemalloc
-from collections.abc import Callable
+import json
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
 
+import brotli  # type: ignore[import-untyped]
 import pytest
+import pytest_asyncio
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from forwarder.core.errors import BufferFull, RequestTooLarge
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import Backpressure, BufferFull, ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.ports import V1Head
-from forwarder.wire.v1 import MAX_EVENTS
-from tests.support.intakes import KEY, IntakeRig
+from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, V1Head
+from forwarder.core.shares import LEAST
+from forwarder.intake.decoder_jobs import MAX_REJECTED, PIECE_BYTES, PIECE_EVENTS
+from forwarder.intake.large import MAX_OF_SENDER, MAX_WAITING, WAIT_SECONDS
+from forwarder.wire.effort import INLINE
+from tests.support.decoders import NOTHING, HereDecoder, Patient
+from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
+from tests.support.waiting import tick
 
-pytestmark = pytest.mark.slow
-
-BARE = '{"event":"é😀","distinct_id":"u","properties":{"padding":"%s"}}' % ("x" * 300)
-STAMPS = '"uuid":"0190e2b5-7e0d-7cc0-9a3c-000000000000","timestamp":"2026-01-01T00:00:00Z"'
-WHOLE = BARE.replace('"u",', f'"u",{STAMPS},')
-
-
-def body(event: str, count: int) -> bytes:
-    """A batch of one event, many times."""
-    return f'{{"api_key":"{KEY}","batch":[{",".join([event] * count)}]}}'.encode()
+LANE = Lane(KEY)
+EVENT = {"event": "e", "distinct_id": "d"}
 
 
-def peak(act: Callable[[], object]) -> int:
-    """The most bytes that were allocated at a time meanwhile."""
-    tracemalloc.start()
-    try:
-        act()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+def large_body(events: int = 12_000) -> bytes:
+    """A body that is large by its size alone."""
+    return json.dumps(batch(*[stamped_event()] * events)).encode()
 
 
-@pytest.mark.parametrize(("event", "client", "times"), [(WHOLE, None, 2.2), (WHOLE, "8.8.8.8", 1.6), (BARE, None, 1.9)])
-def test_a_large_request_is_copied_once(event: str, client: str | None, times: float) -> None:
-    """Beside its text there is what is buffered of it (a stamped event is larger) and little else, whatever characters are in it."""
-    rig, data = IntakeRig(), body(event, 12_000)
-    used = peak(lambda: rig.take(data, client=client))
-    assert rig.figures(Lane(KEY))[0] == 12_000
-    assert used < times * len(data)
+class Rig(IntakeRig):
+    """An intake with a decoder that a test opens."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.here = HereDecoder(closed=settings.pop("closed", False))
+        super().__init__(decoder=self.here, **settings)
+
+    async def answer(self, body: bytes, waiter: Patient | None = None, **hints: Any) -> Patient:
+        """Offer a body and wait for its answer."""
+        waiter = waiter or Patient()
+        waiter.reached = self.offer(body, waiter, **hints)
+        if not waiter.reached:
+            await waiter.told.wait()
+        await self.intake.drain(10.0)
+        assert self.balanced()
+        return waiter
 
 
-@pytest.mark.parametrize(("event", "times"), [(WHOLE, 3.0), (BARE, 3.9)])
-def test_a_large_v1_request_is_copied_twice(event: str, times: float) -> None:
-    """There is the classic shape of it and then what is buffered, each event with its SDK and its stamps, and a result for each."""
-    rig = IntakeRig()
-    events = [event.replace("0190e2b5", f"{number:08x}") for number in range(12_000)]
-    data = f'{{"created_at":"2026-01-01T00:00:00Z","batch":[{",".join(events)}]}}'.encode()
-    used = peak(lambda: rig.take(data, v1=V1Head(b"Bearer " + KEY.encode(), b"posthog-python/7.1")))
-    assert rig.figures(Lane(KEY))[0] == 12_000
-    assert used < times * len(data)
+@pytest_asyncio.fixture
+async def rig() -> AsyncIterator[Rig]:
+    """An intake with a decoder that works at once."""
+    rig = Rig()
+    yield rig
+    await rig.intake.close()
 
 
-@pytest.mark.parametrize("count", [MAX_EVENTS, 2 * MAX_EVENTS])
-def test_very_many_small_v1_events(count: int) -> None:
-    """Each becomes much larger than it was, and has a result: so many stay within bounds, and of more nothing is made."""
-    rig, bound = IntakeRig(max_bytes=38_000_000), 100_000_000 if count == MAX_EVENTS else 15_000_000
-    data = b'{"batch":[%b]}' % b",".join([b'{"event":"e","distinct_id":"d"}'] * count)
-    head = V1Head(b"Bearer " + KEY.encode(), b'"' * 95 + b"/" + b'"' * 95)
+@pytest_asyncio.fixture
+async def shut() -> AsyncIterator[Rig]:
+    """An intake with a decoder that works when it is opened."""
+    rig = Rig(closed=True)
+    yield rig
+    await rig.intake.close()
 
-    def refused() -> None:
-        with pytest.raises(RequestTooLarge):
-            rig.take(data, v1=head)
 
-    assert peak(refused) < bound
+async def test_a_usual_body_never_sees_the_decoder(rig: Rig) -> None:
+    """A thousand events that need stamps are worked on at once."""
+    body = json.dumps(batch(*[EVENT] * 1000)).encode()
+    assert (await rig.answer(body)).code == "taken"
+    assert (await rig.answer(gzip.compress(body), content_encoding=b"gzip")).code == "taken"
+    assert rig.here.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("body", "hints"),
+    [
+        (large_body(), {}),
+        (gzip.compress(large_body()), {"content_encoding": b"gzip"}),
+        (zstandard.compress(large_body()), {"content_encoding": b"zstd"}),
+        (brotli.compress(large_body(), quality=1), {"content_encoding": b"br"}),
+        (zlib.compress(large_body()), {"content_encoding": b"deflate"}),
+        (b"data=" + quote(large_body()).encode(), {"content_type": b"application/x-www-form-urlencoded"}),
+        (base64.b64encode(large_body()), {}),
+        (gzip.compress(large_body()), {"v1": V1Head(b"Bearer " + KEY.encode())}),
+    ],
+    ids=["plain", "gzip", "zstd", "br", "deflate", "form", "base64", "v1"],
+)
+async def test_a_large_body_goes_through_the_decoder(rig: Rig, body: bytes, hints: dict[str, Any]) -> None:
+    """Whatever it is wrapped in; its events are buffered in pieces that are quick to work with."""
+    waiter = await rig.answer(body, **hints)
+    assert waiter.code == "taken"
+    assert waiter.postponed > WAIT_SECONDS
+    assert len(rig.here.bodies) == 1
+    assert rig.buffer.count(LANE) == 12_000
+    assert all(len(chunk.data) <= PIECE_BYTES and chunk.count <= PIECE_EVENTS for chunk in rig.chunks())
+
+
+async def test_the_pieces_of_a_large_body_are_one_lane() -> None:
+    """Where there is room for one lane only, and for the shares that they count against together."""
+    rig = Rig(max_lanes=1, max_bytes=8_000_000)
+    assert (await rig.answer(large_body(20_000))).code == "taken"
+    (failure,) = (await rig.answer(large_body(20_000))).failures
+    assert isinstance(failure, Backpressure)
+    assert rig.buffer.count(LANE) == 20_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        batch(*[EVENT] * (INLINE.events + 1)),
+        [{**EVENT, "api_key": KEY}] * (INLINE.events + 1),
+        batch(*[{}] * (INLINE.events + 1)),
+    ],
+    ids=["stamps", "keys", "invalid"],
+)
+async def test_many_events_that_need_work_are_a_large_body(rig: Rig, body: Any) -> None:
+    """Few bytes can take long too."""
+    assert (await rig.answer(json.dumps(body).encode())).code == "taken"
+    assert len(rig.here.bodies) == 1
+
+
+async def test_repairs_of_much_text_are_made_elsewhere(rig: Rig) -> None:
+    """NaN in a body over the bound is found by the decoder; in a small one at once."""
+    text = json.dumps(batch({**EVENT, "properties": {"a": ["x" * 100] * 3000, "b": float("nan")}})).encode()
+    assert (await rig.answer(text)).code == "taken"
+    assert len(rig.here.bodies) == 1
+    assert rig.intake.statistics().nulled_numbers == 1
+    assert (await rig.answer(json.dumps(batch({**EVENT, "properties": {"b": float("nan")}})).encode())).code == "taken"
+    assert len(rig.here.bodies) == 1
+
+
+async def test_a_tiny_bomb_is_unpacked_elsewhere_and_rejected(rig: Rig) -> None:
+    """A few bytes of brotli stand for more than a body may have."""
+    bomb = brotli.compress(b"[" + b" " * 21_000_000, quality=1)
+    (failure,) = (await rig.answer(bomb, content_encoding=b"br")).failures
+    assert isinstance(failure, RequestTooLarge)
     assert rig.untouched()
 
 
-def test_a_large_request_beside_a_full_buffer() -> None:
-    """It is refused before anything is made of it; small ones still get the buffer's own answer, and later there is room again."""
-    rig, data = IntakeRig(), body(BARE, 12_000)
-    rig.buffer.used = 66_000_000
-    compressed = gzip.compress(data, 1)
-
-    def refused() -> None:
-        with pytest.raises(BufferFull):
-            rig.take(data)
-
-    assert peak(refused) < 100_000
-    with pytest.raises(BufferFull):
-        rig.take(compressed)
-    with pytest.raises(BufferFull):
-        rig.take(compressed, v1=V1Head(b"Bearer " + KEY.encode()))
-    rig.take(body(BARE, 10))
-    assert rig.figures(Lane(KEY))[0] == 10
-    rig.buffer.used = 0
-    rig.take(compressed)
-    assert rig.figures(Lane(KEY))[0] == 12_010
-
-
-def test_what_could_never_fit_a_small_buffer() -> None:
-    """The sender is told so (413), not to come back, also while the buffer isn't empty."""
-    rig = IntakeRig(max_bytes=2_000_000)
-    rig.take(body(BARE, 10))
-    with pytest.raises(RequestTooLarge):
-        rig.take(body(BARE, 12_000))
+@pytest.mark.parametrize(
+    ("body", "hints"),
+    [
+        (b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000, {}),
+        (b'{"historical_migration":false , "token" : "phc_other", "batch":[' + b" " * 2_000_000, {}),
+        (gzip.compress(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000), {"content_encoding": b"gzip"}),
+        (brotli.compress(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000, quality=1), {"content_encoding": b"br"}),
+        (b"data=%7B%22api_key%22%3A%22phc_other%22%2C" + b"%" * 300_000, {"content_type": b"application/x-www-form-urlencoded"}),
+        (base64.b64encode(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000), {}),
+        (zstandard.compress(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000), {}),
+    ],
+    ids=["plain", "spaced", "gzip", "br", "form", "base64", "zstd"],
+)
+async def test_a_key_that_is_not_allowed_costs_nothing(body: bytes, hints: dict[str, Any]) -> None:
+    """Where the first bytes show the project key, it is checked before anything else."""
+    rig = Rig(api_keys=[KEY])
+    with pytest.raises(InvalidToken):
+        rig.offer(body, Patient(), **hints)
+    assert rig.here.bodies == []
 
 
-@pytest.mark.parametrize("key", [b'"api_key":"phc_good",', b""])
-def test_a_batch_has_as_many_events_as_fit(key: bytes) -> None:
-    """The contract sets no limit (interface document, Limits 1): 60,000 small events that all need stamps are accepted."""
-    rig = IntakeRig(max_bytes=1_000_000_000)
-    event = b'{"event":"e","distinct_id":"d"}' if key else b'{"token":"phc_good","event":"e","distinct_id":"d"}'
-    rig.take(b'{%b"batch":[%b]}' % (key, b",".join([event] * 60_000)))
-    assert rig.figures(Lane("phc_good"))[0] == 60_000
+async def test_senders_take_turns(shut: Rig) -> None:
+    """One that has brought many large bodies doesn't keep another waiting for all of them."""
+    first = [Patient("greedy") for _ in range(3)]
+    for number, waiter in enumerate(first):
+        shut.offer(large_body(12_000 + number), waiter)
+    other = Patient("modest")
+    shut.offer(large_body(11_000), other)
+    shut.here.open()
+    await shut.intake.drain(10.0)
+    sizes = [len(body) for body in shut.here.bodies]
+    assert sizes.index(len(large_body(11_000))) == 1
+    assert [waiter.code for waiter in [*first, other]] == ["taken"] * 4
+
+
+async def test_what_waits_is_bounded_in_number_by_sender_and_in_all(shut: Rig) -> None:
+    """No place: come again later."""
+    body = gzip.compress(large_body())
+    for _ in range(MAX_OF_SENDER):
+        shut.offer(body, Patient("greedy"))
+    with pytest.raises(BufferFull, match="too many large requests"):
+        shut.offer(body, Patient("greedy"))
+    for number in range(MAX_WAITING - MAX_OF_SENDER):
+        shut.offer(body, Patient(number))
+    with pytest.raises(BufferFull, match="too many large requests"):
+        shut.offer(body, Patient("late"))
+
+
+async def test_what_waits_is_bounded_in_bytes() -> None:
+    """Bytes that wait for the decoder count with those that are received, and leave room for others again when it is done."""
+    rig = Rig(closed=True, max_bytes=4_000_000, max_body=4_000_000)
+    body = large_body(15_000)
+    rig.offer(body, Patient("a"))
+    assert rig.headroom.decoding == len(body)
+    room = 2 * (4_000_000 + LEAST) + LEAST
+    for number in range((room - 2 * len(body)) // len(body)):
+        rig.offer(body, Patient(number))
+    with pytest.raises(BufferFull, match="too much is buffered"):
+        rig.offer(body, Patient("late"))
+    rig.here.open()
+    await rig.intake.drain(10.0)
+    assert rig.headroom.decoding == 0
+    await rig.intake.close()
+
+
+async def test_waiting_for_a_turn_ends(shut: Rig) -> None:
+    """Who has waited for too long is asked to come back; the one that is worked on goes on."""
+    first, second = Patient("a"), Patient("b")
+    shut.offer(large_body(), first)
+    shut.offer(large_body(), second)
+    await tick()
+    await shut.clock.advance(WAIT_SECONDS)
+    assert isinstance(second.failures[0], BufferFull)
+    shut.here.open()
+    await shut.intake.drain(10.0)
+    assert first.code == "taken"
+    assert shut.buffer.count(LANE) == 12_000
+
+
+async def test_small_requests_of_others_do_not_wait(shut: Rig) -> None:
+    """While a large body is decoded, everybody else is answered at once."""
+    shut.offer(large_body(), Patient())
+    assert shut.offer(batch(EVENT), Patient()) is True
+
+
+async def test_requests_of_one_connection_keep_their_order(shut: Rig) -> None:
+    """What comes behind a large body on the same connection is accepted behind it."""
+    connection = object()
+    first, second = Patient(origin=connection), Patient(origin=connection)
+    shut.offer(large_body(), first)
+    assert shut.offer(batch({**EVENT, "event": "last"}), second) is False
+    shut.here.open()
+    await shut.intake.drain(10.0)
+    assert (first.code, second.code) == ("taken", "taken")
+    assert json.loads(shut.events()[-1])["event"] == "last"
+    assert shut.offer(batch(EVENT), Patient(origin=connection)) is True
+
+
+async def test_who_hung_up_costs_nothing_more(shut: Rig) -> None:
+    """A body whose connection is gone before its turn isn't decoded; one that is being decoded isn't accepted."""
+    first, second = Patient("a"), Patient("b")
+    shut.offer(large_body(), first)
+    shut.offer(large_body(), second)
+    await tick()
+    first.origin = second.origin = None
+    shut.here.open()
+    await shut.intake.drain(10.0)
+    assert len(shut.here.bodies) == 1
+    assert shut.untouched()
+
+
+async def test_closing_asks_all_senders_to_come_back(shut: Rig) -> None:
+    """Those that wait, and the one whose body is being decoded."""
+    waiters = [Patient("a"), Patient("b")]
+    for waiter in waiters:
+        shut.offer(large_body(), waiter)
+    await tick()
+    await shut.intake.close()
+    assert [[type(each).__name__ for each in waiter.failures] for waiter in waiters] == [["Draining"]] * 2
+    assert shut.untouched()
+
+
+async def test_draining_waits_for_large_bodies(shut: Rig) -> None:
+    """New requests are rejected; those that were complete before are accepted still."""
+    waiter = Patient()
+    shut.offer(large_body(), waiter)
+    shut.intake.draining = True
+    drained = asyncio.ensure_future(shut.intake.drain(10.0))
+    await tick()
+    assert not drained.done()
+    shut.here.open()
+    assert await drained
+    assert waiter.code == "taken"
+
+
+async def test_a_failure_of_ours_is_not_the_senders(rig: Rig) -> None:
+    """What nobody foresaw comes to the listener as it is, which says 500."""
+    rig.here.failure = RuntimeError("a mistake")
+    (failure,) = (await rig.answer(large_body())).failures
+    assert isinstance(failure, RuntimeError)
+    assert rig.untouched()
+
+
+async def test_of_very_many_rejected_events_some_are_kept_and_all_are_counted(rig: Rig) -> None:
+    """50,000 events without anything: dead letters as far as they may be kept, the others dropped, with 200."""
+    rig = Rig(dead_letter_bytes=1 << 30)
+    assert (await rig.answer(json.dumps(batch(*[{}] * 50_000)).encode())).code == "taken"
+    received, buffered, letters, dropped = rig.figures(LANE)
+    assert (received, buffered) == (50_000, 0)
+    assert letters == {Reason.MISSING_EVENT: MAX_REJECTED}
+    assert dropped == {DropReason.INVALID_OVERFLOW: 50_000 - MAX_REJECTED}
+
+
+async def test_good_events_with_too_many_poisoned_ones_are_not_accepted(rig: Rig) -> None:
+    """What the service would ingest may not be dropped, so the request is rejected as a whole."""
+    poisoned = b'{"event":"\\ud800","distinct_id":"d"}'
+    body = b'{"api_key":"%b","batch":[%b]}' % (KEY.encode(), b",".join([poisoned] * (MAX_REJECTED + 1)))
+    (failure,) = (await rig.answer(body)).failures
+    assert isinstance(failure, RequestTooLarge)
+    assert rig.untouched()
+
+
+# The same as at once
+
+_names = st.sampled_from(["click", "", "ü", "\ud800", "$identify", "x" * 300])
+_events = st.fixed_dictionaries(
+    {"event": _names},
+    optional={
+        "distinct_id": st.sampled_from(["ann", "", " ", 7, None, "\0", "y" * 250]),
+        "uuid": st.sampled_from(["0190a0a0-1111-7222-8333-444455556666", "no", None]),
+        "timestamp": st.sampled_from(["2025-12-31T12:00:00Z", "soon", None]),
+        "offset": st.sampled_from([10, -1.5]),
+        "api_key": st.sampled_from([KEY, "phc_two"]),
+        "properties": st.dictionaries(
+            st.sampled_from(["$ip", "$anon_distinct_id", "alias", "n"]), st.sampled_from(["bob", 1, float("nan"), "\ud800", None])
+        ),
+    },
+)
+_bodies = st.builds(
+    lambda envelope, events, shape: {"array": events, "one": (events or [{}])[0]}.get(shape, {**envelope, "batch": events}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "api_key": st.sampled_from([KEY, "phc_two", "", 5]),
+            "sent_at": st.just("2026-01-01T02:00:00Z"),
+            "historical_migration": st.booleans(),
+        },
+    ),
+    st.lists(_events | st.sampled_from([5, "text", None]), max_size=6),
+    st.sampled_from(["batch", "batch", "array", "one"]),
+)
+_wraps = st.sampled_from(["plain", "gzip", "base64", "form", "zstd", "br"])
+
+
+def _wrapped(body: Any, how: str) -> tuple[bytes, dict[str, Any]]:
+    data = json.dumps(body).encode()
+    if how == "gzip":
+        return gzip.compress(data), {}
+    if how == "base64":
+        return base64.b64encode(data), {}
+    if how == "form":
+        return b"data=" + quote(data).encode(), {"content_type": b"application/x-www-form-urlencoded"}
+    if how == "zstd":
+        return zstandard.compress(data), {}
+    if how == "br":
+        return brotli.compress(data), {"content_encoding": b"br"}
+    return data, {}
+
+
+async def _taken(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[Any, ...]:
+    """Everything that can be seen of an intake after a body, but for new uuids."""
+    waiter, head = Patient(), hints.get("v1")
+    answer = ""
+    try:
+        if not rig.intake.accept(Incoming(body, **hints), waiter):
+            await waiter.told.wait()
+            answer = "" if not waiter.failures else f"{type(waiter.failures[0]).__name__}: {waiter.failures[0]}"
+    except ForwarderError as error:
+        answer = f"{type(error).__name__}: {error}"
+    await rig.intake.drain(10.0)
+    if isinstance(rig.decoder, HereDecoder) and not answer:
+        assert rig.decoder.bodies
+    lanes = {
+        lane: ([_seen(event) for chunk in rig.chunks() if chunk.lane == lane for event in chunk.events()], _ids(rig, lane))
+        for lane in rig.buffer.waiting_lanes()
+    }
+    letters = sorted((letter.reason, letter.lane, letter.data, letter.why) for letter in rig.dead_letters.letters)
+    results = None if answer or head is None or head.results is None else head.results.body()
+    assert rig.balanced()
+    return answer, lanes, letters, rig.intake.statistics().nulled_numbers, results
+
+
+def _ids(rig: IntakeRig, lane: Lane) -> frozenset[str]:
+    return frozenset().union(*[chunk.ids for chunk in rig.chunks() if chunk.lane == lane])
+
+
+def _seen(event: bytes) -> bytes:
+    """An event without what is new each time it is stamped."""
+    found = json.loads(event)
+    uuid = str(found.get("uuid", ""))
+    return event.strip() if uuid.startswith("0190a0a0-1111") else event.strip().replace(uuid.encode(), b"?")
+
+
+@given(body=_bodies, how=_wraps, ordered=st.booleans(), client=st.sampled_from([None, "203.0.113.7"]))
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+async def test_the_decoder_makes_of_a_body_what_is_made_of_it_at_once(body: Any, how: str, ordered: bool, client: str | None) -> None:
+    """Byte for byte, letters, ids and errors too."""
+    data, hints = _wrapped(body, how)
+    ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
+    here, there = IntakeRig(ordering=ordering), IntakeRig(ordering=ordering, decoder=HereDecoder(), effort=NOTHING)
+    assert await _taken(here, data, {**hints, "client": client}) == await _taken(there, data, {**hints, "client": client})
+
+
+@given(events=st.lists(_events, max_size=5), level=st.sampled_from([None, AckLevel.MEMORY]))
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+async def test_the_decoder_makes_of_a_v1_body_what_is_made_of_it_at_once(events: list[Any], level: AckLevel | None) -> None:
+    """With a result for each event."""
+    data = json.dumps({"batch": events}).encode()
+    rigs = IntakeRig(), IntakeRig(decoder=HereDecoder(), effort=NOTHING)
+    here, there = [await _taken(rig, data, {"v1": V1Head(b"Bearer " + KEY.encode(), b"lib/1.0"), "ack": level}) for rig in rigs]
+    assert here == there
+
+
+async def test_errors_are_the_same_elsewhere(rig: Rig) -> None:
+    """Of each kind one."""
+    for body, kind in [(b"[" * 2_000_000, InvalidRequest), (b'{"api_key": 5, "batch": [' + b" " * 2_000_000 + b"{}]}", InvalidToken)]:
+        (failure,) = (await rig.answer(body)).failures
+        assert type(failure) is kind

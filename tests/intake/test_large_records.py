@@ -42,7 +42,7 @@ class Rig(RecordsRig):
     def try_to_take(self, records: Unit) -> StillDecoding | None:
         """Offer a unit; what says that it is still being decoded, if it is."""
         try:
-            self.records.take(records, Told(), AckLevel.DELIVERED)
+            self.records.accept(records, Told(), AckLevel.DELIVERED)
         except StillDecoding as error:
             return error
         return None
@@ -83,7 +83,7 @@ async def test_a_large_record_is_decoded_once_however_long_it_waits_for_room(rig
     rig.buffer.used, free = rig.buffer.max_bytes - 10, rig.buffer.used
     for _ in range(3):
         with pytest.raises(Backpressure):
-            rig.records.take(records, Told(), AckLevel.DELIVERED)
+            rig.records.accept(records, Told(), AckLevel.DELIVERED)
     rig.buffer.used = free
     await rig.take_all(records)
     assert len(rig.here.bodies) == 1

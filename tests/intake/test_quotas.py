@@ -15,7 +15,7 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.errors import BufferFull, LaneFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
 from forwarder.core.ports import DropReason
-from forwarder.intake.known_keys import KnownKeys
+from forwarder.intake.lanes import KnownKeys
 from forwarder.intake.quotas import Quotas
 
 LIMIT = 80_000

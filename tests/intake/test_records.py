@@ -15,8 +15,8 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull, DeadLettersFull, Draining, LaneFull, TogetherTooLarge, TooManyLanes
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Incoming, Ordering, Reason, WhenFull
-from forwarder.core.records import RecordFacts, RefusedRecord
-from forwarder.intake.uuids import RECORD_NAMESPACE
+from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.intake.stamp_event import RECORD_NAMESPACE
 from tests.support.intakes import KEY, UUID, batch, stamped_event, unique
 from tests.support.records import AT, PLACE, RecordsRig, Unit, unit
 from tests.support.waiters import Told
@@ -30,7 +30,7 @@ NOW = "2026-01-01T00:00:00.123Z"
 def take(rig: RecordsRig, records: Unit, level: AckLevel = AckLevel.DELIVERED) -> Told:
     """Take a unit; who waits for it."""
     told = Told()
-    told.reached = rig.records.take(records, told, level) is None
+    told.reached = rig.records.accept(records, told, level) is None
     assert rig.balanced()
     return told
 
@@ -328,8 +328,8 @@ def test_records_that_their_source_refused_become_dead_letters() -> None:
     """As it says, at the time when they were written."""
     rig = RecordsRig()
     rig.clock.step(AT + 100 - rig.clock.now())
-    refused = RefusedRecord(RecordFacts(f"{PLACE}/5", AT), Reason.UNMAPPABLE, b"csv,line", "no field `id`", '{"offset":5}')
-    told = take(rig, Unit([], refused=[refused]))
+    refused = RejectedRecord(RecordFacts(f"{PLACE}/5", AT), Reason.UNMAPPABLE, b"csv,line", "no field `id`", '{"offset":5}')
+    told = take(rig, Unit([], rejected=[refused]))
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.lane, letter.data, letter.why) == (Reason.UNMAPPABLE, None, b"csv,line", "no field `id`")
     assert (letter.coordinates, letter.attributes, letter.at) == (f"{PLACE}/5", '{"offset":5}', AT)
@@ -501,7 +501,7 @@ def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
     rig = RecordsRig(max_bytes=24_000, when_full=WhenFull.DROP_OLDEST)
     large = stamped_event(properties={"p": "x" * 15_000})
     told = take(rig, unit(large))
-    rig.intake.take(Incoming(json.dumps(batch(large)).encode()), Told())
+    rig.intake.accept(Incoming(json.dumps(batch(large)).encode()), Told())
     assert told.code == "taken"
     assert rig.balanced()
     assert rig.figures(LANE)[3] == {DropReason.DROP_OLDEST: 1}
@@ -514,7 +514,7 @@ def test_units_that_are_given_back_are_gone() -> None:
     """What waits is dropped as returned; what is under way goes its way; nobody is told."""
     rig = RecordsRig()
     told = [Told() for _ in range(3)]
-    units = [rig.records.take(unit(stamped_event(n=n), stamped_event(n=n)), told[n], AckLevel.DELIVERED) for n in range(3)]
+    units = [rig.records.accept(unit(stamped_event(n=n), stamped_event(n=n)), told[n], AckLevel.DELIVERED) for n in range(3)]
     flying = rig.buffer.queue(LANE).popleft()
     assert rig.records.give_back([each for each in units[:2] if each is not None]) == 2
     assert rig.balanced()
@@ -531,7 +531,7 @@ def test_a_unit_at_the_level_disk_goes_its_way() -> None:
     """The buffer has it, or will: whoever reads it again brings the same bytes."""
     rig = RecordsRig(durable=True)
     told = Told()
-    taken = rig.records.take(unit(stamped_event()), told, AckLevel.DISK)
+    taken = rig.records.accept(unit(stamped_event()), told, AckLevel.DISK)
     assert taken is not None
     assert rig.records.give_back([taken]) == 0
     rig.slow.hold()
@@ -546,7 +546,7 @@ def test_a_halted_lanes_events_are_buried() -> None:
     assert rig.records.halted() == {LANE: 5.0}
     told = [Told() for _ in range(3)]
     both = [stamped_event(), stamped_event(api_key="phc_other")]
-    units = [rig.records.take(unit(*both[: n + 1]), told[n % 3], AckLevel.DELIVERED) for n in (0, 1, 0)]
+    units = [rig.records.accept(unit(*both[: n + 1]), told[n % 3], AckLevel.DELIVERED) for n in (0, 1, 0)]
     known = [each for each in units if each is not None]
     assert all(LANE in each.lanes for each in known)
     assert rig.records.bury(known[:2], LANE, "401 for an hour")
@@ -563,10 +563,10 @@ def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
     rig = RecordsRig(dead_letter_bytes=64 * 1024)
     bad = b"[%b]" % b",".join([b"{}"] * 1000)
     with pytest.raises(TogetherTooLarge):
-        rig.records.take(unit(stamped_event(), bad), Told(), AckLevel.DELIVERED)
+        rig.records.accept(unit(stamped_event(), bad), Told(), AckLevel.DELIVERED)
     take(rig, unit(bad))
     assert letters(rig) == [(Reason.TOO_LARGE, None, bad)]
-    assert "1000 events of it are refused" in rig.dead_letters.letters[0].why
+    assert "1000 of its events can't be delivered" in rig.dead_letters.letters[0].why
     take(rig, unit(b"[{},{}]", offset=1))
     assert len(letters(rig)) == 3
 
@@ -576,7 +576,7 @@ def test_records_of_very_many_bad_events_have_to_come_in_parts() -> None:
     rig = RecordsRig(max_bytes=600_000)
     bad = b"[%b]" % b",".join([b"{}"] * 2000)
     with pytest.raises(TogetherTooLarge):
-        rig.records.take(unit(bad, bad), Told(), AckLevel.DELIVERED)
+        rig.records.accept(unit(bad, bad), Told(), AckLevel.DELIVERED)
 
 
 # Foreign records
@@ -612,11 +612,11 @@ def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
     take(rig, unit(large))
     told = Told()
     with pytest.raises(LaneFull):
-        rig.records.take(unit(large, other), told, AckLevel.DELIVERED, given_up=[LANE])
+        rig.records.accept(unit(large, other), told, AckLevel.DELIVERED, given_up=[LANE])
     rig.idle.lanes[LANE] = 5.0
     with pytest.raises(LaneFull):
-        rig.records.take(unit(large, other), told, AckLevel.DELIVERED)
-    assert rig.records.take(unit(large, other), told, AckLevel.DELIVERED, given_up=[LANE]) is not None
+        rig.records.accept(unit(large, other), told, AckLevel.DELIVERED)
+    assert rig.records.accept(unit(large, other), told, AckLevel.DELIVERED, given_up=[LANE]) is not None
     assert rig.balanced()
     assert letters(rig) == [(Reason.LANE_HALTED, LANE, json.dumps(large).encode())]
     assert rig.figures(LANE) == (2, 1, {Reason.LANE_HALTED: 1}, {})
@@ -628,7 +628,7 @@ def test_without_room_for_the_letters_nothing_is_buried() -> None:
     """All or none."""
     rig = RecordsRig(dead_letter_bytes=1_000)
     told = Told()
-    taken = rig.records.take(unit(*[stamped_event()] * 5), told, AckLevel.DELIVERED)
+    taken = rig.records.accept(unit(*[stamped_event()] * 5), told, AckLevel.DELIVERED)
     assert taken is not None
     assert not rig.records.bury([taken], LANE, "halted")
     assert rig.figures(LANE) == (5, 5, {}, {})

@@ -14,7 +14,7 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Ordering, Reason
-from forwarder.intake import unit_reader
+from forwarder.intake import record_reader
 from tests.support.intakes import KEY, UUID, stamped_event
 from tests.support.records import AT, RecordsRig, Unit
 from tests.support.waiters import Told
@@ -92,7 +92,7 @@ def outcome(records: Unit, ordering: Ordering) -> list[Any]:
     """Everything that comes of a unit, in order. Taking it raises nothing, and the books balance."""
     rig = RecordsRig(ordering=ordering, max_event=2_000)
     told = Told()
-    taken = rig.records.take(records, told, AckLevel.DELIVERED)
+    taken = rig.records.accept(records, told, AckLevel.DELIVERED)
     told.reached = taken is None
     assert rig.balanced()
     letters = [(letter.reason, letter.lane, letter.data, letter.coordinates, letter.why) for letter in rig.dead_letters.letters]
@@ -125,9 +125,8 @@ def test_the_fast_ways_yield_what_the_slow_one_does(records: Unit, ordering: Ord
     """Records are as they would be if each were read by itself through the wire, byte for byte."""
     fast = outcome(records, ordering)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unit_reader, "key_of_complete", lambda *_: None)
-        patch.setattr(unit_reader, "all_plain", lambda *_: None)
-        patch.setattr(unit_reader, "plain_or_none", lambda values, _: [None] * len(values))
+        patch.setattr(record_reader, "all_plain", lambda *_: None)
+        patch.setattr(record_reader, "plain_or_none", lambda values, _: [None] * len(values))
         slow = outcome(records, ordering)
     assert fast[1] == slow[1]
     assert sorted(fast[0], key=repr) == sorted(slow[0], key=repr)
@@ -140,7 +139,7 @@ def test_only_backpressure_is_ever_raised(records: Unit) -> None:
     """In a buffer that has hardly any room, with hardly any for dead letters: and then nothing was taken."""
     rig = RecordsRig(max_bytes=6_000, dead_letter_bytes=2_000, max_lanes=2)
     try:
-        rig.records.take(records, Told(), AckLevel.DELIVERED)
+        rig.records.accept(records, Told(), AckLevel.DELIVERED)
     except Backpressure:
         assert rig.untouched()
         assert rig.dead_letters.statistics().bytes == 0
@@ -151,7 +150,7 @@ def test_each_record_is_decoded_by_itself() -> None:
     """Two broken ones that together would be good, and one that is two, are dead letters."""
     good = encoded(stamped_event())
     rig = RecordsRig()
-    rig.records.take(Unit([good[:30], good[30:], b"%b,%b" % (good, good), good]), Told(), AckLevel.DELIVERED)
+    rig.records.accept(Unit([good[:30], good[30:], b"%b,%b" % (good, good), good]), Told(), AckLevel.DELIVERED)
     assert [letter.reason for letter in rig.dead_letters.letters] == [Reason.UNDECODABLE] * 3
     assert rig.buffer.count(Lane(KEY)) == 1
 

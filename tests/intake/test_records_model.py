@@ -20,13 +20,13 @@ from forwarder.core.ack import Ack, AckLevel
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Ordering, Reason, WhenFull, letters_of
-from forwarder.core.records import Taken
+from forwarder.core.records import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
-from forwarder.intake.records import RecordsIntake
+from forwarder.intake.records import SourceIntake
 from forwarder.storage import failpoints
 from forwarder.storage.directory import LockedDirectory
 from forwarder.telemetry.books import Books
@@ -112,7 +112,7 @@ class UnitsMachine(RuleBasedStateMachine):
         self.files = contextlib.ExitStack()
         self.here = self.world(Path(self.files.enter_context(tempfile.TemporaryDirectory())))
         self.sending = Sending()
-        self.units: dict[str, tuple[Taken | None, Told, AckLevel]] = {}
+        self.units: dict[str, tuple[AcceptedBatch | None, Told, AckLevel]] = {}
         self.returned: set[str] = set()
         self.rejected = 0
 
@@ -129,9 +129,9 @@ class UnitsMachine(RuleBasedStateMachine):
             policy=IntakePolicy(100_000, 20_000, 1.0, when_full=WhenFull.DROP_OLDEST),
             ordering_of=lambda _: Ordering.NONE,
             clock=here.clock,
-            on_taken=lambda: None,
+            on_accepted=lambda: None,
         )
-        self.records = RecordsIntake(self.intake, self.sending, self.sending)
+        self.records = SourceIntake(self.intake, self.sending, self.sending)
 
     @rule(
         level=st.sampled_from([AckLevel.DELIVERED, AckLevel.DISK]),
@@ -146,7 +146,7 @@ class UnitsMachine(RuleBasedStateMachine):
         records: Unit = unit(*good, *[b"rubbish"] * bad)
         before = self.here.letters.statistics().bytes
         try:
-            taken = self.records.take(records, told, level)
+            taken = self.records.accept(records, told, level)
         except Backpressure:
             assert self.here.letters.statistics().bytes == before
             return
@@ -204,7 +204,7 @@ class UnitsMachine(RuleBasedStateMachine):
         """A newer request pushes the oldest event out, as `when_full: drop_oldest` lets it."""
         dropped = self.here.buffer.drop_oldest(lane)
         if dropped:
-            self.intake.admission._drop(dropped, DropReason.DROP_OLDEST)
+            self.intake.admission.drop(dropped, DropReason.DROP_OLDEST)
 
     def held(self) -> Counter[str]:
         """The events that were taken from the buffer or wait at hand, by their unit's name."""

@@ -48,7 +48,7 @@ def steps(head: bytes, event: bytes, count: int, *, way: str) -> int:
     def run() -> None:
         try:
             if way == "records":
-                rig.records.take(unit(text), Told(), AckLevel.MEMORY)
+                rig.records.accept(unit(text), Told(), AckLevel.MEMORY)
             else:
                 rig.take(text, client="8.8.8.8", v1=V1Head(b"Bearer " + KEY.encode(), b"lib/1") if way == "v1" else None)
         except ForwarderError:

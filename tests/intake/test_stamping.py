@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from forwarder.core.ports import Reason
 from forwarder.intake import stamping
-from forwarder.intake.heads import decode_complete
-from forwarder.intake.loose import Receipt
+from forwarder.intake.stamp_event import StampContext
 from forwarder.intake.stamping import stamp
 from forwarder.wire.timestamps import parse_timestamp
 from tests.support.clock import MIDNIGHT
@@ -44,7 +43,7 @@ def test_complete_events_are_one_piece(monkeypatch: pytest.MonkeyPatch, ordered:
     """Nothing to stamp: the bytes between the brackets as they are, white space too."""
     forbid_loose(monkeypatch)
     text = b"[ " + text_of({**stamped_event(), **offset}, stamped_event(distinct_id="bob"))[1:-1] + b" ]"
-    result = stamp(text, Receipt(MIDNIGHT, ordered=ordered))
+    result = stamp(text, StampContext(MIDNIGHT, ordered=ordered))
     assert (result.data, result.count) == (text[1:-1], 2)
     assert result.ids == ({"ann", "bob"} if ordered else set())
 
@@ -53,7 +52,7 @@ def test_an_address_is_put_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Complete events gain `$ip` without being taken apart; those that don't want it go on beside them."""
     forbid_loose(monkeypatch)
     events = [stamped_event(), stamped_event(properties={"$ip": None}), stamped_event(properties={"$geoip_disable": True})]
-    result = stamp(text_of(*events), Receipt(MIDNIGHT, ip=IP))
+    result = stamp(text_of(*events), StampContext(MIDNIGHT, ip=IP))
     assert [event["properties"] for event in read(result.data)] == [{"$ip": "8.8.8.8", "a": 1}, {"$ip": None}, {"$geoip_disable": True}]
     assert result.data.replace(b'"$ip":"8.8.8.8",', b"") == text_of(*events)[1:-1]
 
@@ -80,7 +79,7 @@ def test_one_incomplete_event_is_mended_among_complete_ones(change: dict[str, An
     for place in range(3):
         events = [stamped_event(n=number) for number in range(3)]
         events[place] = stamped_event(n=place, **change)
-        found = read(stamp(text_of(*events), Receipt(MIDNIGHT, ip=ip, ordered=ordered)).data)
+        found = read(stamp(text_of(*events), StampContext(MIDNIGHT, ip=ip, ordered=ordered)).data)
         assert [event["n"] for event in found] == [0, 1, 2]
         assert all(parse_timestamp(event["timestamp"]) and len(event["uuid"]) == 36 and "offset" not in event for event in found)
         assert [event["uuid"] == UUID for event in found] == ["uuid" not in change or number != place for number in range(3)]
@@ -93,20 +92,20 @@ def test_one_incomplete_event_is_mended_among_complete_ones(change: dict[str, An
 def test_one_bad_event_is_parted_from_the_others(change: dict[str, Any], ip: bytes | None) -> None:
     """It is handed back as it was received, the others go on."""
     bad = stamped_event(**change)
-    result = stamp(text_of(stamped_event(), bad, stamped_event()), Receipt(MIDNIGHT, ip=ip))
+    result = stamp(text_of(stamped_event(), bad, stamped_event()), StampContext(MIDNIGHT, ip=ip))
     assert (result.count, len(read(result.data))) == (2, 2)
     assert [each.data for each in result.rejected] == [json.dumps(bad).encode()]
 
 
 def test_uuids_do_not_make_up_for_each_other() -> None:
     """An empty uuid beside one of double length is mended, although both together look like two good ones."""
-    found = read(stamp(text_of(stamped_event(uuid=""), stamped_event(uuid=UUID + UUID)), Receipt(MIDNIGHT)).data)
+    found = read(stamp(text_of(stamped_event(uuid=""), stamped_event(uuid=UUID + UUID)), StampContext(MIDNIGHT)).data)
     assert [len(event["uuid"]) for event in found] == [36, 36]
 
 
 def test_skew_makes_every_event_be_looked_at() -> None:
     """Complete events too are corrected by the sender's clock."""
-    found = read(stamp(text_of(stamped_event()), Receipt(MIDNIGHT, has_sent_at=True, skew=60.0)).data)
+    found = read(stamp(text_of(stamped_event()), StampContext(MIDNIGHT, has_sent_at=True, skew=60.0)).data)
     assert found[0]["timestamp"] == "2025-12-31T11:59:00.000Z"
 
 
@@ -118,7 +117,7 @@ def test_the_size_limit_is_the_same_on_every_way(room: int, ip: bytes | None, al
     event = json.dumps(stamped_event()).encode()
     added = len(b'"$ip":,' + ip) if ip else 0
     text = b"[" + (event if alone else event + b"," + event) + b"]"
-    result = stamp(text, Receipt(MIDNIGHT, ip=ip, max_event=len(event) + added + room))
+    result = stamp(text, StampContext(MIDNIGHT, ip=ip, max_event=len(event) + added + room))
     assert result.count == (0 if room else 1 if alone else 2)
     assert {each.reason for each in result.rejected} == ({Reason.TOO_LARGE} if room else set())
 
@@ -126,8 +125,8 @@ def test_the_size_limit_is_the_same_on_every_way(room: int, ip: bytes | None, al
 def test_an_empty_array() -> None:
     """Has nothing to stamp."""
     for text in (b"[]", b"[ ]"):
-        assert stamp(text, Receipt(MIDNIGHT)).count == 0
-        assert stamp(text, Receipt(MIDNIGHT, ip=IP, ordered=True)).count == 0
+        assert stamp(text, StampContext(MIDNIGHT)).count == 0
+        assert stamp(text, StampContext(MIDNIGHT, ip=IP, ordered=True)).count == 0
 
 
 TIMES = st.from_regex(
@@ -139,7 +138,7 @@ TIMES = st.from_regex(
 def test_what_the_fast_ways_take_for_a_time_is_one(text: str) -> None:
     """The typed decoder knows no form of a time that the loose way would replace."""
     try:
-        decode_complete(text_of(stamped_event(timestamp=text)))
+        stamping._decode_complete(text_of(stamped_event(timestamp=text)))
     except msgspec.ValidationError:
         return
     assert parse_timestamp(text) is not None
@@ -147,6 +146,6 @@ def test_what_the_fast_ways_take_for_a_time_is_one(text: str) -> None:
 
 def test_stamps_of_an_event_that_has_none() -> None:
     """Both stamps, in front."""
-    data = stamp(b'[ {"event":"e","distinct_id":"d"} ]', Receipt(MIDNIGHT)).data
+    data = stamp(b'[ {"event":"e","distinct_id":"d"} ]', StampContext(MIDNIGHT)).data
     assert data.startswith(b'{"uuid":"')
     assert data.endswith(b'","timestamp":"%b","event":"e","distinct_id":"d"}' % NOW.encode())

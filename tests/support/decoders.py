@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 from forwarder.core.errors import Backpressure
-from forwarder.intake.decoding import work
+from forwarder.intake.decoder_jobs import work
 from forwarder.wire.effort import Effort
 from tests.support.waiters import Told
 

@@ -13,8 +13,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, WhenFull
 from forwarder.core.shares import LEAST, Headroom
 from forwarder.intake.intake import Intake, IntakePolicy
-from forwarder.intake.known_keys import KnownKeys
-from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import Decoder
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.books import Books
@@ -75,7 +74,7 @@ class IntakeRig:
             ),
             ordering_of=lambda _lane: self.ordering,
             clock=self.clock,
-            on_taken=self._wake,
+            on_accepted=self._wake,
             headroom=self.headroom,
             decoder=self.decoder,
             effort=self.effort,
@@ -91,7 +90,7 @@ class IntakeRig:
     def offer(self, body: Any, waiter: Told, **hints: Any) -> bool:
         """Take a body, for somebody who waits."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.intake.take(Incoming(data, **hints), waiter)
+        return self.intake.accept(Incoming(data, **hints), waiter)
 
     def ask(self, *events: Any, **hints: Any) -> Told:
         """Take events of the good key; who waits for the answer."""

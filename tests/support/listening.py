@@ -30,14 +30,14 @@ class FakeIntake:
     later: Callable[[Incoming], bool] = lambda _: False
     waiters: list[AckCallback] = field(default_factory=list)
 
-    def take(self, incoming: Incoming, waiter: AckCallback) -> bool:
-        """See `Intake.take`."""
+    def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
+        """See `RequestIntake.accept`."""
         error = self.refuse(incoming)
         if error is not None:
             raise error
         self.taken.append(replace(incoming))
         if self.later(incoming):
-            self.waiters.append(waiter)
+            self.waiters.append(callback)
             return False
         return True
 

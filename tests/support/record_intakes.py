@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure, TogetherTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.records import RecordFacts, Records, Taken
+from forwarder.core.records import AcceptedBatch, RecordBatch, RecordFacts
 
 LANE = Lane("phc_aaaaaaaaaaaaaaaaaaaaaaaaaaaa")
 
@@ -52,7 +52,7 @@ class FakeIntake:
 
     refuses: Backpressure | None = None
     most: int = 10_000
-    """Records that are taken together."""
+    """Records that are accepted together."""
     settles: bool = False
     lanes: Collection[Lane] = (LANE,)
     now: float = 0.0
@@ -61,8 +61,8 @@ class FakeIntake:
     """What the last call gave up."""
     levels: set[AckLevel] = field(default_factory=set)
     tries: int = 0
-    given_back: list[Taken] = field(default_factory=list)
-    buried: list[tuple[list[Taken], Lane]] = field(default_factory=list)
+    given_back: list[AcceptedBatch] = field(default_factory=list)
+    buried: list[tuple[list[AcceptedBatch], Lane]] = field(default_factory=list)
     room: int = 10_000
     """Units that can be buried together."""
     halts: dict[Lane, float] = field(default_factory=dict)
@@ -70,7 +70,9 @@ class FakeIntake:
     on_take: Callable[[], None] | None = None
     """Called with each unit."""
 
-    def take(self, records: Records, waiter: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> Taken | None:
+    def accept(
+        self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()
+    ) -> AcceptedBatch | None:
         """See `RecordIntake`."""
         self.tries += 1
         if self.on_take is not None:
@@ -79,20 +81,20 @@ class FakeIntake:
         self.given_up = set(given_up)
         if self.refuses is not None:
             raise self.refuses
-        if len(records.values) + len(records.refused) > self.most:
+        if len(records.values) + len(records.rejected) > self.most:
             raise TogetherTooLarge("too large together")
-        self.refused += len(records.refused)
+        self.refused += len(records.rejected)
         facts = [records.facts(index) for index in range(len(records.values))]
-        taken = FakeTaken(self.now, self.lanes, waiter, list(records.values), facts)
+        taken = FakeTaken(self.now, self.lanes, callback, list(records.values), facts)
         self.taken.append(taken)
         return None if self.settles else taken
 
-    def give_back(self, units: Collection[Taken]) -> int:
+    def give_back(self, units: Collection[AcceptedBatch]) -> int:
         """See `RecordIntake`."""
         self.given_back.extend(units)
         return len(units)
 
-    def bury(self, units: Sequence[Taken], lane: Lane, why: str) -> bool:
+    def bury(self, units: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `RecordIntake`."""
         if len(units) > self.room:
             return False

@@ -9,8 +9,8 @@ from typing import Any
 
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.records import RecordFacts, RefusedRecord
-from forwarder.intake.records import RecordsIntake
+from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.intake.records import SourceIntake
 from tests.support.intakes import KEY, IntakeRig
 
 PLACE = "kafka/events/0"
@@ -24,7 +24,7 @@ class Unit:
 
     values: Sequence[bytes]
     api_key: str | None = KEY
-    refused: Sequence[RefusedRecord] = ()
+    rejected: Sequence[RejectedRecord] = ()
     offset: int = 0
     at: float | None = AT
     distinct_id: str | None = None
@@ -35,12 +35,12 @@ class Unit:
     """The records of which facts were asked for."""
 
     def facts(self, index: int) -> RecordFacts:
-        """See `core.records.Records`."""
+        """See `core.records.RecordBatch`."""
         self.asked.append(index)
         return RecordFacts(f"{PLACE}/{self.offset + index}", self.at, self.header_key, self.distinct_id)
 
     def attributes(self, index: int) -> str:
-        """See `core.records.Records`."""
+        """See `core.records.RecordBatch`."""
         return json.dumps({"topic": "events", "partition": 0, "offset": self.offset + index, "key": None, "headers": []})
 
 
@@ -66,7 +66,7 @@ class RecordsRig(IntakeRig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.idle = Idle()
-        self.records = RecordsIntake(self.intake, self.idle, self.idle)
+        self.records = SourceIntake(self.intake, self.idle, self.idle)
 
 
 def unit(*records: Any, **more: Any) -> Unit:

@@ -141,8 +141,8 @@ class Whole:
             parts.dead_letters.close()
         for lock in stores.locks:
             lock.release()
-        for delivery in list(parts.intake.admission._awaited):
-            delivery._finish(None)
+        for submission in list(parts.intake.admission._awaited):
+            submission.answer(None)
 
     @property
     def disk(self) -> DiskBuffer:

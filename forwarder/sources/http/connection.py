@@ -19,7 +19,7 @@ import structlog
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from forwarder.core.path import ForwarderPath
-from forwarder.core.ports import Incoming, Intake, V1Head
+from forwarder.core.ports import Incoming, RequestIntake, V1Head
 from forwarder.core.shares import Headroom, Pool
 from forwarder.sources.http import answers
 from forwarder.sources.http.addresses import ClientAddresses
@@ -610,7 +610,7 @@ class ListenerState:
     def __init__(
         self,
         policy: HttpPolicy,
-        intake: Intake,
+        intake: RequestIntake,
         headroom: Headroom | None = None,
         passthrough: PassThrough | None = None,
         *,
@@ -622,7 +622,7 @@ class ListenerState:
         self.passthrough = passthrough
         """Where requests go that bring no events; None: they are rejected."""
         self.headroom = headroom or Headroom(policy.max_receiving)
-        self.accept = intake.take
+        self.accept = intake.accept
         self.routes = Routes(policy.path_prefixes)
         self.cors = Cors(policy.cors_origins)
         self.addresses = ClientAddresses(policy.trusted_proxies, stamp=policy.stamp_ip)

@@ -23,7 +23,7 @@ import structlog
 from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.errors import cannot_listen
 from forwarder.core.path import ForwarderPath
-from forwarder.core.ports import Intake
+from forwarder.core.ports import RequestIntake
 from forwarder.core.shares import Headroom
 from forwarder.sources.http.answers import Rejection
 from forwarder.sources.http.connection import HttpConnection, ListenerState
@@ -78,7 +78,7 @@ class HttpListener:
     def __init__(
         self,
         policy: HttpPolicy,
-        intake: Intake,
+        intake: RequestIntake,
         clock: Clock,
         headroom: Headroom | None = None,
         passthrough: PassThrough | None = None,

@@ -18,7 +18,7 @@ import structlog
 
 from forwarder.core.errors import Backpressure, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.records import RecordIntake, Taken
+from forwarder.core.records import AcceptedBatch, RecordIntake
 from forwarder.sources.kafka.partitions import Key, Partition, Passage
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.units import Record, Unit, cut
@@ -197,7 +197,7 @@ class Flow:
             units.pop()
         passages = [passage for _, _, passage in units]
         while passages:
-            taken: list[Taken] = [passage.taken for passage in passages if passage.taken is not None]
+            taken: list[AcceptedBatch] = [passage.taken for passage in passages if passage.taken is not None]
             why = f"its lane was halted for {duration(limit)} (halt_after)"
             if self._intake.bury(taken, lane, why):
                 for passage in passages:
@@ -253,7 +253,7 @@ class Flow:
     def _hand_over(self, passage: Passage) -> None:
         """Have the unit taken. Raises a `Backpressure`."""
         unit, partition = passage.unit, passage.partition
-        taken = self._intake.take(unit, passage.acknowledged, self._policy.level, self._overdue) if unit.values or unit.refused else None
+        taken = self._intake.accept(unit, passage.acknowledged, self._policy.level, self._overdue) if unit.values or unit.rejected else None
         self._count(unit)
         self.bytes -= passage.weight - unit.size
         passage.weight, passage.taken = unit.size, taken
@@ -277,10 +277,10 @@ class Flow:
     def _count(self, unit: Unit) -> None:
         records = self._records
         records["taken"] += len(unit.values)
-        if unit.tombstones or unit.filtered or unit.refused:
+        if unit.tombstones or unit.filtered or unit.rejected:
             records["tombstone"] += unit.tombstones
             records["filtered"] += unit.filtered
-            records["refused"] += len(unit.refused)
+            records["refused"] += len(unit.rejected)
 
     def _told(self, passage: Passage, error: Backpressure | None) -> None:
         """A unit that was taken is settled, or the buffer couldn't keep it."""

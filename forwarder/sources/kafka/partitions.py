@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Lane
-from forwarder.core.records import Taken
+from forwarder.core.records import AcceptedBatch
 from forwarder.sources.kafka.units import Unit
 from forwarder.sources.kafka.watermark import Span, Watermark
 
@@ -28,7 +28,7 @@ class Passage:
         self.mark = mark
         self.unit = unit
         self.span = span
-        self.taken: Taken | None = None
+        self.taken: AcceptedBatch | None = None
         self.weight = unit.cost
         """Bytes that it counts for now."""
         self.buried: dict[Lane, float] = {}

@@ -1,4 +1,4 @@
-"""Units: neighbouring records of one partition, as the intake takes them (`core.records.Records`).
+"""Units: neighbouring records of one partition, as the intake takes them (`core.records.RecordBatch`).
 
 Nothing is made of a record but its value, as long as its events are complete: its place, key and headers are put into words when they are
 asked for.
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from forwarder.core.ports import Reason
-from forwarder.core.records import RecordFacts, RefusedRecord
+from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.mapping import NotJson, Unmappable
 from forwarder.sources.kafka.policy import KafkaPolicy
 
@@ -49,7 +49,20 @@ class _Read(NamedTuple):
 class Unit:
     """Some neighbouring records; from `first` to before `end` are the offsets it stands for, those of records that are skipped too."""
 
-    __slots__ = ("_all", "_policy", "_records", "api_key", "end", "filtered", "first", "foreign", "refused", "size", "tombstones", "values")
+    __slots__ = (
+        "_all",
+        "_policy",
+        "_records",
+        "api_key",
+        "end",
+        "filtered",
+        "first",
+        "foreign",
+        "rejected",
+        "size",
+        "tombstones",
+        "values",
+    )
 
     def __init__(self, policy: KafkaPolicy, records: Sequence[Record], read: _Read) -> None:
         """`read`: the values of the records, which are at least one."""
@@ -61,7 +74,7 @@ class Unit:
         self.end = records[-1].offset + 1
         self.size = read.size
         self.tombstones = self.filtered = 0
-        self.refused: Sequence[RefusedRecord] = ()
+        self.rejected: Sequence[RejectedRecord] = ()
         self.values: Sequence[bytes] = read.values  # type: ignore[assignment]  # `_sift` leaves out what is None
         if policy.mapping is not None or not read.whole:
             self._sift()
@@ -69,7 +82,7 @@ class Unit:
     @property
     def count(self) -> int:
         """Records that it stands for."""
-        return len(self.values) + len(self.refused) + self.tombstones + self.filtered
+        return len(self.values) + len(self.rejected) + self.tombstones + self.filtered
 
     @property
     def cost(self) -> int:
@@ -77,11 +90,11 @@ class Unit:
         return self.size + KEPT * len(self._all)
 
     def facts(self, index: int) -> RecordFacts:
-        """See `core.records.Records.facts`."""
+        """See `core.records.RecordBatch.facts`."""
         return _facts(self._policy, self._records[index])
 
     def attributes(self, index: int) -> str:
-        """See `core.records.Records.attributes`."""
+        """See `core.records.RecordBatch.attributes`."""
         return _attributes(self._records[index])
 
     def halves(self) -> tuple[Unit, Unit]:
@@ -94,14 +107,14 @@ class Unit:
     def forget(self) -> None:
         """It is taken: the intake has its own copy of what it needs."""
         self._all = self._records = ()
-        self.values = self.refused = ()
+        self.values = self.rejected = ()
 
     def _sift(self) -> None:
         """Leave out what is no event, map what is foreign."""
         policy, mapping = self._policy, self._policy.mapping
         kept: list[Record] = []
         values: list[bytes] = []
-        refused: list[RefusedRecord] = []
+        rejected: list[RejectedRecord] = []
         for record in self._all:
             data = record.value
             if data is None:
@@ -111,14 +124,14 @@ class Unit:
                 value = data if mapping is None else mapping.map_record(data)
             except (NotJson, Unmappable) as error:
                 reason = Reason.UNMAPPABLE if isinstance(error, Unmappable) else Reason.UNDECODABLE
-                refused.append(RefusedRecord(_facts(policy, record), reason, data, error.message, _attributes(record)))
+                rejected.append(RejectedRecord(_facts(policy, record), reason, data, error.message, _attributes(record)))
                 continue
             if value is None:
                 self.filtered += 1
             else:
                 kept.append(record)
                 values.append(value)
-        self._records, self.values, self.refused = kept, values, refused
+        self._records, self.values, self.rejected = kept, values, rejected
 
 
 def cut(policy: KafkaPolicy, records: Sequence[Record]) -> list[Unit]:

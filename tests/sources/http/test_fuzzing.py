@@ -167,7 +167,7 @@ class Recorder(asyncio.Transport):
 def _conversation(pieces: list[bytes], shared: ListenerState | None = None) -> tuple[bytes, bool, list[Incoming]]:
     intake = FakeIntake(refuse=by_body)
     shared = shared or ListenerState(POLICY, intake)
-    shared.accept = intake.take
+    shared.accept = intake.accept
     recorder, protocol = Recorder(), HttpConnection(shared)
     protocol.connection_made(recorder)
     for piece in pieces:

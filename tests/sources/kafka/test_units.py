@@ -124,11 +124,11 @@ def test_foreign_records_are_mapped() -> None:
     assert unit.values == [b"HELLO", b"BYE"]
     assert (unit.foreign, one(POLICY, FakeRecord(0, b"{}")).foreign) == (True, False)
     assert (unit.filtered, unit.tombstones, unit.count) == (1, 1, 6)
-    assert [(each.reason, each.data, each.facts.name) for each in unit.refused] == [
+    assert [(each.reason, each.data, each.facts.name) for each in unit.rejected] == [
         (Reason.UNMAPPABLE, b"odd", "main/events/0/2"),
         (Reason.UNDECODABLE, b"rubbish", "main/events/0/4"),
     ]
-    assert json.loads(unit.refused[0].attributes)["offset"] == 2
+    assert json.loads(unit.rejected[0].attributes)["offset"] == 2
     assert unit.facts(1).name == "main/events/0/5"
 
 
@@ -140,7 +140,7 @@ def test_halves_are_the_whole(mapping: Shout | None) -> None:
     first, second = unit.halves()
     assert (first.first, first.end, second.end) == (unit.first, second.first, unit.end)
     assert [*first.values, *second.values] == list(unit.values)
-    assert [*first.refused, *second.refused] == list(unit.refused)
+    assert [*first.rejected, *second.rejected] == list(unit.rejected)
     assert first.count + second.count == unit.count
     assert first.size + second.size == unit.size
 

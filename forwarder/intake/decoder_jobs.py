@@ -19,15 +19,12 @@ from msgspec import Struct
 
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, NoKey, RequestTooLarge, UnknownKey, UnsupportedMedia
 from forwarder.core.event import NO_IDS, Chunk, Lane
-from forwarder.core.ports import Incoming, Ordering, Reason, V1Head
-from forwarder.core.records import RecordFacts, RefusedRecord
-from forwarder.intake.admission import NOT_INGESTED
-from forwarder.intake.awkward import RecordRules
-from forwarder.intake.known_keys import KnownKeys
-from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.request_reader import ReadingRules, RequestReader
-from forwarder.intake.stamping import Rejected, Stamped
-from forwarder.intake.unit_reader import UnitReader
+from forwarder.core.ports import Incoming, Reason, V1Head
+from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.intake.lanes import KnownKeys, LaneRegistry
+from forwarder.intake.record_reader import RecordReader
+from forwarder.intake.requests import ReadingRules, RequestReader
+from forwarder.intake.stamping import NOT_INGESTED, RejectedEvent, StampedEvents
 from forwarder.wire.chunks import cut_by_size
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.shapes import read_request
@@ -56,8 +53,6 @@ class RequestJob(Struct, tag="request", array_like=True):
     """A request that is to be read; its body follows."""
 
     rules: ReadingRules
-    ordered: tuple[bool, bool]
-    """Whether live lanes, and historical ones, keep order by id."""
     max_lanes: int
     api_keys: Sequence[str]
     received: float
@@ -74,7 +69,6 @@ class RecordJob(Struct, tag="record", array_like=True):
     """A source's record that is to be read; its value follows."""
 
     rules: ReadingRules
-    ordered: tuple[bool, bool]
     max_bytes: int
     received: float
     facts: RecordFacts
@@ -82,7 +76,7 @@ class RecordJob(Struct, tag="record", array_like=True):
     foreign: bool
 
 
-class Outcome(Struct, array_like=True):
+class DecodedHead(Struct, array_like=True):
     """What was read. The bytes follow: data and ids of each piece; data, lengths and kinds of each group of rejected events; and, for a
     sender that gets a result for each event, those results, as the answer and as `ResultsState`.
     """
@@ -97,69 +91,69 @@ class Outcome(Struct, array_like=True):
     groups: Sequence[int] = ()
     """How many rejected events there are in each group."""
     overflow: Sequence[tuple[int, int]] = ()
-    """Rejected events that don't come back: which of `kinds`, and how many."""
+    """RejectedEvent events that don't come back: which of `kinds`, and how many."""
     nulled: int = 0
     with_results: bool = False
     sizes: Sequence[int] = ()
     """Bytes of each part that follows."""
 
 
-class Decoded(NamedTuple):
-    """An outcome and the parts that followed it."""
+class DecodedBody(NamedTuple):
+    """A decoded body: its head, and the parts that followed it."""
 
-    outcome: Outcome
+    head: DecodedHead
     parts: Sequence[bytes]
 
     def chunks(self, received: float, source: str) -> Iterator[Chunk]:
         """The events, a piece at a time."""
-        lanes = [Lane(*lane) for lane in self.outcome.lanes]
-        for index, (lane, count) in enumerate(self.outcome.pieces):
+        lanes = [Lane(*lane) for lane in self.head.lanes]
+        for index, (lane, count) in enumerate(self.head.pieces):
             ids = self.parts[2 * index + 1]
             keys = frozenset(_decode_ids(ids)) if ids else NO_IDS
             yield Chunk(lanes[lane], self.parts[2 * index], count, keys, received, source)
 
-    def rejected(self) -> Iterator[list[tuple[Lane | None, Rejected]]]:
+    def rejected(self) -> Iterator[list[tuple[Lane | None, RejectedEvent]]]:
         """The rejected events, a group at a time."""
-        kinds = [(self._lane(lane), Reason(reason), why) for lane, reason, why in self.outcome.kinds]
-        first = 2 * len(self.outcome.pieces)
-        for at in range(first, first + 3 * len(self.outcome.groups), 3):
+        kinds = [(self._lane(lane), Reason(reason), why) for lane, reason, why in self.head.kinds]
+        first = 2 * len(self.head.pieces)
+        for at in range(first, first + 3 * len(self.head.groups), 3):
             data, lengths, indexes = self.parts[at], array("I", self.parts[at + 1]), array("I", self.parts[at + 2])
-            group: list[tuple[Lane | None, Rejected]] = []
+            group: list[tuple[Lane | None, RejectedEvent]] = []
             start = 0
             for length, kind in zip(lengths, indexes, strict=True):
                 lane, reason, why = kinds[kind]
-                group.append((lane, Rejected(reason, data[start : start + length], why=why)))
+                group.append((lane, RejectedEvent(reason, data[start : start + length], why=why)))
                 start += length
             yield group
 
     def results(self) -> tuple[bytes, Callable[[], Results]] | None:
         """The answer with a result for each event, and what makes those results as they can change; None if the sender gets none."""
-        if not self.outcome.with_results:
+        if not self.head.with_results:
             return None
         answer, state = self.parts[-2:]
         return answer, lambda: Results.restored(_decode_results(state))
 
     def overflow(self) -> list[tuple[Lane | None, Reason, int]]:
-        """Rejected events that did not come back."""
-        kinds = self.outcome.kinds
-        return [(self._lane(kinds[kind][0]), Reason(kinds[kind][1]), count) for kind, count in self.outcome.overflow]
+        """RejectedEvent events that did not come back."""
+        kinds = self.head.kinds
+        return [(self._lane(kinds[kind][0]), Reason(kinds[kind][1]), count) for kind, count in self.head.overflow]
 
     def _lane(self, index: int) -> Lane | None:
-        return None if index == _NO_LANE else Lane(*self.outcome.lanes[index])
+        return None if index == _NO_LANE else Lane(*self.head.lanes[index])
 
     def error(self) -> Exception | None:
         """Why nothing was read; None if something was."""
-        outcome = self.outcome
-        if not outcome.error:
+        head = self.head
+        if not head.error:
             return None
-        known = _ERRORS.get(outcome.error)
-        return RuntimeError(outcome.message) if known is None else known(outcome.message)
+        known = _ERRORS.get(head.error)
+        return RuntimeError(head.message) if known is None else known(head.message)
 
 
 _decode_job: Final = msgspec.msgpack.Decoder(RequestJob | RecordJob).decode
 _decode_results: Final = msgspec.msgpack.Decoder(ResultsState).decode
 _decode_ids: Final = msgspec.msgpack.Decoder(list[str]).decode
-decode_outcome: Final = msgspec.msgpack.Decoder(Outcome).decode
+decode_head: Final = msgspec.msgpack.Decoder(DecodedHead).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -169,36 +163,24 @@ def encode_job(job: RequestJob | RecordJob) -> bytes:
 
 
 def failed(code: str, message: str) -> bytes:
-    """The head of an outcome without anything."""
-    return _encode(Outcome(code, message))
+    """The head of a body that can't be read."""
+    return _encode(DecodedHead(code, message))
 
 
 def work(head: bytes, body: bytes) -> tuple[bytes, list[bytes]]:
-    """Do a job: the head of its outcome, and the parts that follow it. Raises only what is a mistake of ours."""
+    """Do a job; the head of what was read, and the parts that follow it. Raises only what is a bug."""
     job = _decode_job(head)
     try:
-        parcel = _read(job, body) if isinstance(job, RequestJob) else _read_record(job, body)
+        parts = _read(job, body) if isinstance(job, RequestJob) else _read_record(job, body)
     except ForwarderError as error:
         if error.code not in _ERRORS:
             raise
         return failed(error.code, error.message), []
-    return parcel.sealed()
+    return parts.sealed()
 
 
-class _AnyRoom(LaneRegistry):
-    """The gate where nothing is known of the buffer: whoever has it checks that there is room."""
-
-    def check_room(self, lane: Lane, size: int) -> None:
-        """See `request_reader.Gate`."""
-
-
-def _ordering(ordered: tuple[bool, bool]) -> Callable[[Lane], Ordering]:
-    return lambda lane: Ordering.PER_DISTINCT_ID if ordered[lane.historical] else Ordering.NONE
-
-
-def _read(job: RequestJob, body: bytes) -> _Parcel:
-    gate = _AnyRoom(job.max_lanes, {}, KnownKeys((), (), verifiable=False), api_keys=job.api_keys)
-    reader = RequestReader(job.rules, gate, lambda lane: job.ordered[lane.historical])
+def _read(job: RequestJob, body: bytes) -> _Parts:
+    reader = RequestReader(job.rules, LaneRegistry(job.max_lanes, {}, KnownKeys((), (), verifiable=False), api_keys=job.api_keys))
     incoming = Incoming(body, job.query, job.content_type, job.content_encoding, job.client, event=job.event)
     del body
     if job.v1 is None:
@@ -212,23 +194,23 @@ def _read(job: RequestJob, body: bytes) -> _Parcel:
         request = read_v1(text, head, job.rules.max_events)
     content = reader.read(request, incoming, job.received)
     del request, text
-    parcel = _Parcel(content.nulled)
+    parts = _Parts(content.nulled)
     for lane, stamped in content.stamped:
-        parcel.add(lane, stamped)
-    parcel.reject(content.rejected)
+        parts.add(lane, stamped)
+    parts.reject(content.rejected)
     if content.results is not None:
-        parcel.add_results(content.results)
-    return parcel
+        parts.add_results(content.results)
+    return parts
 
 
 class _OneRecord:
-    """See `core.records.Records`."""
+    """See `core.records.RecordBatch`."""
 
     def __init__(self, job: RecordJob, value: bytes) -> None:
         self.values: Sequence[bytes] = (value,)
         self.api_key = job.api_key
         self.foreign = job.foreign
-        self.refused: Sequence[RefusedRecord] = ()
+        self.rejected: Sequence[RejectedRecord] = ()
         self._facts = job.facts
 
     def facts(self, index: int) -> RecordFacts:  # noqa: ARG002 - there is one
@@ -238,40 +220,37 @@ class _OneRecord:
         return ""
 
 
-def _read_record(job: RecordJob, value: bytes) -> _Parcel:
-    rules = job.rules
-    ordering_of = _ordering(job.ordered)
-    record_rules = RecordRules(rules.max_body, rules.max_event, rules.max_events, rules.clock_skew_tolerance, ordering_of)
-    reader = UnitReader(LaneRegistry(1, {}, KnownKeys((), (), verifiable=False)), record_rules, "", job.max_bytes, lambda _name: None)
+def _read_record(job: RecordJob, value: bytes) -> _Parts:
+    reader = RecordReader(LaneRegistry(1, {}, KnownKeys((), (), verifiable=False)), job.rules, "", job.max_bytes, report=lambda _name: None)
     content = reader.read(_OneRecord(job, value), job.received)
     if len(content.letters) > MAX_REJECTED:
         raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")
-    parcel = _Parcel(content.nulled)
+    parts = _Parts(content.nulled)
     for lane, stamped in content.events:
-        parcel.add(lane, stamped)
-    parcel.reject((letter.lane, Rejected(letter.reason, letter.data, why=letter.why)) for letter in content.letters)
-    return parcel
+        parts.add(lane, stamped)
+    parts.reject((letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why)) for letter in content.letters)
+    return parts
 
 
-class _Parcel:
+class _Parts:
     """Gathers what was read."""
 
     def __init__(self, nulled: int) -> None:
-        self._outcome = Outcome(nulled=nulled)
+        self._head = DecodedHead(nulled=nulled)
         self._lanes: dict[Lane, int] = {}
         self._kinds: dict[tuple[int, str, str], int] = {}
         self._pieces: list[tuple[int, int]] = []
         self._groups: list[int] = []
         self._parts: list[bytes] = []
 
-    def add(self, lane: Lane, stamped: Stamped) -> None:
+    def add(self, lane: Lane, stamped: StampedEvents) -> None:
         """Events of a lane."""
         whole = Chunk(lane, stamped.data, stamped.count, stamped.ids, 0.0)
         for piece in cut_by_size(whole, PIECE_BYTES, PIECE_EVENTS):
             self._pieces.append((self._lane(lane), piece.count))
             self._parts += [piece.data, _encode(list(piece.ids)) if piece.ids else b""]
 
-    def reject(self, rejected: Iterable[tuple[Lane | None, Rejected]]) -> None:
+    def reject(self, rejected: Iterable[tuple[Lane | None, RejectedEvent]]) -> None:
         """Events that were rejected. To be called once, after all pieces."""
         overflow: Counter[int] = Counter()
         data: list[bytes] = []
@@ -292,11 +271,11 @@ class _Parcel:
                 data, kinds = [], array("I")
         if data:
             self._group(data, kinds)
-        self._outcome.overflow = list(overflow.items())
+        self._head.overflow = list(overflow.items())
 
     def add_results(self, results: Results) -> None:
         """The results of all events. To be called last."""
-        self._outcome.with_results = True
+        self._head.with_results = True
         self._parts += [results.body(), _encode(results.state())]
 
     def _group(self, data: list[bytes], kinds: array[int]) -> None:
@@ -308,8 +287,8 @@ class _Parcel:
 
     def sealed(self) -> tuple[bytes, list[bytes]]:
         """The head, and the parts that follow it."""
-        outcome = self._outcome
-        outcome.lanes = [(lane.api_key, lane.historical) for lane in self._lanes]
-        outcome.kinds, outcome.pieces, outcome.groups = list(self._kinds), self._pieces, self._groups
-        outcome.sizes = [len(part) for part in self._parts]
-        return _encode(outcome), self._parts
+        head = self._head
+        head.lanes = [(lane.api_key, lane.historical) for lane in self._lanes]
+        head.kinds, head.pieces, head.groups = list(self._kinds), self._pieces, self._groups
+        head.sizes = [len(part) for part in self._parts]
+        return _encode(head), self._parts

@@ -1,17 +1,19 @@
-"""The stamping matrix: every form of uuid, timestamp, offset and properties, held against an independent reading of the rules."""
+"""Stamping one event of any form, and UUIDs."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forwarder.core.ports import Reason
-from forwarder.intake.loose import Receipt, StampedEvent, stamp_one
-from forwarder.intake.uuids import is_uuid
+from forwarder.intake.stamp_event import StampContext, StampedEvent, all_hyphenated, is_uuid, new_uuid7, stamp_event
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import NOW, UUID, unique
 
@@ -61,9 +63,9 @@ def text_of(members: dict[str, str], space: str = "") -> bytes:
     ).encode()
 
 
-def stamped(data: bytes, receipt: Receipt) -> dict[str, Any]:
+def stamped(data: bytes, receipt: StampContext) -> dict[str, Any]:
     """The stamped event, read; fails if it has a key twice."""
-    result = stamp_one(data, receipt)
+    result = stamp_event(data, receipt)
     assert isinstance(result, StampedEvent)
     return unique(result.data)
 
@@ -101,7 +103,7 @@ def test_time(timestamp: str, skew: str) -> None:
     for offset, ignore, space in itertools.product(OFFSETS, (ABSENT, "true", "false", "null"), ("", " ")):
         properties = ABSENT if ignore == ABSENT else f'{{"$ignore_sent_at":{ignore}}}'
         data = text_of({"timestamp": timestamp, "offset": offset, "uuid": f'"{UUID}"', "properties": properties}, space)
-        found = stamped(data, Receipt(MIDNIGHT, has_sent_at=has_sent_at, skew=seconds))
+        found = stamped(data, StampContext(MIDNIGHT, has_sent_at=has_sent_at, skew=seconds))
         assert found["timestamp"] == expected_time(timestamp, offset, skew, ignore), data[:200]
         assert ("offset" in found) is (offset != ABSENT and OFFSETS[offset] is None)
 
@@ -109,7 +111,7 @@ def test_time(timestamp: str, skew: str) -> None:
 @pytest.mark.parametrize("timestamp", [each for each, time in TIMES.items() if time])
 def test_a_good_timestamp_keeps_its_bytes(timestamp: str) -> None:
     """Without a skew to correct, its spelling stays."""
-    result = stamp_one(text_of({"timestamp": timestamp}), Receipt(MIDNIGHT, has_sent_at=True))
+    result = stamp_event(text_of({"timestamp": timestamp}), StampContext(MIDNIGHT, has_sent_at=True))
     assert isinstance(result, StampedEvent)
     assert timestamp.encode() in result.data
 
@@ -123,7 +125,7 @@ def test_a_resolved_offset_is_removed_wherever_it_stands(key: str, place: int, s
     members = ['"event":"offset"', '"distinct_id":"\\"offset\\":5"', f'"uuid":"{UUID}"'][: 3 if with_uuid else 2]
     members.insert(place if place < 2 else len(members), f'"{key}"{space}:{space}5000')
     data = ("{" + ",".join(f"{space}{member}{space}" for member in members) + "}").encode()
-    found = stamped(data, Receipt(MIDNIGHT))
+    found = stamped(data, StampContext(MIDNIGHT))
     uuid = found.pop("uuid")
     assert (uuid == UUID) is with_uuid
     assert found == {"event": "offset", "distinct_id": '"offset":5', "timestamp": "2025-12-31T23:59:55.000Z"}
@@ -136,7 +138,7 @@ def test_a_resolved_offset_is_removed_wherever_it_stands(key: str, place: int, s
 def test_a_bad_uuid_is_replaced_where_it_stands(value: str, space: str) -> None:
     """Absent, null, empty, invalid or no string: a new one, in its place; never a second one."""
     data = text_of({"uuid": value, "timestamp": f'"{NOW}"'}, space)
-    result = stamp_one(data, Receipt(MIDNIGHT))
+    result = stamp_event(data, StampContext(MIDNIGHT))
     assert isinstance(result, StampedEvent)
     uuid = unique(result.data)["uuid"]
     assert is_uuid(uuid.encode())
@@ -148,7 +150,7 @@ def test_a_bad_uuid_is_replaced_where_it_stands(value: str, space: str) -> None:
 def test_a_good_uuid_keeps_its_bytes(value: str) -> None:
     """In every form that the service reads."""
     data = text_of({"uuid": f'"{value}"', "timestamp": f'"{NOW}"'})
-    assert stamp_one(data, Receipt(MIDNIGHT)) == StampedEvent(data, ("d",))
+    assert stamp_event(data, StampContext(MIDNIGHT)) == StampedEvent(data, ("d",))
 
 
 @pytest.mark.parametrize(
@@ -178,8 +180,8 @@ def test_a_good_uuid_keeps_its_bytes(value: str) -> None:
 def test_the_address(properties: str, expected: Any) -> None:
     """`$ip` is added where there are properties or could be, where it isn't there, and where `$geoip_disable` isn't set."""
     data = text_of({"properties": properties})
-    assert stamped(data, Receipt(MIDNIGHT, ip=IP))["properties"] == expected
-    without = stamped(data, Receipt(MIDNIGHT))
+    assert stamped(data, StampContext(MIDNIGHT, ip=IP))["properties"] == expected
+    without = stamped(data, StampContext(MIDNIGHT))
     assert without.get("properties", ABSENT) == (ABSENT if properties == ABSENT else json.loads(properties))
 
 
@@ -205,7 +207,7 @@ def test_the_address(properties: str, expected: Any) -> None:
 )
 def test_events_that_can_not_go_on(event: bytes, reason: Reason) -> None:
     """Nameless, without an id or no object at all."""
-    assert stamp_one(event, Receipt(MIDNIGHT)) is reason
+    assert stamp_event(event, StampContext(MIDNIGHT)) is reason
 
 
 @pytest.mark.parametrize(
@@ -221,12 +223,84 @@ def test_events_that_can_not_go_on(event: bytes, reason: Reason) -> None:
 )
 def test_events_with_an_id_somewhere_go_on(event: bytes) -> None:
     """The id may stand in three places and be of any type."""
-    assert isinstance(stamp_one(event, Receipt(MIDNIGHT)), StampedEvent)
+    assert isinstance(stamp_event(event, StampContext(MIDNIGHT)), StampedEvent)
 
 
 def test_the_stamped_size_counts() -> None:
     """An event is too large if it is so with its stamps; exactly at the limit it isn't."""
     event = b'{"event":"e","distinct_id":"d","uuid":"%b","timestamp":"2025-12-31"}' % UUID.encode()
     size = len(event) + len(b'"properties":{"$ip":"8.8.8.8"},')
-    assert isinstance(stamp_one(event, Receipt(MIDNIGHT, ip=IP, max_event=size)), StampedEvent)
-    assert stamp_one(event, Receipt(MIDNIGHT, ip=IP, max_event=size - 1)) is Reason.TOO_LARGE
+    assert isinstance(stamp_event(event, StampContext(MIDNIGHT, ip=IP, max_event=size)), StampedEvent)
+    assert stamp_event(event, StampContext(MIDNIGHT, ip=IP, max_event=size - 1)) is Reason.TOO_LARGE
+
+
+GOOD = "0190a0a0-1111-7222-8333-444455556666"
+
+
+@given(st.uuids(), st.booleans())
+def test_every_form_of_every_uuid(value: uuid.UUID, upper: bool) -> None:
+    """Hyphenated, simple, in braces and as a URN, in either case."""
+    for text in (str(value), value.hex, f"{{{value}}}"):
+        assert is_uuid((text.upper() if upper else text).encode())
+    assert is_uuid(value.urn.encode())
+    assert all_hyphenated([str(value).upper() if upper else str(value)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        GOOD[:-1],
+        GOOD + "0",
+        GOOD + "\n",
+        " " + GOOD,
+        GOOD.replace("-", "_"),
+        GOOD.replace("0190", "019g"),
+        "{" + GOOD,
+        GOOD + "}",
+        "urn:" + GOOD,
+        "{urn:uuid:" + GOOD + "}",
+        "{" + GOOD.replace("-", "") + "}",
+        GOOD.replace("0", "\u0660"),
+        GOOD.replace("-", "", 1),
+        "-" * 36,
+        "x" * 36,
+    ],
+)
+def test_texts_that_are_none(text: str) -> None:
+    """Anything else, and so in a list of good ones."""
+    assert not is_uuid(text.encode())
+    assert not all_hyphenated([GOOD, text, GOOD])
+
+
+@pytest.mark.parametrize(
+    "uuids", [["", GOOD + GOOD], [GOOD[:8], GOOD[8:]], [GOOD + GOOD, ""], [GOOD[:20], GOOD[20:] + GOOD[:10], GOOD[10:]]]
+)
+def test_bad_ones_do_not_make_up_for_each_other(uuids: list[str]) -> None:
+    """Several texts that joined look like as many UUIDs are still no UUIDs: one of them would fail a whole upstream request."""
+    assert not all_hyphenated(uuids)
+
+
+@given(st.lists(st.sampled_from([GOOD, GOOD.upper(), GOOD.replace("-", ""), "", GOOD * 2, GOOD[:18], GOOD[18:]]), max_size=5))
+def test_all_means_each(uuids: list[str]) -> None:
+    """One look at all of them says what a look at each would."""
+    assert all_hyphenated(uuids) == all(len(each) == 36 and is_uuid(each.encode()) for each in uuids)
+
+
+@given(st.floats(0, 2.8e11))
+def test_new_ones(now: float) -> None:
+    """Version 7, RFC variant, the time in its first 48 bits."""
+    found = uuid.UUID(new_uuid7(now).decode())
+    assert found.version == 7
+    assert found.variant == uuid.RFC_4122
+    assert found.int >> 80 == int(now * 1000)
+    assert is_uuid(str(found).encode())
+
+
+def test_new_ones_are_unique_and_in_order_of_time() -> None:
+    """Many of one instant differ; those of a later millisecond sort behind."""
+    first = [new_uuid7(MIDNIGHT) for _ in range(5000)]
+    later = [new_uuid7(MIDNIGHT + 0.001) for _ in range(5000)]
+    assert len({*first, *later}) == 10_000
+    assert max(first) < min(later)

@@ -1,0 +1,348 @@
+"""Reads a batch of records: its events by lane, in the order of the records, and the dead letters of what is invalid.
+
+Ways, fastest first: all records at once, where each is complete and of one project key (`plain_records.py`); each plain record by itself;
+and a record of any form as a request's body is read: encodings, shapes, tokens, stamps. Such a record is a batch, an array or an event; its
+events may have project keys of their own, and each that has none, or an invalid one, is rejected alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from msgspec import Raw
+
+from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge, TogetherTooLarge
+from forwarder.core.event import EVENT_OVERHEAD, NO_IDS, Lane, split_events
+from forwarder.core.ports import DeadLetter, Incoming, Reason
+from forwarder.core.records import RecordBatch, RecordFacts
+from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.plain_records import (
+    PlainHead,
+    PlainProperties,
+    all_plain,
+    common_key,
+    complete_ids,
+    completed,
+    id_of,
+    plain_or_none,
+    time_of,
+    uuid_of,
+)
+from forwarder.intake.requests import ReadingRules
+from forwarder.intake.stamp_event import StampContext
+from forwarder.intake.stamping import WHY, RejectedEvent, StampedEvents, order_keys, stamp
+from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
+from forwarder.wire.encodings import decode_body
+from forwarder.wire.identity import ABSENT
+from forwarder.wire.shapes import Request, check_count, read_request, split_by_token
+from forwarder.wire.token import check_token
+
+_REASONS: Final[dict[type[ForwarderError], Reason]] = {
+    InvalidRequest: Reason.UNDECODABLE,
+    InvalidToken: Reason.INVALID_TOKEN,
+    RequestTooLarge: Reason.TOO_LARGE,
+}
+
+
+@dataclass(slots=True)
+class BatchContent:
+    """What is in a batch of records."""
+
+    events: list[tuple[Lane, StampedEvents]] = field(default_factory=list)
+    """By lane; those of a large record are in several pieces."""
+    letters: list[DeadLetter] = field(default_factory=list)
+    nulled: int = 0
+    whole: bool = False
+    """Whether its letter is the record as it was read: it can't be made smaller."""
+
+
+class RecordReader:
+    """Reads batches of records."""
+
+    def __init__(
+        self,
+        lanes: LaneRegistry,
+        rules: ReadingRules,
+        source: str,
+        max_bytes: int,
+        *,
+        report: Callable[[str], None],
+        effort: Effort = UNBOUNDED,
+    ) -> None:
+        """`max_bytes`: of events; more than an empty lane could hold is not read. `report`: called with the position of a record that
+        made reading it fail, while the exception is handled. `effort`: what may be done with the records of one batch.
+        """
+        self._report = report
+        self._lanes = lanes
+        self._rules = rules
+        self._source = source
+        self._max_bytes = max_bytes
+        self._effort = effort
+
+    def read(self, records: RecordBatch, now: float) -> BatchContent:
+        """Read a batch, at the wall-clock time `now`. Raises `TogetherTooLarge`, and `TooMuchWork` for one record that takes too much."""
+        content = BatchContent()
+        values = records.values
+        if values:
+            if len(values) == 1 and len(values[0]) > self._effort.text:
+                raise TooMuchWork
+            try:
+                self._read_values(records, values, now, content)
+            except TooMuchWork:
+                if len(values) + len(records.rejected) > 1:
+                    raise TogetherTooLarge("these records take too much work to be read together") from None
+                raise
+        for each in records.rejected:
+            rejected = RejectedEvent(each.reason, each.data, why=each.why)
+            content.letters.append(self.letter(None, rejected, each.facts, each.attributes, now))
+        return content
+
+    def _read_values(self, records: RecordBatch, values: Sequence[bytes], now: float, content: BatchContent) -> None:
+        joined, max_event = b",".join(values), self._rules.max_event
+        heads = all_plain(values, joined, max_event)
+        if heads is None or not self._read_complete(heads, joined, records.api_key, content):
+            self._read_each(records, heads or plain_or_none(values, max_event), now, content)
+
+    def _lane_of(self, api_key: str) -> Lane | None:
+        """The live lane of a project key; None if the key is invalid."""
+        try:
+            return self._lanes.of_record(api_key)
+        except InvalidToken:
+            return None
+
+    def _read_complete(self, heads: list[PlainHead], joined: bytes, api_key: str | None, content: BatchContent) -> bool:
+        """All records together, if nothing has to be stamped; `joined`: by commas."""
+        ids, key = complete_ids(heads), common_key(heads, api_key)
+        lane = None if ids is None or key is None else self._lane_of(key)
+        if ids is None or lane is None:
+            return False
+        content.events.append((lane, StampedEvents(joined, len(heads), self._keys(lane, ids, [head.properties for head in heads]))))
+        return True
+
+    def _keys(self, lane: Lane, ids: list[str], properties: list[PlainProperties]) -> frozenset[str]:
+        return order_keys(ids, properties) if self._rules.ordered[lane.historical] else NO_IDS
+
+    def _read_each(self, records: RecordBatch, heads: Sequence[PlainHead | None], now: float, content: BatchContent) -> None:
+        """The records one by one."""
+        gathered: dict[Lane, _Gathered] = {}
+        size = 0
+        effort = self._effort
+        values = records.values
+        for index, (value, head) in enumerate(zip(values, heads, strict=True)):
+            if head is not None and self._read_plain(records, index, head, gathered):
+                size += len(value)
+            else:
+                unwrapped = self._read_any(records, index, effort)
+                size += _gather(unwrapped, gathered)
+                content.letters += self._letters(records, index, unwrapped.rejected, now)
+                content.nulled += unwrapped.nulled
+                effort = effort.without(unwrapped.one_by_one)
+            if size > self._max_bytes and len(values) > 1:
+                raise TogetherTooLarge("these records hold more events than a lane may have in the buffer")
+        for lane, found in gathered.items():
+            keys = self._keys(lane, found.ids, found.properties).union(found.keys)
+            content.events.append((lane, StampedEvents(b",".join(found.data), found.count, keys)))
+
+    def _read_plain(self, records: RecordBatch, index: int, head: PlainHead, gathered: dict[Lane, _Gathered]) -> bool:
+        """A plain record; False if it has to be read as any other."""
+        data: bytes = records.values[index]
+        key, distinct_id = head.api_key, head.distinct_id
+        if not (isinstance(distinct_id, str) and isinstance(head.uuid, str) and head.timestamp):
+            facts = records.facts(index)
+            whole = completed(data, head, facts, self._rules.max_event)
+            if whole is None:
+                return False
+            data, distinct_id = whole
+            key = key or records.api_key or facts.api_key
+        elif key is None:
+            key = records.api_key or records.facts(index).api_key
+        if key is None or (head.api_key is None and head.properties.token is not ABSENT and not records.foreign):
+            return False
+        lane = self._lane_of(key)
+        if lane is None:
+            return False
+        found = gathered.get(lane)
+        if found is None:
+            found = gathered[lane] = _Gathered()
+        found.data.append(data)
+        found.count += 1
+        found.ids.append(distinct_id)
+        found.properties.append(head.properties)
+        return True
+
+    def _read_any(self, records: RecordBatch, index: int, effort: Effort) -> _RecordContent:
+        """A record of any form. Raises `TooMuchWork` beyond `effort`."""
+        value, facts = records.values[index], records.facts(index)
+        try:
+            return _unwrap(value, facts, records.api_key or facts.api_key, self._rules, foreign=records.foreign, effort=effort)
+        except TooMuchWork:
+            raise
+        except ForwarderError as error:
+            reason, why = _REASONS.get(type(error), Reason.UNDECODABLE), error.message
+        except Exception as error:  # a record that makes it fail would make it fail each time, and hold up its partition for ever
+            self._report(facts.name)
+            reason, why = Reason.UNDECODABLE, f"unforeseen: {type(error).__name__}"
+        return _RecordContent(rejected=[(None, RejectedEvent(reason, value, why=why))])
+
+    def _letters(
+        self, records: RecordBatch, index: int, rejected: Sequence[tuple[Lane | None, RejectedEvent]], now: float
+    ) -> list[DeadLetter]:
+        """The dead letters of a record's rejected events."""
+        if not rejected:
+            return []
+        facts, attributes = records.facts(index), records.attributes(index)
+        return [self.letter(known, each, facts, attributes, now) for known, each in rejected]
+
+    def letter(self, lane: Lane | None, rejected: RejectedEvent, facts: RecordFacts, attributes: str, now: float) -> DeadLetter:
+        """The dead letter of a record, or of an event of it. Its time is the record's, if that isn't to come yet."""
+        at = time_of(facts)
+        moment = now if at is None else min(at, now)
+        why = rejected.why or WHY[rejected.reason]
+        return DeadLetter(rejected.reason, lane, rejected.data, moment, why, self._source, facts.name, attributes=attributes)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """A lane's events, while they are gathered. `ids` and `properties` are of those whose ordering keys aren't among `keys` yet."""
+
+    data: list[bytes] = field(default_factory=list)
+    count: int = 0
+    ids: list[str] = field(default_factory=list)
+    properties: list[PlainProperties] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+
+
+def _gather(unwrapped: _RecordContent, gathered: dict[Lane, _Gathered]) -> int:
+    """Put a record's events behind those of the records before it; what it counts for, in bytes."""
+    size = sum([len(each.data) + EVENT_OVERHEAD for _, each in unwrapped.rejected])
+    for lane, stamped in unwrapped.stamped:
+        size += len(stamped.data)
+        found = gathered.setdefault(lane, _Gathered())
+        found.data.append(stamped.data)
+        found.count += stamped.count
+        found.keys |= stamped.ids
+    return size
+
+
+@dataclass(slots=True)
+class _RecordContent:
+    """What is in one record."""
+
+    stamped: list[tuple[Lane, StampedEvents]] = field(default_factory=list)
+    rejected: list[tuple[Lane | None, RejectedEvent]] = field(default_factory=list)
+    nulled: int = 0
+    """NaN and Infinity that became null."""
+
+    @property
+    def one_by_one(self) -> int:
+        """Events that were stamped one by one."""
+        return sum([stamped.count for _, stamped in self.stamped if stamped.one_by_one], len(self.rejected))
+
+
+def _unwrap(
+    value: bytes, facts: RecordFacts, default: str | None, rules: ReadingRules, *, foreign: bool = False, effort: Effort = UNBOUNDED
+) -> _RecordContent:
+    """Read a record; `default`: the project key of events that name none. `foreign`: see `core.records.RecordBatch`.
+
+    Raises `InvalidRequest` where it can't be read, `InvalidToken` where the one key of all its events can't be one, `RequestTooLarge`
+    over a limit, and `TooMuchWork` beyond `effort`.
+    """
+    request = read_request(_text(value, rules, effort), rules.max_events, foreign=foreign, effort=effort)
+    check_count(request.events, rules.max_events)
+    if request.token is None:
+        check_effort(request.events, effort.events)
+    content = _RecordContent(nulled=request.nulled)
+    default, unusable = _checked(default)
+    for token, events, places in _events_by_key(request, default, content, unusable):
+        lane = Lane(token, request.historical)
+        context = _context(request, facts, lane, rules, effort)
+        context.uuid_of = partial(_uuid_at, facts, places)
+        stamped = stamp(events, context)
+        content.rejected += [(lane, each) for each in stamped.rejected]
+        if stamped.count:
+            content.stamped.append((lane, stamped))
+    for masked, original in request.garbled:
+        content.rejected.append((_lane_of(masked, request, default), RejectedEvent(Reason.LONE_SURROGATE, original)))
+    if not content.stamped and not content.rejected:
+        raise InvalidRequest("there are no events in it")
+    return content
+
+
+def _text(value: bytes, rules: ReadingRules, effort: Effort) -> bytes:
+    """The record's text."""
+    if len(value) > effort.encoded and (len(value) > effort.text or not value.startswith((b"{", b"["))):
+        raise TooMuchWork
+    try:
+        return decode_body(Incoming(value), min(rules.max_body, effort.text))
+    except RequestTooLarge:
+        if effort.text < rules.max_body:
+            raise TooMuchWork from None
+        raise
+
+
+def _checked(default: str | None) -> tuple[str | None, str]:
+    """The project key of events that name none, if it can be one; else why not."""
+    try:
+        return check_token(default) if default else None, ""
+    except InvalidToken as error:
+        return None, f"; the one that their source names can't be used: {error.message}"
+
+
+def _events_by_key(
+    request: Request, default: str | None, content: _RecordContent, unusable: str
+) -> list[tuple[str, bytes | Raw, list[int] | None]]:
+    """The events as an array for each project key, with their places in the record; None: as they stand."""
+    if request.token is not None:
+        return [(request.token, request.events, None)]
+    try:
+        parts = split_by_token(request.events, default, foreign=request.foreign)
+    except (InvalidToken, InvalidRequest):
+        parts = {}
+    if len(parts) == 1:
+        return [(token, events, None) for token, events in parts.items()]
+    groups: dict[str, tuple[list[bytes], list[int]]] = {}
+    for place, raw in enumerate(split_events(request.events)):
+        event = bytes(raw)
+        try:
+            (token,) = split_by_token(b"[%b]" % event, default, foreign=request.foreign)
+        except ForwarderError as error:
+            no_key = isinstance(error, InvalidToken)
+            reason, why = (Reason.INVALID_TOKEN, error.message + unusable) if no_key else (Reason.INVALID_EVENT, error.message)
+            content.rejected.append((None, RejectedEvent(reason, event, place, why)))
+            continue
+        events, places = groups.setdefault(token, ([], []))
+        events.append(event)
+        places.append(place)
+    return [(token, b"[%b]" % b",".join(events), places) for token, (events, places) in groups.items()]
+
+
+def _uuid_at(facts: RecordFacts, places: Sequence[int] | None, index: int) -> bytes:
+    return uuid_of(facts, index if places is None else places[index])
+
+
+def _lane_of(event: bytes, request: Request, default: str | None) -> Lane | None:
+    try:
+        token = request.token or next(iter(split_by_token(b"[%b]" % event, default, foreign=request.foreign)))
+    except (InvalidToken, InvalidRequest):
+        return None
+    return Lane(token, request.historical)
+
+
+def _context(request: Request, facts: RecordFacts, lane: Lane, rules: ReadingRules, effort: Effort) -> StampContext:
+    """As at a request's context, at the record's own time."""
+    now = time_of(facts)
+    skew = 0.0 if request.sent_at is None or now is None else request.sent_at - now
+    return StampContext(
+        now or 0.0,
+        timeless=now is None,
+        has_sent_at=request.sent_at is not None,
+        skew=skew if abs(skew) >= rules.clock_skew_tolerance else 0.0,
+        ordered=rules.ordered[lane.historical],
+        max_event=rules.max_event,
+        max_events=rules.max_events,
+        distinct_id=id_of(facts),
+        effort=effort.events,
+    )

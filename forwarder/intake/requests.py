@@ -1,0 +1,145 @@
+"""From a decoded request to its stamped events by lane, and the rejected ones. Runs on the loop, and in the decoder process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from forwarder.core.errors import InvalidRequest
+from forwarder.core.event import Lane
+from forwarder.core.ports import Incoming, Reason
+from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.stamp_event import StampContext
+from forwarder.intake.stamping import RejectedEvent, StampedEvents, stamp
+from forwarder.wire.effort import UNBOUNDED, Effort, check_effort
+from forwarder.wire.sender_clock import SenderClock, read_sender_clock
+from forwarder.wire.shapes import Request, check_count, split_by_token
+from forwarder.wire.v1 import V1Request
+from forwarder.wire.v1_event import INVALID_OPTIONS, INVALID_SESSION, MALFORMED_EVENT, MALFORMED_PROPERTIES
+from forwarder.wire.v1_results import TIMESTAMP_REPLACED, Results
+
+DETAILS: Final = {
+    Reason.MISSING_EVENT: "missing_event_name",
+    Reason.MISSING_DISTINCT_ID: "missing_distinct_id",
+    Reason.INVALID_EVENT: MALFORMED_EVENT,
+    Reason.LONE_SURROGATE: "lone_surrogate",
+    Reason.TOO_LARGE: "event_too_big",
+}
+"""Why a rejected event was dropped, as the answer says it; the service's words where it has some."""
+
+_WHY: Final = {
+    MALFORMED_PROPERTIES: "its properties are no object",
+    INVALID_SESSION: "its session_id or window_id is no string",
+    INVALID_OPTIONS: "its options, which may say that no person is to be made of it, can't be read",
+}
+"""What the dead letter of an event says that does not follow the protocol, if it is more than its reason."""
+
+
+class ReadingRules(NamedTuple):
+    """What holds for all requests and records: limits in bytes and events, `clock_skew_tolerance` in seconds."""
+
+    max_body: int
+    max_event: int
+    max_events: int
+    clock_skew_tolerance: float
+    ordered: tuple[bool, bool]
+    """Whether live lanes, and historical ones, keep order by id, so that the ids of their events are collected."""
+
+
+@dataclass(slots=True)
+class RequestContent:
+    """What is in a request."""
+
+    stamped: list[tuple[Lane, StampedEvents]] = field(default_factory=list)
+    """By lane, in the order of their first events; none is empty."""
+    rejected: list[tuple[Lane, RejectedEvent]] = field(default_factory=list)
+    nulled: int = 0
+    """NaN and Infinity that became null."""
+    results: Results | None = None
+    """For a sender that gets a result for each event."""
+
+
+class RequestReader:
+    """Splits decoded requests by lane, and stamps their events."""
+
+    def __init__(self, rules: ReadingRules, lanes: LaneRegistry, check_room: Callable[[Lane, int], None] | None = None) -> None:
+        """`check_room`: raises `LaneFull` before work is done on so many bytes of a lane's events; None: there is always room."""
+        self._rules = rules
+        self._lanes = lanes
+        self._check_room = check_room
+
+    def read(self, request: Request, incoming: Incoming, received: float, effort: Effort = UNBOUNDED) -> RequestContent:
+        """Stamp the request. Raises what lanes and quotas raise, `InvalidRequest`, `RequestTooLarge`; `TooMuchWork` beyond `effort`."""
+        v1 = request if isinstance(request, V1Request) else None
+        if request.token is None:
+            check_count(request.events, self._rules.max_events)
+            check_effort(request.events, effort.events)
+        parts, rejected = _parts(request)
+        self._lanes.check({lane for lane, _ in (*parts, *rejected)})
+        content = RequestContent([], rejected, request.nulled, None if v1 is None else v1.results)
+        for lane, events in parts:
+            if self._check_room is not None:
+                self._check_room(lane, len(memoryview(events)))
+            stamped = stamp(events, self._context(request, lane, incoming, received, effort))
+            if v1 is not None:
+                _note_stamps(v1, stamped)
+            rejected += [(lane, each) for each in stamped.rejected]
+            if stamped.count:
+                content.stamped.append((lane, stamped))
+        if not content.stamped and not rejected:
+            raise InvalidRequest("there are no events in the request")
+        return content
+
+    def _context(self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: Effort) -> StampContext:
+        clock = SenderClock(request.sent_at) if request.sent_at is not None else read_sender_clock(incoming.query, now)
+        skew = 0.0 if clock.sent_at is None else clock.sent_at - now
+        client = incoming.client
+        return StampContext(
+            now,
+            has_sent_at=clock.sent_at is not None,
+            offset_base=clock.offset_base,
+            skew=skew if abs(skew) >= self._rules.clock_skew_tolerance else 0.0,
+            ip=None if client is None or lane.historical else msgspec.json.encode(client),  # who imports history is not the one who made it
+            ordered=self._rules.ordered[lane.historical],
+            max_event=self._rules.max_event,
+            max_events=self._rules.max_events,
+            reports_changes=isinstance(request, V1Request),
+            event=incoming.event,
+            effort=effort.events,
+        )
+
+
+def _parts(request: Request) -> tuple[list[tuple[Lane, bytes | Raw]], list[tuple[Lane, RejectedEvent]]]:
+    """The request's events as an array a lane, and those that are no text."""
+    if request.token is not None:
+        parts: list[tuple[Lane, bytes | Raw]] = [(Lane(request.token, request.historical), request.events)]
+    else:
+        parts = [(Lane(token, request.historical), events) for token, events in split_by_token(request.events).items()]
+    rejected: list[tuple[Lane, RejectedEvent]] = []
+    if isinstance(request, V1Request):
+        rejected += [(parts[0][0], each) for each in _invalid_events(request)]
+    for masked, original in request.garbled:
+        token = request.token or next(iter(split_by_token(b"[%b]" % masked)))
+        rejected.append((Lane(token, request.historical), RejectedEvent(Reason.LONE_SURROGATE, original)))
+    return parts, rejected
+
+
+def _invalid_events(request: V1Request) -> list[RejectedEvent]:
+    """The events that do not follow the protocol, or are no text."""
+    return [RejectedEvent(reason, data, why=_WHY.get(details, "")) for reason, data, details in request.refused]
+
+
+def _note_stamps(request: V1Request, stamped: StampedEvents) -> None:
+    """Add to the results which events were rejected when they were stamped, and what was replaced in others."""
+    results, kept = request.results, request.kept
+    for rejected in stamped.rejected:
+        results.drop(kept[rejected.at], DETAILS[rejected.reason])
+    for at, new_uuid, new_timestamp in stamped.replaced:
+        if new_uuid:
+            results.replaced(kept[at], new_uuid.decode())
+        if new_timestamp:
+            results.warn(kept[at], TIMESTAMP_REPLACED)

@@ -1,0 +1,288 @@
+"""Stamping one event of any form, and UUIDs: which texts are one for the service, and new ones (RFC 9562).
+
+What an event lacks is inserted at its beginning; what is null, empty or invalid is replaced in place. A key that is present is never
+repeated: the service refuses a second `timestamp`, and one bad `uuid` fails the whole request.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from hashlib import sha1
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from forwarder.core.ports import Reason
+from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
+from forwarder.wire.splice import Edits, Locator
+from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shifted
+
+_OBJECT: Final = b"{"
+_NULL: Final = b"null"
+_NO_NAME: Final = (b"", _NULL)
+_NUMBER_STARTS: Final = b"-0123456789"
+_FALSY: Final = (b"", b"false", b"null")
+_decode_any = msgspec.json.Decoder().decode
+
+
+class LooseHead(Struct, gc=False):
+    """Any JSON object."""
+
+    event: Raw = ABSENT
+    distinct_id: Raw = ABSENT
+    dollar_distinct_id: Raw = field(name="$distinct_id", default=ABSENT)
+    uuid: Raw = ABSENT
+    timestamp: Raw = ABSENT
+    offset: Raw = ABSENT
+    properties: Raw = ABSENT
+
+
+class LooseProperties(Struct, gc=False):
+    """What is read of any event's properties."""
+
+    distinct_id: Raw = ABSENT
+    ip: Raw = field(name="$ip", default=ABSENT)
+    geoip_disable: Raw = field(name="$geoip_disable", default=ABSENT)
+    ignore_sent_at: Raw = field(name="$ignore_sent_at", default=ABSENT)
+    alias: Raw = ABSENT
+    anonymous: Raw = field(name="$anon_distinct_id", default=ABSENT)
+
+
+_NO_PROPERTIES: Final = LooseProperties()
+_decode_loose: Final = msgspec.json.Decoder(LooseHead).decode
+_decode_loose_properties: Final = msgspec.json.Decoder(LooseProperties).decode
+
+
+@dataclass(slots=True)
+class StampContext:
+    """What is known of a request when its events are stamped."""
+
+    now: float
+    """When it was received, seconds since 1970; a source's record has a time of its own."""
+    timeless: bool = False
+    """Whether there is no such time: then an event without a timestamp is rejected."""
+    has_sent_at: bool = False
+    """Whether its sender said when it was sent; then an event's timestamp counts before its offset."""
+    skew: float = 0.0
+    """By how many seconds the sender's clock is ahead, if that is to be corrected."""
+    offset_base: float | None = None
+    """The time from which `offset` counts, seconds since 1970; None: from `now`."""
+    ip: bytes | None = None
+    """The address to stamp as `$ip`, as JSON text."""
+    ordered: bool = False
+    """Whether the lane keeps order, so that ids are collected."""
+    max_event: int = 1_000_000
+    """Bytes that an event may have."""
+    max_events: int = sys.maxsize
+    """Events that a lane could hold: an array of more is rejected before each is stamped."""
+    effort: int = sys.maxsize
+    """Events that may be stamped one by one: with more, `TooMuchWork` is raised."""
+    reports_changes: bool = False
+    """Whether the sender gets to know which of its uuids and timestamps were replaced."""
+    uuid_of: Callable[[int], bytes] | None = None
+    """The uuid of the event with an index among those that are stamped together, if it has none; None: a new one."""
+    distinct_id: str = ""
+    """That of an event without one, if its source knows it."""
+    event: bytes = b""
+    """The name of an event that has none, as JSON text; empty if such an event is invalid."""
+
+
+class StampedEvent(NamedTuple):
+    """A valid event, and the ids that it is ordered with."""
+
+    data: bytes
+    ids: tuple[str, ...]
+    new_uuid: bytes = b""
+    """The uuid in place of an invalid one, or of none."""
+    new_timestamp: bool = False
+    """Whether its sender gave it no valid time."""
+
+
+def stamp_event(data: bytes, context: StampContext, index: int = 0) -> StampedEvent | Reason:
+    """Validate and stamp an event; the reason if it is rejected. `index`: its own among those that are stamped together."""
+    try:
+        head = _decode_loose(data)
+    except msgspec.ValidationError:
+        return Reason.INVALID_EVENT
+    properties = _decode_loose_properties(head.properties) if first_byte(head.properties) == _OBJECT else _NO_PROPERTIES
+    named = id_text(head.distinct_id) or id_text(head.dollar_distinct_id) or id_text(properties.distinct_id)
+    own = named or canonical_id(context.distinct_id)
+    nameless = bool(context.event) and bytes(head.event) in _NO_NAME
+    reason = (None if nameless else _name_problem(head.event)) or (None if own else Reason.MISSING_DISTINCT_ID)
+    if reason:
+        return reason
+    time = _own_time(head)
+    if context.timeless and time is None:
+        return Reason.MISSING_TIMESTAMP
+    uuid = b"" if _is_valid_uuid(head.uuid) else _new_uuid(context, index)
+    new = _New(uuid, b"" if named else msgspec.json.encode(context.distinct_id), time, context.event if nameless else b"")
+    stamped = _edited(data, head, properties, context, new)
+    if len(stamped) > context.max_event:
+        return Reason.TOO_LARGE
+    second = (id_text(properties.alias), id_text(properties.anonymous)) if context.ordered else ()
+    return StampedEvent(stamped, (own, *filter(None, second)), uuid, context.reports_changes and time is None)
+
+
+def _name_problem(name: Raw) -> Reason | None:
+    if bytes(name) in (b"", _NULL, b'""'):
+        return Reason.MISSING_EVENT
+    return None if first_byte(name) == b'"' else Reason.INVALID_EVENT
+
+
+def _new_uuid(context: StampContext, index: int) -> bytes:
+    return new_uuid7(context.now) if context.uuid_of is None else context.uuid_of(index)
+
+
+class _New(NamedTuple):
+    """What an event lacks; empty what it has."""
+
+    uuid: bytes
+    distinct_id: bytes
+    """As JSON text."""
+    own_time: datetime | None
+    """The event's own: parsing it again would take as long as all else."""
+    event: bytes
+    """As JSON text."""
+
+
+class _Stamps:
+    """The changes to one event."""
+
+    def __init__(self, data: bytes) -> None:
+        self.locator = Locator(data)
+        self.edits = Edits(data)
+        self._missing: list[bytes] = []
+
+    def set(self, key: bytes, old: Raw, new: bytes) -> None:
+        """Give a member a value: in its place if it is there, else at the event's beginning."""
+        if old is ABSENT:
+            self._missing.append(b'"%b":%b' % (key, new))
+        else:
+            self.edits.replace(self.locator.span(old), new)
+
+    def made(self) -> bytes:
+        """The event with all changes."""
+        if self._missing:
+            self.edits.insert_members(0, b",".join(self._missing))
+        return self.edits.made()
+
+
+def _edited(data: bytes, head: LooseHead, properties: LooseProperties, context: StampContext, new: _New) -> bytes:
+    """The event with its stamps."""
+    stamps = _Stamps(data)
+    if new.uuid:
+        stamps.set(b"uuid", head.uuid, b'"%b"' % new.uuid)
+    offset = _offset(head.offset)
+    timestamp = _timestamp(new.own_time, properties, offset, context)
+    if timestamp is not None:
+        stamps.set(b"timestamp", head.timestamp, timestamp)
+    if new.distinct_id:
+        stamps.set(b"distinct_id", head.distinct_id, new.distinct_id)
+    if new.event:
+        stamps.set(b"event", head.event, new.event)
+    if offset is not None:
+        stamps.edits.remove_member(stamps.locator.span(head.offset))
+    if context.ip is not None and bytes(properties.geoip_disable) in _FALSY:
+        _stamp_ip(stamps, head.properties, properties, context.ip)
+    return stamps.made()
+
+
+def _stamp_ip(stamps: _Stamps, raw: Raw, properties: LooseProperties, ip: bytes) -> None:
+    """Put `$ip` into the properties; those that are no object stay as they are, for the service to validate."""
+    if raw is ABSENT or bytes(raw) == _NULL:
+        stamps.set(b"properties", raw, b'{"$ip":%b}' % ip)
+    elif first_byte(raw) == _OBJECT and properties.ip is ABSENT:
+        stamps.edits.insert_members(stamps.locator.offset(raw), b'"$ip":%b' % ip)
+
+
+def _is_valid_uuid(raw: Raw) -> bool:
+    return first_byte(raw) == b'"' and is_uuid(_decode_any(raw).encode())
+
+
+def _offset(raw: Raw) -> float | None:
+    """How long before it was sent the event happened, in milliseconds."""
+    text = bytes(raw)
+    return float(text) if text[:1] and text[:1] in _NUMBER_STARTS else None  # of any size: what is too large is infinite
+
+
+def _timestamp(own: datetime | None, properties: LooseProperties, offset: float | None, context: StampContext) -> bytes | None:
+    """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if its own stays as it is."""
+    corrected = context.has_sent_at and bytes(properties.ignore_sent_at) in _FALSY
+    if own and (corrected or offset is None or context.timeless):
+        if not corrected or not context.skew:
+            return None
+        time = shifted(own, -context.skew)
+    elif offset is not None:
+        time = shifted(at(context.now if context.offset_base is None else context.offset_base), -offset / 1000)
+    else:
+        time = None
+    return time_text(context.now) if time is None else b'"%b"' % format_timestamp(time)
+
+
+def _own_time(head: LooseHead) -> datetime | None:
+    return parse_timestamp(_decode_any(head.timestamp)) if first_byte(head.timestamp) == b'"' else None
+
+
+@lru_cache(maxsize=16)
+def time_text(seconds: float) -> bytes:
+    """A time of receipt as JSON text; one for all events of a request, or of a record."""
+    milliseconds = round(seconds * 1000)
+    if milliseconds / 1000 != seconds:
+        return b'"%b"' % format_timestamp(at(seconds))
+    second, rest = divmod(milliseconds, 1000)
+    return b'"%b.%03dZ"' % (_second_text(second), rest)
+
+
+@lru_cache(maxsize=16)
+def _second_text(second: int) -> bytes:
+    """A whole second; neighbouring records share it."""
+    return format_timestamp(at(second))[: -len(".000Z")]
+
+
+_HYPHENATED_FORM: Final = rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_ACCEPTED: Final = re.compile(rb"(?:urn:uuid:)?%(f)b|\{%(f)b\}|[0-9a-fA-F]{32}" % {b"f": _HYPHENATED_FORM})
+_VARIANTS: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+"""The digit that holds the variant, by the one that it replaces."""
+
+_SHAPE: Final = bytes.maketrans(b"0123456789abcdefABCDEFx", b"x" * 22 + b"?")
+_HYPHENATED: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+
+
+def is_uuid(text: bytes) -> bool:
+    """Whether the service's parser accepts the text: hyphenated, simple, in braces, or as a URN."""
+    return _ACCEPTED.fullmatch(text) is not None
+
+
+def all_hyphenated(uuids: Sequence[str]) -> bool:
+    """Whether all are UUIDs in the usual form; one pass over all of them, because every event needs it."""
+    if [*map(len, uuids)].count(len(_HYPHENATED)) != len(uuids):
+        return False  # joined, a short one and a long one could make up for each other
+    joined = "".join(uuids)
+    return joined.isascii() and joined.encode().translate(_SHAPE) == _HYPHENATED * len(uuids)
+
+
+RECORD_NAMESPACE: Final = bytes.fromhex("6f3c7b0a2d5e4c1f9a8b5d7e1c0f4a62")
+"""The namespace of events that are named by their positions in a source. It never changes: a second read would make another event."""
+
+
+def derived_uuid(name: str) -> bytes:
+    """The UUID, as text, of an event's position: the same each time it is read."""
+    digest = sha1(RECORD_NAMESPACE + name.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()
+    variant = _VARIANTS[digest[16]]
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}".encode()
+
+
+def new_uuid7(now: float) -> bytes:
+    """A new UUID of version 7, as text."""
+    random = int.from_bytes(os.urandom(10))
+    value = (int(now * 1000) & 0xFFFF_FFFF_FFFF) << 80 | random
+    value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
+    text = b"%032x" % value
+    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])

@@ -1,0 +1,102 @@
+"""Which records are read the fast way: complete ones together, plain ones each; what a later decoder could fail at never is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from forwarder.intake.plain_records import all_plain, common_key, complete_ids, plain_or_none
+from tests.support.intakes import KEY, UUID, stamped_event
+
+
+def nested(depth: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
+    """A complete event with so much in each other."""
+    return json.dumps(stamped_event(p="?")).encode().replace(b'"?"', opening * depth + b"1" + closing * depth)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"])
+def test_what_may_be_nested_too_deep_isnt_plain(opening: bytes, closing: bytes) -> None:
+    """It is told by what opens, without a look at how: each decoder after this one has less of the stack."""
+    shallow, deep = nested(400, opening, closing), nested(600, opening, closing)
+    assert plain_or_none([shallow, deep], 1_000_000)[1] is None
+    assert all_plain([shallow], shallow, 1_000_000) is not None
+    assert all_plain([shallow, deep], b",".join([shallow, deep]), 1_000_000) is None
+
+
+def test_a_record_is_plain_or_not_alone_as_among_others() -> None:
+    """Both ways of asking agree."""
+    for record, plain in [
+        (json.dumps(stamped_event()).encode(), True),
+        (json.dumps(stamped_event(uuid=None, timestamp=None, distinct_id=None)).encode(), True),
+        (json.dumps(stamped_event(uuid="0190a0a0")).encode(), False),
+        (json.dumps(stamped_event(distinct_id=" ")).encode(), False),
+        (json.dumps(stamped_event(event="")).encode(), False),
+        (json.dumps(stamped_event(offset=1)).encode(), False),
+        (b" " + json.dumps(stamped_event()).encode(), False),
+        (json.dumps(stamped_event(p="?")).encode().replace(b"?", b"\xff"), False),
+        (b"", False),
+    ]:
+        assert (plain_or_none([record], 1_000)[0] is not None) == plain
+        assert (all_plain([record], record, 1_000) is not None) == plain
+        assert all_plain([record], record, 10) is None
+
+
+MAX_EVENT = 1_000
+
+
+def record(**changes: Any) -> bytes:
+    """A complete event with its project key; a change to None is a key that isn't there."""
+    event = stamped_event() | {"api_key": KEY} | changes
+    return json.dumps({name: value for name, value in event.items() if value is not None}).encode()
+
+
+def key(*records: bytes, default: str | None = None) -> str | None:
+    """That of records that are read together, because each is complete; else None."""
+    heads = all_plain(records, b",".join(records), MAX_EVENT)
+    return None if heads is None or complete_ids(heads) is None else common_key(heads, default)
+
+
+def test_records_of_one_key_are_complete() -> None:
+    """They name it themselves; a default changes nothing."""
+    assert key(record(), record(properties={"a": 1}), record(uuid=UUID.upper())) == KEY
+    assert key(record(), default="phc_default") == KEY
+
+
+def test_records_without_a_key_are_of_the_default_one() -> None:
+    """If there is one."""
+    assert key(record(api_key=None), record(api_key=None, properties={"a": 1}), default="phc_default") == "phc_default"
+    assert key(record(api_key=None)) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        record(api_key="phc_other"),
+        record(api_key=None),
+        record(api_key=None, properties={"token": "phc_other"}),
+        record(uuid=None),
+        record(uuid="no uuid"),
+        record(timestamp=None),
+        record(timestamp="yesterday"),
+        record(distinct_id=None),
+        record(distinct_id=" "),
+        record(event=""),
+        record(sent_at="2026-01-01T00:00:00Z"),
+        record(historical_migration=True),
+        record(token="phc_other"),
+        record(batch=[]),
+        record(offset=1),
+        record(p="x" * MAX_EVENT),
+        b" " + record(),
+        record() + b"," + record(),
+        record(p="?").replace(b"?", b"\xff"),
+        b"[" + record() + b"]",
+        b"",
+    ],
+)
+def test_one_that_is_not_so_sends_all_another_way(other: bytes) -> None:
+    """Whether it comes first or last."""
+    assert key(record(), other, default="phc_default") is None
+    assert key(other, record(), default="phc_default") is None
