@@ -31,7 +31,7 @@ class Output(StrEnum):
 
 def _load(file: Path | None, *, require_upstream: bool) -> Loaded:
     """The configuration; if it can't be used, all that is wrong with it on standard error, and exit code 2."""
-    from forwarder.cli.output import report
+    from forwarder.cli.main import report
     from forwarder.config import InvalidConfiguration, load_settings
 
     try:
@@ -67,7 +67,7 @@ def check(
 
 def _compile_mappings(loaded: Loaded) -> None:
     """Compile what is written in jq; what can't be is told like all else that is wrong."""
-    from forwarder.cli.output import report
+    from forwarder.cli.main import report
     from forwarder.config import InvalidConfiguration, Problem
     from forwarder.core.errors import ConfigurationError
     from forwarder.daemon.mappings import kafka_mapping
@@ -86,7 +86,7 @@ def _compile_mappings(loaded: Loaded) -> None:
 
 def _look_for_a_loop(loaded: Loaded) -> None:
     """Report an upstream that is this forwarder itself."""
-    from forwarder.cli.output import report
+    from forwarder.cli.main import report
     from forwarder.config import InvalidConfiguration, Problem
     from forwarder.daemon.own_address import HINT, own_addresses
 

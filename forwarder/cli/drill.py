@@ -60,7 +60,7 @@ async def _hold(ports: Ports) -> DrillVerdict | None:
     except asyncio.CancelledError:
         return None
     except DrillFailed as error:
-        from forwarder.cli.output import report
+        from forwarder.cli.main import report
 
         report(error)
         raise typer.Exit(1) from error

@@ -46,7 +46,7 @@ def status(*, state: State = None, config: Config = None, output: Output = Form.
 def _all_in(root: Path) -> tuple[list[ImportStatus], bool]:
     """The imports below a folder, and whether there are some that can't be read: that is said."""
     from forwarder.cli.import_places import folders
-    from forwarder.cli.output import report
+    from forwarder.cli.main import report
     from forwarder.sources.imports.checkpoint import CheckpointDamaged
 
     found, damaged = [], False

@@ -96,7 +96,7 @@ def _of_sandbox(kept: ImportManifest, read: Loaded, url: str | None, api_key: st
     from forwarder.cli.import_access import project_key
     from forwarder.cli.import_options import Shared
     from forwarder.cli.import_sandbox import SandboxAnswers, Unreachable
-    from forwarder.cli.output import report
+    from forwarder.cli.main import report
     from forwarder.cli.progress import EventProgress
 
     key = project_key(read, Shared(paths=[], api_key=api_key, dry_run=True))  # it may be missing, as for a look at the source

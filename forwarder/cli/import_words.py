@@ -13,7 +13,8 @@ import typer
 from forwarder.cli.import_look import FILE as PREFLIGHT
 from forwarder.cli.import_look import Looked
 from forwarder.cli.import_options import Form
-from forwarder.cli.output import console, report
+from forwarder.cli.main import report
+from forwarder.cli.output import console
 from forwarder.cli.visible import visible_lines
 from forwarder.core.errors import ForwarderError
 from forwarder.core.secrets import mask_key

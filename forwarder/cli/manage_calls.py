@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 from forwarder.cli.asking import may
+from forwarder.cli.main import report
 from forwarder.cli.manage_access import Access
 from forwarder.cli.manage_fields import fields_of
 from forwarder.cli.manage_output import Rows, columns_of, inside, print_answer, print_json, print_lines
 from forwarder.cli.manage_words import WORDS, endpoint_of
-from forwarder.cli.output import report
 from forwarder.cli.visible import visible, visible_lines
 from forwarder.contract.endpoints import GET_DOMAIN, VERIFY_DOMAIN, Endpoint
 from forwarder.contract.errors import PAGE_SIZE

@@ -12,7 +12,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from forwarder.core.errors import ForwarderError
 from forwarder.telemetry.readable import duration, halt_times, size
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot, UpstreamState, Worker, by_label
 
@@ -23,13 +22,6 @@ _PLAIN_WIDTH = 140
 def console() -> Console:
     """Standard output, coloured on a terminal, plain elsewhere."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-
-
-def report(error: ForwarderError) -> None:
-    """Say on stderr what happened, and what to do next."""
-    sys.stderr.write(f"Error: {error.message}\n")
-    if error.hint:
-        sys.stderr.write(f"  {error.hint}\n")
 
 
 def status_page(snapshot: Snapshot, address: str) -> RenderableType:

@@ -58,7 +58,7 @@ def ask(address: str) -> bytes:
     try:
         code, body = get(address, "/status")
     except NoDaemon as error:
-        from forwarder.cli.output import report
+        from forwarder.cli.main import report
 
         report(error)
         raise typer.Exit(UNREACHABLE) from error

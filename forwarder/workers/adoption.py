@@ -33,6 +33,11 @@ _FOLDERS: Final = frozenset({LOG, ASIDE})
 _log = structlog.get_logger(__name__)
 
 
+def needs_supervisor(settings: Settings) -> bool:
+    """Whether one process isn't enough: several workers are asked for, or were, and have left something behind."""
+    return settings.workers > 1 or bool(leftovers(settings, os.environ))
+
+
 def leftovers(settings: Settings, environment: Mapping[str, str]) -> list[int]:
     """The numbers of the workers' directories that are there and for which there is no worker."""
     found = {number for root in _roots(settings, environment) for number, directory in _directories(root).items() if _is_ours(directory)}

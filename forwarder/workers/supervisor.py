@@ -43,11 +43,6 @@ LOOK_EVERY: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
-def needs_supervisor(settings: Settings) -> bool:
-    """Whether one process isn't enough: several workers are asked for, or were, and have left something behind."""
-    return settings.workers > 1 or bool(leftovers(settings, os.environ))
-
-
 def run_supervisor(
     settings: Settings, load: Load, arguments: Sequence[str], restart: InPlaceRestart | None = None, inherited: Inherited = NOTHING
 ) -> int:

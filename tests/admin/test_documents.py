@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.cli.main import INTERRUPTED, WRONG_USAGE, app
+from forwarder.cli.app import app
+from forwarder.cli.main import INTERRUPTED, WRONG_USAGE
 from forwarder.cli.status import UNREACHABLE
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from typer.testing import CliRunner
 
-from forwarder.cli.main import app
+from forwarder.cli.app import app
 from forwarder.cli.manage_fields import fields_of
 from forwarder.cli.manage_words import OWNERS
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint

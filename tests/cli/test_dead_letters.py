@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-import forwarder.cli.main as module
+import forwarder.cli.app as module
 from forwarder.cli import dead_letter_replay, dead_letter_work
 from forwarder.cli.dead_letter_files import letter_files
 from forwarder.cli.dead_letters import app

@@ -13,9 +13,9 @@ from typing import Any
 
 from typer.main import get_command
 
+from forwarder.cli.app import app
 from forwarder.cli.import_options import parameters
 from forwarder.cli.lazy import LAZY, load
-from forwarder.cli.main import app
 from forwarder.sources.imports import catalog
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()

@@ -8,9 +8,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-import forwarder.cli.main as module
+import forwarder.cli.app as module
 from forwarder import __version__
 from forwarder.cli.lazy import LAZY, load
+from forwarder.cli.main import is_plain_run, main
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.catalog import FORMATS
@@ -100,7 +101,7 @@ def test_expected_errors_are_said_in_words(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(module, "app", fail)
     with pytest.raises(SystemExit) as raised:
-        module.main()
+        main()
     assert raised.value.code == 2
     assert capsys.readouterr().err == "Error: the certificate can't be read\n  Set `sources.http.tls.cert_file`.\n"
 
@@ -113,5 +114,23 @@ def test_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "app", interrupt)
     with pytest.raises(SystemExit) as raised:
-        module.main()
+        main()
     assert raised.value.code == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "plain"),
+    [
+        (["run"], True),
+        (["run", "--config", "/etc/forwarder.yaml"], True),
+        (["run", "--config"], False),
+        (["run", "--config=/etc/forwarder.yaml"], False),
+        (["run", "--help"], False),
+        (["run", "--nonsense", "x"], False),
+        (["config", "check"], False),
+        ([], False),
+    ],
+)
+def test_the_usual_form_of_run_needs_no_parser(arguments: list[str], plain: bool) -> None:
+    """The daemon starts without the command line's library; whatever else is written is left to that."""
+    assert is_plain_run(arguments) is plain

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from forwarder.cli.app import app
 from forwarder.cli.lazy import LAZY
-from forwarder.cli.main import app
 from forwarder.config.keys import keys
 from tests.guides.reading import DOCS, GUIDES, anchors, links, proofs, sections, shown_in, spans, text_of
 from tests.support.repository import ROOT

@@ -15,8 +15,8 @@ import pytest
 from typer.main import get_command
 
 from forwarder.cli import import_flow, import_look, import_verify, imports, main
+from forwarder.cli.app import app
 from forwarder.cli.lazy import LAZY, load
-from forwarder.cli.main import app
 from forwarder.config import Settings, load_settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason

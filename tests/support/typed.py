@@ -7,8 +7,8 @@ from typing import Any
 
 from typer.main import get_command
 
+from forwarder.cli.app import app
 from forwarder.cli.lazy import LAZY, load
-from forwarder.cli.main import app
 
 
 def commands() -> set[str]:

@@ -11,8 +11,7 @@ import pytest
 from forwarder.config.settings import Settings
 from forwarder.storage.directory import LockedDirectory, worker_directory
 from forwarder.telemetry.snapshot import Snapshot
-from forwarder.workers.adoption import leftovers, remove_if_empty
-from forwarder.workers.supervisor import needs_supervisor
+from forwarder.workers.adoption import leftovers, needs_supervisor, remove_if_empty
 from tests.support.snapshots import FULL
 
 EMPTY = replace(FULL, lanes=(), dead_letters_wanted=0)
