@@ -73,8 +73,8 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         "_accept", "_answers", "_body", "_counted", "_early", "_extra", "_feed", "_gathered", "_head", "_head_fed", "_heads", "_life",
         "_max_body", "_max_header_bytes", "_max_headers", "_method", "_parser", "_passed", "_passing", "_paths", "_peer", "_progress",
-        "_query", "_recent", "_rejected", "_rememberable", "_route", "_stalled", "_stamp", "_state", "_upgrading", "_v1", "on_header",
-        "on_message_begin", "on_url",
+        "_query", "_recent", "_rejected", "_rememberable", "_route", "_stalled", "_stamp", "_state", "_upgrading", "_v1", "_write",
+        "on_header", "on_message_begin", "on_url",
     )  # fmt: skip
 
     _body: bytes
@@ -100,6 +100,7 @@ class HttpConnection(asyncio.Protocol):
         self._peer = peer = state.addresses.peer(transport.get_extra_info("peername"))
         self._life = Lifecycle(cast("asyncio.Transport", transport), last=state.ending)
         self._answers = AnswerQueue(self._life, peer.sender)
+        self._write = self._life.write
         self._accept = state.accept
         self._paths = state.routes.by_path
         self._heads = state.heads[peer.trusted]
@@ -145,19 +146,19 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came in, answer the requests that are complete."""
-        phase = self._life.phase
-        if phase == IDLE:
+        life = self._life
+        if life.phase == IDLE:
             known = self._recent
             start = -1 if known is None else known.body_start(data)
             if known is None or start < 0:
                 self._begin_request(data)
-            elif len(data) - start > self._max_body or self._life.last:
+            elif len(data) - start > self._max_body or life.last:
                 self._parse(data)
             else:
                 self._accept_known(known, data[start:])
-        elif phase < ENDING:
+        elif life.phase < ENDING:
             self._parse(data)
-        elif self._life.discard(len(data)):
+        elif life.discard(len(data)):
             self._close()
 
     def pause_writing(self) -> None:
@@ -247,7 +248,7 @@ class HttpConnection(asyncio.Protocol):
                 queue.send(known.route, ACCEPTED, known.headers)
             else:
                 known.route.accepted += 1
-                self._life.write(known.accepted)
+                self._write(known.accepted)
         finally:
             incoming.body = b""
 
