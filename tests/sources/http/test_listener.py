@@ -1,49 +1,19 @@
-"""Addresses, TLS, Unix sockets, and the end."""
+"""Where a listener listens, and its end."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import os
 import socket
-import ssl
 import stat
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.http import HttpPolicy, load_tls, reload_tls
-from forwarder.sources.http.sockets import TcpAddress, bind_unix, parse_listen
 from tests.support.listening import listening, post, turns
 
 HEAD = b"POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
-
-
-def certificate(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
-    """A self-signed certificate for `name`, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
-    signed = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False).sign(key, hashes.SHA256())
-    encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    cert_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
-    cert_file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
-    return cert_file, key_file
-
-
-def trusting(cert_file: Path, maximum: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> ssl.SSLContext:
-    """A client's context that trusts one certificate alone."""
-    context = ssl.create_default_context(cafile=cert_file)
-    context.maximum_version = maximum
-    return context
 
 
 async def test_several_addresses(tmp_path: Path) -> None:
@@ -93,70 +63,6 @@ async def test_the_socket_of_a_successor_stays(tmp_path: Path) -> None:
         path.unlink()
         path.write_text("somebody else's")
     assert path.exists()
-
-
-def test_what_is_no_socket_stays(tmp_path: Path) -> None:
-    """A file at a Unix socket's place is not removed; a folder that isn't there is an error with a name."""
-    path = tmp_path / "file"
-    path.write_text("precious")
-    with pytest.raises(ConfigurationError, match="no socket"):
-        bind_unix(path)
-    assert path.read_text() == "precious"
-    with pytest.raises(ConfigurationError, match="No such file"):
-        bind_unix(tmp_path / "missing" / "a.sock")
-
-
-@pytest.mark.parametrize(
-    ("listen", "address"),
-    [
-        ("127.0.0.1:80", TcpAddress("127.0.0.1", 80)),
-        ("[::1]:80", TcpAddress("::1", 80)),
-        (":80", TcpAddress(None, 80)),
-        ("localhost:0", TcpAddress("localhost", 0)),
-        ("unix:/run/a.sock", Path("/run/a.sock")),
-    ],
-)
-def test_addresses(listen: str, address: TcpAddress | Path) -> None:
-    """How an address is written."""
-    assert parse_listen(listen) == address
-
-
-@pytest.mark.parametrize("listen", ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"])
-def test_no_addresses(listen: str) -> None:
-    """What is no address is a configuration error."""
-    with pytest.raises(ConfigurationError, match="no address"):
-        parse_listen(listen)
-
-
-async def test_tls(tmp_path: Path) -> None:
-    """Requests come through TLS 1.2 and newer; a certificate that is renewed is served to new connections; plain text is refused."""
-    old = certificate(tmp_path, "old.example")
-    new = certificate(tmp_path, "new.example")
-    context = load_tls(*old)
-    async with listening(HttpPolicy(max_body=1000), tls=context) as to:
-        client = await to.connect(ssl=trusting(old[0]), server_hostname="old.example")
-        assert (await client.ask(post())).status == 200
-        reload_tls(context, *new)
-        assert (await client.ask(post())).status == 200
-        fresh = await to.connect(ssl=trusting(new[0], ssl.TLSVersion.TLSv1_2), server_hostname="new.example")
-        assert (await fresh.ask(HEAD % 1001)).status == 413
-        closing = await to.connect(ssl=trusting(new[0]), server_hostname="new.example")
-        assert (await closing.ask(post("/e", b"", "Connection: close"))).status == 200
-        assert await closing.ended() == b""
-        plain = await to.connect()
-        await plain.send(post())
-        assert b"HTTP/" not in await plain.ended()
-
-
-def test_unusable_certificates(tmp_path: Path) -> None:
-    """Files that can't be used are configuration errors, and a bad renewal leaves the old pair serving."""
-    good, other, secret = (certificate(tmp_path, "a"), certificate(tmp_path, "b"), certificate(tmp_path, "c", b"password"))
-    context = load_tls(*good)
-    for pair in ((good[0], other[1]), (tmp_path / "none", good[1]), secret, (good[1], good[0])):
-        with pytest.raises(ConfigurationError, match="can't be used"):
-            load_tls(*pair)
-        with pytest.raises(ConfigurationError, match="can't be used"):
-            reload_tls(context, *pair)
 
 
 async def test_draining() -> None:

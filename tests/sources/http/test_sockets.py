@@ -1,4 +1,4 @@
-"""Listening where other processes listen as well."""
+"""Addresses, Unix sockets, and listening where other processes listen as well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.http.sockets import TcpAddress, adopt, bind_tcp, bind_unix
+from forwarder.sources.http.sockets import TcpAddress, adopt, bind_tcp, bind_unix, parse_listen
 from tests.support.listening import LIMIT, listening, post, turns
 
 
@@ -69,3 +69,36 @@ def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> N
         adopt(os.dup(kinds[wrong].fileno()))
     for each in (*kinds.values(), other):
         each.close()
+
+
+def test_what_is_no_socket_stays(tmp_path: Path) -> None:
+    """A file at a Unix socket's place is not removed; a folder that isn't there is an error with a name."""
+    path = tmp_path / "file"
+    path.write_text("precious")
+    with pytest.raises(ConfigurationError, match="no socket"):
+        bind_unix(path)
+    assert path.read_text() == "precious"
+    with pytest.raises(ConfigurationError, match="No such file"):
+        bind_unix(tmp_path / "missing" / "a.sock")
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [
+        ("127.0.0.1:80", TcpAddress("127.0.0.1", 80)),
+        ("[::1]:80", TcpAddress("::1", 80)),
+        (":80", TcpAddress(None, 80)),
+        ("localhost:0", TcpAddress("localhost", 0)),
+        ("unix:/run/a.sock", Path("/run/a.sock")),
+    ],
+)
+def test_addresses(listen: str, address: TcpAddress | Path) -> None:
+    """How an address is written."""
+    assert parse_listen(listen) == address
+
+
+@pytest.mark.parametrize("listen", ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"])
+def test_no_addresses(listen: str) -> None:
+    """What is no address is a configuration error."""
+    with pytest.raises(ConfigurationError, match="no address"):
+        parse_listen(listen)
