@@ -26,7 +26,8 @@ from forwarder.pages.files import HEADERS
 from forwarder.pages.hosts import KnownHosts
 from forwarder.sources.http.listener import BACKLOG
 from forwarder.sources.http.sockets import UNIX_PREFIX, TcpAddress, adopt, bind_tcp, bind_unix, describe, duplicates, remove_unix
-from forwarder.telemetry.metrics import Exposition
+from forwarder.telemetry.exposition import expose
+from forwarder.telemetry.metrics import metrics
 from forwarder.telemetry.snapshot import Snapshot
 
 KEY: Final = "admin.listen"
@@ -134,8 +135,7 @@ class AdminServer:
         return application
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        snapshot = await self._now()
-        body, content_type = Exposition(lambda: snapshot).render(request.headers.get("Accept", ""))
+        body, content_type = expose(metrics(await self._now()), request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _livez(self, _: web.Request) -> web.Response:

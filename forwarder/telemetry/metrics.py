@@ -1,4 +1,4 @@
-"""The Prometheus exposition of a snapshot. Figures are plain integers in the parts; they become metrics only when somebody scrapes.
+"""The metrics of a snapshot. Figures are plain integers in the parts; they become metrics only for a scrape.
 
 Invariants: names and labels are those of docs/metrics.md (a test holds the two together); every label set appears once; the number
 of series is bounded (lanes by `labels.MAX_LABELS`, reasons, routes and sources by closed sets).
@@ -6,52 +6,26 @@ of series is bounded (lanes by `labels.MAX_LABELS`, reasons, routes and sources 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
-
-from forwarder.telemetry.families import counter, gauge, histogram
-from forwarder.telemetry.kafka_metrics import kafka_metrics
-from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, by_label
+from forwarder.telemetry.exposition import MetricFamily, counter, gauge, histogram
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot, by_label
 
 
-class SnapshotCollector(Collector):
-    """Reads one snapshot per scrape, so that all figures of an exposition belong to the same instant."""
-
-    def __init__(self, take: Callable[[], Snapshot]) -> None:
-        self._take = take
-
-    def collect(self) -> Iterator[Metric]:
-        """The metric families; called by the registry."""
-        snapshot = self._take()
-        lanes = by_label(snapshot.lanes)
-        yield from _books(lanes)
-        yield from _waiting(lanes, snapshot)
-        yield from _delivery(snapshot)
-        yield _halted(lanes)
-        yield from _http(snapshot)
-        yield from kafka_metrics(snapshot.kafka)
-        yield from _workers(snapshot)
-        yield gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
+def metrics(snapshot: Snapshot) -> Iterator[MetricFamily]:
+    """All metric families."""
+    lanes = by_label(snapshot.lanes)
+    yield from _books(lanes)
+    yield from _waiting(lanes, snapshot)
+    yield from _delivery(snapshot)
+    yield _halted(lanes)
+    yield from _http(snapshot)
+    yield from _kafka(snapshot.kafka)
+    yield from _workers(snapshot)
+    yield gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
 
 
-class Exposition:
-    """Renders the metrics in the format that a scraper asks for."""
-
-    def __init__(self, take: Callable[[], Snapshot]) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)  # describing would take a snapshot before there is anything to see
-        self._registry.register(SnapshotCollector(take))
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The exposition and its content type: OpenMetrics if the `Accept` header prefers it, else Prometheus text."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
-
-
-def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
+def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[MetricFamily]:
     yield counter(
         "forwarder_events_received",
         "Events received: accepted, or kept as dead letters at receipt.",
@@ -75,7 +49,7 @@ def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
     )
 
 
-def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metric]:
+def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[MetricFamily]:
     yield gauge(
         "forwarder_events_buffered",
         "Events in the buffer, waiting or in flight.",
@@ -101,7 +75,7 @@ def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metr
     )
 
 
-def _delivery(snapshot: Snapshot) -> Iterator[Metric]:
+def _delivery(snapshot: Snapshot) -> Iterator[MetricFamily]:
     yield counter(
         "forwarder_upstream_requests",
         "Requests to the upstream, by status code or kind of failure.",
@@ -118,7 +92,7 @@ def _delivery(snapshot: Snapshot) -> Iterator[Metric]:
     )
 
 
-def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
+def _halted(lanes: Iterable[LaneSnapshot]) -> MetricFamily:
     return gauge(
         "forwarder_lane_halted",
         "1 for a lane that takes part in no delivery.",
@@ -127,7 +101,7 @@ def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
     )
 
 
-def _http(snapshot: Snapshot) -> Iterator[Metric]:
+def _http(snapshot: Snapshot) -> Iterator[MetricFamily]:
     yield counter(
         "forwarder_http_requests",
         "Requests of senders, by route and answer.",
@@ -154,7 +128,74 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
     )
 
 
-def _workers(snapshot: Snapshot) -> Iterator[Metric]:
+def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[MetricFamily]:
+    """Without samples if no cluster is configured. A partition has series as long as it is assigned to this daemon."""
+    yield gauge(
+        "forwarder_kafka_up",
+        "1 while this daemon is in its consumer group and the brokers answer, else 0.",
+        ("cluster",),
+        [((cluster.name,), int(cluster.reads)) for cluster in clusters],
+    )
+    yield gauge(
+        "forwarder_kafka_lag",
+        "Records of an assigned partition from what is settled to its end.",
+        ("cluster", "topic", "partition"),
+        [
+            ((cluster.name, each.topic, str(each.partition)), each.lag)
+            for cluster in clusters
+            for each in cluster.partitions
+            if each.lag is not None
+        ],
+    )
+    yield gauge(
+        "forwarder_kafka_assigned_partitions",
+        "Partitions that the group has assigned to this daemon.",
+        ("cluster",),
+        [((cluster.name,), len(cluster.partitions)) for cluster in clusters],
+    )
+    yield gauge(
+        "forwarder_kafka_paused_partitions",
+        "Partitions that aren't read for now; /status says why.",
+        ("cluster",),
+        [((cluster.name,), cluster.paused) for cluster in clusters],
+    )
+    yield gauge(
+        "forwarder_kafka_in_flight_bytes",
+        "Bytes of records that were read and aren't settled.",
+        ("cluster",),
+        [((cluster.name,), cluster.in_flight_bytes) for cluster in clusters],
+    )
+    yield from _kafka_counters(clusters)
+
+
+def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[MetricFamily]:
+    yield counter(
+        "forwarder_kafka_records",
+        "Records read, by what became of them.",
+        ("cluster", "outcome"),
+        [((cluster.name, outcome), count) for cluster in clusters for outcome, count in cluster.records.items()],
+    )
+    yield counter(
+        "forwarder_kafka_records_expired",
+        "Records that were gone before they could be read.",
+        ("cluster",),
+        [((cluster.name,), cluster.expired) for cluster in clusters],
+    )
+    yield counter(
+        "forwarder_kafka_commits",
+        "Commits of offsets, by result.",
+        ("cluster", "result"),
+        [((cluster.name, result), count) for cluster in clusters for result, count in cluster.commits.items()],
+    )
+    yield counter(
+        "forwarder_kafka_rebalances",
+        "How often the group has assigned partitions to this daemon.",
+        ("cluster",),
+        [((cluster.name,), cluster.rebalances) for cluster in clusters],
+    )
+
+
+def _workers(snapshot: Snapshot) -> Iterator[MetricFamily]:
     working = ("running", "draining")
     yield gauge(
         "forwarder_worker_up",

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from forwarder.core.ports import DropReason
-from forwarder.telemetry.metrics import SnapshotCollector
+from forwarder.telemetry.metrics import metrics
 from tests.support.deployment import ALERTS, DASHBOARD, DEPLOY, KUBERNETES
 from tests.support.go_tools import BUILDING, PROMTOOL
 from tests.support.promql import grouping_labels, selectors
@@ -27,9 +27,9 @@ OF_A_SCRAPE = {"job", "instance", "namespace", "pod"}
 def _exposed() -> dict[str, set[str]]:
     """Each series that forwarder exposes, with its labels."""
     found: dict[str, set[str]] = {"up": set()}
-    for family in SnapshotCollector(lambda: FULL).collect():
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
+    for family in metrics(FULL):
+        for suffix, labels, _ in family.samples:
+            found.setdefault(family.name + suffix, set()).update(labels)
     return found
 
 

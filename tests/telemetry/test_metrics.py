@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from forwarder.telemetry.metrics import Exposition, SnapshotCollector
+from forwarder.telemetry.exposition import MetricFamily, expose, gauge
+from forwarder.telemetry.metrics import metrics
 from forwarder.telemetry.snapshot import Snapshot, State
 from tests.support.snapshots import FULL, GOOD, HALTED
 
@@ -25,10 +25,9 @@ def documented() -> dict[str, tuple[str, frozenset[str], str]]:
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows}
 
 
-def collected(snapshot: Snapshot) -> dict[str, Metric]:
+def collected(snapshot: Snapshot) -> dict[str, MetricFamily]:
     """The families by the name that a scraper sees."""
-    families = list(SnapshotCollector(lambda: snapshot).collect())
-    return {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
+    return {family.name + ("_total" if family.type == "counter" else ""): family for family in metrics(snapshot)}
 
 
 def value(exposition: str, name: str, **labels: str) -> float:
@@ -48,8 +47,8 @@ def test_documents_and_collector_agree() -> None:
     actual = {
         name: (
             family.type,
-            frozenset(label for sample in family.samples for label in sample.labels if label != "le"),
-            family.documentation,
+            frozenset(label for _, labels, _ in family.samples for label in labels if label != "le"),
+            family.meaning,
         )
         for name, family in collected(FULL).items()
     }
@@ -58,7 +57,7 @@ def test_documents_and_collector_agree() -> None:
 
 def test_books_are_exposed_per_lane() -> None:
     """Received, delivered, buffered, dead-lettered and dropped carry the lane's label, and source or reason."""
-    text = Exposition(lambda: FULL).render()[0].decode()
+    text = expose(metrics(FULL))[0].decode()
     assert value(text, "forwarder_events_received_total", source="http", lane=GOOD.label) == 1200
     assert value(text, "forwarder_events_delivered_total", lane=GOOD.label) == 1150
     assert value(text, "forwarder_events_buffered", lane=GOOD.label) == 40
@@ -74,7 +73,7 @@ def test_books_are_exposed_per_lane() -> None:
 
 def test_histograms_are_cumulative() -> None:
     """Buckets hold everything up to their bound; `_count` and `_sum` agree with them."""
-    text = Exposition(lambda: FULL).render()[0].decode()
+    text = expose(metrics(FULL))[0].decode()
     name = "forwarder_upstream_request_duration_seconds"
     assert [value(text, f"{name}_bucket", le=le) for le in ("0.1", "1.0", "+Inf")] == [10, 12, 15]
     assert (value(text, f"{name}_count"), value(text, f"{name}_sum")) == (15, 7.5)
@@ -83,30 +82,37 @@ def test_histograms_are_cumulative() -> None:
 def test_lanes_that_share_a_label_are_one_series() -> None:
     """Two lanes called `other` are added up: a label set never appears twice."""
     other = replace(GOOD, label="other")
-    text = Exposition(lambda: replace(FULL, lanes=(other, other))).render()[0].decode()
+    text = expose(metrics(replace(FULL, lanes=(other, other))))[0].decode()
     assert value(text, "forwarder_events_received_total", source="http", lane="other") == 2400
 
 
 @pytest.mark.parametrize("snapshot", [FULL, Snapshot("1", State.STARTING, 0.0, 0.0)], ids=["full", "empty"])
 def test_openmetrics_is_rendered_on_request(snapshot: Snapshot) -> None:
     """A scraper that prefers OpenMetrics gets it, well-formed, with the same families; any other gets Prometheus text."""
-    exposition = Exposition(lambda: snapshot)
-    body, content_type = exposition.render("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    body, content_type = expose(metrics(snapshot), "application/openmetrics-text; version=1.0.0; charset=utf-8")
     assert content_type.startswith("application/openmetrics-text")
     families = list(parse_openmetrics(body.decode()))  # type: ignore[no-untyped-call]
-    assert {family.name for family in families} == {family.name for family in SnapshotCollector(lambda: snapshot).collect()}
-    assert exposition.render("*/*")[1].startswith("text/plain")
+    assert {family.name for family in families} == {family.name for family in metrics(snapshot)}
 
 
-def test_nothing_is_taken_before_a_scrape() -> None:
-    """Making the exposition takes no snapshot; each scrape takes one."""
-    taken: list[Snapshot] = []
+@pytest.mark.parametrize(
+    ("accept", "openmetrics"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4", False),
+        ("application/openmetrics-text;version=0.0.1", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1", True),
+    ],
+)
+def test_the_format_is_the_one_that_a_scraper_names(accept: str, openmetrics: bool) -> None:
+    """OpenMetrics in the version that is written here, else Prometheus text."""
+    assert expose([], accept)[1].startswith("application/openmetrics-text" if openmetrics else "text/plain; version=0.0.4") is True
 
-    def take() -> Snapshot:
-        taken.append(FULL)
-        return FULL
 
-    exposition = Exposition(take)
-    assert not taken
-    exposition.render()
-    assert len(taken) == 1
+def test_texts_are_escaped() -> None:
+    """Quotes, backslashes and line breaks in a label's value are read back as they were."""
+    odd = 'a"b\\c\nd'
+    text = expose([gauge("g", "A line\nand another.", ("label",), [((odd,), 1)])])[0].decode()
+    assert value(text, "g", label=odd) == 1
