@@ -6,7 +6,7 @@ the limit by more than the overhead of chunks that were cut after they were take
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from forwarder.buffer.holdings import BufferStatistics, LaneHolding, PoolOf, drop_oldest, no_pool, tell_acks, withdraw
 from forwarder.core.ack import Ack, AckCallback
@@ -25,6 +25,8 @@ class MemoryBuffer:
         self.holdings: dict[Lane, LaneHolding] = {}
         self.pool_of: PoolOf = no_pool
         """The pool of a lane that the buffer begins to hold."""
+        self.on_arrival: Callable[[], None] = lambda: None
+        """Never called: what is offered is in its queue at once."""
 
     def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:  # noqa: ARG002 - there is nothing to wait for
         """Take all of `chunks`, and answer True, or none. Raises `BufferFull`, taking none."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from forwarder.config.settings import UpstreamSettings
 from forwarder.core.clock import SystemClock
 from forwarder.core.secrets import mask_key, mask_secrets
-from forwarder.daemon.pipeline import open_sink
+from forwarder.daemon.policies import open_sink
 
 
 @dataclass(frozen=True, slots=True)

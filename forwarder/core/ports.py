@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -204,6 +204,9 @@ class RequestIntake(Protocol):
 
 class Buffer(Protocol):
     """Where events wait. It owns an event from `offer` until `settle`, in flight or not."""
+
+    on_arrival: Callable[[], None]
+    """Called when events have come to a queue other than by `offer`: they were written, or read back. Delivery sets it."""
 
     def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
         """Take all of `chunks` or none; whether they are held already, as safely as this buffer can.

@@ -30,7 +30,7 @@ from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.daemon.allocator import fix_thresholds
 from forwarder.daemon.inheritance import NOTHING, Inherited
-from forwarder.daemon.pipeline import Kept, build
+from forwarder.daemon.pipeline import KeptDescriptors, build
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.storage.directory import LOG, worker_directories, worker_directory
@@ -45,9 +45,6 @@ LEFT_BEHIND: Final = 1
 
 COLLECT_EVERY: Final = 50_000
 """New objects between two looks for garbage."""
-
-OWN_KEYS: Final = ("log.", "shutdown.")
-"""Sections that take effect on a reload without the pipeline's help: loading applies the first, the shutdown reads the second."""
 
 Load = Callable[[], Settings]
 
@@ -87,10 +84,10 @@ class Runnable(Protocol):
     def reload(self, settings: Settings) -> list[str]:
         """Use other settings from now on; the keys that need a restart."""
 
-    def keep(self) -> Kept:
+    def keep_descriptors(self) -> KeptDescriptors:
         """Have the listening sockets and the locks stay open after `close`."""
 
-    def stop_taking(self) -> None:
+    def stop_accepting(self) -> None:
         """Refuse new events."""
 
     async def shut_down(self, seconds: float) -> None:
@@ -218,7 +215,7 @@ class Daemon:
         settings = read_again(self._load)
         if settings is None:
             return
-        fixed = [key for key in self._pipeline.reload(settings) if not key.startswith(OWN_KEYS)]
+        fixed = self._pipeline.reload(settings)
         self._settings = settings
         self._reloaded(fixed)
 
@@ -256,7 +253,7 @@ class Daemon:
 
     def _keep(self) -> Inherited:
         """Have the sockets and locks stay open for the new program."""
-        kept, before = self._pipeline.keep(), self._inherited
+        kept, before = self._pipeline.keep_descriptors(), self._inherited
         return Inherited(
             (kept.sockets,) if kept.sockets else (),
             self._admin.keep(),

@@ -1,34 +1,41 @@
-"""What a pipeline keeps on disk: its buffer, its dead letters, and the thread that commits both; and what the books begin with.
+"""What a pipeline keeps: its buffer, its dead letters, and the thread that commits both; and the initial figures of the books.
 
-Order of opening: the locks, the dead letters, the log (which asks them what of it is a letter already), the books. The dead letters are the
-committer's first part, so that a letter is durable before the mark that settles its event. They are closed the other way round.
+Order of opening: the locks, the dead letters, the log (which asks them which of its events are dead letters already), the books. The dead
+letters are the committer's first participant, so that a letter is durable before the mark that settles its event. Closing is the reverse.
+What keeps data on disk is imported only where it is configured.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from forwarder.buffer.disk.books import LaneTotals
-from forwarder.buffer.disk.buffer import DiskBuffer
-from forwarder.buffer.disk.opening import OpenPolicy, open_buffer
+from forwarder.buffer.holdings import assign_pools
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
-from forwarder.core.ports import DropReason
+from forwarder.core.ports import DeadLetter, DropReason, Ordering, RequestIntake
+from forwarder.core.shares import Holds
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.room import DeadLetterTotals
-from forwarder.deadletter.store import DeadLetterStore
+from forwarder.intake.lanes import KnownKeys
 from forwarder.storage.committer import Committer
 from forwarder.storage.directory import LockedDirectory, state_directories, worker_directory
 from forwarder.telemetry.books import Books
+
+if TYPE_CHECKING:
+    from forwarder.buffer.disk.books import LaneTotals
+    from forwarder.buffer.disk.buffer import DiskBuffer
+    from forwarder.deadletter.replay import Replayer
+    from forwarder.deadletter.store import DeadLetterStore
 
 BUFFER_KEY = "buffer.path"
 LETTERS_KEY = "dead_letters.path"
@@ -36,156 +43,228 @@ LETTERS_KEY = "dead_letters.path"
 _log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Stores:
     """A pipeline's stores, from `open_stores` to `close`."""
 
     committer: Committer
     buffer: DiskBuffer | MemoryBuffer
+    disk_buffer: DiskBuffer | None
+    """`buffer`, if it is on disk."""
     dead_letters: DeadLetterStore | MemoryDeadLetters
-    locks: list[LockedDirectory] = field(default_factory=list)
+    dead_letter_file: DeadLetterStore | None
+    """`dead_letters`, if they are in a file."""
+    locks: Sequence[LockedDirectory]
 
     @property
     def state(self) -> Path | None:
         """The state directory that all workers share: of the disk buffer, or of the dead letters; None if there is none."""
         return self.locks[0].path.parent if self.locks else None
 
+    @property
+    def memory(self) -> Holds:
+        """The memory that buffered events take."""
+        return self.buffer if self.disk_buffer is None else self.disk_buffer.memory
+
+    @property
+    def letters_in_memory(self) -> Sequence[DeadLetter]:
+        """The dead letters, if they are in memory only."""
+        return self.dead_letters.letters if isinstance(self.dead_letters, MemoryDeadLetters) else ()
+
+    def open_replayer(self, intake: RequestIntake, clock: Clock) -> Replayer | None:
+        """What sends dead letters again that an operator has marked; None if they are in memory."""
+        if self.dead_letter_file is None:
+            return None
+        from forwarder.deadletter.replay import Replayer  # noqa: PLC0415 - needs SQLite
+
+        return Replayer(self.dead_letter_file, intake, clock)
+
     async def close(self) -> None:
-        """Write what is to be written, close all files, let go of the locks."""
-        if isinstance(self.buffer, DiskBuffer):
-            await self.buffer.close()
+        """Write what is to be written, close all files, release the locks."""
+        if self.disk_buffer is not None:
+            await self.disk_buffer.close()
         await self.committer.close()
-        if isinstance(self.dead_letters, DeadLetterStore):
-            self.dead_letters.close()
+        if self.dead_letter_file is not None:
+            self.dead_letter_file.close()
         for lock in self.locks:
             lock.release()
 
 
-def open_stores(settings: Settings, role: Role, clock: Clock, books: Books, policy: OpenPolicy) -> Stores:
-    """Open what one worker keeps; `policy` is a disk buffer's.
+def open_stores(
+    settings: Settings,
+    role: Role,
+    clock: Clock,
+    books: Books,
+    known: KnownKeys,
+    *,
+    ordering_of: Callable[[Lane], Ordering],
+    window: int | None = None,
+) -> Stores:
+    """Open what one worker keeps; the room of unknown project keys is limited. `window`: bytes of memory for events of a disk buffer.
 
-    Raises `ConfigurationError` if a directory can't be used, or another process has it.
+    Raises `ConfigurationError` if a directory can't be used, or another process uses it.
     """
     locks = _Locks(role.locks)
     try:
-        return _open(settings, role, clock, books, policy, locks=locks)
+        stores = _open(settings, role, clock, books, locks, ordering_of=ordering_of, window=window)
     except BaseException:
-        for lock in locks.held:
+        for lock in locks.acquired:
             lock.release()
         raise
     finally:
         locks.close_unused()
+    _limit_unknown_keys(stores, known)
+    return stores
+
+
+def _limit_unknown_keys(stores: Stores, known: KnownKeys) -> None:
+    """Count unknown project keys apart, in the buffer and among the dead letters, now and whenever keys become known."""
+
+    def assign() -> None:
+        assign_pools(stores.buffer.holdings, known.pool_of)
+        stores.dead_letters.distinguish(known)
+
+    stores.buffer.pool_of = known.pool_of
+    known.on_change = assign
+    assign()
 
 
 class _Locks:
-    """The directories that are locked, for which locks may have been inherited."""
+    """The directories that are locked; some of their locks may be inherited."""
 
     def __init__(self, inherited: Iterable[tuple[str, int]]) -> None:
-        self.held: list[LockedDirectory] = []
+        self.acquired: list[LockedDirectory] = []
         self._inherited = dict(inherited)
 
     def acquire(self, directory: Path, key: str) -> LockedDirectory:
         """See `LockedDirectory.acquire`."""
         lock = LockedDirectory.acquire(directory, key, own=1, inherited=self._inherited.pop(str(directory), None))
-        self.held.append(lock)
+        self.acquired.append(lock)
         return lock
 
     def close_unused(self) -> None:
-        """Let go of inherited locks of directories that aren't used any more."""
+        """Release inherited locks of directories that aren't used any more."""
         while self._inherited:
             os.close(self._inherited.popitem()[1])
 
 
-def _open(settings: Settings, role: Role, clock: Clock, books: Books, policy: OpenPolicy, *, locks: _Locks) -> Stores:
+def _open(
+    settings: Settings,
+    role: Role,
+    clock: Clock,
+    books: Books,
+    locks: _Locks,
+    *,
+    ordering_of: Callable[[Lane], Ordering],
+    window: int | None,
+) -> Stores:
     committer = Committer(clock)
     on_disk = settings.buffer.kind == "disk"
     if on_disk:
         locks.acquire(worker_directory(settings.buffer.path, role.number), BUFFER_KEY)
     directory = _letters_directory(settings, role, locks)
-    largest = settings.sources.http.max_body
-    letters: DeadLetterStore | MemoryDeadLetters = (
-        MemoryDeadLetters(settings.dead_letter_share, largest)
-        if directory is None
-        else DeadLetterStore.open(directory, settings.dead_letter_share, committer, clock, books=books, logged=on_disk, largest=largest)
-    )
+    file = None if directory is None else _open_letters(settings, directory, committer, clock, books)
+    letters = file or MemoryDeadLetters(settings.dead_letter_share, settings.sources.http.max_body)
     if not on_disk:
-        _open_books(books, letters, {})
-        return Stores(committer, MemoryBuffer(settings.buffer_share), letters, locks.held)
-    view = _Letters(letters)
-    buffer = open_buffer(locks.held[0].path, committer, clock, policy, view)
+        _open_books(books, file, {})
+        return Stores(committer, MemoryBuffer(settings.buffer_share), None, letters, file, locks.acquired)
+    buffer = _open_disk_buffer(settings, locks.acquired[0].path, committer, clock, file, ordering_of=ordering_of, window=window)
     accounts = buffer.commits.books()
-    _open_books(books, letters, accounts.lanes)
+    _open_books(books, file, accounts.lanes)
     books.accounts.others.received.update(accounts.others.received)
     books.accounts.others.delivered = accounts.others.delivered
     books.accounts.others.dropped.update({DropReason(reason): count for reason, count in accounts.others.dropped.items()})
     books.on_turned_away = buffer.tally
     buffer.on_damaged = lambda lane, count: books.drop(lane, DropReason.DAMAGED, count)
-    return Stores(committer, buffer, letters, locks.held)
+    return Stores(committer, buffer, buffer, letters, file, locks.acquired)
+
+
+def _open_disk_buffer(
+    settings: Settings,
+    directory: Path,
+    committer: Committer,
+    clock: Clock,
+    file: DeadLetterStore | None,
+    *,
+    ordering_of: Callable[[Lane], Ordering],
+    window: int | None,
+) -> DiskBuffer:
+    from forwarder.buffer.disk.opening import OpenPolicy, open_buffer  # noqa: PLC0415 - the default buffer is in memory
+
+    policy = OpenPolicy(settings.buffer_share, ordering_of) if window is None else OpenPolicy(settings.buffer_share, ordering_of, window)
+    return open_buffer(directory, committer, clock, policy, _BuriedEvents(file))
+
+
+def _open_letters(settings: Settings, directory: Path, committer: Committer, clock: Clock, books: Books) -> DeadLetterStore:
+    from forwarder.deadletter.store import DeadLetterStore  # noqa: PLC0415 - needs SQLite
+
+    logged, largest = settings.buffer.kind == "disk", settings.sources.http.max_body
+    return DeadLetterStore.open(directory, settings.dead_letter_share, committer, clock, books=books, logged=logged, largest=largest)
 
 
 def _letters_directory(settings: Settings, role: Role, locks: _Locks) -> Path | None:
-    """The locked directory of the dead letters' file; None if they are to stay in memory."""
+    """The locked directory of the dead letters' file; None if they stay in memory."""
     root = settings.dead_letters.path
     if root is None and settings.buffer.kind == "disk":
-        return locks.held[0].path
+        return locks.acquired[0].path
     if root is not None:
         directory = worker_directory(root, role.number)
-        if all(lock.path != directory for lock in locks.held):
+        if all(lock.path != directory for lock in locks.acquired):
             locks.acquire(directory, LETTERS_KEY)
         return directory
     for candidate in state_directories(os.environ, is_root=os.geteuid() == 0):
         try:
             return locks.acquire(worker_directory(candidate, role.number), LETTERS_KEY).path
         except ConfigurationError as error:
-            _log.debug("no place for dead letters", why=error.message)
+            _log.debug("this directory can't hold dead letters", why=error.message)
             continue
     _log.warning(
         "dead letters are kept in memory",
-        meaning="No directory could be used for them: they end with this process.",
+        meaning="No directory could be used for them: they are lost when this process ends.",
         hint=f"Set `{LETTERS_KEY}` to a directory of its own that this user may write in.",
     )
     return None
 
 
-class _Letters:
+class _BuriedEvents:
     """The dead letters as the log's opening sees them (`buffer.disk.opening.DeadLetterIndex`)."""
 
-    def __init__(self, letters: DeadLetterStore | MemoryDeadLetters) -> None:
-        self._store = letters if isinstance(letters, DeadLetterStore) else None
-        self._accounts: Mapping[Lane | None, DeadLetterTotals] = {}
+    def __init__(self, file: DeadLetterStore | None) -> None:
+        self._file = file
+        self._totals: Mapping[Lane | None, DeadLetterTotals] = {}
 
     def places(self) -> list[tuple[int, int]]:
         """See `DeadLetterIndex.places`."""
-        return self._store.places() if self._store else []
+        return self._file.places() if self._file else []
 
     def forget(self, numbers: Collection[int]) -> None:
         """See `DeadLetterIndex.forget`."""
-        if self._store is not None:
-            self._store.forget(numbers)
-            self._accounts = self._store.accounts()
+        if self._file is not None:
+            self._file.forget(numbers)
+            self._totals = self._file.accounts()
 
     def gone(self, lane: Lane) -> int:
         """See `DeadLetterIndex.gone`."""
-        account = self._accounts.get(lane, DeadLetterTotals())
-        return sum(account.dead_lettered.values()) + sum(account.dropped.values()) - sum(account.received.values())
+        totals = self._totals.get(lane, DeadLetterTotals())
+        return sum(totals.dead_lettered.values()) + sum(totals.dropped.values()) - sum(totals.received.values())
 
     def lanes(self) -> list[Lane]:
         """See `DeadLetterIndex.lanes`."""
-        return [lane for lane in self._accounts if lane is not None]
+        return [lane for lane in self._totals if lane is not None]
 
 
-def _open_books(books: Books, letters: DeadLetterStore | MemoryDeadLetters, logged: Mapping[Lane | None, LaneTotals]) -> None:
-    """The books begin with what the log has, and with what the dead letters' file has beside it."""
+def _open_books(books: Books, file: DeadLetterStore | None, logged: Mapping[Lane | None, LaneTotals]) -> None:
+    """The books begin with the figures of the log, and with those that the dead letters' file has beside it."""
     for lane, account in logged.items():
         for source, count in account.received.items():
             books.receive(lane, source, count)
         books.accounts[lane].delivered += account.delivered
         for reason, count in account.dropped.items():
             books.drop(lane, DropReason(reason), count)
-    for lane, of_letters in letters.accounts().items() if isinstance(letters, DeadLetterStore) else ():
-        for source, count in of_letters.received.items():
+    for lane, totals in file.accounts().items() if file is not None else ():
+        for source, count in totals.received.items():
             books.receive(lane, source, count)
-        for why, count in of_letters.dead_lettered.items():
+        for why, count in totals.dead_lettered.items():
             books.bury(lane, why, count)
-        for what, count in of_letters.dropped.items():
+        for what, count in totals.dropped.items():
             books.drop(lane, what, count)

@@ -102,6 +102,7 @@ class Delivery:
         self._durations = Histogram(SECONDS)
         self._batch_bytes = Histogram(BODY_BYTES)
         self._batch_events = Histogram(BATCH_EVENTS)
+        buffer.on_arrival = self.wake
         if keys is not None:
             keys.on_answer(self._key_answered)
 

@@ -182,7 +182,7 @@ async def running(settings: Settings, admin_listen: str) -> AsyncIterator[Forwar
     try:
         await pipeline.start()
         yield forwarder
-        pipeline.stop_taking()
+        pipeline.stop_accepting()
         await pipeline.drain(settings.shutdown.drain_timeout)
     finally:
         forwarder.left = await pipeline.close()

@@ -8,7 +8,7 @@ from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.secrets import mask_key, mask_secrets
-from forwarder.daemon.pipeline import open_sink
+from forwarder.daemon.policies import open_sink
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.sources.imports.pacing import ImportPace
 

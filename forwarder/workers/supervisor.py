@@ -24,10 +24,9 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock, wait_for_event
 from forwarder.core.errors import ForwarderError
 from forwarder.core.path import new_instance
-from forwarder.daemon.daemon import INTERRUPTED, OWN_KEYS, Load, announce_addresses, announce_buffer, read_again, say_interrupted
+from forwarder.daemon.daemon import INTERRUPTED, Load, announce_addresses, announce_buffer, read_again, say_interrupted
 from forwarder.daemon.inheritance import NOTHING, Inherited
-from forwarder.daemon.pipeline import RELOADABLE
-from forwarder.daemon.reload import changed_keys
+from forwarder.daemon.policies import keys_needing_restart
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot, State
@@ -137,7 +136,7 @@ class Supervisor:
         settings = read_again(self._load)
         if settings is None:
             return
-        fixed = [key for key in changed_keys(self._settings, settings) if key not in RELOADABLE and not key.startswith(OWN_KEYS)]
+        fixed = keys_needing_restart(self._settings, settings)
         for worker in self._workers.values():
             worker.command(Command.RELOAD)
         self._adopt()

@@ -106,7 +106,7 @@ class Worker(Daemon):
 
     async def _drain(self) -> None:
         if self._alone and self._settings.buffer.kind == "disk":
-            self._pipeline.stop_taking()  # the backlog waits for the next supervisor, who needs the directory
+            self._pipeline.stop_accepting()  # the backlog waits for the next supervisor, who needs the directory
             return
         if self._alone or not self._listens:
             self._settings = _without_delay(self._settings)

@@ -17,7 +17,7 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.clock import SystemClock
 from forwarder.daemon.kafka import kafka_warnings, policy_of
 from forwarder.daemon.pipeline import build
-from forwarder.daemon.reload import changed_keys
+from forwarder.daemon.policies import changed_keys
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
 from forwarder.workers.merging_kafka import merge_clusters

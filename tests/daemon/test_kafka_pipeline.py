@@ -33,7 +33,7 @@ async def test_what_wasnt_delivered_goes_back(kafka: Kafka, topic: MakeTopic, ki
         read = sources(kafka, name)
         async with Whole(upstream.url, SystemClock(), sources=read, buffer={"kind": kind}, batch={"max_events": 500}) as forwarder:
             await forwarder.until(lambda: forwarder.snapshot.in_flight and sum(lane.buffered for lane in forwarder.snapshot.lanes) == 3000)
-            forwarder.pipeline.stop_taking()
+            forwarder.pipeline.stop_accepting()
             assert not await forwarder.pipeline.drain(0.1)
         [lane] = forwarder.snapshot.lanes
         assert forwarder.left == []
@@ -50,7 +50,7 @@ async def test_what_was_delivered_in_the_drain_is_committed(kafka: Kafka, topic:
         read = sources(kafka, name, commit_interval="1h")
         async with Whole(upstream.url, SystemClock(), sources=read, batch={"max_age": "1h"}) as forwarder:
             await forwarder.until(lambda: sum(lane.buffered for lane in forwarder.snapshot.lanes) == 1000)
-            forwarder.pipeline.stop_taking()
+            forwarder.pipeline.stop_accepting()
             assert forwarder.snapshot.kafka[0].state == "stopping"
             assert await forwarder.pipeline.drain(20.0)
         assert forwarder.snapshot.lanes[0].delivered == 1000

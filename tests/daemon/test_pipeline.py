@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
-from forwarder.core.ports import Ordering, Reason
-from forwarder.daemon.pipeline import _Orderings, batch_policy, build
+from forwarder.core.ports import Reason
+from forwarder.daemon.pipeline import build
 from forwarder.telemetry.snapshot import State
 from tests.support.certificates import make_certificate
 from tests.support.clock import FakeClock
@@ -22,27 +22,6 @@ from tests.support.whole import KEY, Whole, batch, events, settings
 
 NOWHERE = "http://127.0.0.1:9"
 LIVE, HISTORICAL = Lane(KEY), Lane(KEY, historical=True)
-
-
-@pytest.mark.parametrize(
-    ("configured", "live", "historical"),
-    [
-        (None, Ordering.NONE, Ordering.PER_DISTINCT_ID),
-        (Ordering.NONE, Ordering.NONE, Ordering.NONE),
-        (Ordering.PER_DISTINCT_ID, Ordering.PER_DISTINCT_ID, Ordering.PER_DISTINCT_ID),
-        (Ordering.STRICT, Ordering.STRICT, Ordering.STRICT),
-    ],
-)
-def test_orderings(configured: Ordering | None, live: Ordering, historical: Ordering) -> None:
-    """What is configured holds for all lanes; without it history is kept in order, and live events aren't."""
-    orderings = _Orderings(configured, workers=1)
-    assert (orderings.of(LIVE), orderings.of(HISTORICAL)) == (live, historical)
-
-
-def test_bodies_stay_below_the_services_limit() -> None:
-    """A batch is never larger than the upstream takes, whatever `batch.max_bytes` says."""
-    assert batch_policy(settings(NOWHERE, upstream={"max_body": "1MB"})).max_bytes == 1_000_000
-    assert batch_policy(settings(NOWHERE, batch={"max_bytes": "2MB"})).max_bytes == 2_000_000
 
 
 async def test_an_authority_that_cant_be_read_is_one_clear_error(tmp_path: Path, clock: FakeClock) -> None:
@@ -80,7 +59,7 @@ async def test_states_follow_each_other(clock: FakeClock) -> None:
         seen = [(pipeline.snapshot().state, pipeline.snapshot().ready)]
         await pipeline.start()
         seen.append((pipeline.snapshot().state, pipeline.snapshot().ready))
-        pipeline.stop_taking()
+        pipeline.stop_accepting()
         seen.append((pipeline.snapshot().state, pipeline.snapshot().ready))
         assert await pipeline.drain(1.0)
         assert await pipeline.close() == []

@@ -81,12 +81,12 @@ async def test_a_drain_of_a_disk_buffer_delivers_what_it_can() -> None:
         async with Whole(upstream.url, SystemClock(), buffer=disk, batch=batches, window=1 << 20) as whole:
             for start in range(0, len(sent), 500):
                 await whole.take(sent[start : start + 500])
-            whole.pipeline.stop_taking()
+            whole.pipeline.stop_accepting()
             assert not await whole.pipeline.drain(0.05)
             await whole.restart()
             assert whole.left == []
             async with upstream:
-                whole.pipeline.stop_taking()
+                whole.pipeline.stop_accepting()
                 assert await whole.pipeline.drain(20.0)
                 assert accepted(upstream) == dict.fromkeys(sent, 1)
             await whole.restart()

@@ -82,7 +82,7 @@ async def test_while_draining_senders_are_told_to_come_back() -> None:
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         client = await whole.connect()
         assert (await client.ask(post("/batch/", batch(events(3))))).status == 200
-        whole.pipeline.stop_taking()
+        whole.pipeline.stop_accepting()
         reply = await client.ask(post("/batch/", batch(events(3, "late"))))
         assert (reply.status, reply.headers["connection"]) == (503, "close")
         assert int(reply.headers["retry-after"]) >= 1
@@ -101,7 +101,7 @@ async def test_a_drain_that_ends_in_vain_names_what_is_left() -> None:
             for start in range(0, 20, 4):
                 await whole.take(sent[start : start + 4])
             await eventually(lambda: upstream.in_flight == 1)
-            whole.pipeline.stop_taking()
+            whole.pipeline.stop_accepting()
             assert not await whole.pipeline.drain(2.0)
         assert sorted(letter.data for letter in whole.left) == sorted(sent)
         (lane,) = whole.snapshot.lanes

@@ -108,7 +108,7 @@ async def test_an_end_waits_for_what_is_under_way() -> None:
         client = await connected(daemon)
         await client.send(get("/flags"))
         await eventually(lambda: len(upstream.asked) == 1)
-        daemon.pipeline.stop_taking()
+        daemon.pipeline.stop_accepting()
         draining = asyncio.create_task(daemon.pipeline.drain(10))
         go.set()
         assert (await answered(client)).body == b"late"

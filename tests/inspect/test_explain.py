@@ -32,7 +32,7 @@ async def test_an_event_is_followed_from_waiting_to_gone() -> None:
         assert (found.lane, found.where) == (LABEL, "waiting")
         assert abs(found.since - whole.clock.now()) < 60
         assert whole.pipeline.explain(uuid_of(event("third"))) == []
-        whole.pipeline.stop_taking()
+        whole.pipeline.stop_accepting()
         assert await whole.pipeline.drain(10)
         assert whole.pipeline.explain(uuid_of(first)) == []
 

@@ -9,7 +9,7 @@ from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
-from forwarder.daemon.pipeline import Kept
+from forwarder.daemon.pipeline import KeptDescriptors
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.snapshots import FULL
 
@@ -49,14 +49,14 @@ class FakePipeline:
         self.settings = settings
         return self.fixed
 
-    def stop_taking(self) -> None:
+    def stop_accepting(self) -> None:
         """Take no more."""
-        self.done.append("stop_taking")
+        self.done.append("stop_accepting")
 
-    def keep(self) -> Kept:
+    def keep_descriptors(self) -> KeptDescriptors:
         """Keep nothing."""
         self.done.append("keep")
-        return Kept((), ())
+        return KeptDescriptors((), ())
 
     async def shut_down(self, seconds: float) -> None:
         """Be done at once."""

@@ -25,7 +25,6 @@ from forwarder.core.ports import DeadLetter
 from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.schema import open_readable
-from forwarder.deadletter.store import DeadLetterStore
 from forwarder.intake.large import DECODE_SECONDS
 from forwarder.telemetry.snapshot import Snapshot, balanced
 from tests.support.clock import FakeClock
@@ -120,25 +119,25 @@ class Whole:
     async def _abandon(self) -> None:
         """Let go of everything, and write nothing: a process that is killed does no more."""
         pipeline = self.pipeline
-        parts, stores = pipeline._parts, pipeline._stores
+        parts, stores = pipeline._parts, pipeline._parts.stores
         stores.committer._participants.clear()
-        if pipeline._replayer is not None:
-            pipeline._replayer.stop()
+        if parts.replayer is not None:
+            parts.replayer.stop()
         await parts.delivery.close()
         await parts.listener.close(0)
         if parts.passthrough is not None:
             await parts.passthrough.close()
-        await pipeline._sink.close()
+        await parts.sink.close()
         await stores.committer.close()
-        if (memory := pipeline._keyring.memory) is not None:
+        if (memory := parts.key_memory) is not None:
             memory._dirty = False
             await memory.close()
-        if isinstance(parts.buffer, DiskBuffer):
-            parts.buffer.commits.closing = True  # nothing more is read, moved or deleted
-            await parts.buffer.loader.close()
-            parts.buffer.log.close()
-        if isinstance(parts.dead_letters, DeadLetterStore):
-            parts.dead_letters.close()
+        if stores.disk_buffer is not None:
+            stores.disk_buffer.commits.closing = True  # nothing more is read, moved or deleted
+            await stores.disk_buffer.loader.close()
+            stores.disk_buffer.log.close()
+        if stores.dead_letter_file is not None:
+            stores.dead_letter_file.close()
         for lock in stores.locks:
             lock.release()
         for submission in list(parts.intake.admission._awaited):
@@ -147,15 +146,15 @@ class Whole:
     @property
     def disk(self) -> DiskBuffer:
         """The buffer, which is on disk."""
-        buffer = self.pipeline._parts.buffer
-        assert isinstance(buffer, DiskBuffer)
+        buffer = self.pipeline._parts.stores.disk_buffer
+        assert buffer is not None
         return buffer
 
     @property
     def at_work(self) -> bool:
         """Whether something is under way that takes real time: a request to the upstream, a commit, a read from the disk."""
-        stores = self.pipeline._stores
-        reading = isinstance(stores.buffer, DiskBuffer) and bool(stores.buffer.loader._tasks)
+        stores = self.pipeline._parts.stores
+        reading = stores.disk_buffer is not None and bool(stores.disk_buffer.loader._tasks)
         return bool(self.snapshot.in_flight) or stores.committer._busy or reading
 
     @property
@@ -206,15 +205,15 @@ class Whole:
 
     async def written(self) -> None:
         """Wait until the disk buffer's log says everything that was settled."""
-        commits, committer = self.disk.commits, self.pipeline._stores.committer
+        commits, committer = self.disk.commits, self.pipeline._parts.stores.committer
         await self.until(lambda: not (commits.marks or commits._tally.lanes or committer._busy))
 
     async def letters(self) -> list[tuple[bytes, str]]:
         """The events among the dead letters and why each is one, once all are written."""
-        letters = self.pipeline._parts.dead_letters
+        letters = self.pipeline._parts.stores.dead_letters
         if isinstance(letters, MemoryDeadLetters):
             return [(letter.data, letter.why) for letter in letters.letters]
-        await self.pipeline._stores.committer.settle()
+        await self.pipeline._parts.stores.committer.settle()
         path = letters.statistics().path
         assert path is not None
         with contextlib.closing(open_readable(path)) as connection:

@@ -151,7 +151,7 @@ async def test_alone_it_leaves_a_disk_buffer_to_the_next(a_life: Life) -> None:
     await eventually(lambda: a_life.works)
     a_life.leave()
     assert await asyncio.wait_for(asyncio.shield(a_life.task), LIMIT) == 0
-    assert a_life.pipeline.done == ["start", "stop_taking", "close"]
+    assert a_life.pipeline.done == ["start", "stop_accepting", "close"]
 
 
 async def test_what_keeps_it_from_starting_is_told(a_life: Life) -> None:

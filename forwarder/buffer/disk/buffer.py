@@ -40,11 +40,11 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DiskStatistics(BufferStatistics):
-    """`disk_bytes`: what the files take; `refusing`: why the disk refuses to write, or nothing; `aside`: what lies there."""
+    """`disk_bytes`: what the files take; `write_error`: why the disk refuses to write, or nothing; `aside`: what lies there."""
 
     disk_bytes: int = 0
     at_hand_bytes: int = 0
-    refusing: str = ""
+    write_error: str = ""
     aside: int = 0
 
 

@@ -57,7 +57,7 @@ def test_nothing_is_acknowledged_in_files_that_were_removed(tmp_path: Path) -> N
     rig.buffer.offer([Chunk(LANE, b'{"event":"x"}', 1, NO_IDS, 0.0)], told)
     rig.committer.pump()
     assert [error is None for error in told.answers] == [False]
-    assert rig.buffer.statistics().refusing
+    assert rig.buffer.statistics().write_error
     rig.abandon()
 
 

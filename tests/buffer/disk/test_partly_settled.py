@@ -9,13 +9,13 @@ from typing import Any, Final
 import pytest
 
 from forwarder.buffer.disk.buffer import DiskBuffer
-from forwarder.buffer.disk.opening import OpenPolicy
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Ordering, Reason, letters_of
 from forwarder.daemon import stores
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.store import DeadLetterStore
+from forwarder.intake.lanes import KnownKeys
 from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.books import Books
 from forwarder.wire.chunks import cut_at
@@ -33,8 +33,7 @@ class Opened:
     def __init__(self, path: Path) -> None:
         self.clock, self.books = StillClock(), Books()
         configured = settings("http://127.0.0.1:9", buffer={"kind": "disk", "path": path, "max_bytes": 8 << 20})
-        policy = OpenPolicy(8 << 20, lambda _: Ordering.NONE)
-        self.stores = stores.open_stores(configured, Role(), self.clock, self.books, policy)
+        self.stores = stores.open_stores(configured, Role(), self.clock, self.books, KnownKeys(), ordering_of=lambda _: Ordering.NONE)
         assert isinstance(self.stores.buffer, DiskBuffer)
         assert isinstance(self.stores.dead_letters, DeadLetterStore)
         self.buffer, self.letters = self.stores.buffer, self.stores.dead_letters
