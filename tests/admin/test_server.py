@@ -145,7 +145,7 @@ async def test_the_socket_of_a_running_daemon_is_left_alone(tmp_path: Path) -> N
     path.unlink()
     path.write_text("another's")
     await first.close()
-    with pytest.raises(ConfigurationError, match="no socket"):
+    with pytest.raises(ConfigurationError, match="a file that is not a socket"):
         await AdminServer(Shown()).start(f"unix:{path}")
     assert path.read_text() == "another's"
 

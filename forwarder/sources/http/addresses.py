@@ -1,8 +1,8 @@
-"""The client's address: the peer's, or what trusted proxies say it is.
+"""The client's address: the peer's, or the one that trusted proxies report.
 
-A forwarding header is believed only from its right end, and only as far as trusted proxies wrote it: everything further left may be
-the sender's invention. The first address from the right that is not a trusted proxy is the client. What can't be read ends the walk
-at the last trusted hop. `X-Forwarded-For` wins over `Forwarded`, so a proxy that writes `Forwarded` has to remove the other.
+A forwarding header is trusted only from its right end, and only as far as trusted proxies wrote it: everything further left may be
+invented by the sender. The first address from the right that is not a trusted proxy is the client. A hop that is not an address ends
+the walk at the last trusted hop. `X-Forwarded-For` wins over `Forwarded`, so a proxy that writes `Forwarded` has to remove the other.
 """
 
 from __future__ import annotations
@@ -28,17 +28,14 @@ _PAIR: Final = re.compile(r"""[ \t]*([\w!#$%&'*+.^`|~-]+)=(?:"((?:[^"\\]|\\.)*)"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a connection."""
+    """The other end of a connection."""
 
     address: Address | None
     trusted: bool
     stamp: str | None
     """The address to stamp where no proxy says otherwise."""
-    sender: str = ""
-    """Who shares with others what the listener has (`core/shares.py`), where no proxy says otherwise."""
-
-
-NOBODY: Final = Peer(None, trusted=False, stamp=None)
+    sender: str
+    """Who shares the listener with other senders (`core/shares.py`), where no proxy says otherwise."""
 
 
 class ClientAddresses:
@@ -50,7 +47,7 @@ class ClientAddresses:
         self._cache: dict[tuple[Address | None, bytes, bytes], str | None] = {}
 
     def peer(self, peername: object) -> Peer:
-        """Of a socket's peer name: a tuple that starts with the address, or anything else for a Unix socket, which is trusted."""
+        """The peer of a socket's peer name: a tuple that starts with the address, or anything else for a Unix socket, which is trusted."""
         address = parse_address(str(peername[0])) if isinstance(peername, tuple) else None
         sender = sender_of(address)
         if not self._stamp:
@@ -106,7 +103,7 @@ def stampable(address: Address | None) -> str | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """An IP address without port, brackets or zone; IPv4 mapped into IPv6 is IPv4. None if it is none (`unknown`, `_hidden`)."""
+    """An IP address without port, brackets or zone; IPv4 mapped into IPv6 is IPv4. None for anything else (`unknown`, `_hidden`)."""
     with_port = _WITH_PORT.fullmatch(text)
     if with_port is not None:
         text = with_port[1] or with_port[2]
@@ -118,7 +115,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def _hops(forwarded_for: bytes, forwarded: bytes) -> Iterator[Address | None]:
-    """The addresses that the headers name, the nearest first; None for one that can't be read."""
+    """The addresses that the headers name, the nearest first; None for one that is not an address."""
     if not forwarded_for:
         yield from map(parse_address, reversed(_for_parameters(forwarded.decode("latin-1"))))
         return

@@ -115,7 +115,7 @@ class AnswerQueue:
             self._life.phase = ENDING
 
     def stream(self, on_lost: Callable[[], None]) -> StreamedAnswer:
-        """An answer that somebody else writes; `on_lost` is called if the connection is lost before its end."""
+        """An answer that is written piece by piece; `on_lost` is called if the connection is lost before its end."""
         return StreamedAnswer(self, self._life, on_lost)
 
     def _enqueue_known(self, route: Route | None, answer: HttpAnswer | None, headers: bytes, *, bodiless: bool = False) -> PendingAnswer:
@@ -348,7 +348,7 @@ class StreamedAnswer:
         queue.write_due()
 
     def fail(self, answer: HttpAnswer) -> None:
-        """Answer this instead, in its turn; if the answer has begun, drop the connection: nobody may take a part of it for all."""
+        """Answer this instead, in its turn; if the answer has begun, drop the connection, so that a part of it doesn't pass for all."""
         if self.begun:
             self.drop()
             return

@@ -18,19 +18,19 @@ BODY_WINDOW: Final = 10.0
 """Seconds over which rates are measured."""
 
 BODY_GRACE: Final = 20.0
-"""Seconds from the end of a request's header for which a body may come as slowly as it likes."""
+"""Seconds from the end of a request's header for which a body may come at any rate."""
 
 LEAST_BODY_RATE: Final = 1024
 """Bytes a second that a body has to bring after `BODY_GRACE`, the grace included, or its request is answered 408."""
 
 SMALL_BODY: Final = 16 * 1024
-"""A body that holds no more than this goes on however much others are bringing, so that uploads can't lock out small requests."""
+"""A body of no more than this is received however much others are bringing, so that uploads can't lock out small requests."""
 
 LINGER_BYTES: Final = 32 * 1024 * 1024
 """How much of a rejected body is read and discarded, so that its sender comes to read why."""
 
 RECEIVING_RETRY_AFTER: Final = 2
-"""Seconds after which a sender may try again when too much is being received, there are too many connections, or all ends."""
+"""Seconds after which a sender may retry when too much is being received, there are too many connections, or the forwarder ends."""
 
 REJECTED_CONNECTIONS: Final = 128
 """Connections over the limit that get an answer at a time; further ones are dropped without one."""

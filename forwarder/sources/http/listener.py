@@ -1,4 +1,4 @@
-"""Starts and stops the ingestion listener, and says what it has counted.
+"""Starts and stops the ingestion listener, and reports its counts.
 
 Order of stopping: `end_connections()` (answers say `Connection: close`, requests are accepted as before), `stop_listening()`,
 `finish_requests()`, `draining = True` (new requests get 503), `close(grace)`.
@@ -41,31 +41,31 @@ BACKLOG: Final = 4096
 FIRST_REQUEST: Final = 0.2
 """Seconds that the connections which were accepted last get for their first request, once no more are accepted."""
 
-LOOK_EVERY: Final = 0.02
-"""Seconds between two looks at connections that are to end."""
+CHECK_EVERY: Final = 0.02
+"""Seconds between two checks of connections that are to end."""
 
 REPORT_EVERY: Final = 60.0
 """Seconds between two lines in the log about requests of one path that are rejected for one reason."""
 
-_OF_STRANGERS: Final = frozenset({Rejection.NOT_FOUND, Rejection.METHOD, Rejection.BAD_HTTP})
-"""Reasons that any port on the internet meets each day: no warnings."""
+_EXPECTED_REASONS: Final = frozenset({Rejection.NOT_FOUND, Rejection.METHOD, Rejection.BAD_HTTP})
+"""Reasons that are usual on the internet: no warnings."""
 
 TURNS: Final = 3
 """Turns of the loop within which a connection that was accepted has called its protocol."""
 
-_OTHERS_SOCKET: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+_INHERITED_SOCKET: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 """The file of a socket that was inherited isn't removed: from 3.13 on the loop would, and others may listen on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpStatistics:
-    """What the listener has counted since it was made. Routes are a closed set of names, `other` for all that is not taken."""
+    """What the listener has counted since it was made. Routes are a closed set of names, `other` for all that bring no events."""
 
     requests: Mapping[tuple[str, int], int]
     """Answered requests by route and status."""
     connections: int
     rejected_connections: int
-    """Connections that found no place."""
+    """Connections over the limit, and those that got no TLS handshake."""
     receiving_bytes: int
     """Bytes held of bodies that are not complete."""
     rejected: Mapping[tuple[str, str], int]
@@ -87,7 +87,7 @@ class HttpListener:
     ) -> None:
         """`headroom`: how much may be received, and the account of it; by itself `policy.max_receiving` at any time.
 
-        `passthrough`: what takes requests that bring no events; it is the caller's to close, after this. `path`: what recognizes a loop.
+        `passthrough`: where requests go that bring no events; it is the caller's to close, after this. `path`: what recognizes a loop.
         """
         self._state = ListenerState(policy, intake, headroom, passthrough, path=path)
         self._handshakes = Handshakes(self._state)
@@ -96,7 +96,7 @@ class HttpListener:
         self._unix: list[tuple[Path, int]] = []
         self._timer: Timer | None = None
         self._reported = 0
-        """Of the connections that were rejected, those that the log knows."""
+        """Rejected connections that are logged."""
         self._out_of_files = False
         self.addresses: list[str] = []
         """Where it listens, as it would be written in the configuration; with the real port where 0 was asked for."""
@@ -116,8 +116,8 @@ class HttpListener:
         """Listen on `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`) too.
 
         `inherited` are bound sockets, which others may share, to be used in place of `listen`, and closed here; `removes_file`: the file
-        of a Unix socket among them is removed as if it had been bound here. Raises `ConfigurationError` if the address is none or can't be
-        had. Cancellation leaves nothing listening on it.
+        of a Unix socket among them is removed as if it had been bound here. Raises `ConfigurationError` if the address is invalid or in
+        use. Cancellation leaves nothing listening on it.
         """
         address = parse_listen(listen)
         loop = asyncio.get_running_loop()
@@ -152,7 +152,7 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         for bound in inherited:
             if bound.family == socket.AF_UNIX:
-                self._add(await loop.create_unix_server(connection, sock=bound, backlog=BACKLOG, **_OTHERS_SOCKET))
+                self._add(await loop.create_unix_server(connection, sock=bound, backlog=BACKLOG, **_INHERITED_SOCKET))
             else:
                 self._add(await loop.create_server(connection, sock=bound, backlog=BACKLOG))
 
@@ -168,7 +168,7 @@ class HttpListener:
         return duplicates(bound for server in self._servers for bound in server.sockets)
 
     async def end_connections(self, grace: float, limit: float) -> None:
-        """Go on accepting connections and requests, but have each answer say that it is its connection's last.
+        """Keep accepting connections and requests, but each answer says that it is its connection's last.
 
         Returns as soon as the connections that are open now have ended. Those that are idle are closed after `grace` seconds: their senders
         have not learned of the end, and a request may cross it. Requests in progress are waited for `limit` seconds longer. Cancellation
@@ -198,10 +198,10 @@ class HttpListener:
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         end = self._clock.monotonic() + seconds
         while not done() and self._clock.monotonic() < end:
-            await self._clock.sleep(LOOK_EVERY)
+            await self._clock.sleep(CHECK_EVERY)
 
     async def stop_listening(self) -> None:
-        """Accept no more connections; those that are there go on. Safe to call twice. Never waits for long."""
+        """Accept no more connections; open ones are kept. Safe to call twice. Never waits for long."""
         while self._servers:
             self._servers.pop().close()
         while self._unix:
@@ -269,17 +269,17 @@ class HttpListener:
             )
 
     def _report_requests(self, now: float) -> None:
-        """Say which requests were rejected: of each route and reason the first at once, then how many there were, each minute."""
+        """Log which requests were rejected: of each route and reason the first at once, then their number, each minute."""
         for name, reason, found in self._rejected():
             if found.count == found.reported or now < found.report_after or reason is Rejection.TOO_MANY_CONNECTIONS:
                 continue  # connections have a line of their own
             rejected, found.reported, found.report_after = found.count - found.reported, found.count, now + REPORT_EVERY
-            say = log.info if reason in _OF_STRANGERS else log.warning
+            say = log.info if reason in _EXPECTED_REASONS else log.warning
             why = "" if found.last is None else found.last.text
             say("requests are rejected", path=name, reason=reason.value, rejected=rejected, in_all=found.count, why=why)
 
     def _report_files(self) -> None:
-        """Say when no more files can be opened, and when they can again: the loop drops what connects meanwhile without a word."""
+        """Log when no more files can be opened, and when they can again: the loop drops connections meanwhile without a message."""
         why = _why_no_file_opens()
         if why and not self._out_of_files:
             log.error(

@@ -9,7 +9,7 @@ hold every line of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from typing import Final, TypeAlias
 
@@ -21,6 +21,9 @@ from forwarder.sources.http import answers
 from forwarder.sources.http.answers import HttpAnswer
 from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.routes import Route
+
+HeaderLine: TypeAlias = tuple[bytes, bytes]
+"""A header's name and value, as on the wire."""
 
 _HEADER_OVERHEAD: Final = 4
 """A colon, a space and the end of the line."""
@@ -49,7 +52,7 @@ class RequestHead:
 
     def __init__(self, *, behind_proxy: bool) -> None:
         self._handlers_of_head = self._handlers = _HANDLERS_BEHIND_PROXY if behind_proxy else _HANDLERS
-        self.lines: list[tuple[bytes, bytes]] = []
+        self.lines: list[HeaderLine] = []
         """All headers, of a trailer too, until the request is complete."""
         self.rare: dict[bytes, bytes] = {}
         """The headers that make a request unusual, by lower-case name."""
@@ -231,19 +234,19 @@ def asked_level(value: bytes) -> AckLevel:
 _REQUEST_ID: Final = re.compile(rb"[0-9A-Za-z_.:{}-]{1,128}")
 
 
-def v1_head(lines: Sequence[tuple[bytes, bytes]]) -> V1Head:
+def v1_head(lines: Sequence[HeaderLine]) -> V1Head:
     """The headers of the v1 protocol that the intake needs (docs/v1.md)."""
-    return V1Head(_value(lines, b"authorization"), _value(lines, b"posthog-sdk-info"), _value(lines, b"posthog-request-timestamp"))
+    return V1Head(value_of(lines, b"authorization"), value_of(lines, b"posthog-sdk-info"), value_of(lines, b"posthog-request-timestamp"))
 
 
-def echoed_request_id(lines: Sequence[tuple[bytes, bytes]]) -> bytes:
+def echoed_request_id(lines: Sequence[HeaderLine]) -> bytes:
     """The header line that names the request as its sender did; empty if that can't be echoed safely."""
-    request_id = _value(lines, b"posthog-request-id")
+    request_id = value_of(lines, b"posthog-request-id")
     return b"PostHog-Request-Id: %b\r\n" % request_id if _REQUEST_ID.fullmatch(request_id) else b""
 
 
-def _value(lines: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes:
-    """A header's value; several make a list, as everywhere in HTTP."""
+def value_of(lines: Iterable[HeaderLine], name: bytes) -> bytes:
+    """The value of a header, several lines joined by commas; empty if there is none."""
     return b", ".join([value for each, value in lines if each.lower() == name])
 
 

@@ -1,4 +1,4 @@
-"""The sockets that a listener is given: how an address is written, and how a Unix socket is taken over from a process that died."""
+"""Sockets to listen on: how an address is written, sharing it with other processes, and replacing the Unix socket of one that died."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse_listen(listen: str) -> TcpAddress | Path:
         host, port = split_host_port(listen)
     except ValueError:
         hint = "Write host:port, [v6 address]:port or unix:/path."
-        raise ConfigurationError(f"{listen!r} is no address to listen on.", hint=hint) from None
+        raise ConfigurationError(f"{listen!r} is not an address to listen on.", hint=hint) from None
     return TcpAddress(host or None, port)
 
 
@@ -66,7 +66,7 @@ def _resolved(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
 
 
 def _is_there(family: socket.AddressFamily) -> bool:
-    """Whether this machine has such addresses at all: "all interfaces" means those that there are."""
+    """Whether this machine has such addresses at all."""
     try:
         socket.socket(family, socket.SOCK_STREAM).close()
     except OSError:
@@ -97,7 +97,7 @@ def adopt(descriptor: int, key: str = KEY) -> socket.socket:
     except OSError as error:
         with suppress(OSError):
             os.close(descriptor)
-        why = f"{key}: the inherited descriptor {descriptor} is no socket: {error.strerror}"
+        why = f"{key}: the inherited descriptor {descriptor} is not a socket: {error.strerror}"
         raise ConfigurationError(why, hint="Have the service manager pass listening stream sockets.") from error
     try:
         inherited.getpeername()
@@ -106,7 +106,7 @@ def adopt(descriptor: int, key: str = KEY) -> socket.socket:
             inherited.setblocking(False)
             return inherited
     inherited.close()
-    why = f"{key}: the inherited descriptor {descriptor} is no listening stream socket"
+    why = f"{key}: the inherited descriptor {descriptor} is not a listening stream socket"
     raise ConfigurationError(why, hint="In a systemd socket unit: ListenStream=, and Accept=no, which is the default.")
 
 
@@ -116,7 +116,7 @@ def duplicates(sockets: Iterable[socket.socket]) -> tuple[int, ...]:
 
 
 def bind_unix(path: Path, key: str = KEY) -> socket.socket:
-    """A bound Unix socket at `path`, which the setting `key` names. One that nobody listens on any more is removed first.
+    """A bound Unix socket at `path`, which the setting `key` names. One without a listening process is removed first.
 
     Raises `ConfigurationError`.
     """
@@ -124,7 +124,7 @@ def bind_unix(path: Path, key: str = KEY) -> socket.socket:
     try:
         _remove_stale(path, key)
         bound.bind(str(path))
-        path.chmod(UNIX_MODE)  # nobody can connect yet: it doesn't listen
+        path.chmod(UNIX_MODE)  # before it listens, so that no other user connects
     except OSError as error:
         bound.close()
         raise cannot_listen(key, f"{UNIX_PREFIX}{path}", error) from error
@@ -147,7 +147,7 @@ def _remove_stale(path: Path, key: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        why = f"{key}: can't listen on {UNIX_PREFIX}{path}: there is a file that is no socket"
+        why = f"{key}: can't listen on {UNIX_PREFIX}{path}: a file that is not a socket is there"
         raise ConfigurationError(why, hint=f"Move it away, or set `{key}` to another path.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
@@ -157,7 +157,7 @@ def _remove_stale(path: Path, key: str) -> None:
             path.unlink(missing_ok=True)
             return
         except BlockingIOError:
-            pass  # somebody listens, with a full queue
+            pass  # another process listens, with a full queue
     why = f"{key}: can't listen on {UNIX_PREFIX}{path}: another process does"
     raise ConfigurationError(why, hint=f"Stop it, or set `{key}` to another path.")
 

@@ -102,7 +102,7 @@ def reload_tls(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None
     probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for target in (probe, context):
         try:
-            target.load_cert_chain(cert_file, key_file, password=_refuse_password)
+            target.load_cert_chain(cert_file, key_file, password=_reject_password)
         except (OSError, ValueError) as error:
             raise ConfigurationError(
                 f"The certificate {cert_file} and its key {key_file} can't be used: {error}",
@@ -110,5 +110,5 @@ def reload_tls(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None
             ) from error
 
 
-def _refuse_password() -> str:
+def _reject_password() -> str:
     raise ValueError("the key is encrypted")

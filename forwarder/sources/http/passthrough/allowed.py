@@ -11,15 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from multidict import CIMultiDict
 
 from forwarder.core.path import HEADER
+from forwarder.sources.http.request import HeaderLine, value_of
 from forwarder.sources.http.routes import Route, origin_form
-
-Line: TypeAlias = tuple[bytes, bytes]
-"""A header's name and value, as on the wire."""
 
 _SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")
 
@@ -86,7 +84,7 @@ class PassedRequest:
     route: PassedRoute
     method: bytes
     target: bytes
-    lines: Sequence[Line]
+    lines: Sequence[HeaderLine]
     content_length: int | None
     """None for a body in chunks; 0 for none."""
     chunks_understood: bool = True
@@ -126,7 +124,7 @@ _CORS: Final = b"access-control-"
 VIA: Final = "1.1 forwarder"
 
 
-def headers_for_upstream(lines: Sequence[Line], peer: str | None, path: str = "") -> CIMultiDict[str]:
+def headers_for_upstream(lines: Sequence[HeaderLine], peer: str | None, path: str = "") -> CIMultiDict[str]:
     """The headers to send on. `peer`: the sender's address, to be added to those that it says it speaks for; None for none.
 
     `path`: the forwarders that the request has passed; empty for no header. Raises `UnicodeDecodeError` for a value that isn't UTF-8.
@@ -141,22 +139,17 @@ def headers_for_upstream(lines: Sequence[Line], peer: str | None, path: str = ""
     return headers
 
 
-def lines_for_sender(lines: Iterable[Line], *, cross_origin: bool) -> list[Line]:
+def lines_for_sender(lines: Iterable[HeaderLine], *, cross_origin: bool) -> list[HeaderLine]:
     """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to say who may read the answer."""
     kept = list(lines)
     dropped = _NOT_TO_SENDER | named_by_connection(kept)
     return [line for line in kept if not ((name := line[0].lower()) in dropped or (cross_origin and name.startswith(_CORS)))]
 
 
-def value_of(lines: Iterable[Line], name: bytes) -> bytes:
-    """The value of a header, several lines joined by commas; empty if there is none."""
-    return b", ".join([value for key, value in lines if key.lower() == name])
-
-
-def _values(lines: Iterable[Line], name: bytes) -> list[str]:
+def _values(lines: Iterable[HeaderLine], name: bytes) -> list[str]:
     return [value.decode() for key, value in lines if key.lower() == name and value.strip()]
 
 
-def named_by_connection(lines: Iterable[Line]) -> set[bytes]:
+def named_by_connection(lines: Iterable[HeaderLine]) -> set[bytes]:
     """The headers that `Connection` names: they are meant for this hop alone."""
     return {token.strip().lower() for token in value_of(lines, b"connection").split(b",")}

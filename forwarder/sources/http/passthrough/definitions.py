@@ -20,14 +20,13 @@ import aiohttp
 from forwarder.core.clock import Clock
 from forwarder.sources.http.answers import HttpAnswer
 from forwarder.sources.http.passthrough.allowed import (
-    Line,
     PassedRequest,
     headers_for_upstream,
     lines_for_sender,
     named_by_connection,
-    value_of,
 )
 from forwarder.sources.http.passthrough.upstream import PassThroughUpstream, PausableTimeout
+from forwarder.sources.http.request import HeaderLine, value_of
 
 _OF_THE_SENDER: Final = frozenset({b"accept-encoding", b"cache-control", b"pragma"})
 """Headers that say what one sender wants, and are not sent on for all."""
@@ -48,7 +47,7 @@ class UpstreamResponse:
 
     status: int
     reason: str | None
-    lines: Sequence[Line]
+    lines: Sequence[HeaderLine]
     """Its headers, as they are to be passed on."""
     body: bytes
 
@@ -129,7 +128,7 @@ class FlagDefinitions:
     def _stale(self, request: PassedRequest, entry: CachedResponse, *, tried: bool) -> UpstreamResponse:
         return self._of_entry(request, entry, _STALE, *([_NOT_CONFIRMED] if tried else []))
 
-    def _of_entry(self, request: PassedRequest, entry: CachedResponse, *warnings: Line) -> UpstreamResponse:
+    def _of_entry(self, request: PassedRequest, entry: CachedResponse, *warnings: HeaderLine) -> UpstreamResponse:
         kept = entry.response
         lines = [line for line in kept.lines if line[0].lower() != b"age"]
         lines += [(b"Age", b"%d" % entry.age(self._clock.monotonic())), *warnings]
@@ -208,7 +207,7 @@ async def _read_whole(response: aiohttp.ClientResponse) -> Fetched:
     return UpstreamResponse(response.status, response.reason, lines, bytes(body))
 
 
-def _is_for_all(lines: Sequence[Line]) -> bool:
+def _is_for_all(lines: Sequence[HeaderLine]) -> bool:
     """Whether all senders may get the response: it is in no coding, and sets no cookie."""
     coding = value_of(lines, b"content-encoding").strip().lower()
     return coding in (b"", b"identity") and not value_of(lines, b"set-cookie")
@@ -235,7 +234,7 @@ class CachedResponse:
         return max(0, int(now - self.confirmed))
 
 
-def cache_key(target: bytes, lines: Sequence[Line]) -> bytes:
+def cache_key(target: bytes, lines: Sequence[HeaderLine]) -> bytes:
     """What a response depends on: the path, with or without its slash, the query, and the credentials."""
     path, _, query = target.partition(b"?")
     parts = (path.rstrip(b"/"), query, value_of(lines, b"authorization"))

@@ -1,7 +1,7 @@
 """One request that is passed through, from its head to the end of its answer.
 
 Invariants: nothing of the answer is written before the request is complete and every request before it on its connection is answered; an
-answer that the upstream cuts ends the connection, so that nobody takes a part of a body for all of it; no more is written while the
+answer that the upstream cuts ends the connection, so that a part of a body doesn't pass for all of it; no more is written while the
 sender doesn't read. An exchange that fails before its answer has begun is answered by an error of ours; it ends once.
 """
 
@@ -20,8 +20,9 @@ from forwarder.core.shares import Headroom
 from forwarder.sources.http.answer_queue import AnswerQueue
 from forwarder.sources.http.answers import HttpAnswer
 from forwarder.sources.http.lifecycle import Lifecycle
-from forwarder.sources.http.passthrough.allowed import Line, PassedRequest
+from forwarder.sources.http.passthrough.allowed import PassedRequest
 from forwarder.sources.http.passthrough.upstream import PausableTimeout
+from forwarder.sources.http.request import HeaderLine
 from forwarder.sources.http.routes import Route
 
 WINDOW: Final = 64 * 1024
@@ -43,7 +44,7 @@ class ResponseHead(NamedTuple):
 
     status: int
     reason: str | None
-    lines: Iterable[Line]
+    lines: Iterable[HeaderLine]
     length: bytes | None
 
 
@@ -140,7 +141,7 @@ class PassedBody:
 
     Invariants: what it holds is never more than the window and one read; past the window no more is read from the sender until the upstream
     has read what it holds; what it holds is in the listener's account of bytes being received, and while that is over its bound, or over
-    the sender's share of it, the window is shut: others have the memory. Once nobody reads the body any more, the rest is discarded.
+    the sender's share of it, the window is shut: others have the memory. Once the upstream reads no more, the rest is discarded.
     """
 
     __slots__ = ("_arrived", "_discarded", "_ended", "_headroom", "_holding", "_life", "_sender", "_timeout", "_window", "length")

@@ -22,10 +22,11 @@ from forwarder.sources.http import answers
 from forwarder.sources.http.answer_queue import AnswerQueue
 from forwarder.sources.http.answers import HttpAnswer
 from forwarder.sources.http.lifecycle import Lifecycle
-from forwarder.sources.http.passthrough.allowed import Line, PassedRequest, PassedRoutes, headers_for_upstream, lines_for_sender, value_of
+from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoutes, headers_for_upstream, lines_for_sender
 from forwarder.sources.http.passthrough.definitions import FlagDefinitions, UpstreamResponse
 from forwarder.sources.http.passthrough.exchange import OutgoingBody, PassedExchange, ResponseHead, SenderStalled
 from forwarder.sources.http.passthrough.upstream import RETRY_AFTER, BreakerPermit, PassThroughPolicy, PassThroughUpstream, PausableTimeout
+from forwarder.sources.http.request import HeaderLine, value_of
 
 log = structlog.get_logger(__name__)
 
@@ -198,5 +199,5 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-def _names(lines: Iterable[Line]) -> set[bytes]:
+def _names(lines: Iterable[HeaderLine]) -> set[bytes]:
     return {name.lower() for name, _ in lines}

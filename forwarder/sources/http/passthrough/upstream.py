@@ -26,7 +26,7 @@ from forwarder.sources.http.answers import HttpAnswer, Rejection
 log = structlog.get_logger(__name__)
 
 RETRY_AFTER: Final = 2
-"""Seconds after which a sender may try again when too much is in flight."""
+"""Seconds after which a sender may retry when too much is in flight."""
 
 GATEWAY: Final = frozenset({502, 503, 504})
 """Answers of a gateway whose upstream isn't there."""
@@ -34,7 +34,7 @@ GATEWAY: Final = frozenset({502, 503, 504})
 _NOT_SET: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _MAX_LINE: Final = 32 * 1024
 _READ: Final = 32 * 1024
-"""Half of what is read ahead of an answer that its sender doesn't take."""
+"""Half of what is read ahead of an answer that its sender doesn't read."""
 
 _BROKEN: Final = re.compile(rb"[\r\n\0]")
 """In a header's value: an answer could be read as two."""
@@ -77,7 +77,7 @@ class PassThroughUpstream:
         self._session: aiohttp.ClientSession | None = None
 
     def begin(self) -> BreakerPermit | HttpAnswer:
-        """The permit to ask, or the answer to those who needn't wait."""
+        """The permit to ask, or the answer while the circuit breaker is open."""
         now = self._clock.monotonic()
         permit = self.breaker.begin(now)
         if permit is not None:
@@ -87,9 +87,9 @@ class PassThroughUpstream:
     async def ask(
         self, permit: BreakerPermit, method: bytes, target: bytes, headers: CIMultiDict[str], body: aiohttp.Payload | None = None
     ) -> aiohttp.ClientResponse:
-        """The answer, of which the head is there; whoever asks releases it. Raises `aiohttp.ClientError` or `OSError`, for `failed`.
+        """The response, of which the head has come in; the caller releases it. Raises `aiohttp.ClientError` or `OSError`, for `failed`.
 
-        Cancellation drops the connection; it is the caller who reports it to the circuit breaker, by `abandoned`.
+        Cancellation drops the connection; the caller reports it to the circuit breaker, by `abandoned`.
         """
         response = await self._open().request(
             method.decode(),
@@ -204,7 +204,7 @@ class CircuitBreaker:
         """Set while it is open."""
 
     def begin(self, now: float) -> BreakerPermit | None:
-        """The permit to ask; None if nobody is to wait for this upstream now."""
+        """The permit to ask; None if the upstream isn't asked now."""
         if self.open is None:
             return BreakerPermit()
         if now < (self._next_probe if self._probe is None else self._probe_until):
@@ -254,7 +254,7 @@ class PausableTimeout:
     """The time limit of an upstream, which runs only while something is expected of it: a context manager around the exchange with it.
 
     Invariants: it doesn't run while the sender is waited for (to bring more of its request, to read its answer, or for its turn among its
-    own requests), so that a slow sender isn't taken for a slow upstream; when it has run out, the task inside is ended by `TimeoutError`.
+    own requests), so that a slow sender doesn't count as a slow upstream; when it has run out, the task inside is ended by `TimeoutError`.
     """
 
     def __init__(self, clock: Clock, seconds: float, *, total: bool) -> None:
