@@ -15,8 +15,7 @@ from forwarder.cli.manage_output import Rows, columns_of, inside, print_answer, 
 from forwarder.cli.manage_words import WORDS, endpoint_of
 from forwarder.cli.visible import visible, visible_lines
 from forwarder.contract.endpoints import GET_DOMAIN, VERIFY_DOMAIN, Endpoint
-from forwarder.contract.errors import PAGE_SIZE
-from forwarder.contract.resources import Domain
+from forwarder.contract.resources import PAGE_SIZE, Domain
 from forwarder.core.errors import ForwarderError
 from forwarder.management import ApiError, InvalidCall, Pages
 

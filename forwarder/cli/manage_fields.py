@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forwarder.contract.endpoints import Endpoint
-from forwarder.contract.kinds import LEVELS
+from forwarder.contract.resources import LEVELS
 
 NULL: Final = "null"
 """How null is typed, where a field may be that."""

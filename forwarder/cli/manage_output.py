@@ -19,7 +19,7 @@ from rich.text import Text
 from forwarder.cli.manage_words import RUNS, WORDS
 from forwarder.cli.visible import as_json, visible
 from forwarder.contract.endpoints import Endpoint
-from forwarder.contract.kinds import LEVELS
+from forwarder.contract.resources import LEVELS
 
 _GAP: Final = 2
 """Blanks between columns."""

@@ -1,4 +1,7 @@
-"""The table of the management endpoints (interface document, "A. Management API"): one row each. Nothing else repeats a path, scope or status."""
+"""The table of the management endpoints (interface document, "A. Management API"): one row each.
+
+Nothing else repeats a path, scope or status.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
-from forwarder.contract.kinds import ADMIN, MEMBER
 from forwarder.contract.payloads import BatchExportChange, DomainChange, MemberChange, NewDomain, NewInvite, NewProject, RunChange
-from forwarder.contract.resources import BatchExport, Dashboard, Domain, Invite, Member, Project, ProjectItem
+from forwarder.contract.resources import ADMIN, MEMBER, BatchExport, Dashboard, Domain, Invite, Member, Project, ProjectItem
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -24,7 +26,7 @@ class Method(StrEnum):
     DELETE = "DELETE"
 
 
-class Scope(StrEnum):
+class KeyScope(StrEnum):
     """What a personal API key may be good for; to write implies to read (interface document, Authentication 2; wire facts)."""
 
     BATCH_EXPORT_READ = "batch_export:read"
@@ -63,7 +65,7 @@ class Endpoint(Generic[Q, R]):
     method: Method
     path: str
     """With its ids in braces, by the names of the interface document; and the slash at its end."""
-    scope: Scope
+    scope: KeyScope
     summary: str
     """One line, for commands and documents."""
     request: type[Q]
@@ -113,39 +115,39 @@ _NOTHING: Final = type(None)
 
 # ruff: noqa: E501 - a table is read by its columns
 # fmt: off
-PAUSE_ORGANIZATION_BATCH_EXPORT = Endpoint("organization-batch-exports", "pause", _POST, _ORGANIZATION + "batch_exports/{id}/pause/", Scope.BATCH_EXPORT_WRITE, "Pause a batch export of any project of an organization.", BatchExportChange, _NOTHING)
-UNPAUSE_ORGANIZATION_BATCH_EXPORT = Endpoint("organization-batch-exports", "unpause", _POST, _ORGANIZATION + "batch_exports/{id}/unpause/", Scope.BATCH_EXPORT_WRITE, "Let a paused batch export of any project of an organization go on.", BatchExportChange, _NOTHING)
+PAUSE_ORGANIZATION_BATCH_EXPORT = Endpoint("organization-batch-exports", "pause", _POST, _ORGANIZATION + "batch_exports/{id}/pause/", KeyScope.BATCH_EXPORT_WRITE, "Pause a batch export of any project of an organization.", BatchExportChange, _NOTHING)
+UNPAUSE_ORGANIZATION_BATCH_EXPORT = Endpoint("organization-batch-exports", "unpause", _POST, _ORGANIZATION + "batch_exports/{id}/unpause/", KeyScope.BATCH_EXPORT_WRITE, "Let a paused batch export of any project of an organization go on.", BatchExportChange, _NOTHING)
 
-LIST_DOMAINS = Endpoint("domains", "list", _GET, _ORGANIZATION + "domains/", Scope.ORGANIZATION_READ, "List the domains of an organization.", _NOTHING, Domain, paginated=True)
-CREATE_DOMAIN = Endpoint("domains", "create", _POST, _ORGANIZATION + "domains/", Scope.ORGANIZATION_WRITE, "Add a domain, which is to be verified then.", NewDomain, Domain, 201, level=ADMIN)
-GET_DOMAIN = Endpoint("domains", "get", _GET, _ORGANIZATION + "domains/{id}/", Scope.ORGANIZATION_READ, "Show a domain.", _NOTHING, Domain)
-UPDATE_DOMAIN = Endpoint("domains", "update", _PATCH, _ORGANIZATION + "domains/{id}/", Scope.ORGANIZATION_WRITE, "Change the single sign-on of a domain.", DomainChange, Domain, level=ADMIN)
-DELETE_DOMAIN = Endpoint("domains", "delete", _DELETE, _ORGANIZATION + "domains/{id}/", Scope.ORGANIZATION_WRITE, "Remove a domain.", _NOTHING, _NOTHING, 204, level=ADMIN)
-VERIFY_DOMAIN = Endpoint("domains", "verify", _POST, _ORGANIZATION + "domains/{id}/verify/", Scope.ORGANIZATION_WRITE, "Look for a domain's challenge in the DNS.", DomainChange, _NOTHING, level=ADMIN)
+LIST_DOMAINS = Endpoint("domains", "list", _GET, _ORGANIZATION + "domains/", KeyScope.ORGANIZATION_READ, "List the domains of an organization.", _NOTHING, Domain, paginated=True)
+CREATE_DOMAIN = Endpoint("domains", "create", _POST, _ORGANIZATION + "domains/", KeyScope.ORGANIZATION_WRITE, "Add a domain, which is to be verified then.", NewDomain, Domain, 201, level=ADMIN)
+GET_DOMAIN = Endpoint("domains", "get", _GET, _ORGANIZATION + "domains/{id}/", KeyScope.ORGANIZATION_READ, "Show a domain.", _NOTHING, Domain)
+UPDATE_DOMAIN = Endpoint("domains", "update", _PATCH, _ORGANIZATION + "domains/{id}/", KeyScope.ORGANIZATION_WRITE, "Change the single sign-on of a domain.", DomainChange, Domain, level=ADMIN)
+DELETE_DOMAIN = Endpoint("domains", "delete", _DELETE, _ORGANIZATION + "domains/{id}/", KeyScope.ORGANIZATION_WRITE, "Remove a domain.", _NOTHING, _NOTHING, 204, level=ADMIN)
+VERIFY_DOMAIN = Endpoint("domains", "verify", _POST, _ORGANIZATION + "domains/{id}/verify/", KeyScope.ORGANIZATION_WRITE, "Look for a domain's challenge in the DNS.", DomainChange, _NOTHING, level=ADMIN)
 
-LIST_INVITES = Endpoint("invites", "list", _GET, _ORGANIZATION + "invites/", Scope.MEMBER_READ, "List the invites of an organization.", _NOTHING, Invite, paginated=True)
-CREATE_INVITE = Endpoint("invites", "create", _POST, _ORGANIZATION + "invites/", Scope.MEMBER_WRITE, "Invite somebody to an organization.", NewInvite, Invite, 201)
-DELETE_INVITE = Endpoint("invites", "delete", _DELETE, _ORGANIZATION + "invites/{id}/", Scope.MEMBER_WRITE, "Take an invite back.", _NOTHING, _NOTHING, 204)
-BULK_INVITE = Endpoint("invites", "bulk", _POST, _ORGANIZATION + "invites/bulk/", Scope.MEMBER_WRITE, "Invite up to 20 people, all or none.", NewInvite, _NOTHING, several=True)
+LIST_INVITES = Endpoint("invites", "list", _GET, _ORGANIZATION + "invites/", KeyScope.MEMBER_READ, "List the invites of an organization.", _NOTHING, Invite, paginated=True)
+CREATE_INVITE = Endpoint("invites", "create", _POST, _ORGANIZATION + "invites/", KeyScope.MEMBER_WRITE, "Invite somebody to an organization.", NewInvite, Invite, 201)
+DELETE_INVITE = Endpoint("invites", "delete", _DELETE, _ORGANIZATION + "invites/{id}/", KeyScope.MEMBER_WRITE, "Take an invite back.", _NOTHING, _NOTHING, 204)
+BULK_INVITE = Endpoint("invites", "bulk", _POST, _ORGANIZATION + "invites/bulk/", KeyScope.MEMBER_WRITE, "Invite up to 20 people, all or none.", NewInvite, _NOTHING, several=True)
 
-LIST_MEMBERS = Endpoint("members", "list", _GET, _ORGANIZATION + "members/", Scope.MEMBER_READ, "List the members of an organization.", _NOTHING, Member, paginated=True)
-UPDATE_MEMBER = Endpoint("members", "update", _PATCH, _ORGANIZATION + "members/{user__uuid}/", Scope.MEMBER_WRITE, "Change the level of a member.", MemberChange, Member, level=ADMIN)
-DELETE_MEMBER = Endpoint("members", "delete", _DELETE, _ORGANIZATION + "members/{user__uuid}/", Scope.MEMBER_WRITE, "Remove a member, or leave.", _NOTHING, _NOTHING, 204)
+LIST_MEMBERS = Endpoint("members", "list", _GET, _ORGANIZATION + "members/", KeyScope.MEMBER_READ, "List the members of an organization.", _NOTHING, Member, paginated=True)
+UPDATE_MEMBER = Endpoint("members", "update", _PATCH, _ORGANIZATION + "members/{user__uuid}/", KeyScope.MEMBER_WRITE, "Change the level of a member.", MemberChange, Member, level=ADMIN)
+DELETE_MEMBER = Endpoint("members", "delete", _DELETE, _ORGANIZATION + "members/{user__uuid}/", KeyScope.MEMBER_WRITE, "Remove a member, or leave.", _NOTHING, _NOTHING, 204)
 
-LIST_PROJECTS = Endpoint("projects", "list", _GET, _ORGANIZATION + "projects/", Scope.PROJECT_READ, "List the projects of an organization.", _NOTHING, ProjectItem, paginated=True)
-CREATE_PROJECT = Endpoint("projects", "create", _POST, _ORGANIZATION + "projects/", Scope.PROJECT_WRITE, "Add a project, whose api_token events are sent with.", NewProject, Project, 201, level=ADMIN)
-GET_PROJECT = Endpoint("projects", "get", _GET, _ORGANIZATION + "projects/{id}/", Scope.PROJECT_READ, "Show a project.", _NOTHING, Project)
+LIST_PROJECTS = Endpoint("projects", "list", _GET, _ORGANIZATION + "projects/", KeyScope.PROJECT_READ, "List the projects of an organization.", _NOTHING, ProjectItem, paginated=True)
+CREATE_PROJECT = Endpoint("projects", "create", _POST, _ORGANIZATION + "projects/", KeyScope.PROJECT_WRITE, "Add a project, whose api_token events are sent with.", NewProject, Project, 201, level=ADMIN)
+GET_PROJECT = Endpoint("projects", "get", _GET, _ORGANIZATION + "projects/{id}/", KeyScope.PROJECT_READ, "Show a project.", _NOTHING, Project)
 
-GET_BATCH_EXPORT = Endpoint("batch-exports", "get", _GET, _ENVIRONMENT + "batch_exports/{id}/", Scope.BATCH_EXPORT_READ, "Show a batch export with its latest runs.", _NOTHING, BatchExport)
-UPDATE_BATCH_EXPORT = Endpoint("batch-exports", "update", _PATCH, _ENVIRONMENT + "batch_exports/{id}/", Scope.BATCH_EXPORT_WRITE, "Change a batch export.", BatchExportChange, BatchExport)
-DELETE_BATCH_EXPORT = Endpoint("batch-exports", "delete", _DELETE, _ENVIRONMENT + "batch_exports/{id}/", Scope.BATCH_EXPORT_WRITE, "Remove a batch export with its runs.", _NOTHING, _NOTHING, 204)
-BACKFILL_BATCH_EXPORT = Endpoint("batch-exports", "backfill", _POST, _ENVIRONMENT + "batch_exports/{id}/backfill/", Scope.BATCH_EXPORT_WRITE, "Export a range of time once more, from start_at to end_at.", BatchExportChange, _NOTHING)
-PAUSE_BATCH_EXPORT = Endpoint("batch-exports", "pause", _POST, _ENVIRONMENT + "batch_exports/{id}/pause/", Scope.BATCH_EXPORT_WRITE, "Pause a batch export.", BatchExportChange, _NOTHING)
-UNPAUSE_BATCH_EXPORT = Endpoint("batch-exports", "unpause", _POST, _ENVIRONMENT + "batch_exports/{id}/unpause/", Scope.BATCH_EXPORT_WRITE, "Let a paused batch export go on.", BatchExportChange, _NOTHING)
-LOGS_OF_BATCH_EXPORT = Endpoint("batch-exports", "logs", _GET, _ENVIRONMENT + "batch_exports/{id}/logs/", Scope.BATCH_EXPORT_READ, "Ask for the log of a batch export.", _NOTHING, _NOTHING)
-RETRY_BATCH_EXPORT_RUN = Endpoint("batch-export-runs", "retry", _POST, _ENVIRONMENT + "batch_exports/{batch_export_id}/runs/{id}/retry/", Scope.BATCH_EXPORT_WRITE, "Run a run of a batch export again.", RunChange, _NOTHING)
+GET_BATCH_EXPORT = Endpoint("batch-exports", "get", _GET, _ENVIRONMENT + "batch_exports/{id}/", KeyScope.BATCH_EXPORT_READ, "Show a batch export with its latest runs.", _NOTHING, BatchExport)
+UPDATE_BATCH_EXPORT = Endpoint("batch-exports", "update", _PATCH, _ENVIRONMENT + "batch_exports/{id}/", KeyScope.BATCH_EXPORT_WRITE, "Change a batch export.", BatchExportChange, BatchExport)
+DELETE_BATCH_EXPORT = Endpoint("batch-exports", "delete", _DELETE, _ENVIRONMENT + "batch_exports/{id}/", KeyScope.BATCH_EXPORT_WRITE, "Remove a batch export with its runs.", _NOTHING, _NOTHING, 204)
+BACKFILL_BATCH_EXPORT = Endpoint("batch-exports", "backfill", _POST, _ENVIRONMENT + "batch_exports/{id}/backfill/", KeyScope.BATCH_EXPORT_WRITE, "Export a range of time once more, from start_at to end_at.", BatchExportChange, _NOTHING)
+PAUSE_BATCH_EXPORT = Endpoint("batch-exports", "pause", _POST, _ENVIRONMENT + "batch_exports/{id}/pause/", KeyScope.BATCH_EXPORT_WRITE, "Pause a batch export.", BatchExportChange, _NOTHING)
+UNPAUSE_BATCH_EXPORT = Endpoint("batch-exports", "unpause", _POST, _ENVIRONMENT + "batch_exports/{id}/unpause/", KeyScope.BATCH_EXPORT_WRITE, "Let a paused batch export go on.", BatchExportChange, _NOTHING)
+LOGS_OF_BATCH_EXPORT = Endpoint("batch-exports", "logs", _GET, _ENVIRONMENT + "batch_exports/{id}/logs/", KeyScope.BATCH_EXPORT_READ, "Ask for the log of a batch export.", _NOTHING, _NOTHING)
+RETRY_BATCH_EXPORT_RUN = Endpoint("batch-export-runs", "retry", _POST, _ENVIRONMENT + "batch_exports/{batch_export_id}/runs/{id}/retry/", KeyScope.BATCH_EXPORT_WRITE, "Run a run of a batch export again.", RunChange, _NOTHING)
 
-LIST_DASHBOARDS = Endpoint("dashboards", "list", _GET, _ENVIRONMENT + "dashboards/", Scope.DASHBOARD_READ, "List the dashboards of a project.", _NOTHING, Dashboard, paginated=True)
+LIST_DASHBOARDS = Endpoint("dashboards", "list", _GET, _ENVIRONMENT + "dashboards/", KeyScope.DASHBOARD_READ, "List the dashboards of a project.", _NOTHING, Dashboard, paginated=True)
 # fmt: on
 
 ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = tuple(value for value in list(globals().values()) if isinstance(value, Endpoint))

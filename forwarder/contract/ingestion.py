@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Required, TypeVar
 from typing_extensions import TypedDict
 
 from forwarder.contract.endpoints import Method
-from forwarder.contract.kinds import Json, JsonObject, Timestamp
+from forwarder.contract.resources import Json, JsonObject, Timestamp
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -93,7 +93,7 @@ class BatchRequest(TypedDict, total=False):
     batch: Required[list[BatchEvent]]
 
 
-class Taken(TypedDict):
+class AcceptedEvents(TypedDict):
     """What is answered to events (gap `capture-answer`)."""
 
     status: str
@@ -130,13 +130,13 @@ DECIDE: Final = IngestionEndpoint(
     {"v": "3"},
     {FORWARDED_FOR: "The address that the user's place is looked up by, instead of the sender's."},
 )
-CAPTURE: Final = IngestionEndpoint("capture", "/capture/", "Take one event.", CaptureRequest, Taken)
-BATCH: Final = IngestionEndpoint("batch", "/batch/", "Take any number of events.", BatchRequest, Taken)
+CAPTURE: Final = IngestionEndpoint("capture", "/capture/", "Take one event.", CaptureRequest, AcceptedEvents)
+BATCH: Final = IngestionEndpoint("batch", "/batch/", "Take any number of events.", BatchRequest, AcceptedEvents)
 INGESTION: Final[tuple[IngestionEndpoint[Any, Any], ...]] = (DECIDE, CAPTURE, BATCH)
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class IngestionFailure:
     """A request that is refused whole (gap `ingestion-failures`); the body is a line of plain text."""
 
     status: int
@@ -145,10 +145,10 @@ class Failure:
 
 
 FAILURES: Final = (
-    Failure(400, "The body isn't JSON, can't be decoded, is empty, or has none of the known shapes."),
-    Failure(400, "No `distinct_id`, or an empty one; or `v` is no number.", ("decide",)),
-    Failure(401, "No project key, a malformed one, one that doesn't exist, or several in one request."),
-    Failure(413, "The body has 20 MB or more."),
+    IngestionFailure(400, "The body isn't JSON, can't be decoded, is empty, or has none of the known shapes."),
+    IngestionFailure(400, "No `distinct_id`, or an empty one; or `v` is no number.", ("decide",)),
+    IngestionFailure(401, "No project key, a malformed one, one that doesn't exist, or several in one request."),
+    IngestionFailure(413, "The body has 20 MB or more."),
 )
 
 

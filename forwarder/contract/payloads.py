@@ -11,8 +11,7 @@ from typing import Annotated, Final, Literal, Required, TypeAlias
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 from typing_extensions import TypedDict
 
-from forwarder.contract.kinds import Json
-from forwarder.contract.resources import Model, RunStatus
+from forwarder.contract.resources import Json, Model, RunStatus
 
 MOST_INVITES: Final = 20
 """In one bulk (wire facts: "bulk takes an array of at most 20")."""

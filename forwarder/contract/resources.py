@@ -1,22 +1,41 @@
-"""The resources as they are answered, field by field, named to the letter (interface document, "Resources and their fields").
+"""The resources as they are answered, field by field, named to the letter (interface document, "Resources and their fields"), and the
+pages and errors of the management API (wire facts: "Management API, where the contract says not shown").
 
-Each is a dictionary: what a newer service answers beside these fields is kept as it came. A field is `| None` where the interface document
-says "nullable", and where there may be nothing to tell yet, which the document doesn't show (gap `no-value-yet`): a domain that isn't
-verified has no `verified_at`. Texts without a value are empty.
+Each is a dictionary: fields that a newer service adds are kept as they came. A field is `| None` where the interface document says
+"nullable", and where there may be no value yet, which the document does not show (gap `no-value-yet`): a domain that is not verified has no
+`verified_at`. Texts without a value are empty.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from enum import StrEnum
+from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 
+from pydantic import Field, JsonValue, WithJsonSchema
 from typing_extensions import TypedDict
 
-from forwarder.contract.kinds import Email, Json, JsonObject, Level, Timestamp, Uuid
-
+Uuid: TypeAlias = Annotated[str, WithJsonSchema({"type": "string", "format": "uuid"})]
+Timestamp: TypeAlias = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+"""ISO 8601 in UTC."""
+Email: TypeAlias = Annotated[str, WithJsonSchema({"type": "string", "format": "email"})]
+Json: TypeAlias = JsonValue
+"""Any JSON value; null is one."""
+JsonObject: TypeAlias = dict[str, JsonValue]
+MEMBER: Final = 1
+ADMIN: Final = 8
+OWNER: Final = 15
+LEVELS: Final = {MEMBER: "member", ADMIN: "admin", OWNER: "owner"}
+"""Of a membership (wire facts: "Management API, where the contract says not shown"; unverified)."""
+Level: TypeAlias = Annotated[int, Field(json_schema_extra={"enum": list(LEVELS)})]
 Model: TypeAlias = Literal["events", "persons"]
 RunStatus: TypeAlias = Literal[
     "Cancelled", "Completed", "ContinuedAsNew", "Failed", "FailedRetryable", "Terminated", "TimedOut", "Running", "Starting"
 ]
+T = TypeVar("T")
+PAGE_SIZE: Final = 100
+"""Items of a page unless `limit` says otherwise."""
+LARGEST_PAGE: Final = 10_000
+"""What `limit` can ask for at most (gap `page-size`)."""
 
 
 class Domain(TypedDict):
@@ -224,3 +243,31 @@ class Dashboard(TypedDict):
     effective_privilege_level: int
     user_access_level: str
     access_control_version: str
+
+
+class ErrorType(StrEnum):
+    """`type` of an error."""
+
+    AUTHENTICATION = "authentication_error"
+    VALIDATION = "validation_error"
+    INVALID_REQUEST = "invalid_request"
+    THROTTLED = "throttled_error"
+    SERVER = "server_error"
+
+
+class ErrorBody(TypedDict):
+    """The body of every answer from 400 on; `attr` names the field, if it is about one."""
+
+    type: str
+    code: str
+    detail: str
+    attr: str | None
+
+
+class PageEnvelope(TypedDict, Generic[T]):
+    """One page of a list; `next` and `previous` are absolute URLs."""
+
+    count: int
+    next: str | None
+    previous: str | None
+    results: list[T]

@@ -34,7 +34,7 @@ def base_address(url: str) -> str:
     raise ConfigurationError(f"url: {words}", hint="Give the address at which the service's own pages are, without /api.")
 
 
-def checked_key(api_key: str) -> str:
+def check_key(api_key: str) -> str:
     """The key, if it can be a personal API key. Raises `ConfigurationError`, not repeating it."""
     if not api_key:
         raise ConfigurationError("api_key: there is none", hint="Give a personal API key (phx_…).")
@@ -47,7 +47,7 @@ def checked_key(api_key: str) -> str:
     return api_key
 
 
-def checked_proxy(proxy: str | None) -> str | None:
+def check_proxy_url(proxy: str | None) -> str | None:
     """The proxy's address. Raises `ConfigurationError`, not repeating it."""
     try:
         return None if proxy is None else check_proxy(proxy)
@@ -56,7 +56,7 @@ def checked_proxy(proxy: str | None) -> str | None:
     raise ConfigurationError(f"proxy: {words}")
 
 
-def trusted(base: str, ca_file: str | Path | None) -> ssl.SSLContext | None:
+def tls_context(base: str, ca_file: str | Path | None) -> ssl.SSLContext | None:
     """What certificates of the service at `base` are checked with; None if it shows none. Raises `ConfigurationError`."""
     if ca_file is None and not base.startswith("https:"):
         return None  # the system's authorities take a while to read

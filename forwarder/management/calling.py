@@ -1,7 +1,12 @@
-"""One call of an endpoint from beginning to end: what is checked, sent, tried again and read. Groups, pages and commands all come here.
+"""One call of an endpoint from beginning to end: validate, send, retry, read.
 
-Invariants: `timeout` bounds a whole call, its attempts and the waits between them; an error is raised outside of any handler, so that no
-exception of a library hangs on it, with a request and its key inside.
+Invariants: `timeout` bounds a whole call, its attempts and the waits between them; an error is raised outside of any handler, so that it
+refers to no exception of a library, which would have the request and its key.
+
+A request is repeated only where that cannot do anything twice. Reading changes nothing, so every temporary failure is retried. Any other
+request is retried only if the service rejected it for being too early and said when to come back.
+
+A 2xx response has a resource, a page of a list, or nothing; contract and service can differ in which.
 """
 
 from __future__ import annotations
@@ -10,26 +15,29 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn, cast
 from urllib.parse import urlencode
 
-from forwarder.contract.endpoints import Endpoint
+from forwarder.contract.endpoints import Endpoint, Method
+from forwarder.contract.resources import PageEnvelope
 from forwarder.core.clock import Backoff, Clock
 from forwarder.management.addresses import path_of
-from forwarder.management.answers import value_of
-from forwarder.management.errors import ApiError, InvalidCall
-from forwarder.management.refusals import Asked, failed, refused, too_late
-from forwarder.management.replies import Failure, Reply
-from forwarder.management.retrying import INITIAL, MAXIMUM, wait_before_next
-from forwarder.management.transport import Access, Request, Transport
+from forwarder.management.error_body import is_web_page
+from forwarder.management.errors import ApiError, CallContext, InvalidCall, connection_error, status_error, timeout_error, unreadable_error
+from forwarder.management.transport import ConnectionFailure, ConnectionSettings, HttpReply, HttpRequest, Transport
 
-BACKOFF: Final = Backoff(INITIAL, MAXIMUM)
+ATTEMPTS: Final = 4
+INITIAL_WAIT: Final = 0.5
+MAXIMUM_WAIT: Final = 8.0
+"""Seconds: bounds of the first wait and of any."""
+BACKOFF: Final = Backoff(INITIAL_WAIT, MAXIMUM_WAIT)
+_TEMPORARY: Final = frozenset({408, 429})
 
 
-class Caller:
+class EndpointCaller:
     """Makes calls. Nothing is open before the first; `close` closes all."""
 
-    def __init__(self, access: Access, timeout: float, clock: Clock, backoff: Backoff = BACKOFF) -> None:
+    def __init__(self, access: ConnectionSettings, timeout: float, clock: Clock, backoff: Backoff = BACKOFF) -> None:
         self._access = access
         self._timeout = timeout
         self._clock = clock
@@ -49,32 +57,32 @@ class Caller:
         if self._closed:
             raise InvalidCall(f"{endpoint.name}: the client is closed", hint="Make the call inside its `with`.")
         target = path_of(endpoint, ids) + (f"?{urlencode(query)}" if query else "")
-        request = Request(str(endpoint.method), target, _encoded(endpoint, body))
-        asked = Asked(endpoint, dict(ids), self.base, self._access.api_key)
+        request = HttpRequest(str(endpoint.method), target, _encoded(endpoint, body))
+        asked = CallContext(endpoint, dict(ids), self.base, self._access.api_key)
         reply, error = await self._outcome(asked, request)
         if error is not None:
             raise error
-        return value_of(asked, reply)
+        return read_value(asked, reply)
 
     async def close(self) -> None:
         """Close all connections; calls are refused from then on. Cancellation leaves the closing to the garbage collector."""
         self._closed = True
         await self._transport.close()
 
-    async def _outcome(self, asked: Asked, request: Request) -> tuple[Reply, ApiError | None]:
+    async def _outcome(self, asked: CallContext, request: HttpRequest) -> tuple[HttpReply, ApiError | None]:
         """The answer, or the error to raise (with a reply that says nothing)."""
-        attempts = Attempts(asked)
+        attempts = _Attempts(asked)
         try:
             async with within(self._timeout, self._clock):
                 await self._attempts(attempts, request)
         except TimeoutError:
-            return Reply(0), too_late(asked, self._timeout, attempts.made, attempts.last)
+            return HttpReply(0), timeout_error(asked, self._timeout, attempts.made, attempts.last)
         outcome = attempts.outcome
-        if isinstance(outcome, Failure):
-            return Reply(0), failed(asked, outcome, attempts.made)
-        return outcome, None if 200 <= outcome.status < 300 else refused(asked, outcome, attempts.made)
+        if isinstance(outcome, ConnectionFailure):
+            return HttpReply(0), connection_error(asked, outcome, attempts.made)
+        return outcome, None if 200 <= outcome.status < 300 else status_error(asked, outcome, attempts.made)
 
-    async def _attempts(self, attempts: Attempts, request: Request) -> None:
+    async def _attempts(self, attempts: _Attempts, request: HttpRequest) -> None:
         end = self._clock.monotonic() + self._timeout
         while True:
             attempts.made += 1
@@ -83,21 +91,21 @@ class Caller:
             wait = wait_before_next(attempts.asked.endpoint.method, attempts.outcome, attempts.made, left, self._backoff)
             if wait is None or self._closed:
                 return
-            attempts.last = _in_short(attempts.outcome)
+            attempts.last = _summary(attempts.outcome)
             await self._clock.sleep(wait)
             if self._closed:
                 return
 
 
-class Attempts:
+class _Attempts:
     """What has been tried so far of one call."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: CallContext) -> None:
         self.asked = asked
         self.made = 0
         self.last = ""
         """What became of the attempt before, in short."""
-        self.outcome: Reply | Failure = Reply(0)
+        self.outcome: HttpReply | ConnectionFailure = HttpReply(0)
 
 
 @asynccontextmanager
@@ -112,8 +120,8 @@ async def within(seconds: float, clock: Clock) -> AsyncIterator[None]:
             timer.cancel()
 
 
-def _in_short(outcome: Reply | Failure) -> str:
-    return outcome.words if isinstance(outcome, Failure) else f"HTTP {outcome.status}"
+def _summary(outcome: HttpReply | ConnectionFailure) -> str:
+    return outcome.words if isinstance(outcome, ConnectionFailure) else f"HTTP {outcome.status}"
 
 
 def _encoded(endpoint: Endpoint[Any, Any], body: Any) -> bytes | None:
@@ -128,3 +136,66 @@ def _encoded(endpoint: Endpoint[Any, Any], body: Any) -> bytes | None:
         words = str(error)
     hint = "Use texts, numbers, booleans, None, lists and dicts."
     raise InvalidCall(f"{endpoint.name}: what is given can't be sent as JSON: {words}", hint=hint)
+
+
+def read_value(asked: CallContext, reply: HttpReply) -> Any:
+    """What the endpoint answered; None if nothing, where the contract has nothing. Raises `ApiError`."""
+    if asked.endpoint.paginated:
+        return read_page(asked, reply)
+    if asked.endpoint.answers_body:
+        return _read_resource(asked, reply)
+    if is_web_page(reply):
+        raise unreadable_error(asked, reply, "what the service answers")
+    value = _json(reply.body)
+    return value if isinstance(value, dict | list) else None
+
+
+def read_page(asked: CallContext, reply: HttpReply) -> PageEnvelope[Any]:
+    """A page of a list. Raises `ApiError`."""
+    body = _json(reply.body)
+    if not (isinstance(body, dict) and isinstance(body.get("results"), list) and all(isinstance(item, dict) for item in body["results"])):
+        raise unreadable_error(asked, reply, "a page of a list")
+    count = body.get("count")
+    links = {name: body.get(name) for name in ("next", "previous")}
+    if not isinstance(count, int) or isinstance(count, bool) or not all(isinstance(link, str | None) for link in links.values()):
+        raise unreadable_error(asked, reply, "a page of a list")
+    return cast("PageEnvelope[Any]", {"count": count, **links, **body})
+
+
+def _read_resource(asked: CallContext, reply: HttpReply) -> dict[str, Any]:
+    body = _json(reply.body)
+    if not isinstance(body, dict):
+        raise unreadable_error(asked, reply, "a resource")
+    return body
+
+
+def _json(body: bytes) -> Any:
+    """The body as JSON; None if it isn't."""
+    try:
+        return json.loads(body, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} isn't JSON")
+
+
+def wait_before_next(method: Method, outcome: HttpReply | ConnectionFailure, attempt: int, left: float, backoff: Backoff) -> float | None:
+    """Seconds to wait after attempt `attempt` (from 1), or None if it was the last: there is nothing to gain, or no time.
+
+    `left` are the seconds that the whole call has left. A wait that the service asks for isn't cut short: to come too early is no use.
+    """
+    if attempt >= ATTEMPTS or not _repeatable(method, outcome):
+        return None
+    asked = outcome.retry_after if isinstance(outcome, HttpReply) else None
+    wait = max(asked or 0.0, backoff.full_jitter(attempt))
+    return wait if wait < left else None
+
+
+def _repeatable(method: Method, outcome: HttpReply | ConnectionFailure) -> bool:
+    if method is not Method.GET:
+        return isinstance(outcome, HttpReply) and outcome.status == 429 and outcome.retry_after is not None
+    if isinstance(outcome, ConnectionFailure):
+        return outcome.again
+    return outcome.status in _TEMPORARY or outcome.status >= 500

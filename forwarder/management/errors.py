@@ -1,8 +1,27 @@
-"""The one exception of the client. It holds what a program wants to tell apart, a person wants to read, and nothing that is secret."""
+"""The client's one exception, and how each kind of failure becomes one: what happened, and what to do.
+
+An error has what a program distinguishes and a person reads, and nothing that is secret.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from forwarder.contract.endpoints import Endpoint, Method
+from forwarder.contract.resources import LEVELS
 from forwarder.core.errors import ForwarderError
+from forwarder.core.host_port import join_host_port
+from forwarder.management.error_body import LARGEST_HEAD, ErrorDetails, is_web_page, presentable, read_error_body, web_page_title
+from forwarder.management.transport import TIMEOUT, ConnectionFailure, HttpReply
+
+CONNECTION: Final = "connection_error"
+ANSWER: Final = "answer_error"
+LOOK_FIRST: Final = "It may have been done: look before you do it again."
+_SHOWN_ID: Final = 60
 
 
 class ApiError(ForwarderError):
@@ -43,3 +62,145 @@ class InvalidCall(ApiError, ValueError):
 
     def __init__(self, message: str, *, hint: str = "", field: str | None = None) -> None:
         super().__init__(message, hint=hint, type="usage_error", code="invalid_call", detail=message, field=field)
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """What was asked: errors name it."""
+
+    endpoint: Endpoint[Any, Any]
+    ids: Mapping[str, object]
+    base: str
+    secret: str = field(repr=False)
+
+    @property
+    def changes(self) -> bool:
+        """Whether doing it changes something."""
+        return self.endpoint.method is not Method.GET
+
+
+def connection_error(asked: CallContext, failure: ConnectionFailure, attempts: int = 1) -> ApiError:
+    """There is no answer."""
+    status, sent = failure.status, failure.sent
+    return _error(asked, failure.words, failure.hint, CONNECTION, failure.code, attempts=attempts, status=status, unsure=sent)
+
+
+def timeout_error(asked: CallContext, seconds: float, attempts: int, last: str) -> ApiError:
+    """The time is over. `last`: what became of the attempt before."""
+    words = f"no whole answer within {seconds:g} s" + (f" (before that: {last})" if last else "")
+    hint = "Raise `timeout`, or look whether the service is well."
+    return _error(asked, words, hint, CONNECTION, TIMEOUT, attempts=attempts, unsure=True)
+
+
+def status_error(asked: CallContext, reply: HttpReply, attempts: int = 1) -> ApiError:
+    """The service, or something before it, answered with another status than 2xx."""
+    if 300 <= reply.status < 400:
+        return _redirected(asked, reply)
+    said = read_error_body(reply, asked.secret)
+    where = f"{said.field}: " if said.field else ""
+    unsure = asked.changes and (reply.status >= 500 or reply.status == 408)
+    hint = _hint(asked, said, reply).strip()
+    return ApiError(
+        f"{asked.endpoint.name}: HTTP {reply.status} {said.code}: {where}{said.detail}{_tries(attempts)}",
+        hint=f"{LOOK_FIRST} {hint}" if unsure else hint,
+        status=reply.status,
+        type=said.type,
+        code=said.code,
+        detail=said.detail,
+        field=said.field,
+        retry_after=reply.retry_after,
+        unsure=unsure,
+    )
+
+
+def unreadable_error(asked: CallContext, reply: HttpReply, wanted: str) -> ApiError:
+    """The service answered 2xx, but not with what it should have."""
+    if is_web_page(reply):
+        title = presentable(web_page_title(reply), asked.secret)
+        words = f"a web page{f' ({title})' if title else ''} was answered, not {wanted}"
+        hint = "Check `url`: something else than the service answers there, such as a login page of the network or of a proxy."
+    elif not reply.body.strip():
+        words, hint = f"the answer is empty, where {wanted} is due", "Check that `url` is the service's."
+    else:
+        start = presentable(reply.body[:LARGEST_HEAD].decode(errors="replace"), asked.secret)[:120]
+        words, hint = f"the answer isn't {wanted}: it begins {start!r}", "Check that `url` is the service's, and its version."
+    return _error(asked, f"HTTP {reply.status}, but {words}", hint, ANSWER, "unreadable", status=reply.status, unsure=True)
+
+
+def _error(
+    asked: CallContext, words: str, hint: str, kind: str, code: str, *, unsure: bool, attempts: int = 1, status: int | None = None
+) -> ApiError:
+    unsure = unsure and asked.changes
+    message = f"{asked.endpoint.name}: {words}{_tries(attempts)}"
+    full_hint = f"{LOOK_FIRST} {hint}" if unsure else hint
+    return ApiError(message, hint=full_hint, status=status, type=kind, code=code, detail=words, unsure=unsure)
+
+
+def _redirected(asked: CallContext, reply: HttpReply) -> ApiError:
+    place, own = _origin(reply.location), _origin(asked.base)
+    if not place:
+        words, hint = "the service redirects, and doesn't say where to", "Check `url`."
+    elif place == own:
+        words = f"{place} redirects to another page of its own"
+        hint = "Check `url`: the management API isn't there, or something wants a login before it."
+    else:
+        words, hint = f"the service redirects to {place}", f"Set `url` to {place} if you trust it: no key is sent after a redirect."
+    return _error(asked, f"HTTP {reply.status}, {words}", hint, ANSWER, "redirect", status=reply.status, unsure=False)
+
+
+def _origin(url: str) -> str:
+    """Scheme, host and port of an address: the rest may be secret."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return ""
+    if parts.scheme not in {"http", "https"} or not host or not host.isprintable():
+        return ""
+    return f"{parts.scheme}://{join_host_port(host, port) if port else host}"
+
+
+def _hint(asked: CallContext, said: ErrorDetails, reply: HttpReply) -> str:
+    """What to look at after such a refusal."""
+    match reply.status:
+        case 401:
+            return "Check the key: it must be a personal API key (phx_…) that this service knows, and that is still valid."
+        case 403:
+            return _forbidden_hint(asked, said)
+        case 404:
+            return _not_found_hint(asked)
+        case 407:
+            return "The proxy wants a login: name user and password in `proxy`."
+        case 429:
+            return _retry_hint(reply) or "Ask less often."
+        case 400 | 422 if said.field:
+            return f"Correct `{said.field}`."
+        case status if status >= 500 or status == 408:
+            return f"{_retry_hint(reply)}If it goes on, look at the service."
+    return ""
+
+
+def _retry_hint(reply: HttpReply) -> str:
+    return "" if reply.retry_after is None else f"Ask again in {math.ceil(reply.retry_after)} s. "
+
+
+def _forbidden_hint(asked: CallContext, said: ErrorDetails) -> str:
+    scope, level = asked.endpoint.scope, LEVELS.get(asked.endpoint.level, str(asked.endpoint.level))
+    if "scope" in said.detail.lower():
+        return f"Give the key the scope {scope}."
+    above = "; nobody invites or changes anybody above their own level" if asked.endpoint.resource in {"members", "invites"} else ""
+    return f"It takes the scope {scope}, and membership of at least the level {level!r}{above}."
+
+
+def _not_found_hint(asked: CallContext) -> str:
+    ids = ", ".join(f"{name} {_shown(value)}" for name, value in asked.ids.items())
+    return f"Check {ids}: what is in another organization or project isn't found either."
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN_ID else f"{text[:_SHOWN_ID]}…"
+
+
+def _tries(attempts: int) -> str:
+    return f" ({attempts} attempts)" if attempts > 1 else ""

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from forwarder.contract.errors import Envelope
+from forwarder.contract.resources import PageEnvelope
 from forwarder.management.errors import ApiError, InvalidCall
 
 T = TypeVar("T")
 
-Fetch = Callable[[Mapping[str, int]], Awaitable[Envelope[T]]]
+Fetch = Callable[[Mapping[str, int]], Awaitable[PageEnvelope[T]]]
 """Asks for a page with these query parameters."""
 
 _DIGITS: Final = 15
@@ -33,7 +33,7 @@ class Pages(Generic[T]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"
 
-    async def page(self, limit: int | None = None, offset: int | None = None) -> Envelope[T]:
+    async def page(self, limit: int | None = None, offset: int | None = None) -> PageEnvelope[T]:
         """One page. Raises `ApiError`. Cancellation drops the connection."""
         wanted = {"limit": _checked(self._name, "limit", limit, 1) or self._size, "offset": _checked(self._name, "offset", offset, 0)}
         return await self._fetch({name: number for name, number in wanted.items() if number is not None})
@@ -42,10 +42,10 @@ class Pages(Generic[T]):
         """How many items there are. Raises `ApiError`. Cancellation drops the connection."""
         return (await self.page(limit=1))["count"]
 
-    async def pages(self) -> AsyncIterator[Envelope[T]]:
+    async def pages(self) -> AsyncIterator[PageEnvelope[T]]:
         """The pages, as they came: if the list changes meanwhile, an item may be on two. Each has its own time limit. Cancellation
         drops the connection."""
-        place = Place(self._size)
+        place = PagePosition(self._size)
         while True:
             envelope = await self.page(place.limit, place.offset)
             if place.moved_up(envelope):
@@ -56,13 +56,13 @@ class Pages(Generic[T]):
 
     async def __aiter__(self) -> AsyncIterator[T]:
         """The items of all pages, none twice."""
-        new = Unseen()
+        new = NewItems()
         async for envelope in self.pages():
             for item in new.of(envelope["results"]):
                 yield item
 
 
-class Place:
+class PagePosition:
     """Where a pass through a list is."""
 
     def __init__(self, limit: int | None) -> None:
@@ -70,7 +70,7 @@ class Place:
         self.offset: int | None = None
         self._count: int | None = None
 
-    def moved_up(self, envelope: Envelope[Any]) -> bool:
+    def moved_up(self, envelope: PageEnvelope[Any]) -> bool:
         """Whether the list got shorter since the page before, so that items may have slipped by. The place is then where they can be."""
         before, self._count = self._count, envelope["count"]
         if before is None or not self.offset or envelope["count"] >= before:
@@ -78,20 +78,20 @@ class Place:
         self.offset = max(0, self.offset - (before - envelope["count"]))
         return True
 
-    def go_on(self, name: str, envelope: Envelope[Any]) -> bool:
+    def go_on(self, name: str, envelope: PageEnvelope[Any]) -> bool:
         """Go to the next page, if there is one. Raises `ApiError` if the service leads nowhere, or in circles."""
         if envelope["next"] is None:
             return False
         offset, limit = _number(envelope["next"], "offset"), _number(envelope["next"], "limit")
         if offset is None or offset <= (self.offset or 0):
-            raise _in_circles(name, self.offset or 0, offset)
+            raise _invalid_next(name, self.offset or 0, offset)
         if not envelope["results"] and offset >= envelope["count"]:
             return False
         self.offset, self.limit = offset, limit or self.limit
         return True
 
 
-class Unseen:
+class NewItems:
     """Tells which items haven't been given yet, by their ids."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def _number(url: str, name: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
-def _in_circles(name: str, offset: int, following: int | None) -> ApiError:
+def _invalid_next(name: str, offset: int, following: int | None) -> ApiError:
     where = "nowhere" if following is None else f"to {following}"
     words = f"the page at offset {offset} has a next page, which leads {where}"
     hint = "The service's pages can't be followed; ask for them one by one, by limit and offset."

@@ -1,12 +1,15 @@
-"""The way to the service: one HTTP request, and whatever happens to it as a `Reply` or a `Failure`.
+"""One HTTP request to the service, and its result: an `HttpReply` or a `ConnectionFailure`.
 
-Nothing is followed, repeated or remembered: no redirects, no cookies, no proxy from the environment, no request twice. The key goes to the
-base address only. An answer is read to `LARGEST_ANSWER` bytes, decompressed. Whatever isn't a GET has a connection of its own: on a kept
-one, which the service may be closing just then, nobody could tell whether it was done.
+Nothing is followed, repeated or stored: no redirects, no cookies, no proxy from the environment, no request twice. The key is sent to the
+base address only. A response is read up to `LARGEST_ANSWER` bytes, decompressed. A request other than GET has a connection of its own: on a
+kept one, which the service can be closing at that moment, its effect would be unknown. A failure names hosts, never addresses or headers,
+and what to check.
 """
 
 from __future__ import annotations
 
+import os
+import ssl
 from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Final, NoReturn
@@ -17,18 +20,27 @@ from yarl import URL
 
 from forwarder import __version__
 from forwarder.core.clock import retry_after
-from forwarder.management.connection_errors import failure, unrepeated
-from forwarder.management.replies import TOO_LARGE, Failure, Reply
 
 LARGEST_ANSWER: Final = 64 * 1024 * 1024
 LARGEST_ERROR: Final = 64 * 1024
 """Of an error no more is read."""
 KEPT: Final = 5.0
 """Seconds that an idle connection is kept: less than servers keep theirs, or a request often meets one that is being closed."""
+TIMEOUT: Final = "timeout"
+UNREACHABLE: Final = "unreachable"
+UNTRUSTED: Final = "untrusted"
+PROXY: Final = "proxy"
+BROKEN: Final = "broken"
+TOO_LARGE: Final = "too_large"
+_LOOK_AT_URL: Final = "Check `url`, the network, and whether a `proxy` is needed."
+_LOOK_AT_PROXY: Final = "Check `proxy`."
+_TRUST: Final = "If the service has an authority of its own, name its certificate in `ca_file`."
+_ODD: Final = "Check that `url` is the service's, and that it speaks http or https as `url` says."
+_LOOK_AT_SERVICE: Final = "If it goes on, look at the service and at what stands before it."
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ConnectionSettings:
     """Where the service is, and how it is spoken to."""
 
     base: str
@@ -41,7 +53,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request; `target` is its path with its query, encoded."""
 
     method: str
@@ -52,18 +64,18 @@ class Request:
 class Transport:
     """The connections to the service. They open with the first request; `close` ends them."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ConnectionSettings) -> None:
         self._access = access
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         """By whether their connections are kept."""
 
-    async def ask(self, request: Request, now: float) -> Reply | Failure:
+    async def ask(self, request: HttpRequest, now: float) -> HttpReply | ConnectionFailure:
         """Make the request once. `now` is for dates in `Retry-After`. Cancellation drops the connection."""
         kept = request.method == "GET"
         try:
             return await self._exchange(self._sessions.get(kept) or self._open(kept=kept), request, now)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return failure(error)
+            return connection_failure(error)
 
     async def close(self) -> None:
         """Close all connections. The next request opens new ones."""
@@ -71,7 +83,7 @@ class Transport:
         for session in sessions.values():
             await session.close()
 
-    async def _exchange(self, session: aiohttp.ClientSession, request: Request, now: float) -> Reply | Failure:
+    async def _exchange(self, session: aiohttp.ClientSession, request: HttpRequest, now: float) -> HttpReply | ConnectionFailure:
         url = self._access.base + request.target
         async with session.request(
             request.method,
@@ -84,16 +96,18 @@ class Transport:
             try:
                 body = await _read(response)
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                broken = failure(error)
-                return Failure(broken.code, f"HTTP {response.status}, but {broken.words}", broken.hint, sent=True, status=response.status)
+                broken = connection_failure(error)
+                return ConnectionFailure(
+                    broken.code, f"HTTP {response.status}, but {broken.words}", broken.hint, sent=True, status=response.status
+                )
             if body is None:
                 words = f"the answer is larger than {LARGEST_ANSWER >> 20} MiB"
-                return Failure(TOO_LARGE, words, "Ask for smaller pages.", sent=True, again=False, status=response.status)
+                return ConnectionFailure(TOO_LARGE, words, "Ask for smaller pages.", sent=True, again=False, status=response.status)
             headers = response.headers
             waits = retry_after(headers.get("Retry-After"), now)
-            return Reply(response.status, body, headers.get("Content-Type", ""), waits, _target(url, headers.get("Location", "")))
+            return HttpReply(response.status, body, headers.get("Content-Type", ""), waits, _target(url, headers.get("Location", "")))
 
-    def _headers(self, request: Request) -> dict[str, str]:
+    def _headers(self, request: HttpRequest) -> dict[str, str]:
         headers = {"Authorization": f"Bearer {self._access.api_key}"}
         if request.body is not None:
             headers["Content-Type"] = "application/json"
@@ -132,3 +146,105 @@ def _target(url: str, location: str) -> str:
         return urljoin(url, location) if location else ""
     except ValueError:
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """An answer, as far as it was read."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = ""
+    retry_after: float | None = None
+    """Seconds."""
+    location: str = ""
+    """Where it redirects to, absolute."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFailure:
+    """No answer, or none that is whole."""
+
+    code: str
+    """One of this module's."""
+    words: str
+    hint: str
+    sent: bool
+    """Whether the request, or a part of it, may have reached the service."""
+    again: bool = True
+    """Whether trying again may help."""
+    status: int | None = None
+    """Of the answer that broke off."""
+
+
+class ConnectionBroken(aiohttp.ClientError):
+    """A connection that ended while a request was on it. Not one of those errors after which aiohttp repeats a request by itself."""
+
+
+def connection_failure(error: Exception) -> ConnectionFailure:
+    """What became of a request."""
+    return _not_connected(error) or _broken(error)
+
+
+def _not_connected(error: Exception) -> ConnectionFailure | None:
+    """The failure to get a connection, if that is what it is: nothing was sent."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        words = f"the certificate of {error.host} isn't trusted: {_certificate_words(error.certificate_error)}"
+        return ConnectionFailure(UNTRUSTED, words, _TRUST, sent=False, again=False)
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        words = f"the proxy refuses the connection: HTTP {error.status}"
+        return ConnectionFailure(PROXY, words, _LOOK_AT_PROXY, sent=False, again=error.status >= 500)
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return ConnectionFailure(PROXY, f"no connection to the proxy: {_os_words(error.os_error)}", _LOOK_AT_PROXY, sent=False)
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return ConnectionFailure(UNREACHABLE, f"unknown host {error.host}: {_os_words(error.os_error)}", _LOOK_AT_URL, sent=False)
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return ConnectionFailure(UNREACHABLE, f"no TLS with {error.host}:{error.port}: {_os_words(error.os_error)}", _ODD, sent=False)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return ConnectionFailure(
+            UNREACHABLE, f"no connection to {error.host}:{error.port}: {_os_words(error.os_error)}", _LOOK_AT_URL, sent=False
+        )
+    return None
+
+
+def _broken(error: Exception) -> ConnectionFailure:
+    if isinstance(error, aiohttp.ClientPayloadError):
+        words = "the answer was cut off before its end, or can't be decompressed"
+    elif isinstance(error, ConnectionBroken):
+        words = str(error)
+    elif isinstance(error, ConnectionResetError):
+        words = "the connection was reset"
+    elif isinstance(error, OSError):
+        words = f"the connection failed: {_os_words(error)}"
+    else:
+        return ConnectionFailure(BROKEN, f"the answer isn't HTTP as it should be ({type(error).__name__})", _ODD, sent=True)
+    return ConnectionFailure(BROKEN, words, _LOOK_AT_SERVICE, sent=True)
+
+
+async def unrepeated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """A middleware that keeps aiohttp from repeating requests when a connection ends: it would repeat a DELETE, unseen."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except aiohttp.ServerDisconnectedError:
+        words = "the connection was closed before an answer came"
+    except aiohttp.ClientOSError as error:
+        # without a number it is aiohttp's own: it found the connection closed, and names the whole address
+        words = (
+            f"the connection failed: {_os_words(error)}" if error.errno else "the connection was closed while the request was being sent"
+        )
+    raise ConnectionBroken(words)
+
+
+def _certificate_words(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return type(error).__name__
+
+
+def _os_words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):  # its number isn't the system's
+        return (error.reason or type(error).__name__).replace("_", " ").lower()
+    words = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # a name's error is below 0
+    return (words or type(error).__name__).lower()

@@ -17,7 +17,7 @@ from typing import Final
 
 from aiohttp import ClientPayloadError, web
 
-from forwarder.contract.errors import ErrorBody, ErrorType
+from forwarder.contract.resources import ErrorBody, ErrorType
 from forwarder.core.errors import ForwarderError
 from forwarder.core.secrets import mask_key
 

@@ -28,10 +28,9 @@ from pydantic import (
     model_validator,
 )
 
-from forwarder.contract.endpoints import Scope
-from forwarder.contract.kinds import LEVELS, OWNER, Json, JsonObject
+from forwarder.contract.endpoints import KeyScope
 from forwarder.contract.payloads import Address, Count, Interval, Line, NewInvite, NewProject, Text
-from forwarder.contract.resources import Model, RunStatus
+from forwarder.contract.resources import LEVELS, OWNER, Json, JsonObject, Model, RunStatus
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox.http import ManagementError, RequestRejected
 from forwarder.sandbox.ingest.validation import check_token
@@ -121,8 +120,8 @@ def _number(level: Any) -> Any:
 
 
 def _scope(name: str) -> str:
-    if name != "*" and name not in list(Scope):
-        raise ValueError(f"there is no such scope; there are *, {', '.join(Scope)}")
+    if name != "*" and name not in list(KeyScope):
+        raise ValueError(f"there is no such scope; there are *, {', '.join(KeyScope)}")
     return name
 
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid5
 
-from forwarder.contract.kinds import MEMBER
+from forwarder.contract.resources import MEMBER
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox.manage.authorize import key_digest
 from forwarder.sandbox.manage.members import normalized_email

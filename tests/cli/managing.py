@@ -17,7 +17,7 @@ from forwarder.cli.app import app
 from forwarder.cli.manage_fields import fields_of
 from forwarder.cli.manage_words import OWNERS
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
-from forwarder.contract.kinds import LEVELS
+from forwarder.contract.resources import LEVELS
 from tests.contract.calls import ROWS, Service, ids_of
 from tests.contract.calls import least as least_of
 from tests.support import management as seed

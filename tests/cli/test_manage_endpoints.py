@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.contract.endpoints import ENDPOINTS, IdKind, Scope
+from forwarder.contract.endpoints import ENDPOINTS, IdKind, KeyScope
 from tests.cli.managing import BY_NAME, Manager, least, line
 from tests.contract.calls import ROWS, ids_of, serving
 from tests.support import management as seed
@@ -82,7 +82,7 @@ async def test_without_a_key_nothing_is_called(manager: Manager, name: str) -> N
 async def test_a_missing_scope_is_named(manager: Manager, name: str) -> None:
     """Exit code 3, with the scope that the key lacks; the key that has it alone is enough."""
     scope = BY_NAME[name].scope
-    other = next(each for each in Scope if each.partition(":")[0] != scope.partition(":")[0])
+    other = next(each for each in KeyScope if each.partition(":")[0] != scope.partition(":")[0])
     refused = await manager.call(name, key=seed.scoped_key(other))
     assert (refused.code, refused.out) == (3, "")
     assert f"API key missing required scope '{scope}'" in refused.err

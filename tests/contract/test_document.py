@@ -9,10 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from forwarder.contract import ingestion, payloads, resources
-from forwarder.contract.endpoints import ENDPOINTS, Scope
-from forwarder.contract.errors import LARGEST_PAGE, PAGE_SIZE, Envelope, ErrorBody, ErrorType
+from forwarder.contract.endpoints import ENDPOINTS, KeyScope
 from forwarder.contract.gaps import GAPS
-from forwarder.contract.kinds import LEVELS
+from forwarder.contract.resources import LARGEST_PAGE, LEVELS, PAGE_SIZE, ErrorBody, ErrorType, PageEnvelope
 from forwarder.sandbox.manage.validation import LARGEST_BODY
 from tests.contract import names
 from tests.contract.reading_schema import fields as contract_fields
@@ -52,7 +51,7 @@ INGESTED: Final[dict[str, Any]] = {
     "Capture request": ingestion.CaptureRequest,
     "Batch request": ingestion.BatchRequest,
     "BatchEvent": ingestion.BatchEvent,
-    "Answer to events": ingestion.Taken,
+    "Answer to events": ingestion.AcceptedEvents,
 }
 SILENT: Final = {"invites bulk", "batch-exports logs"}
 """What both modes answer without a body."""
@@ -175,13 +174,13 @@ def test_strict_answers_are_of_the_calls_without_a_body() -> None:
 
 def test_scopes_and_levels() -> None:
     """The tables have every scope and level, and no other."""
-    assert [plain(row["scope"]) for row in rows("Scopes")] == list(Scope)
+    assert [plain(row["scope"]) for row in rows("Scopes")] == list(KeyScope)
     assert {int(row["level"]): row["name"] for row in rows("Levels")} == LEVELS
 
 
 def test_pages_and_errors_have_their_form() -> None:
     """Envelope, error body, types of errors and sizes of pages are as the contract package has them."""
-    assert [plain(row["field"]) for row in rows("Envelope")] == list(Envelope.__annotations__)
+    assert [plain(row["field"]) for row in rows("Envelope")] == list(PageEnvelope.__annotations__)
     known = {name: tuple(each.kind) for name, each in contract_fields(ErrorBody).items()}
     assert {plain(row["field"]): (row["type"], row["null"] != "no") for row in rows("Error body")} == known
     assert spans(rows("Error body")[0]["rule"]) == list(ErrorType)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from forwarder.contract.endpoints import Scope
+from forwarder.contract.endpoints import KeyScope
 from tests.contract.calls import Service, error_of, ids_of, is_number, least, path_of, serving
 from tests.contract.tables import EndpointRow, endpoints, misfits, plain, rows
 from tests.sandbox.client import Reply
@@ -93,7 +93,7 @@ async def test_scopes(row: EndpointRow, tmp_path: Path) -> None:
 
 
 def _only(scope: str) -> str:
-    return next(seed.scoped_key(each) for each in Scope if each == scope)
+    return next(seed.scoped_key(each) for each in KeyScope if each == scope)
 
 
 @EVERY

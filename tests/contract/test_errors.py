@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from forwarder.contract.endpoints import Scope
+from forwarder.contract.endpoints import KeyScope
 from tests.contract.calls import ROWS as CALLS
 from tests.contract.calls import Service, error_of, path_of, serving
 from tests.contract.tables import plain, rows, spans
@@ -80,7 +80,7 @@ PROVOKED: Final[dict[tuple[int, str], list[Provocation]]] = {
     (401, "authentication_failed"): [_calling("domains list", key="phx_nobodys_key_at_all")],
     (403, "permission_denied"): [
         _calling("domains create", key=seed.MEMBER_KEY),
-        _calling("domains list", key=seed.scoped_key(Scope.PROJECT_WRITE)),
+        _calling("domains list", key=seed.scoped_key(KeyScope.PROJECT_WRITE)),
         _calling("members update", {"level": 15}, key=seed.ADMIN_KEY),
         _calling("members update", {"level": 1}, key=seed.ADMIN_KEY, user__uuid=seed.OWNER),
         _calling("members update", {"level": 8}, user__uuid=seed.OWNER),
@@ -117,7 +117,7 @@ def test_no_error_is_provoked_that_is_not_documented() -> None:
 
 async def test_the_first_of_several_errors(tmp_path: Path) -> None:
     """Key, scope, organization, level, body, id: a call in which everything is wrong is refused for these in turn."""
-    scoped, unknown = seed.scoped_key(Scope.PROJECT_READ), {"organization_id": seed.UNKNOWN, "id": seed.UNKNOWN}
+    scoped, unknown = seed.scoped_key(KeyScope.PROJECT_READ), {"organization_id": seed.UNKNOWN, "id": seed.UNKNOWN}
     async with serving(tmp_path) as service:
         wrong = {"domain": 7}
         steps = [

@@ -32,10 +32,10 @@ ELSEWHERE: Final = {
     "defaults": "tests/contract/test_fields.py::test_defaults",
     "send-email": "tests/contract/test_fields.py::test_defaults",
     "action-payloads": "tests/contract/test_fields.py::test_what_actions_accept",
-    "newer-fields": "tests/management/test_answers.py::test_what_a_newer_service_adds_is_kept",
+    "newer-fields": "tests/management/test_calling.py::test_what_a_newer_service_adds_is_kept",
     "roles": "tests/contract/test_fields.py::test_embedded_users_are_the_members",
-    "creation-mode": "tests/sandbox/management/test_dashboards.py::test_a_dashboard",
-    "json-values": "tests/sandbox/management/test_validation.py::test_what_cannot_be_kept",
+    "creation-mode": "tests/sandbox/manage/test_projects.py::test_a_dashboard",
+    "json-values": "tests/sandbox/manage/test_validation.py::test_what_cannot_be_kept",
     "verify-scope": "tests/contract/test_endpoints.py::test_scopes",
     "logs-scope": "tests/contract/test_endpoints.py::test_scopes",
     "scopes": "tests/contract/test_endpoints.py::test_scopes",
@@ -66,7 +66,7 @@ ELSEWHERE: Final = {
     "project-keys": "tests/contract/test_ingestion.py::test_keys_of_projects",
     "compressions": "tests/contract/test_ingestion.py::test_what_clients_may_compress_with",
     "forwarded-for": "tests/contract/test_ingestion.py::test_places",
-    "decide-versions": "tests/sandbox/test_flags.py::test_the_forms_of_flags",
+    "decide-versions": "tests/sandbox/flags/test_evaluation.py::test_the_forms_of_flags",
     "rate-limits": "tests/management/test_calling.py::test_a_change_waits_when_it_came_too_early",
 }
 NOTHING: Final = {"notifications", "management-versions"}

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
-from forwarder.contract.kinds import MEMBER as PLAIN_MEMBER
 from forwarder.contract.payloads import BatchExportChange, DomainChange, MemberChange, NewDomain, NewInvite, NewProject, RunChange
+from forwarder.contract.resources import MEMBER as PLAIN_MEMBER
 from forwarder.sandbox.manage.dns import StaticResolver
 from tests.sandbox.client import Client, Reply, talking
 from tests.support import management as seed

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from forwarder.contract import endpoints as table
-from forwarder.contract.endpoints import ENDPOINTS, Endpoint, IdKind, Method, Scope
-from forwarder.contract.kinds import ADMIN, OWNER
-from forwarder.contract.kinds import MEMBER as PLAIN_MEMBER
+from forwarder.contract.endpoints import ENDPOINTS, Endpoint, IdKind, KeyScope, Method
+from forwarder.contract.resources import ADMIN, OWNER
+from forwarder.contract.resources import MEMBER as PLAIN_MEMBER
 from tests.end_to_end.halves import BODIES, EVERY, REFUSED, halves
 from tests.support import management as seed
 
@@ -77,8 +77,8 @@ async def test_nobody_lifts_themselves(key: str, endpoint: Endpoint[Any, Any], w
         assert await half.everything() == before
 
 
-@pytest.mark.parametrize("scope", Scope)
-async def test_a_scope_reaches_no_further(scope: Scope, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scope", KeyScope)
+async def test_a_scope_reaches_no_further(scope: KeyScope, tmp_path: Path) -> None:
     """A key of one scope gets into the endpoints of that scope, and of reading where it is one of writing; elsewhere it is 403."""
     nothing = {IdKind.UUID: seed.UNKNOWN, IdKind.INTEGER: str(seed.UNKNOWN_NUMBER)}
     reached = {scope, scope.replace(":write", ":read")}

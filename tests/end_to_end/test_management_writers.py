@@ -7,8 +7,8 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from forwarder.contract.kinds import ADMIN, OWNER
-from forwarder.contract.kinds import MEMBER as PLAIN_MEMBER
+from forwarder.contract.resources import ADMIN, OWNER
+from forwarder.contract.resources import MEMBER as PLAIN_MEMBER
 from forwarder.management import Client
 from forwarder.sandbox import Sandbox
 from tests.end_to_end.writing import (

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import aiohttp
 import yaml
 
-from forwarder.contract.kinds import MEMBER as PLAIN_MEMBER
+from forwarder.contract.resources import MEMBER as PLAIN_MEMBER
 from forwarder.management import ApiError, Client
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.support import management as seed

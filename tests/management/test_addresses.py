@@ -14,7 +14,7 @@ from yarl import URL
 from forwarder.contract.endpoints import ENDPOINTS, GET_DOMAIN, LIST_PROJECTS, RETRY_BATCH_EXPORT_RUN
 from forwarder.core.errors import ConfigurationError
 from forwarder.management import ApiError, Client, InvalidCall
-from forwarder.management.addresses import base_address, checked_key, checked_proxy, path_of, trusted
+from forwarder.management.addresses import base_address, check_key, check_proxy_url, path_of, tls_context
 
 KEY = "phx_0123456789abcdefABCDEF"
 
@@ -67,7 +67,7 @@ def test_an_address_that_is_none_is_refused_without_being_repeated(url: str) -> 
 def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) -> None:
     """A key with spaces, line breaks or other than ASCII characters is refused, and not shown."""
     with pytest.raises(ConfigurationError, match=r"^api_key: ") as caught:
-        checked_key(key)
+        check_key(key)
     assert "s3cret" not in f"{caught.value} {caught.value.hint}"
     assert caught.value.hint
 
@@ -75,7 +75,7 @@ def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) 
 def test_the_key_of_a_project_is_refused_with_a_hint() -> None:
     """Who gives a project's key learns which one is wanted."""
     with pytest.raises(ConfigurationError, match="project's key") as caught:
-        checked_key("phc_0123456789abcdef")
+        check_key("phc_0123456789abcdef")
     assert "phx_" in caught.value.hint
     assert "0123456789abcdef" not in f"{caught.value} {caught.value.hint}"
 
@@ -84,32 +84,32 @@ def test_the_key_of_a_project_is_refused_with_a_hint() -> None:
 def test_a_proxy_that_is_none_is_refused(proxy: str) -> None:
     """What can't be an HTTP proxy is refused without being repeated."""
     with pytest.raises(ConfigurationError, match=r"^proxy: ") as caught:
-        checked_proxy(proxy)
+        check_proxy_url(proxy)
     assert "s3cret" not in str(caught.value)
 
 
 def test_a_proxy_may_have_credentials() -> None:
     """A login at the proxy is allowed, and no proxy is the default."""
-    assert checked_proxy("http://user:s3cret@proxy:3128") == "http://user:s3cret@proxy:3128"
-    assert checked_proxy(None) is None
+    assert check_proxy_url("http://user:s3cret@proxy:3128") == "http://user:s3cret@proxy:3128"
+    assert check_proxy_url(None) is None
 
 
 def test_a_ca_file_that_is_no_use_is_refused(tmp_path: Path) -> None:
     """A file that isn't there, or holds no certificate, is named."""
     with pytest.raises(ConfigurationError, match=r"^ca_file: .*missing\.pem can't be read: No such file"):
-        trusted("http://h", tmp_path / "missing.pem")
+        tls_context("http://h", tmp_path / "missing.pem")
     (tmp_path / "other.pem").write_text("no certificate")
     with pytest.raises(ConfigurationError, match=r"^ca_file: .*other\.pem holds no certificate"):
-        trusted("https://h", tmp_path / "other.pem")
+        tls_context("https://h", tmp_path / "other.pem")
 
 
 def test_the_system_authorities_are_trusted_unless_told_otherwise() -> None:
     """Certificates and host names are always checked, where there are any."""
-    context = trusted("https://h", None)
+    context = tls_context("https://h", None)
     assert context is not None
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
-    assert trusted("http://h", None) is None
+    assert tls_context("http://h", None) is None
 
 
 def test_ids_are_put_into_the_path() -> None:

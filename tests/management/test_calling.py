@@ -6,12 +6,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from forwarder.contract.endpoints import DELETE_DOMAIN, GET_DOMAIN, PAUSE_BATCH_EXPORT, UPDATE_DOMAIN
+from forwarder.contract.endpoints import DELETE_DOMAIN, GET_DOMAIN, LIST_DOMAINS, PAUSE_BATCH_EXPORT, UPDATE_DOMAIN, Method
+from forwarder.core.clock import Backoff
 from forwarder.management import Client, InvalidCall
+from forwarder.management.calling import ATTEMPTS, wait_before_next
+from forwarder.management.transport import BROKEN, UNTRUSTED, ConnectionFailure, HttpReply
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, raw, refusal, said, talking, waited
 from tests.support.clock import FakeClock
-from tests.support.upstream import Fault, Upstream, failing
+from tests.support.upstream import Answer, Fault, Upstream, failing
 from tests.support.waiting import eventually
 
 IDS = {"organization_id": ORGANIZATION, "id": DOMAIN}
@@ -177,3 +182,159 @@ async def test_closing_ends_a_call_that_is_under_way() -> None:
         await client.close()
         assert (await task).type == "connection_error"
     assert len(service.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        (raw(b"", 200, ""), None),
+        (raw(b"", 200, "text/html"), None),
+        (raw(b"", 202, ""), None),
+        (said({"paused": True}), {"paused": True}),
+        (said({"paused": True}, 201), {"paused": True}),
+        (said([{"id": 1}], 201), [{"id": 1}]),
+        (said(None), None),
+        (said("ok"), None),
+        (raw(b"ok", 200, "text/plain"), None),
+    ],
+)
+async def test_where_the_contract_has_no_body_there_may_be_one(answer: Answer, value: object) -> None:
+    """What the service answers is returned, if it is an object or a list; anything else counts as nothing."""
+    async with talking(None, answer) as (client, _):
+        assert await client.call(PAUSE_BATCH_EXPORT, {"project_id": 1, "id": DOMAIN}) == value
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 203])
+async def test_any_status_of_success_is_one(status: int) -> None:
+    """Service and contract may differ in the number."""
+    async with talking(None, said({"id": DOMAIN}, status)) as (client, _):
+        assert (await client.domains.create(ORGANIZATION, domain="example.com"))["id"] == DOMAIN
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (raw(b"", 200, ""), "the answer is empty, where a resource is due"),
+        (raw(b"", 204, ""), "the answer is empty, where a resource is due"),
+        (said([1]), "the answer isn't a resource: it begins '[1]'"),
+        (raw(b'{"id":'), "the answer isn't a resource: it begins '{\"id\":'"),
+        (raw(b'{"id":NaN}'), "the answer isn't a resource"),
+        (raw(b"\xff\xfe", 200), "the answer isn't a resource"),
+        (raw(b"[" * 100_000), "the answer isn't a resource"),
+        (
+            raw(b"<html><title>Welcome to the hotel</title>", 200, "text/html"),
+            "a web page (Welcome to the hotel) was answered, not a resource",
+        ),
+        (raw(b"<!doctype html>", 200, "application/json"), "a web page was answered, not a resource"),
+    ],
+)
+async def test_what_is_no_resource_is_an_error_that_says_so(answer: Answer, words: str) -> None:
+    """Where a resource is due, anything else is an error; a web page is called one."""
+    async with talking(None, answer) as (client, service):
+        error = await refusal(client.domains.get(ORGANIZATION, DOMAIN))
+    assert words in str(error)
+    assert str(error).startswith(f"domains get: HTTP {answer.status}, but ")
+    assert (error.status, error.type, error.code, error.unsure) == (answer.status, "answer_error", "unreadable", False)
+    assert "`url`" in error.hint
+    assert len(service.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        {},
+        {"count": 1, "results": None},
+        {"count": 1, "results": [1]},
+        {"count": "1", "results": []},
+        {"count": True, "results": []},
+        {"count": 1, "results": [], "next": 7},
+    ],
+)
+async def test_what_is_no_page_is_an_error(body: Any) -> None:
+    """A list is answered as pages, and as nothing else."""
+    async with talking(None, said(body)) as (client, _):
+        error = await refusal(client.call(LIST_DOMAINS, {"organization_id": ORGANIZATION}))
+    assert "the answer isn't a page of a list" in str(error)
+
+
+async def test_what_a_newer_service_adds_is_kept() -> None:
+    """Fields that the contract doesn't know come through, in resources and in pages; a page begins as every page."""
+    page = {"results": [{"id": 1, "new": [{}]}], "newer": 7, "count": 1}
+    async with talking(None, said({"id": DOMAIN, "new": 7}), said(page)) as (client, _):
+        assert await client.call(GET_DOMAIN, IDS) == {"id": DOMAIN, "new": 7}
+        answered = await client.call(LIST_DOMAINS, {"organization_id": ORGANIZATION})
+    assert answered == {**page, "next": None, "previous": None}
+    assert [*answered] == ["count", "next", "previous", "results", "newer"]
+
+
+async def test_a_web_page_is_no_success_of_a_change() -> None:
+    """What a captive portal answers to a change isn't taken for success."""
+    async with talking(None, raw(b"<html><title>Log in</title>", 200, "text/html")) as (client, _):
+        error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
+    assert "a web page (Log in) was answered" in str(error)
+    assert error.unsure
+
+
+LONGEST = Backoff(0.5, 8.0, lambda _, bound: bound)
+WRITES = [Method.POST, Method.PATCH, Method.DELETE]
+LOST = ConnectionFailure(BROKEN, "lost", "", sent=True)
+REFUSED = ConnectionFailure(BROKEN, "not there", "", sent=False)
+
+
+def wait(method: Method, outcome: HttpReply | ConnectionFailure, attempt: int = 1, left: float = 30.0) -> float | None:
+    """The wait, if it is the longest possible."""
+    return wait_before_next(method, outcome, attempt, left, LONGEST)
+
+
+@pytest.mark.parametrize(
+    "outcome", [LOST, REFUSED, HttpReply(408), HttpReply(429), HttpReply(500), HttpReply(502), HttpReply(503), HttpReply(504)]
+)
+def test_reading_is_tried_again(outcome: HttpReply | ConnectionFailure) -> None:
+    """A GET that failed for a reason that may pass is made again, after waits that double, four times in all."""
+    assert [wait(Method.GET, outcome, attempt) for attempt in range(1, ATTEMPTS + 1)] == [0.5, 1.0, 2.0, None]
+
+
+@pytest.mark.parametrize(
+    "outcome", [HttpReply(200), HttpReply(302), HttpReply(400), HttpReply(401), HttpReply(403), HttpReply(404), HttpReply(409)]
+)
+def test_an_answer_is_an_answer(outcome: HttpReply) -> None:
+    """What another attempt wouldn't change isn't tried again."""
+    assert wait(Method.GET, outcome) is None
+
+
+def test_a_certificate_that_is_not_trusted_will_not_be() -> None:
+    """Failures that don't pass end the call at once."""
+    assert wait(Method.GET, ConnectionFailure(UNTRUSTED, "", "", sent=False, again=False)) is None
+
+
+@pytest.mark.parametrize("method", WRITES)
+@pytest.mark.parametrize("outcome", [LOST, REFUSED, HttpReply(408), HttpReply(429), HttpReply(500), HttpReply(503, retry_after=1.0)])
+def test_writing_is_not_tried_again(method: Method, outcome: HttpReply | ConnectionFailure) -> None:
+    """What may have been done isn't done again."""
+    assert wait(method, outcome) is None
+
+
+@pytest.mark.parametrize("method", WRITES)
+def test_writing_is_tried_again_when_the_service_says_when(method: Method) -> None:
+    """429 with Retry-After means that it wasn't done."""
+    assert wait(method, HttpReply(429, retry_after=3.0)) == 3.0
+
+
+def test_the_service_is_not_asked_before_it_wants_to_be() -> None:
+    """A wait that the service asks for is kept to; one that is longer than the time that is left ends the call."""
+    assert wait(Method.GET, HttpReply(503, retry_after=12.0), left=13.0) == 12.0
+    assert wait(Method.GET, HttpReply(503, retry_after=12.0), left=12.0) is None
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(list(Method)),
+    st.builds(HttpReply, st.integers(100, 599), retry_after=st.none() | st.floats(0, 1e6)) | st.just(LOST),
+    st.integers(1, 10),
+    st.floats(-1, 100),
+)
+def test_a_wait_always_fits(method: Method, outcome: HttpReply | ConnectionFailure, attempt: int, left: float) -> None:
+    """No wait is negative, or takes all the time that is left; and there are never more than four attempts."""
+    seconds = wait_before_next(method, outcome, attempt, left, Backoff(0.5, 8.0))
+    assert seconds is None or (0 <= seconds < left and attempt < ATTEMPTS)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.contract.errors import Envelope
+from forwarder.contract.resources import PageEnvelope
 from forwarder.management import ApiError, InvalidCall, Pages
 
 
@@ -24,7 +24,7 @@ class Listed:
     def before(self, number: int) -> None:
         """Does nothing."""
 
-    async def __call__(self, query: Mapping[str, int]) -> Envelope[Any]:
+    async def __call__(self, query: Mapping[str, int]) -> PageEnvelope[Any]:
         """Answer a page."""
         self.before(len(self.asked))
         self.asked.append(dict(query))
@@ -116,7 +116,7 @@ async def test_sizes_that_are_none_are_refused(number: Any) -> None:
 async def test_a_next_page_that_leads_nowhere_is_an_error(following: str) -> None:
     """A next page without an offset, or with one that doesn't grow, ends the pass with an error rather than never."""
 
-    async def fetch(_: Mapping[str, int]) -> Envelope[Any]:
+    async def fetch(_: Mapping[str, int]) -> PageEnvelope[Any]:
         return {"count": 9, "next": following, "previous": None, "results": [{"id": 1}, {"id": 2}]}
 
     with pytest.raises(ApiError, match="next page, which leads") as caught:
@@ -128,7 +128,7 @@ async def test_pages_that_go_on_beyond_the_end_are_left() -> None:
     """A service that always knows a next page is followed no further than its own count."""
     asked: list[int] = []
 
-    async def fetch(query: Mapping[str, int]) -> Envelope[Any]:
+    async def fetch(query: Mapping[str, int]) -> PageEnvelope[Any]:
         offset = query.get("offset", 0)
         asked.append(offset)
         items = [{"id": number} for number in range(offset, min(offset + 2, 4))]
@@ -163,7 +163,7 @@ async def test_what_is_added_before_the_place_is_not_given_twice() -> None:
 async def test_items_without_an_id_are_all_given() -> None:
     """Only ids tell items apart."""
 
-    async def fetch(_: Mapping[str, int]) -> Envelope[Any]:
+    async def fetch(_: Mapping[str, int]) -> PageEnvelope[Any]:
         return {"count": 3, "next": None, "previous": None, "results": [{"name": "a"}, {"name": "a"}, {"id": None}]}
 
     assert len([item async for item in pages(fetch)]) == 3

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
 from forwarder.core.clock import SystemClock
 from forwarder.management import Client
-from forwarder.management.transport import LARGEST_ANSWER
+from forwarder.management.transport import LARGEST_ANSWER, ConnectionBroken, ConnectionFailure, connection_failure, unrepeated
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, raw, refusal, said, talking, waited
 from tests.support.certificates import Authority, make_certificate
 from tests.support.clock import FakeClock
@@ -294,3 +297,61 @@ async def test_a_certificate_of_its_own_authority(tmp_path: Path) -> None:
     async with Client("https://127.0.0.1:9", KEY, ca_file=certificate.cert_file, clock=SystemClock()) as client:
         error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
     assert error.code == "unreachable"
+
+
+CONNECTION_KEY = ConnectionKey("service.invalid", 443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None)
+
+
+def test_an_unknown_host() -> None:
+    """A name that nobody knows is named; nothing was sent, and trying again may help."""
+    error = aiohttp.ClientConnectorDNSError(CONNECTION_KEY, socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    found = connection_failure(error)
+    assert (found.words, found.code) == ("unknown host service.invalid: name or service not known", "unreachable")
+    assert (found.sent, found.again) == (False, True)
+
+
+def test_errors_of_the_system() -> None:
+    """An error without words is named by its kind."""
+    assert connection_failure(OSError()).words == "the connection failed: oserror"
+    assert connection_failure(aiohttp.ClientConnectionResetError("Cannot write to closing transport")).words == "the connection was reset"
+
+
+def test_a_certificate_error_without_words() -> None:
+    """A certificate that another library refuses is one all the same."""
+    found = connection_failure(aiohttp.ClientConnectorCertificateError(CONNECTION_KEY, ValueError("no")))
+    assert found.words == "the certificate of service.invalid isn't trusted: ValueError"
+    assert not found.again
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (aiohttp.ServerDisconnectedError(), "the connection was closed before an answer came"),
+        (aiohttp.ClientOSError(104, "Connection reset by peer"), "the connection failed: connection reset by peer"),
+        (aiohttp.ClientOSError(None, "Can not write request body for URL"), "the connection was closed while the request was being sent"),
+    ],
+)
+async def test_no_error_makes_aiohttp_repeat_a_request(error: Exception, words: str) -> None:
+    """What aiohttp repeats by itself is turned into something that it doesn't, whether or not it would have for this method."""
+
+    async def handler(_: Any) -> aiohttp.ClientResponse:
+        raise error
+
+    request: Any = None
+    with pytest.raises(ConnectionBroken) as caught:
+        await unrepeated(request, handler)
+    assert not isinstance(caught.value, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError)
+    assert connection_failure(caught.value) == ConnectionFailure("broken", words, connection_failure(caught.value).hint, sent=True)
+
+
+async def test_errors_of_connecting_are_left_alone() -> None:
+    """They aren't repeated by aiohttp, and tell more as they are."""
+    error = aiohttp.ClientConnectorError(CONNECTION_KEY, OSError(111, "Connection refused"))
+
+    async def handler(_: Any) -> aiohttp.ClientResponse:
+        raise error
+
+    request: Any = None
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await unrepeated(request, handler)
+    assert connection_failure(error).words == "no connection to service.invalid:443: connection refused"

@@ -14,7 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from forwarder.contract.endpoints import Endpoint
-from forwarder.contract.kinds import OWNER
+from forwarder.contract.resources import OWNER
 from forwarder.sandbox.app import HANDLERS
 from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.call import CallingMember, Handler, Listing, ManagementCall, PageBounds, Result

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from forwarder.contract.endpoints import Scope
+from forwarder.contract.endpoints import KeyScope
 from forwarder.sandbox import SandboxOptions
 
 ORGANIZATION: Final = "01900000-0000-7000-8000-000000000001"
@@ -33,7 +33,7 @@ EXPORT, PAUSED_EXPORT, OTHER_EXPORT = (f"01900000-0000-7000-8000-00000000040{num
 RUN, OTHER_RUN = (f"01900000-0000-7000-8000-00000000050{number}" for number in range(1, 3))
 
 
-def scoped_key(scope: Scope) -> str:
+def scoped_key(scope: KeyScope) -> str:
     """The owner's key that has this scope and no other."""
     return f"phx_test_only_{scope.replace(':', '_')}"
 
@@ -60,7 +60,7 @@ SEED: Final[dict[str, Any]] = {
             "id": ORGANIZATION,
             "name": "Example Inc.",
             "members": [
-                _member(OWNER, "olga", "owner", OWNER_KEY, *({"key": scoped_key(scope), "scopes": [str(scope)]} for scope in Scope)),
+                _member(OWNER, "olga", "owner", OWNER_KEY, *({"key": scoped_key(scope), "scopes": [str(scope)]} for scope in KeyScope)),
                 _member(ADMIN, "adam", "admin", ADMIN_KEY),
                 _member(MEMBER, "mia", "member", MEMBER_KEY),
             ],

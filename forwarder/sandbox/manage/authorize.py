@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from forwarder.contract.endpoints import Endpoint, IdKind, Scope
-from forwarder.contract.kinds import LEVELS
+from forwarder.contract.endpoints import Endpoint, IdKind, KeyScope
+from forwarder.contract.resources import LEVELS
 from forwarder.sandbox.http import authentication_failed, forbidden, not_authenticated, not_found
 from forwarder.sandbox.manage.call import CallingMember, ManagementCall, PageBounds
 from forwarder.sandbox.manage.validation import Sent, body_of
@@ -87,7 +87,7 @@ def authenticate(database: sqlite3.Connection, authorization: str) -> tuple[int,
     return int(row[0]), frozenset(json.loads(row[1]))
 
 
-def check_scope(scopes: frozenset[str], needed: Scope) -> None:
+def check_scope(scopes: frozenset[str], needed: KeyScope) -> None:
     """Raise `ManagementError` (403) unless one of the scopes is the needed one or implies it: to write implies to read."""
     name = str(needed)
     implied_by = name.removesuffix(":read") + _WRITE

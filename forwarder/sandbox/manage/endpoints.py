@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from forwarder.contract.endpoints import ENDPOINTS, GET_PROJECT, Endpoint, Method
-from forwarder.contract.errors import LARGEST_PAGE, PAGE_SIZE, Envelope, ErrorType
+from forwarder.contract.resources import LARGEST_PAGE, PAGE_SIZE, ErrorType, PageEnvelope
 from forwarder.sandbox.http import (
     ManagementError,
     RequestRejected,
@@ -156,7 +156,7 @@ def page_bounds(query: Mapping[str, str]) -> PageBounds:
     return PageBounds(min(limit or PAGE_SIZE, LARGEST_PAGE), offset or 0)
 
 
-def page_envelope(listing: Listing, page: PageBounds, url: str, query: Iterable[tuple[str, str]]) -> Envelope[Mapping[str, Any]]:
+def page_envelope(listing: Listing, page: PageBounds, url: str, query: Iterable[tuple[str, str]]) -> PageEnvelope[Mapping[str, Any]]:
     """A page as it is answered. `url` is what was asked, without `query`, whose other parameters the links keep."""
     others = [(name, value) for name, value in query if name not in ("limit", "offset")]
 
@@ -164,7 +164,7 @@ def page_envelope(listing: Listing, page: PageBounds, url: str, query: Iterable[
         return f"{url}?{urlencode([*others, ('limit', page.limit), ('offset', offset)], errors='replace')}"
 
     after, before = page.offset + page.limit, max(0, page.offset - page.limit)
-    return Envelope(
+    return PageEnvelope(
         count=listing.count,
         next=link(after) if after < listing.count else None,
         previous=link(before) if page.offset > 0 else None,

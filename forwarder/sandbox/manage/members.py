@@ -29,9 +29,8 @@ from forwarder.contract.endpoints import (
     UPDATE_MEMBER,
     Endpoint,
 )
-from forwarder.contract.kinds import ADMIN, MEMBER, OWNER
 from forwarder.contract.payloads import MOST_INVITES
-from forwarder.contract.resources import User
+from forwarder.contract.resources import ADMIN, MEMBER, OWNER, User
 from forwarder.sandbox.http import ManagementError, forbidden, invalid, not_found
 from forwarder.sandbox.manage.call import Handler, Listing, ManagementCall, list_page, row, rows
 from forwarder.sandbox.times import format_time, parse_time

@@ -19,8 +19,7 @@ from uuid import uuid4
 from zoneinfo import available_timezones
 
 from forwarder.contract.endpoints import CREATE_PROJECT, GET_PROJECT, LIST_DASHBOARDS, LIST_PROJECTS, Endpoint
-from forwarder.contract.kinds import ADMIN
-from forwarder.contract.resources import Dashboard, Project, ProjectItem
+from forwarder.contract.resources import ADMIN, Dashboard, Project, ProjectItem
 from forwarder.sandbox.http import invalid, not_found
 from forwarder.sandbox.manage.call import CallingMember, Handler, Listing, ManagementCall, list_page, row
 from forwarder.sandbox.manage.members import embedded_user

@@ -18,8 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from forwarder.contract.endpoints import Endpoint
-from forwarder.contract.errors import ErrorType
 from forwarder.contract.payloads import MOST_INVITES
+from forwarder.contract.resources import ErrorType
 from forwarder.sandbox.http import ManagementError, invalid
 
 LARGEST_BODY: Final = 1_000_000

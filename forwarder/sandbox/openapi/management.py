@@ -18,10 +18,8 @@ from forwarder.contract.endpoints import (
     IdKind,
     Method,
 )
-from forwarder.contract.errors import LARGEST_PAGE, PAGE_SIZE, Envelope, ErrorBody
-from forwarder.contract.kinds import LEVELS
 from forwarder.contract.payloads import MOST_INVITES
-from forwarder.contract.resources import Domain
+from forwarder.contract.resources import LARGEST_PAGE, LEVELS, PAGE_SIZE, Domain, ErrorBody, PageEnvelope
 from forwarder.sandbox.openapi.schemas import JSON, UUID, Operation, Paths, Schema, Schemas, answer, fields, in_path, in_query, operation
 
 KEY: Final = "personalKey"
@@ -83,7 +81,7 @@ def _answered(endpoint: Endpoint[Any, Any], schemas: Schemas, *, strict: bool) -
     if not endpoint.answers_body:
         return None
     if endpoint.paginated:
-        return schemas.answer(Envelope[endpoint.response], f"{endpoint.response.__name__}Page")  # type: ignore[name-defined]  # a type at run time
+        return schemas.answer(PageEnvelope[endpoint.response], f"{endpoint.response.__name__}Page")  # type: ignore[name-defined]  # a type at run time
     return schemas.answer(endpoint.response)
 
 

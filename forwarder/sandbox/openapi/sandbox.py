@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from forwarder.sandbox.openapi.schemas import PLAIN, TEXT, Operation, Paths, Schema, Schemas, answer, in_query, operation
-from forwarder.sandbox.store.aggregates import FlagUse, ImportedEvent, StoredImport, SurveyUse
+from forwarder.sandbox.store.aggregates import FlagUse, ImportedEventKey, StoredImport, SurveyUse
 from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
 from forwarder.sandbox.store.records import LIMIT, MAXIMUM_LIMIT, SandboxSummary, StoredConflict, StoredEvent, StoredRequest
 from forwarder.sandbox.web.live import MAX_SECONDS, Rates
@@ -77,7 +77,7 @@ def _listing(path: str, record: type, names: tuple[str, ...], schemas: Schemas) 
 
 
 def _import_events(schemas: Schemas) -> Operation:
-    results = {"type": "array", "items": schemas.answer(ImportedEvent)}
+    results = {"type": "array", "items": schemas.answer(ImportedEventKey)}
     following = {"type": ["string", "null"], "description": "`after` of the next page; null on the last one"}
     page = {"type": "object", "required": ["next", "results"], "properties": {"next": following, "results": results}}
     parameters = {**dict.fromkeys(("import", "api_key", "after"), TEXT), "limit": _PARAMETERS["limit"]}

@@ -15,6 +15,8 @@ Schema: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["validation", "serialization"]
 REF_PREFIX: Final = "#/components/schemas/"
 PUBLISHED_NAMES: Final = {
+    "ImportedEventKey": "ImportedEvent",
+    "AcceptedEvents": "Taken",
     "ArrivalKind": "Kind",
     "OwningOrganization": "Owner",
     "OwningProject": "InProject",

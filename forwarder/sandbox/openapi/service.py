@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forwarder.contract.errors import ErrorBody
-from forwarder.contract.ingestion import BATCH, CAPTURE, DECIDE, INGESTION, IngestionEndpoint, Taken
+from forwarder.contract.ingestion import BATCH, CAPTURE, DECIDE, INGESTION, AcceptedEvents, IngestionEndpoint
+from forwarder.contract.resources import ErrorBody
 from forwarder.sandbox.flags.evaluation import DEFINITIONS, FLAGS, LEGACY_DEFINITIONS
 from forwarder.sandbox.flags.remote_config import LIST_PATHS, SCRIPT
 from forwarder.sandbox.ingest.capture import AI_PATH
@@ -102,7 +102,7 @@ def _post_operation(path: str, schemas: Schemas) -> Operation:
         return _evaluation(path, schemas)
     one = _CONTRACT.get(path)
     accepted = schemas.body(one.request) if one else {"anyOf": [schemas.body(CAPTURE.request), schemas.body(BATCH.request)]}
-    taken = {"200": answer("Taken", schemas.answer(Taken)), "204": answer("Taken, from a beacon")}
+    taken = {"200": answer("Taken", schemas.answer(AcceptedEvents)), "204": answer("Taken, from a beacon")}
     summary = one.summary if one else "Take events, as SDKs send them here."
     return operation(named("post", path), "ingestion", summary, {**taken, **refused()}, in_query(_SENT), content=_encoded(accepted))
 

@@ -112,7 +112,7 @@ class StoredImport:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedEvent:
+class ImportedEventKey:
     """What tells an imported event from the others of its import."""
 
     timestamp: str
@@ -129,11 +129,11 @@ def imports(store: Store, wanted: ImportFilter, page: ListingPage) -> tuple[int,
     return len(found), page.slice_of(found)
 
 
-def imported(store: Store, wanted: ImportFilter, after: ImportedEvent, limit: int) -> list[ImportedEvent]:
+def imported(store: Store, wanted: ImportFilter, after: ImportedEventKey, limit: int) -> list[ImportedEventKey]:
     """The next events of an import, each once, in the order of their times, and of their uuids where these are equal."""
     condition, parameters = wanted.condition()
     rows = store.select(_EVENTS.format(condition), [*parameters, after.timestamp, after.uuid, limit])
-    return [ImportedEvent(*row) for row in rows]
+    return [ImportedEventKey(*row) for row in rows]
 
 
 def _import(job: str, api_key: str, rows: Sequence[Any]) -> StoredImport:

@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from typing_extensions import TypedDict
 
-from forwarder.contract.kinds import LEVELS, OWNER, Timestamp, Uuid
 from forwarder.contract.payloads import NewProject
-from forwarder.contract.resources import BatchExport, Dashboard, Domain, Invite, Member
+from forwarder.contract.resources import LEVELS, OWNER, BatchExport, Dashboard, Domain, Invite, Member, Timestamp, Uuid
 from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.sandbox.exports.batch_exports import batch_export_resource
 from forwarder.sandbox.http import masked_key

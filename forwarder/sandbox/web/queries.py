@@ -27,7 +27,7 @@ from aiohttp import web
 from forwarder.core.secrets import mask_secrets
 from forwarder.sandbox.http import masked_key
 from forwarder.sandbox.ingest.parsing import parse_uuid
-from forwarder.sandbox.store.aggregates import FlagUse, ImportedEvent, StoredImport, SurveyUse, flag_calls, imported, imports, surveys
+from forwarder.sandbox.store.aggregates import FlagUse, ImportedEventKey, StoredImport, SurveyUse, flag_calls, imported, imports, surveys
 from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
 from forwarder.sandbox.store.records import (
     LIMIT,
@@ -125,7 +125,7 @@ class QueryEndpoints:
         """GET /sandbox/import-events: times and uuids of an import's events; `next` is what the next page is `after`."""
         wanted, limit = _import_filter(request), _page(request).limit or 0
         time, _, uuid = request.query.get("after", "").partition("_")
-        found = await self._thread.run(lambda store: imported(store, wanted, ImportedEvent(time, uuid), limit))
+        found = await self._thread.run(lambda store: imported(store, wanted, ImportedEventKey(time, uuid), limit))
         following = f"{found[-1].timestamp}_{found[-1].uuid}" if found and len(found) == limit else None
         return web.json_response({"next": following, "results": [_fields(one) for one in found]})
 

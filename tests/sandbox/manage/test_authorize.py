@@ -6,13 +6,13 @@ import sqlite3
 
 import pytest
 
-from forwarder.contract.endpoints import Scope
+from forwarder.contract.endpoints import KeyScope
 from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.authorize import authenticate, check_scope, key_digest
 from tests.sandbox.half import Half
 
 
-def good(scopes: set[str], needed: Scope) -> bool:
+def good(scopes: set[str], needed: KeyScope) -> bool:
     """Whether scopes are enough."""
     try:
         check_scope(frozenset(scopes), needed)
@@ -21,13 +21,13 @@ def good(scopes: set[str], needed: Scope) -> bool:
     return True
 
 
-@pytest.mark.parametrize("needed", list(Scope))
-def test_scopes(needed: Scope) -> None:
+@pytest.mark.parametrize("needed", list(KeyScope))
+def test_scopes(needed: KeyScope) -> None:
     """A scope is good for itself, to write for to read as well, `*` for everything; nothing else is good for anything."""
     enough = {"*", str(needed), str(needed).replace(":read", ":write")}
     every = {
         "*",
-        *(f"{scope.split(':')[0]}:{verb}" for scope in Scope for verb in ("read", "write")),
+        *(f"{scope.split(':')[0]}:{verb}" for scope in KeyScope for verb in ("read", "write")),
         "organization",
         "",
         ":write",

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.contract.endpoints import LIST_MEMBERS
-from forwarder.contract.errors import Envelope
+from forwarder.contract.resources import PageEnvelope
 from forwarder.sandbox import SandboxOptions, app
 from forwarder.sandbox.app import HANDLERS
 from forwarder.sandbox.manage.call import Handler, Listing, ManagementCall, PageBounds, Result
@@ -353,7 +353,7 @@ def test_which_page(limit: str | None, offset: str | None, expected: PageBounds)
     assert page_bounds(query) == expected
 
 
-def page(items: list[int], bounds: PageBounds, query: list[tuple[str, str]]) -> Envelope[dict[str, int]]:
+def page(items: list[int], bounds: PageBounds, query: list[tuple[str, str]]) -> PageEnvelope[dict[str, int]]:
     """A page as it is answered."""
     shown = [{"n": item} for item in items[bounds.offset : bounds.offset + bounds.limit]]
     return page_envelope(Listing(len(items), shown), bounds, URL, query)  # type: ignore[return-value]  # each item is one of those above

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.contract.endpoints import BULK_INVITE, CREATE_INVITE, DELETE_INVITE, DELETE_MEMBER, LIST_INVITES, LIST_MEMBERS, UPDATE_MEMBER
-from forwarder.contract.kinds import ADMIN, MEMBER, OWNER
+from forwarder.contract.resources import ADMIN, MEMBER, OWNER
 from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.call import PageBounds
 from tests.sandbox.half import Half, Somebody, opened

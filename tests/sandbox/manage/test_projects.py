@@ -11,9 +11,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from forwarder.contract.endpoints import LIST_DASHBOARDS
-from forwarder.contract.kinds import ADMIN, MEMBER
 from forwarder.contract.payloads import NewProject
-from forwarder.contract.resources import Project, ProjectItem
+from forwarder.contract.resources import ADMIN, MEMBER, Project, ProjectItem
 from forwarder.sandbox.manage.call import Listing, PageBounds
 from forwarder.sandbox.manage.projects import CAN_EDIT, CAN_VIEW, DEFAULTS, DashboardDraft, add_dashboard, is_timezone, new_token
 from tests.contract.calls import Service, error_of, serving

@@ -24,7 +24,7 @@ from forwarder.contract.endpoints import (
     UPDATE_BATCH_EXPORT,
     Endpoint,
 )
-from forwarder.contract.errors import ErrorType
+from forwarder.contract.resources import ErrorType
 from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.validation import DEEPEST, Sent, body_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forwarder.sandbox import SandboxOptions
-from forwarder.sandbox.store.aggregates import ImportedEvent, imported, imports
+from forwarder.sandbox.store.aggregates import ImportedEventKey, imported, imports
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import ImportFilter, ListingPage
 from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
@@ -213,7 +213,7 @@ def test_both_questions_read_the_index_alone(wanted: ImportFilter) -> None:
     asked: list[str] = []
     store.connection.set_trace_callback(asked.append)
     imports(store, wanted, ListingPage())
-    imported(store, wanted, ImportedEvent("2024", ""), 10)
+    imported(store, wanted, ImportedEventKey("2024", ""), 10)
     store.connection.set_trace_callback(None)
     counting, paging = (" ".join(row[3] for row in store.select(f"EXPLAIN QUERY PLAN {statement}", [])) for statement in asked)
     store.close()

@@ -87,7 +87,9 @@ async def test_the_key_is_in_no_repr_and_no_pickle() -> None:
     async with Client("https://example.com/base", KEY, proxy="http://u:s3cret@proxy:1") as client:
         parts = [client, client.domains, client.domains.list(ORGANIZATION), client._caller, client._caller._access]
         shown = " ".join([repr(each) for each in parts])
-        assert shown.startswith("<Client of https://example.com/base> <Domains at https://example.com/base> <Pages of domains list>")
+        assert shown.startswith(
+            "<Client of https://example.com/base> <DomainOperations at https://example.com/base> <Pages of domains list>"
+        )
         assert "0123456789" not in shown
         assert "s3cret" not in shown
         for copying in (pickle.dumps, copy.copy, copy.deepcopy):

@@ -1,6 +1,6 @@
-"""What an error's body tells, in whatever shape it comes: the service's own, other servers' habits, plain text, a web page, nothing.
+"""The details in the body of an error, in any shape: the service's own, other servers' forms, plain text, a web page, nothing.
 
-What is told is for people and logs: it is short, on one line, without control characters, and without anything that looks like a key.
+Details are for people and logs: short, on one line, without control characters, and without anything that looks like a key.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from html import unescape
 from http import HTTPStatus
 from typing import Any, Final
 
-from forwarder.contract.errors import ErrorType
+from forwarder.contract.resources import ErrorType
 from forwarder.core.secrets import mask_secrets
-from forwarder.management.replies import Reply
+from forwarder.management.transport import HttpReply
 
 LONGEST: Final = 500
 """Characters of the service's words that are repeated."""
@@ -37,7 +37,7 @@ _TYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ErrorDetails:
     """An error as it is told."""
 
     type: str
@@ -46,20 +46,20 @@ class Told:
     field: str | None = None
 
 
-def told(reply: Reply, secret: str) -> Told:
+def read_error_body(reply: HttpReply, secret: str) -> ErrorDetails:
     """What the body of an error tells; `secret` is the key, which isn't repeated."""
     body = _json(reply.body)
     if isinstance(body, dict) and body:
-        found = _of_object(body)
+        found = _details_of(body)
     elif isinstance(body, list | str) and _first_words(body):
-        found = Told("", "", _first_words(body))
+        found = ErrorDetails("", "", _first_words(body))
     else:
-        found = Told("", "", _of_text(reply))
+        found = ErrorDetails("", "", _text_details(reply))
     detail = presentable(found.detail, secret) or _phrase(reply.status)
     usual = ErrorType.SERVER if reply.status >= 500 else ErrorType.INVALID_REQUEST
     kind = presentable(found.type, secret) or _TYPES.get(reply.status, usual)
     code = presentable(found.code, secret) or _phrase(reply.status).lower().replace(" ", "_")
-    return Told(str(kind), code, detail, None if found.field is None else presentable(found.field, secret))
+    return ErrorDetails(str(kind), code, detail, None if found.field is None else presentable(found.field, secret))
 
 
 def presentable(text: str, secret: str) -> str:
@@ -69,12 +69,12 @@ def presentable(text: str, secret: str) -> str:
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
-def is_page(reply: Reply) -> bool:
+def is_web_page(reply: HttpReply) -> bool:
     """Whether it is a web page that was answered."""
     return bool(reply.body.strip()) and (reply.content_type.lower().startswith("text/html") or _PAGE.match(reply.body) is not None)
 
 
-def page_title(reply: Reply) -> str:
+def web_page_title(reply: HttpReply) -> str:
     """What a web page calls itself; empty if it doesn't."""
     found = _TITLE.search(reply.body[:LARGEST_HEAD].decode(errors="replace"))
     return unescape(found[1]).strip() if found else ""
@@ -87,18 +87,18 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _of_object(body: dict[str, Any], deep: int = 0) -> Told:
+def _details_of(body: dict[str, Any], deep: int = 0) -> ErrorDetails:
     kind, code, field = (_word(body.get(name)) for name in ("type", "code", "attr"))
     for name in _WHERE_WORDS_ARE:
         if isinstance(body.get(name), str | dict) and (words := _first_words(body[name])):
             if isinstance(body[name], dict) and deep < _DEEPEST:
-                inner = _of_object(body[name], deep + 1)
-                return Told(kind or inner.type, code or inner.code, words, field or inner.field)
-            return Told(kind, code, words, field or None)
+                inner = _details_of(body[name], deep + 1)
+                return ErrorDetails(kind or inner.type, code or inner.code, words, field or inner.field)
+            return ErrorDetails(kind, code, words, field or None)
     for name, value in body.items():
         if name not in {"type", "code", "attr", "status"} and (words := _first_words(value)):
-            return Told(kind, code, words, field or (None if name in _OF_NO_FIELD else name))
-    return Told(kind, code, "", field or None)
+            return ErrorDetails(kind, code, words, field or (None if name in _OF_NO_FIELD else name))
+    return ErrorDetails(kind, code, "", field or None)
 
 
 def _word(value: Any) -> str:
@@ -119,9 +119,9 @@ def _first_words(value: Any, deep: int = 0) -> str:
     return next((words for each in inner[:20] if (words := _first_words(each, deep + 1))), "")
 
 
-def _of_text(reply: Reply) -> str:
-    if is_page(reply):
-        title = page_title(reply)
+def _text_details(reply: HttpReply) -> str:
+    if is_web_page(reply):
+        title = web_page_title(reply)
         return f"a web page, {title!r}" if title else "a web page"
     text = reply.body[:LARGEST_HEAD].decode(errors="replace")  # far more than is shown: a key may not be cut before it is masked
     return "" if text.strip() in {"", "{}", "[]", "null", '""'} else text

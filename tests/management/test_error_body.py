@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.management.replies import Reply
-from forwarder.management.told import LONGEST, Told, is_page, told
+from forwarder.management.error_body import LONGEST, ErrorDetails, is_web_page, read_error_body
+from forwarder.management.transport import HttpReply
 
 KEY = "phx_0123456789abcdefABCDEF"
 JSON = st.recursive(
@@ -18,15 +18,15 @@ JSON = st.recursive(
 )
 
 
-def of(body: Any, status: int = 400) -> Told:
+def of(body: Any, status: int = 400) -> ErrorDetails:
     """What a JSON body tells."""
-    return told(Reply(status, json.dumps(body).encode(), "application/json"), KEY)
+    return read_error_body(HttpReply(status, json.dumps(body).encode(), "application/json"), KEY)
 
 
 def test_the_service_own_shape() -> None:
     """Type, code, detail and field are taken over."""
     body = {"type": "validation_error", "code": "required", "detail": "This field is required.", "attr": "domain"}
-    assert of(body) == Told("validation_error", "required", "This field is required.", "domain")
+    assert of(body) == ErrorDetails("validation_error", "required", "This field is required.", "domain")
     assert of({**body, "attr": None}).field is None
 
 
@@ -72,13 +72,13 @@ def test_other_shapes(body: Any, detail: str, field: str | None) -> None:
 )
 def test_a_body_that_tells_nothing_is_told_by_its_status(status: int, kind: str, code: str) -> None:
     """Type and code are never empty: without a body they are those of the status."""
-    found = told(Reply(status), KEY)
+    found = read_error_body(HttpReply(status), KEY)
     assert (found.type, found.code) == (kind, code)
 
 
 def test_plain_text_is_told() -> None:
     """A text is told as it is, on one line."""
-    assert told(Reply(502, b"upstream\r\n  failed\n", "text/plain"), KEY).detail == "upstream failed"
+    assert read_error_body(HttpReply(502, b"upstream\r\n  failed\n", "text/plain"), KEY).detail == "upstream failed"
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_plain_text_is_told() -> None:
 )
 def test_a_web_page_is_named_as_such(body: bytes, content_type: str, detail: str) -> None:
     """Of a web page its title is told, whatever it says to be."""
-    assert told(Reply(502, body, content_type), KEY).detail == detail
+    assert read_error_body(HttpReply(502, body, content_type), KEY).detail == detail
 
 
 def test_nothing_is_no_page() -> None:
     """An empty answer isn't a web page, even if it says so."""
-    assert not is_page(Reply(200, b" ", "text/html"))
+    assert not is_web_page(HttpReply(200, b" ", "text/html"))
 
 
 def test_the_key_is_never_repeated() -> None:
@@ -110,7 +110,7 @@ def test_the_key_is_never_repeated() -> None:
 def test_a_key_at_the_edge_of_what_is_shown_is_masked() -> None:
     """The text is cut after keys are taken out of it, or the beginning of one would remain."""
     for length in range(LONGEST - len(KEY), LONGEST + 2):
-        assert "phx_01" not in told(Reply(502, b"x" * length + KEY.encode(), "text/plain"), KEY).detail
+        assert "phx_01" not in read_error_body(HttpReply(502, b"x" * length + KEY.encode(), "text/plain"), KEY).detail
 
 
 def test_what_a_terminal_would_act_on_is_gone() -> None:
@@ -127,8 +127,8 @@ def test_what_is_told_is_short() -> None:
 
 def test_deep_nesting_is_no_trouble() -> None:
     """A body that is nested deeply tells nothing, and breaks nothing."""
-    assert told(Reply(400, b'{"error":' * 5_000, ""), KEY).code == "bad_request"
-    assert told(Reply(400, b'{"error":' * 200 + b'"x"' + b"}" * 200, ""), KEY).detail == "Bad Request"
+    assert read_error_body(HttpReply(400, b'{"error":' * 5_000, ""), KEY).code == "bad_request"
+    assert read_error_body(HttpReply(400, b'{"error":' * 200 + b'"x"' + b"}" * 200, ""), KEY).detail == "Bad Request"
 
 
 @settings(deadline=None)
@@ -146,4 +146,4 @@ def test_any_json_is_told_somehow(body: Any) -> None:
 @given(st.binary(max_size=300), st.sampled_from(["", "text/html", "application/json", "text/plain"]))
 def test_any_bytes_are_told_somehow(body: bytes, content_type: str) -> None:
     """Bytes that are no text, too."""
-    assert told(Reply(500, body, content_type), KEY).detail.isprintable()
+    assert read_error_body(HttpReply(500, body, content_type), KEY).detail.isprintable()
