@@ -54,7 +54,7 @@ def launch(config: Path | None) -> int:
     from forwarder.daemon.inheritance import inherit
     from forwarder.storage.failpoints import arm_from_environment
     from forwarder.workers.adoption import needs_supervisor
-    from forwarder.workers.channel import assignment
+    from forwarder.workers.channel import read_assignment
 
     def load() -> Settings:
         from forwarder.config import load_settings
@@ -67,7 +67,7 @@ def launch(config: Path | None) -> int:
     arm_from_environment(os.environ)
     inherited = inherit(os.environ)
     settings = load()
-    assigned = assignment(os.environ)
+    assigned = read_assignment(os.environ)
     if assigned is not None:
         from forwarder.workers.worker import run_worker
 

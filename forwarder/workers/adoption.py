@@ -1,7 +1,6 @@
-"""Directories that more workers have left behind: which they are, and when one can go.
+"""Directories of former workers, left behind when `workers` was lowered: which there are, and when one can be removed.
 
-Invariant: a directory goes only if nothing is in it that anybody could want: no event, no dead letter, nothing that was moved aside,
-and no file that forwarder doesn't know.
+Invariant: a directory is removed only if it is empty of data: no event, no dead letter, no quarantined file, and no unknown file.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ def needs_supervisor(settings: Settings) -> bool:
 
 
 def leftovers(settings: Settings, environment: Mapping[str, str]) -> list[int]:
-    """The numbers of the workers' directories that are there and for which there is no worker."""
+    """The numbers of workers' directories without a worker."""
     found = {number for root in _roots(settings, environment) for number, directory in _directories(root).items() if _is_ours(directory)}
     return sorted(number for number in found if number >= settings.workers)
 
 
 def _roots(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
-    """The directories that workers' directories are in; of those that forwarder chooses by itself, the first that is there."""
+    """The parents of workers' directories; of the default ones, the first that exists."""
     configured = settings.dead_letters.path
     if settings.buffer.kind == "disk":
         return list(dict.fromkeys([settings.buffer.path, configured or settings.buffer.path]))
@@ -54,12 +53,12 @@ def _roots(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether it is a worker's."""
+    """Whether it is a worker's directory."""
     return (directory / LOG).is_dir() or (directory / DEAD_LETTERS).is_file()
 
 
 def remove_if_empty(settings: Settings, environment: Mapping[str, str], number: int, last: Snapshot) -> bool:
-    """Remove the directory of a worker that has ended, whose last words were `last`, if it is empty; whether it was."""
+    """Remove the directory of a worker that has ended with the snapshot `last`, if it is empty; whether it was removed."""
     if last.buffered or last.dead_letters_wanted or any(lane.total_dead for lane in last.lanes):
         return False
     directories = [worker_directory(root, number) for root in _roots(settings, environment)]
@@ -83,7 +82,7 @@ def _changed_at(file: Path) -> int:
 def _directories(root: Path) -> dict[int, Path]:
     try:
         return worker_directories(root)
-    except OSError:  # not there yet, or to be complained of by whoever uses it
+    except OSError:  # missing, or reported by the part that uses it
         return {}
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 import structlog
@@ -31,7 +31,7 @@ from forwarder.telemetry.snapshot import Snapshot
 
 
 class Command(Enum):
-    """What the supervisor says."""
+    """What the supervisor asks a worker for, or orders it to do."""
 
     SHOW = b"?"
     """Asks for a snapshot."""
@@ -39,32 +39,32 @@ class Command(Enum):
     """Asks where the event with that uuid is."""
     STOP = b"s"
     MAKE_WAY = b"w"
-    """Stop at once, without `shutdown.delay`: another process takes its place."""
+    """Stop at once, without `shutdown.delay`: another process replaces it."""
     RELOAD = b"r"
 
 
 class Message(Enum):
-    """What a worker says."""
+    """What a worker reports."""
 
     STARTED = b"S"
-    """It works; with a snapshot."""
+    """It has started; with a snapshot."""
     ANSWER = b"="
-    """The answer to the first question that has none; empty if it can't be told."""
+    """The answer to the oldest open question; empty if there is none."""
     ENDED = b"E"
-    """Its last words: a snapshot."""
+    """It has ended; with its last snapshot."""
     FAILED = b"F"
-    """It can't start; with what was wrong."""
+    """It can't start; with the error."""
 
 
 Answers: TypeAlias = Mapping[Command, Callable[[str], bytes]]
-Deeds: TypeAlias = Mapping[Command, Callable[[], None]]
+Actions: TypeAlias = Mapping[Command, Callable[[], None]]
 
 _HEAD: Final = 5
 _log = structlog.get_logger(__name__)
 
 
-def written(snapshot: Snapshot) -> bytes:
-    """A snapshot as it is sent."""
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """A snapshot as it is sent over the channel."""
     return msgspec.json.encode(document(snapshot))
 
 
@@ -78,25 +78,25 @@ class WorkersEnd:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Be able to speak. Cancelled or failed, `close` cleans up."""
+        """Be able to send messages. Cancelled or failed, `close` cleans up."""
         self._reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
 
-    def obey(self, answers: Answers, deeds: Deeds, on_alone: Callable[[], None]) -> None:
-        """Answer and obey from now on, and call `on_alone` when the supervisor is gone. Does nothing unless it is open."""
+    def serve(self, answers: Answers, actions: Actions, on_orphaned: Callable[[], None]) -> None:
+        """Answer and obey from now on, and call `on_orphaned` when the supervisor is gone. Does nothing unless it is open."""
         if self._reader is not None:
-            self._task = asyncio.create_task(self._listen(self._reader, answers, deeds, on_alone), name="commands of the supervisor")
+            self._task = asyncio.create_task(self._listen(self._reader, answers, actions, on_orphaned), name="commands of the supervisor")
 
-    def say(self, message: Message, body: bytes) -> None:
+    def send(self, message: Message, body: bytes) -> None:
         """Send a message, unless the supervisor is gone."""
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(message.value + len(body).to_bytes(4, "big") + body)
 
     def fail(self, error: ForwarderError) -> None:
-        """Say why it can't start."""
-        self.say(Message.FAILED, msgspec.json.encode({"message": error.message, "hint": error.hint}))
+        """Report why it can't start."""
+        self.send(Message.FAILED, msgspec.json.encode({"message": error.message, "hint": error.hint}))
 
     async def close(self) -> None:
-        """Send what was said, and close. Cancellation closes at once."""
+        """Send pending messages, and close. Cancellation closes at once."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -106,57 +106,54 @@ class WorkersEnd:
         self._writer.close()
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)  # the supervisor may be gone
 
-    async def _listen(self, reader: asyncio.StreamReader, answers: Answers, deeds: Deeds, on_alone: Callable[[], None]) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, answers: Answers, actions: Actions, on_orphaned: Callable[[], None]) -> None:
         try:
             while True:
                 head = await reader.readexactly(2)
                 command, text = Command(head[:1]), (await reader.readexactly(head[1])).decode()
                 if command in answers:
-                    self.say(Message.ANSWER, _answer(answers[command], text))
+                    self.send(Message.ANSWER, _answer(answers[command], text))
                 else:
-                    deeds[command]()
+                    actions[command]()
         except (asyncio.IncompleteReadError, ConnectionError):
-            on_alone()
+            on_orphaned()
 
 
-def _answer(tell: Callable[[str], bytes], text: str) -> bytes:
+def _answer(compute: Callable[[str], bytes], text: str) -> bytes:
     try:
-        return tell(text)
-    except Exception:  # each question is answered, or later answers would be taken for those of earlier questions
+        return compute(text)
+    except Exception:  # each question is answered, or later answers would be matched with earlier questions
         _log.exception("a question of the supervisor can't be answered")
         return b""
-
-
-class Listener(Protocol):
-    """Who is told what a worker says."""
-
-    def on_started(self) -> None:
-        """It works."""
-
-    def on_shown(self, snapshot: Snapshot) -> None:
-        """How it is: at its start, when it was asked, and at its end."""
-
-    def on_failed(self, error: ForwarderError) -> None:
-        """It can't start."""
 
 
 class SupervisorsEnd:
     """The supervisor's end of the channel to one process."""
 
-    def __init__(self, own: socket.socket, listener: Listener) -> None:
+    def __init__(
+        self,
+        own: socket.socket,
+        *,
+        on_started: Callable[[], None],
+        on_snapshot: Callable[[Snapshot], None],
+        on_failed: Callable[[ForwarderError], None],
+    ) -> None:
+        """`on_snapshot`: called at the worker's start, after each question for it, and at the worker's end."""
         self._socket = own
-        self._listener = listener
+        self._on_started = on_started
+        self._on_snapshot = on_snapshot
+        self._on_failed = on_failed
         self._questions: deque[tuple[Command, asyncio.Future[bytes]]] = deque()
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Listen to the worker from now on."""
+        """Receive the worker's messages from now on."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
-        self._task = asyncio.create_task(self._listen(reader), name="words of a worker")
+        self._task = asyncio.create_task(self._listen(reader), name="messages of a worker")
 
     def command(self, command: Command, text: str = "") -> None:
-        """Say what to do; nothing happens if the worker is gone."""
+        """Send a command; nothing happens if the worker is gone."""
         if self._writer is not None and not self._writer.is_closing():
             body = text.encode()
             self._writer.write(command.value + bytes([len(body)]) + body)
@@ -172,7 +169,7 @@ class SupervisorsEnd:
         return answer.result() if answer.done() and not answer.cancelled() else b""
 
     async def close(self) -> None:
-        """Hear the worker's last words and close. The process must have ended; cancelled, it closes without."""
+        """Receive the worker's last messages and close. The process must have ended; cancelled, it closes at once."""
         if self._writer is None or self._task is None:
             self._socket.close()
             return
@@ -187,27 +184,27 @@ class SupervisorsEnd:
         try:
             while True:
                 head = await reader.readexactly(_HEAD)
-                self._hear(Message(head[:1]), await reader.readexactly(int.from_bytes(head[1:], "big")))
+                self._receive(Message(head[:1]), await reader.readexactly(int.from_bytes(head[1:], "big")))
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
             while self._questions:
                 self._questions.popleft()[1].cancel()
 
-    def _hear(self, message: Message, body: bytes) -> None:
+    def _receive(self, message: Message, body: bytes) -> None:
         if message is Message.FAILED:
-            words: dict[str, Any] = msgspec.json.decode(body)
-            self._listener.on_failed(ConfigurationError(words["message"], hint=words["hint"]))
+            error: dict[str, Any] = msgspec.json.decode(body)
+            self._on_failed(ConfigurationError(error["message"], hint=error["hint"]))
         elif message is Message.ANSWER:
-            self._hear_answer(*self._questions.popleft(), body)
+            self._receive_answer(*self._questions.popleft(), body)
         else:
-            self._listener.on_shown(parse(body))
+            self._on_snapshot(parse(body))
             if message is Message.STARTED:
-                self._listener.on_started()
+                self._on_started()
 
-    def _hear_answer(self, question: Command, answer: asyncio.Future[bytes], body: bytes) -> None:
+    def _receive_answer(self, question: Command, answer: asyncio.Future[bytes], body: bytes) -> None:
         if question is Command.SHOW and body:
-            self._listener.on_shown(parse(body))
+            self._on_snapshot(parse(body))
         if not answer.done():
             answer.set_result(body)
 
@@ -235,7 +232,7 @@ class Assignment:
         return cls(role, channel, listen, settings.buffer.kind, str(settings.buffer.path), str(letters) if letters else None)
 
     def applied(self, settings: Settings) -> Settings:
-        """The settings that the worker has read, with the supervisor's word in them."""
+        """The settings that the worker has read, overridden by the assignment."""
         return replace(
             settings,
             workers=self.role.workers,
@@ -245,11 +242,11 @@ class Assignment:
         )
 
     def variable(self) -> dict[str, str]:
-        """It, for the environment of the worker's process."""
+        """The variable for the environment of the worker's process."""
         return {VARIABLE: msgspec.json.encode(self).decode()}
 
 
-def assignment(environment: Mapping[str, str]) -> Assignment | None:
-    """What this process was handed; None if it is no worker."""
-    written = environment.get(VARIABLE)
-    return msgspec.json.decode(written, type=Assignment) if written else None
+def read_assignment(environment: Mapping[str, str]) -> Assignment | None:
+    """The assignment in a process's environment; None if it isn't a worker."""
+    value = environment.get(VARIABLE)
+    return msgspec.json.decode(value, type=Assignment) if value else None

@@ -1,9 +1,9 @@
 """The address that several processes listen on together.
 
 On TCP each worker has sockets of its own with SO_REUSEPORT, and the kernel spreads connections over those that listen. The supervisor
-makes them and keeps them open, so that connections wait in their queues while workers are restarted on purpose. It holds one of its own
-besides, which never listens and so gets no connection: it chooses the port where 0 is configured, and keeps it while no worker is there.
-A Unix socket, and what the supervisor has inherited, can't be spread so: all workers accept on the same sockets.
+creates them and keeps them open, so that connections stay in their queues while workers restart. It also holds a socket of its own, which
+never listens and so gets no connection: it chooses the port where 0 is configured, and keeps it while no worker runs. A Unix socket, and
+sockets that the supervisor has inherited, can't be spread like this: all workers accept on the same ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forwarder.sources.http.sockets import KEY, TcpAddress, adopt, bind_tcp, bin
 
 
 class SharedAddress:
-    """An address that is held, from `hold` to `close`."""
+    """An address that is held, from `hold_address` to `close`."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class SharedAddress:
     ) -> None:
         """`common`: the sockets of all workers; where there are none, `each` worker has its own, made as they are needed."""
         self.listen = listen
-        """As it would be configured, with the real port."""
+        """As in the configuration, with the real port."""
         self._common = common
         self._each = each
         self._reserved = reserved
         self._unix = unix
 
     def descriptors(self, number: int) -> tuple[int, ...]:
-        """The sockets that worker `number` is to inherit. Raises `ConfigurationError` if it can't have any."""
+        """The sockets that worker `number` inherits. Raises `ConfigurationError` if they can't be bound."""
         if self._common:
             return tuple(each.fileno() for each in self._common)
         if number not in self._each:
@@ -49,7 +49,7 @@ class SharedAddress:
         return tuple(each.fileno() for each in self._each[number])
 
     def forget(self, number: int) -> None:
-        """Worker `number` has ended unasked: nobody is to wait for it, so that the kernel gives its connections to the others."""
+        """Worker `number` has ended unexpectedly: its sockets are closed, so that the kernel gives its connections to the others."""
         for each in self._each.pop(number, []):
             each.close()
 
@@ -58,23 +58,23 @@ class SharedAddress:
         self._unix = None
         return tuple(duplicates(each) for each in (self._common, *self._each.values()) if each)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close the sockets: senders are refused once no worker listens any more. Safe to call twice."""
         for sockets in (self._common, self._reserved, *self._each.values()):
             while sockets:
                 sockets.pop().close()
 
     def close(self) -> None:
-        """Let go, and remove the socket file."""
-        self.let_go()
+        """Release the address, and remove the socket file."""
+        self.release()
         if self._unix is not None:
             remove_unix(*self._unix)
 
 
-def hold(listen: str, inherited: Inherited, workers: int) -> SharedAddress:
+def hold_address(listen: str, inherited: Inherited, workers: int) -> SharedAddress:
     """Hold `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`), or what was inherited for it.
 
-    Raises `ConfigurationError` if it is no address or can't be had.
+    Raises `ConfigurationError` if it isn't an address or can't be bound.
     """
     address = parse_listen(listen)
     groups = [[adopt(descriptor) for descriptor in group] for group in inherited.ingestion]

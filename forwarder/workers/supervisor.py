@@ -1,8 +1,8 @@
-"""The supervisor of workers: it holds the address, starts the workers and keeps them running, and shows all of them as one daemon.
+"""The supervisor of workers: it holds the address, starts the workers and keeps them running, and presents them as one daemon.
 
-Invariants: it handles no event itself; the admin server is the first to listen and the last to close; from the first SIGTERM or SIGINT on
-nothing is started any more, and the supervisor ends when its workers have, with the worst of their exit codes; a second signal kills them.
-Directories that more workers have left behind are emptied by workers that don't listen.
+Invariants: it handles no event itself; the admin server is the first to listen and the last to close; after the first SIGTERM or SIGINT
+nothing is started any more, and the supervisor ends after its workers, with the worst of their exit codes; a second signal kills them.
+When `workers` is lowered, workers that don't listen deliver what the directories of former workers hold.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.workers.adoption import leftovers, letters_changed_at, remove_if_empty
 from forwarder.workers.channel import Assignment, Command
 from forwarder.workers.merging import Labels, merge
-from forwarder.workers.shared_address import SharedAddress, hold
+from forwarder.workers.shared_address import SharedAddress, hold_address
 from forwarder.workers.worker_process import Launch, WorkerProcess, WorkerState, launch
 
-LOOK_EVERY: Final = 1.0
-"""Seconds between two looks for work in directories that former workers have left."""
+CHECK_EVERY: Final = 1.0
+"""Seconds between two checks for work in directories of former workers."""
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ def run_supervisor(
 
 
 class Supervisor:
-    """One life of the supervisor, from start to exit code."""
+    """The supervisor from start to exit code."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Supervisor:
         self._workers: dict[int, WorkerProcess] = {}
         self._tasks: dict[int, asyncio.Task[int]] = {}
         self._letters: dict[int, int] = {}
-        """When the dead letters that former workers have left changed last, as far as their workers know."""
+        """When the dead letters of former workers changed last, by worker, in nanoseconds since 1970."""
 
     async def run(self) -> int:
         """Start, wait for a signal, stop; the exit code. Cancellation kills the workers."""
@@ -107,7 +107,7 @@ class Supervisor:
         try:
             admin = self._settings.admin
             await self._admin.start(admin.listen, admin.hosts, inherited.admin, removes_file=bool(inherited.admin_listen))
-            self._address = hold(self._settings.sources.http.listen, inherited, self._settings.workers)
+            self._address = hold_address(self._settings.sources.http.listen, inherited, self._settings.workers)
             return await self._supervise(self._address)
         finally:
             if self._address is not None:
@@ -125,14 +125,14 @@ class Supervisor:
             return
         for worker in self._workers.values():
             worker.kill()
-        shown = [worker.shown for worker in self._workers.values() if worker.shown and worker.state is not WorkerState.DONE]
-        say_interrupted(self._settings, signal.Signals(number), sum(snapshot.buffered for snapshot in shown))
+        snapshots = [worker.snapshot for worker in self._workers.values() if worker.snapshot and worker.state is not WorkerState.DONE]
+        say_interrupted(self._settings, signal.Signals(number), sum(snapshot.buffered for snapshot in snapshots))
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
 
     def on_hangup(self) -> None:
-        """Have the workers read the configuration again, if it can be used; look again for directories that were left."""
+        """Have the workers read the configuration again, if it is valid; check again for directories of former workers."""
         settings = read_again(self._load)
         if settings is None:
             return
@@ -144,7 +144,7 @@ class Supervisor:
 
     async def snapshot(self) -> Snapshot:
         """The workers' snapshots as one. Cancellation only ends the wait for them."""
-        await asyncio.gather(*(worker.show() for worker in self._workers.values()))
+        await asyncio.gather(*(worker.refresh() for worker in self._workers.values()))
         now = self._clock.now()
         known = [member for worker in self._workers.values() if (member := worker.member()) is not None]
         merged = merge(known, self._labels) if known else Snapshot(__version__, State.STARTING, now, now, not_ready=("starting",))
@@ -161,7 +161,7 @@ class Supervisor:
         return merged
 
     async def find(self, wanted: WantedUuid) -> list[Sighting]:
-        """Where workers have an event at hand. Cancellation only ends the wait for them."""
+        """Where workers have an event in memory. Cancellation only ends the wait for them."""
         found = await asyncio.gather(*(worker.find(wanted) for worker in self._workers.values()))
         return [sighting for sightings in found for sighting in sightings]
 
@@ -174,7 +174,7 @@ class Supervisor:
             if not self._stop.is_set() and failure is None:
                 await self._announce()
                 self._adopt()
-                while not await wait_for_event(self._stop, LOOK_EVERY, self._clock):
+                while not await wait_for_event(self._stop, CHECK_EVERY, self._clock):
                     self._adopt_changed()
             code = await self._end(address)
         finally:
@@ -185,7 +185,7 @@ class Supervisor:
         return code
 
     def _begin(self, number: int, address: SharedAddress, *, listens: bool) -> None:
-        """Have worker `number` run from now on."""
+        """Keep worker `number` running from now on."""
 
         def assign(channel: int) -> Assignment:
             sockets = address.descriptors(number) if listens else ()
@@ -207,13 +207,13 @@ class Supervisor:
         if task.exception() is not None:
             self._stop.set()  # a bug: it is raised when all have ended
             return
-        last = self._workers[number].shown
+        last = self._workers[number].snapshot
         if number >= self._settings.workers and task.result() == 0 and last is not None:
             remove_if_empty(self._settings, os.environ, number, last)
             self._letters[number] = letters_changed_at(self._settings, os.environ, number)
 
     async def _all_settled(self) -> ForwarderError | None:
-        """Wait until each worker runs, or has ended once, or a stop is asked for; why one can't start at all, if so."""
+        """Wait until each worker runs, or has ended once, or a stop is requested; the error if one can't start at all."""
         settled = [worker.settled for worker in self._workers.values()]
         first_failure = asyncio.ensure_future(_failure(settled))
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -229,15 +229,15 @@ class Supervisor:
         announce_buffer(self._settings, snapshot, self._settings.buffer.path)
 
     def _adopt(self) -> None:
-        """Have a worker without a listener empty each directory that was left."""
+        """Start a worker without a listener for each directory of a former worker."""
         for number in leftovers(self._settings, os.environ):
             task = self._tasks.get(number)
             if self._address is not None and (task is None or task.done()):
-                _log.info("a directory was left by more workers: its events go on", directory=f"worker-{number}")
+                _log.info("a directory of a former worker is adopted: its events are delivered", directory=f"worker-{number}")
                 self._begin(number, self._address, listens=False)
 
     def _adopt_changed(self) -> None:
-        """Look again after directories whose dead letters somebody has marked since their worker ended."""
+        """Adopt directories again whose dead letters an operator has marked since their worker ended."""
         if any(letters_changed_at(self._settings, os.environ, number) > known for number, known in self._letters.items()):
             self._letters.clear()
             self._adopt()
@@ -253,7 +253,7 @@ class Supervisor:
                 listen=before.listen if before.sockets else self._addresses[0],
                 admin_listen=before.admin_listen if before.admin else self._addresses[1],
             )
-        address.let_go()
+        address.release()
         for worker in self._workers.values():
             worker.stop(Command.MAKE_WAY if self.restarting.decided else Command.STOP)
         codes = await asyncio.gather(*self._tasks.values())
@@ -261,7 +261,7 @@ class Supervisor:
 
 
 async def _failure(settled: Iterable[asyncio.Future[ForwarderError | None]]) -> ForwarderError | None:
-    """The first failure, as soon as there is one; None when all are settled without. Cancellation only ends the wait."""
+    """The first failure, as soon as there is one; None when all are settled without one. Cancellation only ends the wait."""
     for each in asyncio.as_completed(settled):
         if (failure := await each) is not None:
             return failure
@@ -269,7 +269,7 @@ async def _failure(settled: Iterable[asyncio.Future[ForwarderError | None]]) -> 
 
 
 async def _cancelled(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel what isn't done, and see it end."""
+    """Cancel what isn't done, and wait for its end."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()

@@ -1,7 +1,7 @@
-"""The daemon as one of several workers: its supervisor is told in place of an admin server, and commands in place of signals.
+"""The daemon as one of several workers: it reports to its supervisor instead of serving an admin address, and obeys commands.
 
-Invariants: a stop is obeyed once, however often it is said: who stops a whole group of processes, as a terminal or a service manager does,
-means the supervisor's as well, and only that one cuts a drain short; a worker never outlives its supervisor by more than its drain.
+Invariants: a stop is obeyed once, however often it comes: a terminal or a service manager signals the whole process group, and only the
+supervisor cuts a drain short; a worker never outlives its supervisor by more than its drain.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from forwarder.core.errors import ForwarderError
 from forwarder.daemon.daemon import Build, Daemon, Load, run_tuned
 from forwarder.daemon.pipeline import build
 from forwarder.telemetry.snapshot import Snapshot
-from forwarder.workers.channel import Assignment, Command, Message, WorkersEnd, written
+from forwarder.workers.channel import Assignment, Command, Message, WorkersEnd, encode_snapshot
 
 CANT_START: Final = 2
 """Exit code of a worker that can't start, as of any command that can't."""
 
 REST: Final = 2
-"""Looks, a second apart, that must find nothing to do before a worker without a listener ends."""
+"""Checks, a second apart, that must find nothing to do before a worker without a listener ends."""
 
 _log = structlog.get_logger(__name__)
 
@@ -43,11 +43,11 @@ def run_worker(settings: Settings, load: Load, assignment: Assignment) -> int:
 
 
 async def live(settings: Settings, build_pipeline: Build, load: Load, assignment: Assignment, clock: Clock | None = None) -> int:
-    """One life of a worker, from start to exit code; what keeps it from starting is told to the supervisor. Cancellation doesn't drain."""
+    """A worker from start to exit code; the supervisor is told why it can't start. Cancellation doesn't drain."""
     end = WorkersEnd(assignment.channel)
     try:
         await end.open()
-        return await Worker(settings, build_pipeline, load, assignment, end, clock=clock).run()
+        return await WorkerDaemon(settings, build_pipeline, load, assignment, end, clock=clock).run()
     except ForwarderError as error:
         end.fail(error)
         return CANT_START
@@ -55,8 +55,8 @@ async def live(settings: Settings, build_pipeline: Build, load: Load, assignment
         await end.close()
 
 
-class Worker(Daemon):
-    """One life of a worker."""
+class WorkerDaemon(Daemon):
+    """A worker from start to exit code."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Worker(Daemon):
         super().__init__(settings, build_pipeline, load, role=assignment.role, clock=clock)
         self._end = end
         self._listens = assignment.role.listens
-        self._alone = False
+        self._orphaned = False
         self._rest: asyncio.Task[None] | None = None
         self._started = False
 
@@ -81,56 +81,56 @@ class Worker(Daemon):
             super().on_stop_signal(number)
 
     def on_restart_signal(self) -> None:
-        """Nothing: the supervisor obeys it, and says what to do."""
+        """Ignored: the supervisor obeys it, and sends a command."""
 
     async def _open(self) -> None:
-        answers = {Command.SHOW: lambda _: written(self.snapshot()), Command.FIND: self._find}
-        deeds = {Command.STOP: self._stop.set, Command.MAKE_WAY: self._make_way, Command.RELOAD: self.reload}
-        self._end.obey(answers, deeds, self._on_alone)
+        answers = {Command.SHOW: lambda _: encode_snapshot(self.snapshot()), Command.FIND: self._find}
+        actions = {Command.STOP: self._stop.set, Command.MAKE_WAY: self._stop_at_once, Command.RELOAD: self.reload}
+        self._end.serve(answers, actions, self._on_orphaned)
 
     async def _close(self) -> None:
         if self._rest is not None:
             self._rest.cancel()
             await asyncio.gather(self._rest, return_exceptions=True)
         if self._started:
-            self._end.say(Message.ENDED, written(self.snapshot()))
+            self._end.send(Message.ENDED, encode_snapshot(self.snapshot()))
 
     def _announce(self) -> None:
         self._started = True
-        self._end.say(Message.STARTED, written(self.snapshot()))
+        self._end.send(Message.STARTED, encode_snapshot(self.snapshot()))
         if not self._listens:
-            self._rest = asyncio.create_task(self._end_at_rest(), name="look for the end of the work")
+            self._rest = asyncio.create_task(self._end_at_rest(), name="wait for the end of the work")
 
     def _reloaded(self, fixed: list[str]) -> None:
         _log.debug("configuration read again", needs_restart=fixed)
 
     async def _drain(self) -> None:
-        if self._alone and self._settings.buffer.kind == "disk":
-            self._pipeline.stop_accepting()  # the backlog waits for the next supervisor, who needs the directory
+        if self._orphaned and self._settings.buffer.kind == "disk":
+            self._pipeline.stop_accepting()  # the next supervisor needs the directory, and delivers the backlog
             return
-        if self._alone or not self._listens:
+        if self._orphaned or not self._listens:
             self._settings = _without_delay(self._settings)
         await super()._drain()
 
     def _find(self, uuid: str) -> bytes:
         return msgspec.json.encode(list(self._pipeline.explain(WantedUuid.parse(uuid))))
 
-    def _make_way(self) -> None:
+    def _stop_at_once(self) -> None:
         self._settings = _without_delay(self._settings)
         self._stop.set()
 
-    def _on_alone(self) -> None:
+    def _on_orphaned(self) -> None:
         if not self._stop.is_set():
-            _log.error("the supervisor is gone: this worker ends")
-            self._alone = True
+            _log.error("the supervisor is gone: this worker stops")
+            self._orphaned = True
             self._stop.set()
 
     async def _end_at_rest(self) -> None:
-        looks = 0
-        while looks < REST:
+        checks = 0
+        while checks < REST:
             await self._clock.sleep(1.0)
-            looks = looks + 1 if _is_at_rest(self._pipeline.snapshot()) else 0
-        _log.info("nothing waits any more", path=str(self.directory))
+            checks = checks + 1 if _is_at_rest(self._pipeline.snapshot()) else 0
+        _log.info("nothing is left to deliver", path=str(self.directory))
         self._stop.set()
 
 

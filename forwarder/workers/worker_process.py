@@ -1,7 +1,7 @@
-"""A worker as its supervisor keeps it: one process after the other, each with a channel of its own.
+"""A worker as its supervisor sees it: a sequence of processes, each with its own channel.
 
-Invariants: at most one process of a worker runs at a time; one that ends unasked is followed by another, after a pause that grows while
-they end soon; what was shown last is shown until the successor shows something, so that the books go on.
+Invariants: at most one process of a worker runs at a time; a process that ends unexpectedly is restarted, after a pause that grows while
+processes end soon; its last snapshot stays in use until the successor sends one, so that the books continue.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from forwarder.workers.merging import Member
 from forwarder.workers.worker import CANT_START
 
 ANSWER_SECONDS: Final = 2.0
-"""How long a worker may take to show how it is; then what it showed before is shown."""
+"""How long a worker may take to send its snapshot; after that its previous one is used."""
 
 STEADY_SECONDS: Final = 60.0
-"""A process that has run so long didn't end because of how it was started: the next one begins after the shortest pause."""
+"""A process that has run this long didn't fail at its start: it is restarted after the shortest pause."""
 
-LOOK_EVERY: Final = 10.0
-SILENT_LOOKS: Final = 6
-"""A worker that was asked so often in a row, in vain, hangs: it is killed, as an orchestrator would a daemon whose loop doesn't turn."""
+CHECK_EVERY: Final = 10.0
+MAX_SILENT_CHECKS: Final = 6
+"""A worker that doesn't answer this many checks in a row hangs: it is killed, as an orchestrator kills a daemon that fails `/livez`."""
 
 PAUSES: Final = Backoff(0.2, 30.0)
 
@@ -53,7 +53,7 @@ class WorkerState(StrEnum):
     DONE = "done"
 
 
-THERE: Final = frozenset({WorkerState.RUNNING, WorkerState.DRAINING})
+ALIVE: Final = frozenset({WorkerState.RUNNING, WorkerState.DRAINING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ class WorkerProcess:
         listens: bool = True,
         on_ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it takes events; `on_ended`: called when a process
-        has ended unasked."""
+        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it accepts events; `on_ended`: called when a process
+        has ended unexpectedly."""
         self._on_ended = on_ended
         self._in_memory = False
         self.name = name
-        self.shown: Snapshot | None = None
-        """What it showed last."""
+        self.snapshot: Snapshot | None = None
+        """Its last one; None before the first."""
         self.settled: asyncio.Future[ForwarderError | None] = asyncio.get_running_loop().create_future()
-        """Done as soon as the first process runs or has ended; with the reason if it can't start at all."""
+        """Done as soon as the first process runs or has ended; with the error if it can't start at all."""
         self.state = WorkerState.STARTING
         self._how = how
         self._assign = assign
@@ -105,23 +105,23 @@ class WorkerProcess:
         self._failure: ForwarderError | None = None
         self._restarts = 0
         self._cause = ""
-        """Why its process ends, where neither the process nor its exit code says it."""
+        """Why its process ends, where neither the process nor its exit code shows it."""
         self._why = ""
         self._answers = True
 
     async def keep(self) -> int:
-        """Have it run until it is told to stop, or has nothing left to do; the exit code. Cancelled, it kills the process."""
+        """Keep a process running until `stop`, or until nothing is left to do; the exit code. Cancelled, it kills the process."""
         attempt = 0
         while True:
             began = self._clock.monotonic()
-            code = await self._live()
+            code = await self._run_process()
             if self.state is WorkerState.STARTING and code == -signal.SIGTERM:
-                code = 0  # the whole group was stopped before this process could drain, or had anything to drain
+                code = 0  # the whole process group was stopped before this process had anything to drain
             if self._is_over(code):
                 return code
             attempt = 1 if self._clock.monotonic() - began > STEADY_SECONDS else attempt + 1
             self._on_ended()
-            self._tell_of_the_end(code, PAUSES.bound(attempt))
+            self._report_end(code, PAUSES.bound(attempt))
             if await wait_for_event(self._stop, PAUSES.bound(attempt), self._clock):
                 return 0
             self._restarts += 1
@@ -142,61 +142,58 @@ class WorkerProcess:
             self._process.kill()
 
     def command(self, command: Command) -> None:
-        """Tell the process, if there is one."""
+        """Send the process a command, if there is a process."""
         if self._line is not None:
             self._line.command(command)
 
-    async def show(self) -> None:
-        """Have it show how it is now, if it can. Cancellation only ends the wait."""
-        if self._line is not None and self.state in THERE:
+    async def refresh(self) -> None:
+        """Ask it for its snapshot, if it runs. Cancellation only ends the wait."""
+        if self._line is not None and self.state in ALIVE:
             self._answers = bool(await self._line.ask(Command.SHOW, ANSWER_SECONDS))
 
     def member(self) -> Member | None:
-        """Its share of the sum; None if it never showed one."""
-        if self.shown is None:
+        """Its part of the merged snapshot; None before its first one."""
+        if self.snapshot is None:
             return None
-        return Member(self.name, self.shown, listens=self._listens, there=self.state in THERE)
+        return Member(self.name, self.snapshot, listens=self._listens, there=self.state in ALIVE)
 
     async def find(self, wanted: WantedUuid) -> list[Sighting]:
-        """Where the process has the event at hand. Cancellation only ends the wait."""
-        found = await self._line.ask(Command.FIND, ANSWER_SECONDS, wanted.text) if self._line is not None and self.state in THERE else b""
+        """Where the process has the event in memory. Cancellation only ends the wait."""
+        found = await self._line.ask(Command.FIND, ANSWER_SECONDS, wanted.text) if self._line is not None and self.state in ALIVE else b""
         return msgspec.json.decode(found, type=list[Sighting]) if found else []
 
     def described(self) -> Worker:
-        """It, for `/status`."""
+        """Its state, for `/status`."""
         process = self._process.pid if self._process is not None and self._process.returncode is None else None
-        received = sum(lane.total_received for lane in self.shown.lanes) if self.shown else 0
+        received = sum(lane.total_received for lane in self.snapshot.lanes) if self.snapshot else 0
         return Worker(self.name, self.state.value, process, self._restarts, self._why, received)
 
     def warning(self) -> str:
-        """What a person should know about it; empty if nothing."""
+        """A warning about it; empty if there is none."""
         if self._why:
-            return f"{self.name}: {self._why}; it is started again"
-        return "" if self._answers or self.state not in THERE else f"{self.name} doesn't answer: its figures are those of a while ago"
+            return f"{self.name}: {self._why}; it is restarted"
+        return "" if self._answers or self.state not in ALIVE else f"{self.name} doesn't answer: its figures are out of date"
 
-    def on_started(self) -> None:
-        """See `channel.Listener`."""
+    def _on_started(self) -> None:
         self.state = WorkerState.DRAINING if self._stop.is_set() else WorkerState.RUNNING
         self._why, self._answers = "", True
-        if not self._listens and self.shown is not None:
-            _log.info("delivering what was left", worker=self.name, events=self.shown.buffered)
+        if not self._listens and self.snapshot is not None:
+            _log.info("delivering what was left", worker=self.name, events=self.snapshot.buffered)
         elif self._restarts:
             _log.info("a worker is back", worker=self.name, restarts=self._restarts)
         self._settle(None)
 
-    def on_shown(self, snapshot: Snapshot) -> None:
-        """See `channel.Listener`."""
-        self.shown = snapshot
+    def _on_snapshot(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
 
-    def on_failed(self, error: ForwarderError) -> None:
-        """See `channel.Listener`."""
+    def _on_failed(self, error: ForwarderError) -> None:
         self._failure = error
 
-    async def _live(self) -> int:
+    async def _run_process(self) -> int:
         """One process, from start to exit code. Cancelled, it kills the process."""
         own, its = socket.socketpair()
         self._failure, self._cause = None, ""
-        line = SupervisorsEnd(own, self)
+        line = SupervisorsEnd(own, on_started=self._on_started, on_snapshot=self._on_snapshot, on_failed=self._on_failed)
         try:
             with its:
                 self._process = process = await self._spawn(its.fileno())
@@ -227,17 +224,17 @@ class WorkerProcess:
 
     async def _watch(self, line: SupervisorsEnd, process: asyncio.subprocess.Process) -> None:
         silent = 0
-        while silent < SILENT_LOOKS:
-            await self._clock.sleep(LOOK_EVERY)
-            if self.state in THERE:
+        while silent < MAX_SILENT_CHECKS:
+            await self._clock.sleep(CHECK_EVERY)
+            if self.state in ALIVE:
                 silent = 0 if await line.ask(Command.SHOW, ANSWER_SECONDS) else silent + 1
-        self._cause = "it hung, and was killed"
+        self._cause = "it didn't respond, and was killed"
         process.kill()
 
     async def _spawn(self, channel: int) -> asyncio.subprocess.Process:
         assignment = self._assign(channel)
         self._in_memory = assignment.kind == "memory"
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})  # for all processes of a service: it would end one that only begins
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})  # sent to the whole service, it would end a process that starts
         try:
             return await asyncio.create_subprocess_exec(
                 *self._how.command,
@@ -250,12 +247,12 @@ class WorkerProcess:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
 
     def _is_over(self, code: int) -> bool:
-        if self._stop.is_set() or (not self._listens and code == 0 and self.shown and not self.shown.buffered):
+        if self._stop.is_set() or (not self._listens and code == 0 and self.snapshot and not self.snapshot.buffered):
             self.state = WorkerState.DONE
             self._settle(None)
             return True
         if code == CANT_START and self._listens and not self.settled.done():
-            self._settle(self._failure or ConfigurationError(f"{self.name} can't start", hint="What it says itself is above."))
+            self._settle(self._failure or ConfigurationError(f"{self.name} can't start", hint="Its own messages are above."))
             return True
         return False
 
@@ -263,8 +260,8 @@ class WorkerProcess:
         if not self.settled.done():
             self.settled.set_result(error)
 
-    def _tell_of_the_end(self, code: int, pause: float) -> None:
-        self._why = self._failure.message if self._failure else self._cause or _words(code)
+    def _report_end(self, code: int, pause: float) -> None:
+        self._why = self._failure.message if self._failure else self._cause or _how_it_ended(code)
         self.state = WorkerState.AWAY
         _log.error(
             "a worker ended",
@@ -272,13 +269,12 @@ class WorkerProcess:
             why=self._why,
             hint=self._failure.hint if self._failure else "",
             starts_again_in_seconds=pause,
-            **({"events_lost": self.shown.buffered} if self.shown and self._in_memory else {}),
+            **({"events_lost": self.snapshot.buffered} if self.snapshot and self._in_memory else {}),
         )
         self._settle(None)
 
 
-def _words(code: int) -> str:
-    """How a process ended."""
+def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"it ended with exit code {code}"
     try:

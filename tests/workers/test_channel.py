@@ -14,7 +14,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot
-from forwarder.workers.channel import Assignment, Command, Message, SupervisorsEnd, WorkersEnd, assignment, written
+from forwarder.workers.channel import Assignment, Command, Message, SupervisorsEnd, WorkersEnd, encode_snapshot, read_assignment
 from tests.support.snapshots import FULL
 from tests.support.waiting import eventually
 
@@ -30,15 +30,15 @@ class Heard:
         self.failures: list[ForwarderError] = []
 
     def on_started(self) -> None:
-        """See `channel.Listener`."""
+        """See `SupervisorsEnd`."""
         self.started += 1
 
-    def on_shown(self, snapshot: Snapshot) -> None:
-        """See `channel.Listener`."""
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """See `SupervisorsEnd`."""
         self.shown.append(snapshot)
 
     def on_failed(self, error: ForwarderError) -> None:
-        """See `channel.Listener`."""
+        """See `SupervisorsEnd`."""
         self.failures.append(error)
 
 
@@ -47,24 +47,24 @@ class Pair:
 
     def __init__(self) -> None:
         own, its = socket.socketpair()
-        self.heard = Heard()
-        self.supervisor = SupervisorsEnd(own, self.heard)
+        self.heard = heard = Heard()
+        self.supervisor = SupervisorsEnd(own, on_started=heard.on_started, on_snapshot=heard.on_snapshot, on_failed=heard.on_failed)
         self.worker = WorkersEnd(its.detach())
-        self.deeds: list[str] = []
+        self.actions: list[str] = []
         self.broken = False
 
     async def open(self) -> None:
         """Have both listen."""
         await self.supervisor.open()
         await self.worker.open()
-        deeds = {Command.STOP: lambda: self.deeds.append("stop"), Command.RELOAD: lambda: self.deeds.append("reload")}
+        actions = {Command.STOP: lambda: self.actions.append("stop"), Command.RELOAD: lambda: self.actions.append("reload")}
         answers = {Command.SHOW: self._show, Command.FIND: lambda uuid: f'["{uuid}"]'.encode()}
-        self.worker.obey(answers, deeds, lambda: self.deeds.append("alone"))
+        self.worker.serve(answers, actions, lambda: self.actions.append("alone"))
 
     def _show(self, _: str) -> bytes:
         if self.broken:
             raise ZeroDivisionError
-        return written(FULL)
+        return encode_snapshot(FULL)
 
 
 @pytest.fixture
@@ -104,14 +104,14 @@ async def test_commands_are_obeyed(pair: Pair) -> None:
     """Stop and reload reach the worker, in order."""
     pair.supervisor.command(Command.RELOAD)
     pair.supervisor.command(Command.STOP)
-    await eventually(lambda: pair.deeds == ["reload", "stop"])
+    await eventually(lambda: pair.actions == ["reload", "stop"])
 
 
 async def test_start_and_last_words_are_heard(pair: Pair) -> None:
     """What a worker says unasked is told to the listener, up to its last word."""
-    pair.worker.say(Message.STARTED, written(FULL))
+    pair.worker.send(Message.STARTED, encode_snapshot(FULL))
     pair.worker.fail(ConfigurationError("no room", hint="make some"))
-    pair.worker.say(Message.ENDED, written(FULL))
+    pair.worker.send(Message.ENDED, encode_snapshot(FULL))
     await pair.worker.close()
     await asyncio.wait_for(pair.supervisor.close(), LIMIT)
     assert (pair.heard.started, pair.heard.shown) == (1, [FULL, FULL])
@@ -127,8 +127,8 @@ async def test_a_worker_learns_that_it_is_alone() -> None:
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.gather(closing, return_exceptions=True)
-    await eventually(lambda: pair.deeds == ["alone"])
-    pair.worker.say(Message.ENDED, written(FULL))
+    await eventually(lambda: pair.actions == ["alone"])
+    pair.worker.send(Message.ENDED, encode_snapshot(FULL))
     await pair.worker.close()
 
 
@@ -160,8 +160,8 @@ GIVEN = Assignment.of(SETTINGS, Role(3, 4, descriptors=(9,)), 7, "127.0.0.1:4711
 
 def test_it_goes_through_the_environment() -> None:
     """What is written into a process's environment is what the process reads; nobody else's is an assignment, nor a setting."""
-    assert assignment(GIVEN.variable()) == GIVEN
-    assert assignment({}) is None
+    assert read_assignment(GIVEN.variable()) == GIVEN
+    assert read_assignment({}) is None
     assert not read_environment(GIVEN.variable()).problems
 
 

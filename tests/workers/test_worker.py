@@ -39,7 +39,7 @@ class Life:
         own, its = socket.socketpair()
         self.clock = clock
         self.channel = its.detach()
-        self.line = SupervisorsEnd(own, self)
+        self.line = SupervisorsEnd(own, on_started=self.on_started, on_snapshot=self.on_snapshot, on_failed=self.on_failed)
         self.heard: list[Snapshot] = []
         self.works = False
         self.failures: list[ForwarderError] = []
@@ -59,15 +59,15 @@ class Life:
         return self.pipeline
 
     def on_started(self) -> None:
-        """See `channel.Listener`."""
+        """See `SupervisorsEnd`."""
         self.works = True
 
-    def on_shown(self, snapshot: Snapshot) -> None:
-        """See `channel.Listener`."""
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """See `SupervisorsEnd`."""
         self.heard.append(snapshot)
 
     def on_failed(self, error: ForwarderError) -> None:
-        """See `channel.Listener`."""
+        """See `SupervisorsEnd`."""
         self.failures.append(error)
 
     async def ended(self) -> int:
