@@ -16,9 +16,8 @@ from forwarder.core.clock import Clock
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, WhenFull
 from forwarder.daemon.stores import Stores
-from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.delivery import Delivery, DeliveryStatistics, HistogramCounts
 from forwarder.delivery.halting import HaltReport
-from forwarder.delivery.statistics import DeliveryStatistics, HistogramCounts
 from forwarder.intake.intake import Intake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics

@@ -42,11 +42,8 @@ from forwarder.daemon.stores import Stores, open_stores
 from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
-from forwarder.delivery.key_ledger import KeyStatus
-from forwarder.delivery.keys import KeyCheck
-from forwarder.delivery.network_errors import describe
-from forwarder.delivery.sink import HttpSink
-from forwarder.delivery.turns import Turns
+from forwarder.delivery.keys import KeyCheck, KeyStatus
+from forwarder.delivery.sink import HttpSink, describe_network_error
 from forwarder.intake.intake import Intake
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS
@@ -95,7 +92,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     buffer, dead_letters = stores.buffer, stores.dead_letters
     key_memory = KeyMemory(known, stores.state, clock) if keys is not None and stores.state is not None else None
 
-    batcher = Batcher(buffer, Turns(), batch_policy(settings))
+    batcher = Batcher(buffer, batch_policy(settings))
     delivery = Delivery(
         batcher=batcher,
         buffer=buffer,
@@ -131,7 +128,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     )
     replayer = stores.open_replayer(intake, clock)
 
-    passthrough = PassThrough(pass_through_policy(settings, sink), clock, describe) if settings.passthrough.enabled else None
+    passthrough = PassThrough(pass_through_policy(settings, sink), clock, describe_network_error) if settings.passthrough.enabled else None
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path)
     kafka = _kafka_sources(settings, role, SourceIntake(intake, delivery, halts), clock)
 

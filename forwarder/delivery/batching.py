@@ -1,29 +1,28 @@
-"""Takes batches from the buffer's lanes: closed by bytes, by count or by age.
+"""Makes batches of a lane's waiting events: closed by bytes, by count or by age.
 
 Invariants: a batch's size is the exact size of its request's body, envelope included, and is below the limit unless it is one event that
-alone is over it. Chunks are taken whole, and cut only where one doesn't fit an empty batch. A chunk with an event that may not go yet
-keeps its place in the queue, and holds back every later chunk that shares an id with it: to part such chunks event by event would
-cost more than the one round trip that the others in it wait (docs/decisions/0005-order-by-request-not-by-event.md).
+alone is over it. Chunks are taken whole, and cut only where one doesn't fit an empty batch. A chunk with an event
+that is blocked keeps its place in the queue, and holds back every later chunk that shares an id with it: to cut such chunks event by event
+would cost more than the one round trip that its other events wait (docs/decisions/0005-order-by-request-not-by-event.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import Buffer
-from forwarder.delivery.turns import Turns
 from forwarder.wire.chunks import cut_by_size
 from forwarder.wire.envelope import envelope_size
 
 READ_AHEAD_CHUNKS: Final = 256
-"""How many chunks that may not go yet a lane is searched past for others."""
+"""How many blocked chunks a lane's queue is searched past for others."""
 
 READ_AHEAD_IDS: Final = 2048
-"""How many ids such chunks may hold back before the search ends: each look at a queue of large chunks would cost more than it finds."""
+"""How many ids such chunks may hold back before the search ends: searching on costs more than it finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,28 @@ class BatchPolicy:
     max_age: float
 
 
+class BatchSource(Protocol):
+    """What the scheduler needs of a batcher. All times are wall-clock seconds, as in `Chunk.received_at`."""
+
+    def next(
+        self, lane: Lane, now: float, *, blocked: Set[str], max_body: int | None, flush: bool, max_events: int | None = None
+    ) -> Batch | None:
+        """Take the lane's next batch off the buffer's queue if one is due by bytes, count or age (`flush`: if anything waits).
+
+        `blocked` are ordering keys that may not be taken now: chunks that hold one, and later chunks that share a key with a chunk
+        so skipped, stay in the queue. `max_body` and `max_events` are limits below the usual ones.
+        """
+
+    def due_at(self, lane: Lane, now: float) -> float | None:
+        """When the lane's next batch is due; not after `now` if it is due already; None if nothing waits."""
+
+    def lanes(self) -> Sequence[Lane]:
+        """The lanes that have events waiting."""
+
+
 @dataclass(slots=True)
 class _Room:
-    """What still fits into the batch that is being made."""
+    """The room left in the batch that is being made."""
 
     bytes: int
     events: int
@@ -51,25 +69,24 @@ class _Room:
 
 
 class Batcher:
-    """Makes the next batch of a lane; says which lane's turn it is and when a lane is due."""
+    """See `BatchSource`. `policy` may be replaced."""
 
-    def __init__(self, buffer: Buffer, turns: Turns, policy: BatchPolicy) -> None:
+    def __init__(self, buffer: Buffer, policy: BatchPolicy) -> None:
         self._buffer = buffer
-        self._turns = turns
         self.policy = policy
 
     def lanes(self) -> Sequence[Lane]:
-        """The lanes that have something waiting, in the order of their turn: live ones first, but for one request in twenty."""
-        return self._turns.order(self._buffer.waiting_lanes())
+        """The lanes that have events waiting."""
+        return list(self._buffer.waiting_lanes())
 
     def due_at(self, lane: Lane, now: float) -> float | None:
-        """When the lane's next batch is due, wall-clock seconds: `now` if it is full or from the future, None if nothing waits."""
+        """When the lane's next batch is due: `now` if it is full or from the future, None if nothing waits."""
         queue = self._buffer.queue(lane)
         if queue.oldest is None:
             return None
         if queue.size >= self.policy.max_bytes or queue.events >= self.policy.max_events:
             return now
-        if queue.oldest > now:  # the clock was set back: how long the event has waited can't be told
+        if queue.oldest > now:  # the clock was set back: the event's age is unknown
             return now
         return queue.oldest + self.policy.max_age
 
@@ -83,10 +100,7 @@ class Batcher:
         flush: bool = False,
         max_events: int | None = None,
     ) -> Batch | None:
-        """Take the lane's next batch off its queue, if one is due (or `flush` is set); None if there is none, or all of it is blocked.
-
-        `blocked` are ordering keys that may not be taken now; `max_body` and `max_events` are limits below the policy's own.
-        """
+        """See `BatchSource.next`."""
         due = self.due_at(lane, now)
         if due is None or (due > now and not flush):
             return None
@@ -96,9 +110,7 @@ class Batcher:
         chunks = self._take_unblocked(queue, room, blocked) if blocked else self._take(queue, room)
         if not chunks:
             return None
-        batch = Batch(lane, tuple(chunks), envelope_size(lane, chunks))
-        self._turns.took(lane, batch.size)
-        return batch
+        return batch_of(lane, chunks)
 
     def _take(self, queue: LaneQueue, room: _Room) -> list[Chunk]:
         taken = queue.take(room.bytes, room.events)
@@ -138,3 +150,9 @@ class Batcher:
                 break
         queue.put_back(kept)
         return taken
+
+
+def batch_of(lane: Lane, chunks: Iterable[Chunk]) -> Batch:
+    """The batch of a lane's chunks, with the exact size of its body."""
+    held = tuple(chunks)
+    return Batch(lane, held, envelope_size(lane, held))

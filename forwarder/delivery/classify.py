@@ -1,4 +1,4 @@
-"""From the upstream's reply to an outcome: the table "Outcomes", one branch a row. Pure."""
+"""Classifies the upstream's replies: the table of outcomes, a branch for each row. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome,
 from forwarder.core.secrets import mask_secrets
 
 MAX_WORDS: Final = 200
-"""Characters of the upstream's own words that are quoted."""
+"""Most characters of the upstream's answer that are quoted."""
 
 _HALTS: Final = {401: HaltReason.UNKNOWN_KEY, 403: HaltReason.FORBIDDEN, 404: HaltReason.WRONG_ADDRESS, 405: HaltReason.WRONG_ADDRESS}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
-class Warned(StrEnum):
-    """What can be odd about an answer that counts as delivered (closed set; documented in docs/delivery.md)."""
+class DeliveryWarning(StrEnum):
+    """Oddities of an answer that counts as delivered (closed set; documented in docs/delivery.md)."""
 
     OTHER_2XX = "other_2xx"
     """Another 2xx than 200."""
@@ -30,22 +30,24 @@ class Warned(StrEnum):
 
 
 def classify(reply: Reply, *, html_before: bool = False, secret: str = "") -> Outcome:
-    """What `reply` means for the batch. `html_before`: the lane's last answer was a web page; `secret`, and whatever else looks
-    like a key or like credentials, is kept out of the words quoted."""
+    """What `reply` means for the batch. `html_before`: the lane's last answer was a web page; `secret`, and whatever else looks like a key
+    or like credentials, isn't quoted."""
     status = reply.status
     if status is None:
         return Retry(_cut(reply.error, secret), Scope.UPSTREAM, reply.retry_after or 0.0)
-    why = words(reply, secret)
+    why = summarize(reply, secret)
     if reply.loop:
         return Halt(HaltReason.LOOP, why)
     if status == 200:
         return _ok(reply, html_before, why)
     if 200 < status < 300:
-        return Delivered(Warned.OTHER_2XX)
+        return Delivered(DeliveryWarning.OTHER_2XX)
     if 300 <= status < 400:
         return Halt(HaltReason.WRONG_ADDRESS, why)
+    if status == 503:
+        return Retry(why, Scope.UPSTREAM, reply.retry_after or 0.0)
     if status in (408, 425, 429) or status >= 500 or status < 200:
-        return Retry(why, Scope.UPSTREAM if status == 503 else Scope.LANE, reply.retry_after or 0.0)
+        return Retry(why, Scope.LANE, reply.retry_after or 0.0)
     if status == 413:
         return Split(why)
     if status == 400:
@@ -58,9 +60,9 @@ def is_web_page(reply: Reply) -> bool:
     return reply.status == 200 and reply.content_type.partition(";")[0].strip().lower() == "text/html"
 
 
-def words(reply: Reply, secret: str = "") -> str:
-    """The reply in a line for people: the status and the beginning of what the upstream said, without control characters, `secret`
-    and whatever else looks like a key or like credentials."""
+def summarize(reply: Reply, secret: str = "") -> str:
+    """The reply in one line: the status and the beginning of the answer, without control characters, `secret` and whatever else looks like
+    a key or like credentials."""
     said = _cut(reply.body.decode("utf-8", "replace"), secret)
     return f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
 
@@ -73,9 +75,9 @@ def _ok(reply: Reply, html_before: bool, why: str) -> Outcome:  # noqa: FBT001 -
     try:
         said: Any = msgspec.json.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Delivered(Warned.ODD_BODY)
+        return Delivered(DeliveryWarning.ODD_BODY)
     if isinstance(said, dict) and said.get("quota_limited"):
-        return Delivered(Warned.QUOTA_LIMITED)
+        return Delivered(DeliveryWarning.QUOTA_LIMITED)
     return Delivered()
 
 

@@ -1,17 +1,20 @@
-"""The shell around the scheduler: one dispatcher task, one task for each request in flight, one timer. No decision is taken here.
+"""Delivers batches: the asynchronous shell around the scheduler, which takes the decisions, and delivery's statistics.
 
-The dispatcher wakes when the buffer got something (`wake`, gathered for a few milliseconds, so that a busy listener pays for a flag, not
-for a pass over the lanes), when a request ended, and when the timer for the next due batch, retry or probe fires. It never polls.
+There is one dispatcher task, one task for each request in flight, and one timer. The dispatcher wakes when the buffer has new events
+(`wake`; calls within a few milliseconds are one, so that a busy listener pays for a flag, not for a pass over the lanes), when a request
+ends, and when the timer for the next due batch, retry or probe fires. It never polls.
 
-Invariants: a request that is in flight is in `_tasks`; whatever its sink does, its attempt is handed back to the scheduler once, or it is
-cancelled by `close` and its events are among `undelivered()`.
+Invariants: a request in flight is in `_tasks`; whatever its sink does, its attempt is handed back to the scheduler once, or it is cancelled
+by `close` and its events are among `undelivered()`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
@@ -22,39 +25,41 @@ from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import Books, Buffer, DeadLetters, Ordering, Sink
-from forwarder.delivery.groups import Attempt
-from forwarder.delivery.halting import Halts
-from forwarder.delivery.inspecting import inspect
-from forwarder.delivery.isolating import NO_SUSPECTS, Suspects
-from forwarder.delivery.key_ledger import KeyStatus
-from forwarder.delivery.keys import KeyCheck
-from forwarder.delivery.limiter import Limiter, verdict_of
-from forwarder.delivery.pausing import RetryPolicy
-from forwarder.delivery.ports import Batcher
-from forwarder.delivery.scheduler import Scheduler
-from forwarder.delivery.settling import Settler
-from forwarder.delivery.statistics import BATCH_EVENTS, BODY_BYTES, SECONDS, DeliveryStatistics, Histogram, UpstreamState
+from forwarder.delivery.batching import BatchSource
+from forwarder.delivery.halting import HaltReport, Halts
+from forwarder.delivery.keys import KeyCheck, KeyStatus
+from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.limiter import Limiter, load_signal
+from forwarder.delivery.outcomes import Settler
+from forwarder.delivery.scheduler import LaneRetry, Scheduler
+from forwarder.delivery.splitting import Attempt
+from forwarder.delivery.suspects import NO_SUSPECTS, Suspects, inspect
 from forwarder.telemetry.labels import lane_label
 
 GATHER_SECONDS: Final = 0.005
-"""How long news from the buffer is gathered before a pass over the lanes, at least."""
+"""Least seconds from a `wake` to the pass over the lanes."""
 
 TICK_SECONDS: Final = 0.001
-"""The shortest timer: one that fires a rounding error too early mustn't be set again for no time at all."""
+"""The shortest timer: one that fires a rounding error too early isn't set again for no time at all."""
 
 PASS_SHARE: Final = 10
-"""News is gathered for so many times what the last pass took: with thousands of lanes, passes still take a tenth of the time at most."""
+"""The next pass comes after so many times what the last one took: with thousands of lanes, passes take a tenth of the time at most."""
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BODY_BYTES: Final = tuple(float(4**power) for power in range(5, 13))
+"""From 1 KiB to 16 MiB."""
+BATCH_EVENTS: Final = (1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
 
 _log = structlog.get_logger()
 
 
 class Delivery:
-    """Brings batches to the upstream. It owns no socket: who made the sink closes it, after `close`."""
+    """Sends batches to the upstream. It owns no socket: the sink's owner closes it, after `close`."""
 
     def __init__(
         self,
         *,
-        batcher: Batcher,
+        batcher: BatchSource,
         buffer: Buffer,
         sink: Sink,
         dead_letters: DeadLetters,
@@ -67,7 +72,7 @@ class Delivery:
         keys: KeyCheck | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """`concurrency`: always so many requests at once; None: adaptive. `keys`: None where keys aren't verified."""
+        """`concurrency`: a fixed number of requests at once; None: adaptive. `keys`: None where keys aren't verified."""
         self.halts = Halts() if halts is None else halts
         self._batcher = batcher
         self._sink = sink
@@ -99,27 +104,27 @@ class Delivery:
         self._held = False
         """Whether no attempt is begun."""
         self._requests: Counter[str] = Counter()
-        self._durations = Histogram(SECONDS)
-        self._batch_bytes = Histogram(BODY_BYTES)
-        self._batch_events = Histogram(BATCH_EVENTS)
+        self._durations = HistogramCounter(SECONDS)
+        self._batch_bytes = HistogramCounter(BODY_BYTES)
+        self._batch_events = HistogramCounter(BATCH_EVENTS)
         buffer.on_arrival = self.wake
         if keys is not None:
             keys.on_answer(self._key_answered)
 
     def start(self) -> None:
-        """Begin, on the running loop."""
+        """Start, on the running loop."""
         self._dispatcher = asyncio.get_running_loop().create_task(self._dispatch())
         self._awake.set()
 
     def wake(self) -> None:
-        """The buffer got something. Costs a comparison when it was told so lately."""
+        """The buffer has new events. Costs a comparison if it was called lately."""
         if self._gathering is None:
             self._gathering = self._clock.call_later(self._gather_seconds, self._awake.set)
 
     async def drain(self, deadline_seconds: float) -> bool:
-        """Deliver everything, without waiting for batches to fill; whether nothing is left.
+        """Deliver everything, without waiting for batches to fill; return whether nothing is left.
 
-        Returns early once all that is left belongs to halted lanes that were probed a last time in vain. Cancelling it lets delivery go on.
+        Returns early once all that is left belongs to halted lanes whose last probe failed. Cancellation lets delivery continue.
         """
         now = self._clock.monotonic()
         self._last_probes = {}
@@ -134,12 +139,12 @@ class Delivery:
         return await self._wait_until_idle(deadline_seconds)
 
     async def drain_while_it_works(self, deadline_seconds: float) -> bool:
-        """Deliver everything, as `drain` does, but only while no attempt fails; halted lanes aren't probed. Whether nothing is left."""
+        """As `drain`, but only while no attempt fails; halted lanes aren't probed."""
         self._last_probes, self._only_while_it_works = {}, True
         return await self._wait_until_idle(deadline_seconds)
 
     async def finish_in_flight(self, deadline_seconds: float) -> None:
-        """Begin no attempt any more, and wait for those in flight, unless the upstream fails. Cancelling it only ends the wait."""
+        """Begin no more attempts, and wait for those in flight, unless the upstream fails. Cancellation only ends the wait."""
         self._held = self._only_while_it_works = True
         await self._wait_until_idle(deadline_seconds)
 
@@ -155,7 +160,7 @@ class Delivery:
         return not self._scheduler.pending_lanes() and not self._batcher.lanes()
 
     async def close(self) -> None:
-        """Stop: cancel what is in flight (it may have arrived) and the key checks. Returns when no task of delivery runs any more."""
+        """Stop: cancel requests in flight (they may have arrived) and key checks. Returns when no task of delivery runs any more."""
         for timer in (self._timer, self._gathering):
             if timer is not None:
                 timer.cancel()
@@ -169,13 +174,13 @@ class Delivery:
             await self._keys.close()
 
     def undelivered(self) -> list[Chunk]:
-        """The chunks that delivery took from the buffer's queues and didn't settle: in flight or to be sent again."""
+        """The chunks that delivery took from the buffer's queues and hasn't settled: in flight or to be sent again."""
         return self._scheduler.unsettled()
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Take back the chunks with one of these acks, in `lane` or anywhere, that wait to be sent again: they are the caller's to settle.
+        """Take back the chunks with one of these acks, in `lane` or any, that are to be sent again: the caller settles them.
 
-        Those that were never in a batch are the buffer's to withdraw; those in flight go their way.
+        The buffer withdraws those that were never in a batch; those in flight stay.
         """
         found = self._scheduler.withdraw(acks, lane, self._clock.monotonic())
         if found:
@@ -183,7 +188,7 @@ class Delivery:
         return found
 
     def vouch(self, lane: Lane) -> None:
-        """The upstream took an event of this lane just now, by another way: what it refuses alone is at fault itself."""
+        """The upstream accepted an event of this lane, not by delivery: an event that it refuses alone is at fault itself."""
         self._scheduler.vouch(lane)
         self._awake.set()
 
@@ -206,7 +211,7 @@ class Delivery:
             warnings=dict(self._settler.warnings),
             halts=self.halts.report(now, wall),
             retries=self._scheduler.retries(now, wall),
-            upstream=UpstreamState(upstream.failing, upstream.why),
+            upstream=UpstreamHealth(upstream.failing, upstream.why),
         )
 
     async def _dispatch(self) -> None:
@@ -219,10 +224,10 @@ class Delivery:
             try:
                 self._pass()
             except Exception:
-                _log.exception("a pass over the lanes failed in an unforeseen way; the next one comes with the next event or answer")
+                _log.exception("a pass over the lanes failed unexpectedly; the next one comes with the next event or answer")
 
     def _pass(self) -> None:
-        """Begin every request that may be made now, and set the timer for the next."""
+        """Begin every request that may be made now, and set the timer for the next one."""
         now, wall = self._clock.monotonic(), self._clock.now()
         flush = self._last_probes is not None
         while not self._held and self._scheduler.in_flight < self._limiter.limit:
@@ -252,23 +257,23 @@ class Delivery:
         try:
             reply = await self._sink.send(attempt.batch)
         except Exception as error:
-            _log.exception("sending failed in an unforeseen way", lane=lane_label(attempt.lane))
-            reply = Reply(None, error=f"unforeseen: {type(error).__name__}")
+            _log.exception("sending failed unexpectedly", lane=lane_label(attempt.lane))
+            reply = Reply(None, error=f"unexpected: {type(error).__name__}")
         seconds = self._clock.monotonic() - began
         suspects = NO_SUSPECTS
         if reply.status == HTTPStatus.BAD_REQUEST and not attempt.part.inspected:
             async with self._inspecting:
                 suspects = await inspect(attempt.batch)
-        self._landed(attempt, reply, seconds, suspects)
+        self._end(attempt, reply, seconds, suspects)
 
-    def _landed(self, attempt: Attempt, reply: Reply, seconds: float, suspects: Suspects) -> None:
+    def _end(self, attempt: Attempt, reply: Reply, seconds: float, suspects: Suspects) -> None:
         del self._tasks[attempt]
         self._requests[str(reply.status or "error")] += 1
         self._durations.observe(seconds)
         scheduler, in_flight = self._scheduler, self._scheduler.in_flight
         outcome = scheduler.finished(attempt, reply, self._clock.monotonic(), self._clock.now(), suspects)
         self._limiter.observe(
-            verdict_of(outcome),
+            load_signal(outcome),
             number=attempt.number,
             latest=scheduler.latest,
             in_flight=in_flight,
@@ -282,7 +287,7 @@ class Delivery:
         self.wake()
 
     def _is_drained(self) -> bool:
-        """Whether nothing is left to wait for: only what halted lanes hold that had their last probe, if anything."""
+        """Whether a drain has nothing left to wait for, except halted lanes whose last probe failed."""
         if self._only_while_it_works and self._scheduler.failing:
             return True
         if self._scheduler.in_flight:
@@ -296,7 +301,67 @@ class Delivery:
         return halted is not None and (self._only_while_it_works or halted.probes > (self._last_probes or {}).get(lane, -1))
 
 
+@dataclass(frozen=True, slots=True)
+class HistogramCounts:
+    """A histogram: `counts[i]` samples were above `bounds[i-1]` and at most `bounds[i]`; the last count has those above all bounds."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+class HistogramCounter:
+    """Counts samples between bounds."""
+
+    __slots__ = ("_bounds", "_counts", "_total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a sample."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def counts(self) -> HistogramCounts:
+        """The figures so far."""
+        return HistogramCounts(self._bounds, tuple(self._counts), self._total)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamHealth:
+    """Whether the upstream fails as a whole, and its last error."""
+
+    failing: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatistics:
+    """Figures since the start, and the state of now."""
+
+    requests: Mapping[str, int]
+    """By HTTP status, or "error"."""
+    in_flight: int
+    concurrency_limit: int
+    durations: HistogramCounts
+    """Seconds from the first byte sent to the answer."""
+    batch_bytes: HistogramCounts
+    """Bodies before compression, each attempt counted."""
+    batch_events: HistogramCounts
+    delivered: int
+    """Events."""
+    warnings: Mapping[str, int]
+    """Delivered requests whose answer was odd, by kind (`DeliveryWarning`)."""
+    halts: Sequence[HaltReport]
+    retries: Sequence[LaneRetry]
+    """Lanes that pause after a failure of their own, and aren't halted."""
+    upstream: UpstreamHealth
+
+
 def _report(task: asyncio.Task[None]) -> None:
-    """A fault of our own in a task that nobody waits for must not go unseen."""
+    """Log an internal error of a task that isn't awaited."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("settling an answer failed in an unforeseen way", exc_info=error)
+        _log.error("settling an answer failed unexpectedly", exc_info=error)

@@ -1,26 +1,33 @@
-"""Lanes that stand still because the upstream refuses them, why, and when each is probed next.
+"""Halted lanes: why the upstream refuses them, when each is probed next, and with which event.
 
-Invariants: a lane is halted exactly while it is in here, and nobody else keeps that; events of a halted lane are kept; the waits between
-probes double from one second to a minute (with jitter: between half of it and the whole), and any 200 to a probe ends the halt. A halt
-found by the key check is ended by the key check alone, for a `/batch/` probe would get 200 and lose its events.
+Invariants: a lane is halted exactly while `Halts` has it; no other part keeps that state. Events of a halted lane are kept. The waits
+between probes double from one second to a minute (with jitter: between half of it and the whole), and any 200 to a probe ends the halt. A
+halt found by the key check is ended by the key check alone, for a `/batch/` probe would get 200 and lose its events.
+
+A probe is usually the pending work, as it is. A lane to which everything was answered 400 or 413 (`refuses_all`) is probed with single
+events in turn, for each may be the bad one: the first events of the remaining parts (halves, quarters, … of a batch, so that bad neighbours
+are soon left behind), then one of the fresh queue. No probe overtakes an earlier event that shares an ordering key with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from forwarder.core.clock import Backoff
 from forwarder.core.event import Lane
 from forwarder.core.outcome import HaltReason
+from forwarder.delivery.lanes import LaneState
+from forwarder.delivery.ordering import may_overtake
+from forwarder.delivery.splitting import BatchPart, PartGroup, ReplaceChunk, cut
 from forwarder.telemetry.labels import lane_label
 
 HINTS: Final = {
     HaltReason.UNKNOWN_KEY: "check the project key in the sender's settings, and that upstream.url is the region of that project",
-    HaltReason.FORBIDDEN: "ask whoever runs the upstream or a proxy before it why this address is forbidden",
+    HaltReason.FORBIDDEN: "ask the operator of the upstream, or of a proxy before it, why this address is forbidden",
     HaltReason.REFUSES_ALL: "look for a proxy or firewall before the upstream; the upstream's words are quoted beside this",
     HaltReason.WRONG_ADDRESS: "check upstream.url: something answers there, but not the ingestion service",
     HaltReason.REJECTED: "read the upstream's words, quoted beside this; a proxy may be changing requests",
@@ -34,7 +41,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Halted:
-    """One lane's halt. `since` is wall-clock, `next_probe` monotonic seconds; `probes` counts those that failed."""
+    """One lane's halt. `since` is wall-clock, `next_probe` monotonic seconds; `probes` counts failed ones."""
 
     reason: HaltReason
     why: str
@@ -46,7 +53,7 @@ class Halted:
 
 @dataclass(frozen=True, slots=True)
 class HaltReport:
-    """A halted lane as people see it; times are wall-clock seconds."""
+    """A halted lane as operators see it; times are wall-clock seconds."""
 
     lane: Lane
     reason: HaltReason
@@ -77,7 +84,7 @@ class Halts:
         return self._halted.get(lane)
 
     def halt(self, lane: Lane, reason: HaltReason, why: str, *, now: float, wall: float, by_key_check: bool = False) -> None:
-        """Stop the lane until a probe succeeds. A lane already halted stays so for its first reason, unless the key check knows better."""
+        """Halt the lane until a probe succeeds. A halted lane keeps its first reason, unless the key check finds another."""
         known = self._halted.get(lane)
         if known is not None and (known.by_key_check or not by_key_check):
             return
@@ -85,7 +92,7 @@ class Halts:
         _log.warning("lane halted", lane=lane_label(lane), reason=reason.value, upstream_said=why, hint=HINTS[reason])
 
     def probe_failed(self, lane: Lane, now: float, reason: HaltReason | None = None, why: str = "") -> None:
-        """A probe wasn't answered 200: wait longer. `reason`: what it showed, if that is a reason to halt."""
+        """A probe wasn't answered 200: wait longer. `reason`: the reason to halt that it showed, if any."""
         halted = self._halted[lane]
         halted.probes += 1
         halted.next_probe = now + self._backoff.equal_jitter(halted.probes + 1)
@@ -95,7 +102,7 @@ class Halts:
             halted.reason, halted.why = reason, why
 
     def resume(self, lane: Lane) -> None:
-        """The lane goes on."""
+        """End the lane's halt."""
         halted = self._halted.pop(lane)
         _log.info("lane resumed", lane=lane_label(lane), reason=halted.reason.value, failed_probes=halted.probes)
 
@@ -108,8 +115,47 @@ class Halts:
         return {lane: halted.since for lane, halted in self._halted.items()}
 
     def report(self, now: float, wall: float) -> list[HaltReport]:
-        """All halts, for people; `now` is the monotonic time that is `wall` on the wall."""
+        """All halts, for operators; `now` is the monotonic time at wall-clock time `wall`."""
         return [
             HaltReport(lane, halted.reason, halted.since, halted.why, HINTS[halted.reason], wall + max(0.0, halted.next_probe - now))
             for lane, halted in self._halted.items()
         ]
+
+
+class ProbeCandidate(NamedTuple):
+    """An event that a probe may send: the one at index `at` of its part."""
+
+    group: PartGroup
+    part: BatchPart
+    at: int
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """The lowest is next."""
+        return self.part.refused, self.part.probed
+
+
+def probe_candidate(state: LaneState, *, before_fresh: bool) -> ProbeCandidate | None:
+    """The next event to probe with: first one that was never refused alone, then the one probed longest ago.
+
+    `before_fresh`: None if a fresh event is next; otherwise no fresh event is available.
+    """
+    pending = [
+        ProbeCandidate(group, part, at)
+        for group, part, at in may_overtake(state.ordering, state.groups)
+        if group.in_flight is None and part.bury_as is None
+    ]
+    chosen = min(pending, key=lambda one: one.rank, default=None)
+    if before_fresh and chosen is not None and chosen.rank > (False, state.fresh_probed):
+        return None
+    return chosen
+
+
+def carve(chosen: ProbeCandidate, replace: ReplaceChunk) -> BatchPart:
+    """Split the candidate's event off, as a part of its own at its position."""
+    group, part, at = chosen
+    if at > 0:
+        part = group.divide(part, *cut(part.batch, at, replace))[1]
+    if part.batch.count > 1:
+        part = group.divide(part, *cut(part.batch, 1, replace))[0]
+    return part

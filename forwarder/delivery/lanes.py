@@ -1,40 +1,66 @@
-"""What delivery knows of one lane while something of it is unsettled. Pure.
+"""The state of one lane while something of it is unsettled, and how it pauses after failures. Pure.
 
-Invariants: every event that was taken from the batcher and isn't settled is in exactly one part of one group; work that is pending goes
-before fresh batches, and a lane that is failing makes one attempt at a time, so an upstream in trouble isn't met with more.
+Invariants: every event that was taken from the batcher and isn't settled is in exactly one part of one group; pending work goes before
+fresh batches, and a failing lane makes one attempt at a time, so an upstream in trouble gets no additional load.
+
+Pauses grow, and count once a round however many requests of it fail: `streak` is 0 exactly while nothing is wrong; an attempt that began
+before the last failure neither raises the streak (its failure is the same event) nor ends it (its success is older); `until` never moves
+back while the streak lasts, so that no Retry-After is cut short. Attempts are ordered by number, not by time: a clock can stand still.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
+from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff
-from forwarder.core.event import Batch, Lane
+from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.ports import Ordering
-from forwarder.delivery.groups import Group, Part
-from forwarder.delivery.moment import Moment
-from forwarder.delivery.ordering import Blocked
-from forwarder.delivery.pausing import Pause
-from forwarder.delivery.precedents import Precedents
+from forwarder.delivery.batching import batch_of
+from forwarder.delivery.splitting import BatchPart, PartGroup
+from forwarder.delivery.suspects import Precedents
 
-LESSON_SECONDS: Final = 300.0
-"""How long a lane keeps to the smaller body that a 413 taught it."""
+MAX_BODY_SECONDS: Final = 300.0
+"""How long a lane keeps the smaller `max_body` that it got from a 413."""
 
 PARALLEL_AFTER: Final = 0.05
-"""Seconds for which a lane that orders by id waits for its last request alone, before it makes a further one beside it.
+"""Seconds for which a lane that orders by id waits for its last request before it sends another beside it.
 
-Of what waits, most shares an id with what is in flight: a batch made beside it is a fragment, found by a search through the queue. With an
+Most waiting events share an id with those in flight: a batch made beside them is a fragment, found by a search through the queue. With an
 upstream that answers faster than this it is never needed; with a slower one there are still twenty requests a second.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How retries wait, in seconds. `give_up_after`: the age of a batch's oldest event past which a failed batch becomes dead letters;
+    None: never."""
+
+    initial: float = 0.5
+    maximum: float = 30.0
+    give_up_after: float | None = None
+
+
+class Moment(NamedTuple):
+    """The present, as the pure modules receive it."""
+
+    now: float
+    """Monotonic seconds: pauses and probes."""
+    wall: float
+    """Wall-clock seconds: ages, and what people read."""
+    latest: int = 0
+    """The highest attempt number so far: orders attempts and events."""
+
+
 class LaneState:
-    """Groups, pauses and lessons of one lane. Times are monotonic seconds."""
+    """Groups, pause, body limit and precedents of one lane. Times are monotonic seconds."""
 
     __slots__ = (
-        "_lesson",
-        "_lesson_ends",
-        "_lesson_of",
+        "_max_body",
+        "_max_body_since",
+        "_max_body_until",
         "began",
         "blocked",
         "fresh_probed",
@@ -52,8 +78,9 @@ class LaneState:
     def __init__(self, lane: Lane, ordering: Ordering, backoff: Backoff) -> None:
         self.lane = lane
         self.ordering = ordering
-        self.groups: list[Group] = []
-        self.blocked = Blocked()
+        self.groups: list[PartGroup] = []
+        self.blocked: set[str] = set()
+        """The ordering keys of its groups. Where the lane keeps order, its groups have none in common."""
         self.pause = Pause(backoff)
         self.in_flight = 0
         self.began = 0.0
@@ -67,44 +94,44 @@ class LaneState:
         self.fresh_probed = 0
         """The number of the last attempt that probed with a fresh event."""
         self.precedents = Precedents()
-        self._lesson = 0
-        self._lesson_ends = 0.0
-        self._lesson_of = 0
+        self._max_body = 0
+        self._max_body_until = 0.0
+        self._max_body_since = 0
 
-    def open(self, batch: Batch) -> Group:
-        """Begin a fresh batch."""
-        group = Group.of(batch)
+    def open(self, batch: Batch) -> PartGroup:
+        """Add the group of a fresh batch."""
+        group = PartGroup.of(batch)
         self.groups.append(group)
-        self.blocked.block(group)
+        self.blocked |= group.ids
         return group
 
     def parallel_from(self) -> float:
-        """When the lane may begin a fresh batch beside what is in flight."""
+        """When the lane may send a fresh batch beside what is in flight."""
         return self.began + PARALLEL_AFTER if self.in_flight and self.ordering is Ordering.PER_DISTINCT_ID else 0.0
 
-    def ready(self) -> Group | None:
-        """The next group that has work pending."""
+    def ready(self) -> PartGroup | None:
+        """The first group with a part to send."""
         for group in self.groups:
             if group.in_flight is None:
                 return group
         return None
 
-    def retreat(self, group: Group) -> None:
-        """Let the other groups go before this one: what always fails doesn't hold up the rest (groups share no ordering keys)."""
+    def retreat(self, group: PartGroup) -> None:
+        """Put the group behind the others: what always fails doesn't hold up the rest (groups share no ordering keys)."""
         self.groups.remove(group)
         self.groups.append(group)
 
-    def settled(self, group: Group, part: Part) -> None:
-        """Forget a part whose events are settled, and the group with its last one."""
+    def settled(self, group: PartGroup, part: BatchPart) -> None:
+        """Remove a settled part, and the group with its last one."""
         group.parts.remove(part)
         if group.parts:
             return
         self.groups.remove(group)
-        self.blocked.free(group)
+        self.blocked -= group.ids
         if group.refusing and not any(other.refusing for other in self.groups):
             self.refused_at, self.proven = None, False
 
-    def refused(self, group: Group, latest: int) -> None:
+    def refused(self, group: PartGroup, latest: int) -> None:
         """Something of the group was answered 400 or 413, when `latest` was the highest attempt number."""
         group.refusing = True
         if self.refused_at is None:
@@ -114,29 +141,81 @@ class LaneState:
         """Attempt number `attempt`, with a body of `size` bytes, got 200."""
         if self.refused_at is not None and attempt > self.refused_at:
             self.proven = True
-        if attempt > self._lesson_of:
-            self._lesson = max(self._lesson, size)
+        if attempt > self._max_body_since:
+            self._max_body = max(self._max_body, size)
 
     def shrink_max_body(self, refused_size: int, at: Moment) -> None:
-        """A body of `refused_size` bytes was too large: keep to half of it for a while, or to what is accepted after that."""
+        """A body of `refused_size` bytes was too large: keep to half of it for a while, or to larger ones accepted after that."""
         half = refused_size // 2
         known = self.max_body(at.now)
-        self._lesson = half if known is None else min(half, known)
-        self._lesson_ends = at.now + LESSON_SECONDS
-        self._lesson_of = at.latest
+        self._max_body = half if known is None else min(half, known)
+        self._max_body_until = at.now + MAX_BODY_SECONDS
+        self._max_body_since = at.latest
 
     def forget_max_body(self) -> None:
-        """Something refuses bodies of any size: that teaches nothing."""
-        self._lesson_ends = 0.0
+        """Bodies of any size are refused: drop the limit."""
+        self._max_body_until = 0.0
 
     def max_body(self, now: float) -> int | None:
-        """The largest body the lane should send, if it was taught one lately."""
-        return self._lesson if now < self._lesson_ends else None
+        """The largest body that the lane should send; None: no limit of its own."""
+        return self._max_body if now < self._max_body_until else None
 
     def idle(self, now: float) -> bool:
-        """Whether there is nothing to remember of this lane."""
+        """Whether nothing of this state is needed any more."""
         return not (self.groups or self.pause.failing or self.html or self.max_body(now) is not None or self.precedents.valid(now))
 
     def unsettled(self) -> int:
         """Events taken from the batcher and not yet settled."""
         return sum([part.batch.count for group in self.groups for part in group.parts])
+
+    def withdraw(self, acks: AbstractSet[Ack]) -> list[Chunk]:
+        """Take the chunks with these acks out of the parts that aren't in flight; the caller settles them.
+
+        What is left keeps its order. A group's ordering keys stay blocked until its last part is settled or withdrawn.
+        """
+        return [
+            chunk
+            for group in list(self.groups)
+            for part in list(group.parts)
+            if part is not group.in_flight
+            for chunk in self._withdraw_from(group, part, acks)
+        ]
+
+    def _withdraw_from(self, group: PartGroup, part: BatchPart, acks: AbstractSet[Ack]) -> list[Chunk]:
+        found = [chunk for chunk in part.batch.chunks if chunk.ack in acks]
+        if len(found) == len(part.batch.chunks):
+            self.settled(group, part)
+        elif found:
+            part.batch = batch_of(self.lane, [chunk for chunk in part.batch.chunks if chunk.ack not in acks])
+        return found
+
+
+@dataclass(slots=True)
+class Pause:
+    """The pause of a lane, or of the whole upstream, after failures. Times are monotonic seconds."""
+
+    backoff: Backoff
+    streak: int = 0
+    until: float = 0.0
+    why: str = ""
+    _failed: int = field(default=-1)
+    """The number up to which attempts had begun when the last failure came."""
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempts failed. Then only one attempt at a time is made."""
+        return self.streak > 0
+
+    def failed(self, attempt: int, latest: int, now: float, not_before: float, why: str) -> None:
+        """Attempt number `attempt` failed, when `latest` was the highest number. Pause for at least `not_before` seconds."""
+        if attempt > self._failed:
+            self.streak += 1
+            self.until = max(self.until, now + self.backoff.full_jitter(self.streak))
+        self.until = max(self.until, now + not_before)
+        self._failed = latest
+        self.why = why
+
+    def succeeded(self, attempt: int) -> None:
+        """Attempt number `attempt` succeeded: end the pause, if it began after the last failure."""
+        if attempt > self._failed:
+            self.streak, self.until, self.why = 0, 0.0, ""

@@ -1,10 +1,10 @@
-"""How many requests may be in flight: additive increase, multiplicative decrease. Pure.
+"""The adaptive concurrency limit: additive increase, multiplicative decrease. Pure.
 
-The limit grows by one for each round of requests that the upstream took, if the limit was in use; it is halved when the upstream shows
-overload or can't be reached, and cut by a tenth when answers become slow beside what bodies of that size usually take (an exponentially
-weighted mean and deviation for each class of sizes: 4 KiB and 4 MB have nothing to say about each other). It is cut once a round at most:
-attempts that began before the last cut say nothing new. Refusals (400, 401, 403, 413) tell of the request, not of the load, and move
-nothing.
+The limit grows by one for each round of requests that the upstream accepted, if the limit was reached; it is halved when the upstream is
+overloaded or can't be reached, and cut by a tenth when answers become slow compared with what bodies of that size usually take (an
+exponentially weighted mean and deviation for each class of sizes: 4 KiB and 4 MB aren't comparable). It is cut once a round at most:
+attempts that began before the last cut say nothing new. Refusals (400, 401, 403, 413) are caused by the request, not by the load, and
+change nothing.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ INITIAL: Final = 4
 _AFTER_OVERLOAD: Final = 0.5
 _AFTER_SLOWNESS: Final = 0.9
 _WEIGHT: Final = 0.1
-"""Of a new sample in mean and deviation."""
+"""Weight of a new sample in mean and deviation."""
 _DEVIATIONS: Final = 3.0
 _SLACK: Final = 0.01
-"""Seconds by which an answer may always be slower: a timer's and a loop's own noise."""
+"""Seconds by which an answer may always be slower: noise of timers and loop."""
 _SAMPLES: Final = 8
-"""So many answers of a class must be known before one can be called slow."""
+"""Answers of a class before one of it can count as slow."""
 
 
-class Verdict(Enum):
-    """What an answer says about load."""
+class LoadSignal(Enum):
+    """What an outcome says about the upstream's load."""
 
-    TAKEN = auto()
+    ACCEPTED = auto()
     OVERLOAD = auto()
     NEUTRAL = auto()
 
 
-def verdict_of(outcome: Outcome) -> Verdict:
-    """What `outcome` says about load."""
+def load_signal(outcome: Outcome) -> LoadSignal:
+    """What `outcome` says about the upstream's load."""
     if isinstance(outcome, Delivered):
-        return Verdict.TAKEN
+        return LoadSignal.ACCEPTED
     if isinstance(outcome, Retry) and outcome.overload:
-        return Verdict.OVERLOAD
-    return Verdict.NEUTRAL
+        return LoadSignal.OVERLOAD
+    return LoadSignal.NEUTRAL
 
 
 @dataclass(slots=True)
-class _Usual:
-    """What answers to bodies of one class of sizes take, in seconds."""
+class _Latency:
+    """How long answers to bodies of one class of sizes take, in seconds."""
 
     mean: float = 0.0
     deviation: float = 0.0
@@ -60,8 +60,8 @@ class _Usual:
         usual = max(self.mean + _DEVIATIONS * self.deviation, self.mean * 1.5)
         return self.samples >= _SAMPLES and seconds > usual + _SLACK
 
-    def learn(self, seconds: float) -> None:
-        """Take a sample into account. The first few weigh more, so that the mean isn't drawn to zero."""
+    def add(self, seconds: float) -> None:
+        """Add a sample. The first few weigh more, so that the mean doesn't start at zero."""
         self.samples += 1
         weight = max(_WEIGHT, 1 / self.samples)
         off = seconds - self.mean
@@ -70,32 +70,32 @@ class _Usual:
 
 
 class Limiter:
-    """The limit of requests in flight. `fixed`: always that many."""
+    """The limit of requests in flight. `fixed`: a constant limit."""
 
     def __init__(self, fixed: int | None = None) -> None:
         self._fixed = fixed
         self._limit = float(fixed or INITIAL)
         self._cut_at = -1
-        self._usual: dict[int, _Usual] = {}
+        self._usual: dict[int, _Latency] = {}
 
     @property
     def limit(self) -> int:
         """How many requests may be in flight now: at least one."""
         return int(self._limit)
 
-    def observe(self, verdict: Verdict, *, number: int, latest: int, in_flight: int, size: int, seconds: float) -> None:
+    def observe(self, signal: LoadSignal, *, number: int, latest: int, in_flight: int, size: int, seconds: float) -> None:
         """Attempt `number` with a body of `size` bytes was answered after `seconds`.
 
         `latest` is the highest attempt number given out, `in_flight` how many were in flight until now, this one included.
         """
-        if self._fixed is not None or verdict is Verdict.NEUTRAL:
+        if self._fixed is not None or signal is LoadSignal.NEUTRAL:
             return
-        if verdict is Verdict.OVERLOAD:
+        if signal is LoadSignal.OVERLOAD:
             self._cut(_AFTER_OVERLOAD, number, latest)
             return
-        usual = self._usual.setdefault(size.bit_length() // 2, _Usual())
+        usual = self._usual.setdefault(size.bit_length() // 2, _Latency())
         slow = usual.is_slow(seconds)
-        usual.learn(seconds)
+        usual.add(seconds)
         if slow:
             self._cut(_AFTER_SLOWNESS, number, latest)
         elif in_flight >= self.limit:

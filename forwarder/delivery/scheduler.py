@@ -1,14 +1,15 @@
-"""Whose turn it is: the next request to make, over all lanes, and when there may be one. Pure: no tasks, no clock.
+"""Schedules requests: the next one to make, over all lanes, and when there may be one. Pure: no tasks, no clock.
 
-Invariants: pending work goes before fresh batches; historical lanes after live ones, but for one request in twenty; while the upstream
-fails as a whole (503, network errors, time-outs), one attempt at a time tests it, and none before the pause is over; a halted lane
-sends probes alone; a lane whose key is being checked sends nothing yet.
+Invariants: lanes are asked in the order of `turns.py`, and a lane sends pending work before fresh batches; while the upstream fails as a
+whole (503, network errors, time-outs), one attempt at a time tests it, and none before the pause is over; a halted lane sends only probes;
+a lane whose key is being checked sends nothing yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -16,47 +17,34 @@ from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import HaltReason, Outcome, Reply, Retry, Scope
-from forwarder.core.ports import Ordering
+from forwarder.core.ports import Buffer, Ordering
+from forwarder.delivery.batching import BatchSource
 from forwarder.delivery.classify import classify, is_web_page
-from forwarder.delivery.groups import Attempt, Group, Part
-from forwarder.delivery.halting import Halted, Halts
-from forwarder.delivery.isolating import NO_SUSPECTS, Suspects
-from forwarder.delivery.key_ledger import KeyStatus
-from forwarder.delivery.lanes import LaneState
-from forwarder.delivery.moment import Moment
-from forwarder.delivery.pausing import Pause, RetryPolicy
-from forwarder.delivery.ports import Batcher
-from forwarder.delivery.probing import candidate, carve
-from forwarder.delivery.rulings import Rulings
-from forwarder.delivery.settling import Settler
-from forwarder.delivery.splitting import Replaces
-from forwarder.delivery.statistics import LaneRetry
-from forwarder.delivery.withdrawing import withdraw
+from forwarder.delivery.halting import Halted, Halts, carve, probe_candidate
+from forwarder.delivery.keys import KeyCheck, KeyStatus
+from forwarder.delivery.lanes import LaneState, Moment, Pause, RetryPolicy
+from forwarder.delivery.outcomes import OutcomeHandler, Settler
+from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup
+from forwarder.delivery.suspects import NO_SUSPECTS, Suspects
+from forwarder.delivery.turns import Turns
 from forwarder.telemetry.labels import lane_label
 
-HISTORICAL_TURN: Final = 20
-"""One request in so many is a historical lane's, if one has pending work."""
-
 _SWEEP_EVERY: Final = 1000
-"""Attempts between two sweeps of lanes that were kept for a lesson that is over."""
+"""Attempts between two sweeps of the states of idle lanes."""
 
-TOLD_AFTER: Final = 3
-"""Failures of a lane in a row after which it is worth a line in the log; one or two happen to everybody."""
+LOGGED_AFTER: Final = 3
+"""Consecutive failures of a lane after which a line is logged; one or two are usual."""
 
 _log = structlog.get_logger()
 
 
-class Keys(Protocol):
-    """What the scheduler asks of the key check."""
+@dataclass(frozen=True, slots=True)
+class LaneRetry:
+    """A lane whose last request failed: what the upstream said, and when the next attempt may be, wall-clock seconds."""
 
-    def ask(self, api_key: str) -> KeyStatus:
-        """What is known of the key; if nothing is, or not lately, a check starts soon."""
-
-    def wait_until(self, api_key: str) -> float:
-        """The monotonic time until which a first batch waits for the answer."""
-
-    def again_at(self, api_key: str) -> float:
-        """The monotonic time of the key's next check, if somebody asks for it then."""
+    lane: Lane
+    why: str
+    next_attempt: float
 
 
 class Scheduler:
@@ -65,13 +53,13 @@ class Scheduler:
     def __init__(
         self,
         *,
-        batcher: Batcher,
-        buffer: Replaces,
+        batcher: BatchSource,
+        buffer: Buffer,
         settler: Settler,
         halts: Halts,
         policy: RetryPolicy,
         ordering_of: Callable[[Lane], Ordering],
-        keys: Keys | None = None,
+        keys: KeyCheck | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         self._batcher = batcher
@@ -80,35 +68,35 @@ class Scheduler:
         self._ordering_of = ordering_of
         self._keys = keys
         self._backoff = backoff or Backoff(policy.initial, policy.maximum)
-        self._rulings = Rulings(settler, buffer, halts, policy)
+        self._outcomes = OutcomeHandler(settler, buffer, halts, policy)
         self._lanes: dict[Lane, LaneState] = {}
         self._testing: Attempt | None = None
-        self._since_historical = 0
+        self._turns = Turns()
         self.upstream = Pause(self._backoff)
         self.latest = 0
         self.in_flight = 0
 
     def next_attempt(self, now: float, wall: float, *, flush: bool) -> Attempt | None:
-        """The next request to make now, or None. It counts as in flight until `finished`. `flush`: batches needn't be due."""
+        """The next request to make now, or None. It is in flight until `finished`. `flush`: batches needn't be due."""
         if self.upstream.failing and (now < self.upstream.until or self._testing is not None):
             return None
         at = Moment(now, wall, self.latest)
-        for lane in self._turns():
+        for lane in self._in_turn():
             attempt = self._of_lane(lane, at, flush=flush)
             if attempt is not None:
                 return attempt
         return None
 
     def finished(self, attempt: Attempt, reply: Reply, now: float, wall: float, suspects: Suspects = NO_SUSPECTS) -> Outcome:
-        """The attempt got `reply`: settle, cut, pause or halt as it says. `suspects`: what the local parser suspects, if it is asked."""
+        """The attempt got `reply`: settle, split, pause or halt accordingly. `suspects`: those of the local parser, if it was asked."""
         state = self._lanes[attempt.lane]
         outcome = classify(reply, html_before=state.html, secret=attempt.lane.api_key)
         state.html = is_web_page(reply)
-        self._landed(state, attempt)
-        self._note_upstream(attempt, outcome, now)
+        self._end(state, attempt)
+        self._watch_upstream(attempt, outcome, now)
         streak = state.pause.streak
-        self._rulings.apply(state, attempt, outcome, Moment(now, wall, self.latest), suspects)
-        self._note_lane(state, streak)
+        self._outcomes.apply(state, attempt, outcome, Moment(now, wall, self.latest), suspects)
+        self._watch_lane(state, streak)
         if state.in_flight == 0 and state.idle(now):
             del self._lanes[attempt.lane]
         if self.latest % _SWEEP_EVERY == 0:
@@ -116,7 +104,7 @@ class Scheduler:
         return outcome
 
     def next_time(self, now: float, wall: float) -> float | None:
-        """The monotonic time at which there may be a next attempt without anything else happening; None: not before something does."""
+        """The monotonic time of the next possible attempt if nothing else happens; None: there is none."""
         if self.upstream.failing and self._testing is not None:
             return None
         floor = self.upstream.until if self.upstream.failing else 0.0
@@ -124,14 +112,14 @@ class Scheduler:
         return min([time for time in times if time > now], default=None)
 
     def unsettled(self) -> list[Chunk]:
-        """The chunks that were taken from the buffer's queues and aren't settled, in order of their lanes."""
+        """The chunks that were taken from the buffer's queues and aren't settled, by lane."""
         return [chunk for state in self._lanes.values() for group in state.groups for part in group.parts for chunk in part.batch.chunks]
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None, now: float) -> list[Chunk]:
-        """Take back the chunks with these acks, in `lane` or anywhere, that wait to be sent again; they are the caller's to settle."""
+        """Take back the chunks with these acks, in `lane` or any, that aren't in flight; the caller settles them."""
         wanted = frozenset(acks)
         states = [state for each, state in self._lanes.items() if lane in (None, each)]
-        found = [chunk for state in states for chunk in withdraw(state, wanted)]
+        found = [chunk for state in states for chunk in state.withdraw(wanted)]
         for state in states:
             if state.in_flight == 0 and state.idle(now):
                 del self._lanes[state.lane]
@@ -146,7 +134,7 @@ class Scheduler:
         }
 
     def key_answered(self, api_key: str, status: KeyStatus, now: float) -> None:
-        """The key check asked about a key: let its halted lanes go, or wait for the next time."""
+        """The key check answered: resume the key's halted lanes, or wait for the next check."""
         for lane in (Lane(api_key), Lane(api_key, historical=True)):
             halted = self._halts.get(lane)
             if halted is None or not halted.by_key_check:
@@ -158,7 +146,7 @@ class Scheduler:
                 self._halts.resume(lane)
 
     def vouch(self, lane: Lane) -> None:
-        """The upstream takes events of this lane: a refusal that came before says something of what was refused alone."""
+        """The upstream accepts events of this lane: an event that was refused alone is at fault itself."""
         state, halted = self._lanes.get(lane), self._halts.get(lane)
         if state is None or state.refused_at is None:
             return
@@ -167,7 +155,7 @@ class Scheduler:
             self._halts.resume(lane)
 
     def retries(self, now: float, wall: float) -> list[LaneRetry]:
-        """The lanes that wait after a failure of their own (a halt or a failing upstream is told elsewhere)."""
+        """The lanes that pause after a failure of their own; halts and a failing upstream are reported elsewhere."""
         return [
             LaneRetry(lane, state.pause.why, wall + max(0.0, state.pause.until - now))
             for lane, state in self._lanes.items()
@@ -180,21 +168,12 @@ class Scheduler:
         return self.upstream.failing or any(state.pause.failing for state in self._lanes.values())
 
     def pending_lanes(self) -> list[Lane]:
-        """The lanes that have work in flight or to be sent again."""
+        """The lanes that have unsettled batches, in flight or to be sent again."""
         return [lane for lane, state in self._lanes.items() if state.groups]
 
-    def _turns(self) -> Iterator[Lane]:
-        """The lanes in the order in which they are asked. A lane may come twice."""
+    def _in_turn(self) -> Iterator[Lane]:
         pending = [lane for lane, state in self._lanes.items() if state.ready() is not None]
-        historical = [lane for lane in pending if lane.historical]
-        its_turn = self._since_historical >= HISTORICAL_TURN - 1
-        if its_turn:
-            yield from historical
-        yield from [lane for lane in pending if not lane.historical]
-        if self.upstream.failing and not its_turn:
-            yield from historical
-        yield from self._batcher.lanes()
-        yield from historical
+        return self._turns.order(pending, self._batcher.lanes(), pending_first=self.upstream.failing)
 
     def _of_lane(self, lane: Lane, at: Moment, *, flush: bool) -> Attempt | None:
         halted = self._halts.get(lane)
@@ -212,7 +191,7 @@ class Scheduler:
         group = state.ready()
         if group is None:
             return self._fresh(state, at, flush=flush)
-        if group.parts[0].sentence is not None and not self._execute(state, at):
+        if group.parts[0].bury_as is not None and not self._bury_deferred(state, at):
             return None
         return self._begin(state, at, group, group.parts[0]) if group.parts else self._of_lane(lane, at, flush=flush)
 
@@ -221,11 +200,16 @@ class Scheduler:
         return None if batch is None else self._begin(state, at, state.open(batch))
 
     def _take(self, state: LaneState, at: Moment, *, flush: bool, max_events: int | None = None) -> Batch | None:
-        blocked = NO_IDS if state.ordering is Ordering.NONE else state.blocked.keys
-        return self._batcher.next(state.lane, at.wall, blocked=blocked, max_body=state.max_body(at.now), flush=flush, max_events=max_events)
+        blocked = NO_IDS if state.ordering is Ordering.NONE else state.blocked
+        batch = self._batcher.next(
+            state.lane, at.wall, blocked=blocked, max_body=state.max_body(at.now), flush=flush, max_events=max_events
+        )
+        if batch is not None:
+            self._turns.count_batch(state.lane, batch.size)
+        return batch
 
     def _probe(self, lane: Lane, halted: Halted, at: Moment, *, flush: bool) -> Attempt | None:
-        """A halted lane's probe, if it is time for one."""
+        """A halted lane's probe, if one is due."""
         if halted.by_key_check:
             if self._keys is not None:
                 self._keys.ask(lane.api_key)
@@ -233,7 +217,7 @@ class Scheduler:
         state = self._lanes.get(lane) or self._state(lane)
         if at.now < max(halted.next_probe, state.pause.until) or state.in_flight:
             return None
-        if not self._rulings.execute(state, at):
+        if not self._outcomes.bury_deferred(state, at):
             self._halts.probe_failed(lane, at.now)
             return None
         if halted.reason is HaltReason.DEAD_LETTERS_FULL:
@@ -245,26 +229,26 @@ class Scheduler:
         group = state.ready()
         if group is not None and not single:
             return self._begin(state, at, group, group.parts[0], probe=True)
-        chosen = candidate(state, before_fresh=True)
+        chosen = probe_candidate(state, before_fresh=True)
         if chosen is None:
             batch = self._take(state, at, flush=True, max_events=1)
             if batch is not None:
                 state.fresh_probed = self.latest + 1
                 state.open(batch)
-            chosen = candidate(state, before_fresh=False)
+            chosen = probe_candidate(state, before_fresh=False)
         if chosen is None:
             return None
         chosen.part.probed = self.latest + 1
-        return self._begin(state, at, chosen.group, carve(chosen, self._buffer), probe=True)
+        return self._begin(state, at, chosen.group, carve(chosen, self._buffer.replace), probe=True)
 
-    def _execute(self, state: LaneState, at: Moment) -> bool:
-        """Bury what is condemned; if there is still no room, the lane halts again."""
-        if self._rulings.execute(state, at):
+    def _bury_deferred(self, state: LaneState, at: Moment) -> bool:
+        """Bury what found no room among the dead letters; if there is still none, the lane halts again."""
+        if self._outcomes.bury_deferred(state, at):
             return True
         self._halts.halt(state.lane, HaltReason.DEAD_LETTERS_FULL, "no room for refused events", now=at.now, wall=at.wall)
         return False
 
-    def _cleared(self, lane: Lane, keys: Keys, at: Moment) -> bool:
+    def _cleared(self, lane: Lane, keys: KeyCheck, at: Moment) -> bool:
         status = keys.ask(lane.api_key)
         if status is KeyStatus.REFUSED:
             why = "the upstream's /decide answers 401 to this project key"
@@ -274,11 +258,11 @@ class Scheduler:
         return status is not KeyStatus.UNKNOWN or at.now >= keys.wait_until(lane.api_key)
 
     def _key_wait(self, lane: Lane) -> float:
-        """Until when the lane's first batch waits for the answer about its key."""
+        """Until when the lane's first batch waits for the key check."""
         keys = self._keys
         return keys.wait_until(lane.api_key) if keys is not None and keys.ask(lane.api_key) is KeyStatus.UNKNOWN else 0.0
 
-    def _begin(self, state: LaneState, at: Moment, group: Group, part: Part | None = None, *, probe: bool = False) -> Attempt:
+    def _begin(self, state: LaneState, at: Moment, group: PartGroup, part: BatchPart | None = None, *, probe: bool = False) -> Attempt:
         self.latest += 1
         attempt = Attempt(self.latest, state.lane, group, part or group.parts[0], probe)
         group.in_flight = attempt.part
@@ -287,20 +271,20 @@ class Scheduler:
         state.began = at.now
         self.in_flight += 1
         self._lanes[state.lane] = self._lanes.pop(state.lane, state)
-        self._since_historical = 0 if state.lane.historical else self._since_historical + 1
+        self._turns.count_request(state.lane)
         if self.upstream.failing:
             self._testing = attempt
         return attempt
 
-    def _landed(self, state: LaneState, attempt: Attempt) -> None:
+    def _end(self, state: LaneState, attempt: Attempt) -> None:
         attempt.group.in_flight = None
         state.in_flight -= 1
         self.in_flight -= 1
         if self._testing is attempt:
             self._testing = None
 
-    def _note_upstream(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
-        """Keep account of whether the upstream as a whole is there; say so when that changes."""
+    def _watch_upstream(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
+        """Track whether the upstream as a whole answers; log changes."""
         was_failing = self.upstream.failing
         if isinstance(outcome, Retry) and outcome.scope is Scope.UPSTREAM:
             self.upstream.failed(attempt.number, self.latest, now, outcome.not_before, outcome.why)
@@ -311,15 +295,15 @@ class Scheduler:
         if was_failing and not self.upstream.failing:
             _log.info("upstream is back")
 
-    def _note_lane(self, state: LaneState, streak: int) -> None:
-        """Say when a lane's requests keep failing, and when they don't any more; `streak` is how many had failed before this one."""
-        if streak < TOLD_AFTER <= state.pause.streak:
+    def _watch_lane(self, state: LaneState, streak: int) -> None:
+        """Log when a lane's requests keep failing, and when they recover; `streak` is how many had failed before this one."""
+        if streak < LOGGED_AFTER <= state.pause.streak:
             _log.warning("lane keeps failing, its deliveries wait", lane=lane_label(state.lane), upstream_said=state.pause.why)
-        elif streak >= TOLD_AFTER and not state.pause.failing:
-            _log.info("lane fails no more", lane=lane_label(state.lane), failures=streak)
+        elif streak >= LOGGED_AFTER and not state.pause.failing:
+            _log.info("lane recovered", lane=lane_label(state.lane), failures=streak)
 
     def _state(self, lane: Lane) -> LaneState:
-        """A fresh state; it is kept once an attempt begins with it."""
+        """A new state; it is kept once an attempt begins with it."""
         return LaneState(lane, self._ordering_of(lane), self._backoff)
 
     def _times(self, at: Moment) -> Iterator[float]:

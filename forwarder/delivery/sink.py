@@ -1,8 +1,10 @@
-"""The way to the upstream: one HTTP request an attempt, and whatever happens to it as a `Reply`.
+"""The HTTP client of the upstream: one request an attempt, and whatever happens to it as a `Reply`.
 
-What is in memory of a request is its compressed body alone, in pieces (with compression `none`, one piece at a time of what the buffer
-holds anyway). An answer is read to 64 KiB; one that ends before its length says is no answer. Nothing is followed or remembered:
-no redirects, no cookies, no proxy from the environment. aiohttp sends a POST once, it never repeats one by itself.
+A request holds its compressed body alone in memory, in pieces (with compression `none`, one piece at a time of what the buffer holds
+anyway). An answer is read up to 64 KiB; one that is shorter than its length says is no answer. Redirects aren't followed, cookies aren't
+kept, and proxies aren't read from the environment. aiohttp sends a POST once, it never repeats one by itself.
+
+Error texts say what to look at. They name hosts, never addresses with credentials.
 """
 
 from __future__ import annotations
@@ -23,19 +25,18 @@ from forwarder.core.clock import Clock, retry_after
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.path import ERROR_HEADER, HEADER, LOOP, ForwarderPath
-from forwarder.delivery.network_errors import describe
 from forwarder.wire.envelope import PIECE_BYTES, body_pieces
 
 MAX_ANSWER: Final = 64 * 1024
 MAX_RETRY_AFTER: Final = 3600.0
 """Longest wait in seconds that an answer can ask for: a slip in a proxy's configuration mustn't stop delivery for days (decision 8)."""
 DECIDE_SECONDS: Final = 10.0
-"""How long a key check waits for its answer at most."""
+"""Most seconds that a key check waits for its answer."""
 
 _GZIP_WBITS: Final = 31
 _LEVEL: Final = 1
 _YIELD_BYTES: Final = 1 << 20
-"""After so many bytes compressed (about a millisecond) others have their turn on the loop."""
+"""Bytes (about a millisecond of compression) after which the loop runs other tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,14 @@ class UpstreamPolicy:
     ca_file: str | None = None
     proxy: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    """Of batches, beside the usual ones."""
+    """Additional headers of batches."""
 
 
 class HttpSink:
     """Sends batches to `{url}/batch/` and asks `{url}/decide`. The session opens with the first request; `close` ends it."""
 
     def __init__(self, policy: UpstreamPolicy, clock: Clock, path: ForwarderPath | None = None) -> None:
-        """`path`: what requests say of the forwarders that they have passed.
+        """`path`: tells requests which forwarders they have passed.
 
         Raises `OSError` or `ssl.SSLError` if `ca_file` can't be used.
         """
@@ -66,31 +67,30 @@ class HttpSink:
         self._batch_url = f"{base}/batch/"
         self._decide_url = f"{base}/decide?v=3"
         self.tls = ssl.create_default_context(cafile=policy.ca_file)
-        """What the upstream's certificate is checked with; others that go there may use it too."""
+        """What the upstream's certificate is checked with; other clients of it may share this."""
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, batch: Batch) -> Reply:
         """See `Sink.send`."""
         headers = {HEADER: self._path.header(batch.lane), **dict(self._policy.headers)}
         if not self._policy.compression:
-            return await self._post(self._batch_url, Pieces(body_pieces(batch), batch.size), headers, self._policy.timeout)
+            return await self._post(self._batch_url, BodyPieces(body_pieces(batch), batch.size), headers, self._policy.timeout)
         compressed = await _compress(body_pieces(batch))
-        body = Pieces(compressed, sum([len(piece) for piece in compressed]))
+        body = BodyPieces(compressed, sum([len(piece) for piece in compressed]))
         return await self._post(self._batch_url, body, {**headers, "Content-Encoding": "gzip"}, self._policy.timeout)
 
     async def decide(self, api_key: str) -> Reply:
-        """Ask the upstream whether it knows a project key, by evaluating flags for nobody in particular. Cancelling drops the
-        connection."""
+        """Ask the upstream whether it knows a project key, by evaluating flags of a made-up person. Cancellation drops the connection."""
         data = msgspec.json.encode({"api_key": api_key, "distinct_id": "forwarder-key-check"})
         headers = {HEADER: self._path.header()}
-        return await self._post(self._decide_url, Pieces([data], len(data)), headers, min(self._policy.timeout, DECIDE_SECONDS))
+        return await self._post(self._decide_url, BodyPieces([data], len(data)), headers, min(self._policy.timeout, DECIDE_SECONDS))
 
     async def close(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
-    async def _post(self, url: str, body: Pieces, headers: dict[str, str], timeout: float) -> Reply:
+    async def _post(self, url: str, body: BodyPieces, headers: dict[str, str], timeout: float) -> Reply:
         session = self._session or self._open()
         try:
             async with asyncio.timeout(timeout):
@@ -98,15 +98,15 @@ class HttpSink:
         except TimeoutError:
             return Reply(None, error=f"no whole answer within {timeout:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Reply(None, error=describe(error))
+            return Reply(None, error=describe_network_error(error))
 
-    async def _exchange(self, session: aiohttp.ClientSession, url: str, body: Pieces, headers: dict[str, str]) -> Reply:
+    async def _exchange(self, session: aiohttp.ClientSession, url: str, body: BodyPieces, headers: dict[str, str]) -> Reply:
         async with session.post(url, data=body, headers=headers, allow_redirects=False, proxy=self._policy.proxy) as response:
             wait = _retry_after(response.headers.get("Retry-After"), self._clock.now())
             try:
                 answer = await _read(response)
             except (aiohttp.ClientError, OSError) as error:
-                return Reply(None, retry_after=wait, error=f"HTTP {response.status}, but {describe(error)}")
+                return Reply(None, retry_after=wait, error=f"HTTP {response.status}, but {describe_network_error(error)}")
             loop = response.status == 508 and response.headers.get(ERROR_HEADER) == LOOP
             return Reply(response.status, response.headers.get("Content-Type", ""), wait, answer, loop=loop)
 
@@ -121,8 +121,8 @@ class HttpSink:
         return self._session
 
 
-class Pieces(aiohttp.payload.Payload):
-    """A request's body that is written piece by piece, with its length told beforehand."""
+class BodyPieces(aiohttp.payload.Payload):
+    """A request's body of known length that is written piece by piece."""
 
     def __init__(self, pieces: Iterable[bytes], size: int) -> None:
         super().__init__(pieces, content_type="application/json")
@@ -138,18 +138,18 @@ class Pieces(aiohttp.payload.Payload):
         raise TypeError("a body that is sent in pieces can't be shown")
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write the body. Cancellation leaves it half written: the connection can't be used any more."""
+        """Write the body. Cancellation leaves it half written, and the connection unusable."""
         for piece in self._value:
             for part in _slices(piece):
                 await writer.write(part)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's
-        """As `write`: what is written is as long as it was told."""
+        """As `write`: the length is known."""
         await self.write(writer)
 
 
 async def _compress(pieces: Iterator[bytes]) -> list[bytes]:
-    """The pieces as one gzip stream. Others get their turn on the loop after each megabyte."""
+    """The pieces as one gzip stream. The loop runs other tasks after each megabyte."""
     deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
     compressed: list[bytes] = []
     since = 0
@@ -183,6 +183,41 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _retry_after(value: str | None, now: float) -> float | None:
-    """What an answer asks for, at most `MAX_RETRY_AFTER`."""
+    """The wait that an answer asks for, at most `MAX_RETRY_AFTER`."""
     seconds = retry_after(value, now)
     return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
+
+
+def describe_network_error(error: Exception) -> str:
+    """The error in a few words."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate of {error.host} isn't trusted: {_certificate_words(error.certificate_error)}"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy refuses the connection: HTTP {error.status}"
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return f"no connection to the proxy: {_os_words(error.os_error)}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"unknown host {error.host}: {_os_words(error.os_error)}"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return f"no TLS with {error.host}: {_os_words(error.os_error)}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection to {error.host}:{error.port}: {_os_words(error.os_error)}"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the answer was cut off before its end"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the connection was closed before an answer came"
+    if isinstance(error, ConnectionResetError):
+        return "the connection was reset"
+    if isinstance(error, OSError):
+        return f"the connection failed: {_os_words(error)}"
+    return f"the answer couldn't be understood ({type(error).__name__})"
+
+
+def _certificate_words(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return type(error).__name__
+
+
+def _os_words(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()

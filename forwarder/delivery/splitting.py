@@ -1,33 +1,121 @@
-"""Cutting a batch between its events, for a body that is too large or has a refused event in it.
+"""A batch that isn't settled, and the parts that it is split into.
 
-Invariants: the pieces hold the same events, byte for byte, in the same order; the buffer is told of every chunk that had to be cut, before
-any piece of it can be settled. Nothing here looks into an event; only the ordering keys of a cut chunk's events are read again.
+Invariants: a group's parts hold every unsettled event of its batch, left before right, in order of receipt; at most one part is in flight;
+a part is sent only when all parts left of it are settled (except probes of a halted lane, see halting.py). So a chain of splits keeps
+order by itself, under every ordering. The group's ordering keys stay blocked until its last part is settled.
+
+Cutting keeps the same events, byte for byte, in the same order; the buffer is told of every chunk that is cut before any piece of it can be
+settled. Only the ordering keys of a cut chunk's events are read again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.ports import Reason
+from forwarder.delivery.batching import batch_of
 from forwarder.wire.chunks import cut_at
-from forwarder.wire.envelope import envelope_size
+from forwarder.wire.strict import Kind, Suspicion
+
+ReplaceChunk: TypeAlias = Callable[[Chunk, Sequence[Chunk]], None]
+"""`Buffer.replace`."""
 
 
-class Replaces(Protocol):
-    """The part of the buffer that cutting needs."""
+@dataclass(slots=True, eq=False)
+class BatchPart:
+    """A piece of a batch that is sent in one request, the same bytes each time."""
 
-    def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
-        """From now on `parts` stand for `chunk`."""
+    batch: Batch
+    refused: bool = False
+    """Refused alone, while nothing proved that the upstream accepts anything at all."""
+    bury_as: tuple[Reason, str] | None = None
+    """Why it is to become dead letters, once there is room for them."""
+    probed: int = 0
+    """The number of the last attempt that probed a halted lane with it, or with what it was cut from."""
+    inspected: bool = False
+    """Whether its events were checked by the local strict parser."""
+    suspects: frozenset[Kind] = frozenset()
+    """The kinds that all its events are of; each event is then a chunk of its own. Empty: they are not suspected."""
+    joinable: bool = False
+    """Whether it was cut off to isolate suspects and not sent since: it can be joined with the next such part."""
 
 
-def halves(batch: Batch, buffer: Replaces) -> tuple[Batch, Batch]:
+@dataclass(slots=True, eq=False)
+class PartGroup:
+    """The unsettled parts of one batch that came from the batcher."""
+
+    parts: list[BatchPart]
+    ids: frozenset[str]
+    in_flight: BatchPart | None = None
+    refusing: bool = field(default=False)
+    """Whether something of it was answered 400 or 413."""
+    suspicions: dict[Chunk, Suspicion] = field(default_factory=dict)
+    """What is known of each event in the parts that are `suspects`."""
+    refused_kinds: set[Kind] = field(default_factory=set)
+    """Kinds of suspects that were refused when nothing else was with them."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> PartGroup:
+        """The group of a fresh batch, in one part."""
+        return cls([BatchPart(batch)], batch.ids())
+
+    def divide(self, part: BatchPart, left: Batch, right: Batch) -> tuple[BatchPart, BatchPart]:
+        """Replace a part by two."""
+        halves = _piece(part, left), _piece(part, right)
+        self.replace(part, halves)
+        return halves
+
+    def replace(self, part: BatchPart, parts: Sequence[BatchPart]) -> None:
+        """Replace a part by `parts`, which hold the same events."""
+        at = self.parts.index(part)
+        self.parts[at : at + 1] = parts
+
+    def suspects(self, kind: Kind) -> list[BatchPart]:
+        """The parts with suspects of this kind that are neither in flight nor waiting for room among the dead letters."""
+        return [part for part in self.parts if kind in part.suspects and part is not self.in_flight and part.bury_as is None]
+
+    def join(self) -> None:
+        """Join neighbouring parts that were only separated by suspects."""
+        joined: list[BatchPart] = []
+        for part in self.parts:
+            if joined and joined[-1].joinable and part.joinable:
+                joined[-1].batch = batch_of(part.batch.lane, (*joined[-1].batch.chunks, *part.batch.chunks))
+            else:
+                joined.append(part)
+        self.parts = joined
+
+
+def _piece(part: BatchPart, batch: Batch) -> BatchPart:
+    return BatchPart(batch, probed=part.probed, inspected=part.inspected, suspects=part.suspects)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    """One request that is being made. Numbers rise with each attempt of the whole delivery."""
+
+    number: int
+    lane: Lane
+    group: PartGroup
+    part: BatchPart
+    probe: bool
+    """Whether it probes a halted lane."""
+
+    @property
+    def batch(self) -> Batch:
+        """What is sent."""
+        return self.part.batch
+
+
+def halves(batch: Batch, replace: ReplaceChunk) -> tuple[Batch, Batch]:
     """The batch in two, the left one with half of the events, rounded down. It must have two events or more."""
-    return cut(batch, batch.count // 2, buffer)
+    return cut(batch, batch.count // 2, replace)
 
 
-def cut(batch: Batch, at: int, buffer: Replaces) -> tuple[Batch, Batch]:
+def cut(batch: Batch, at: int, replace: ReplaceChunk) -> tuple[Batch, Batch]:
     """The batch's first `at` events, and the others. Raises `ValueError` if one side were empty."""
     if not 0 < at < batch.count:
         raise ValueError("a batch can only be cut inside")
@@ -37,17 +125,8 @@ def cut(batch: Batch, at: int, buffer: Replaces) -> tuple[Batch, Batch]:
         at -= right[0].count
         left.append(right.popleft())
     if at:
-        begin, right[0] = _cut_chunk(right[0], at, buffer)
+        begin, rest = cut_at(right[0], at)
+        replace(right[0], (begin, rest))
         left.append(begin)
-    return _batch(batch.lane, left), _batch(batch.lane, right)
-
-
-def _cut_chunk(chunk: Chunk, at: int, buffer: Replaces) -> tuple[Chunk, Chunk]:
-    parts = cut_at(chunk, at)
-    buffer.replace(chunk, parts)
-    return parts
-
-
-def _batch(lane: Lane, chunks: Iterable[Chunk]) -> Batch:
-    whole = tuple(chunks)
-    return Batch(lane, whole, envelope_size(lane, whole))
+        right[0] = rest
+    return batch_of(batch.lane, left), batch_of(batch.lane, right)

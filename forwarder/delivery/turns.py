@@ -1,13 +1,14 @@
-"""Whose turn it is: lanes share the upstream by bytes, live ones before historical ones.
+"""The order in which lanes are asked for the next request. Pure.
 
-Invariants: among lanes of a kind the one served least comes first; a lane that newly has something starts level with the least
-served one of its kind that waits, so that neither a new lane nor one that was idle gets ahead by its past. Of each twenty requests
-one begins with the historical lanes, so that a backlog can't be starved (architecture: Limiter).
+Invariants: live lanes come before historical ones, but one request in twenty begins with the historical lanes, so that a backlog can't be
+starved (architecture: Limiter). Pending work comes before fresh batches of its kind; while the upstream fails, before all fresh batches.
+Fresh batches share the upstream by bytes: among waiting lanes of a kind the one served least comes first, and a lane that newly waits
+starts level with the least served one of its kind, so that neither a new lane nor one that was idle gets ahead by its past.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from forwarder.core.event import Lane
@@ -16,24 +17,39 @@ HISTORICAL_EVERY: Final = 20
 
 
 class Turns:
-    """Keeps the bytes that each waiting lane was served."""
+    """Keeps the bytes that each waiting lane was served, and the requests since the last historical one."""
 
     def __init__(self) -> None:
         self._served: dict[Lane, int] = {}
-        self._requests = 0
+        self._since_historical = 0
 
-    def order(self, waiting: Collection[Lane]) -> list[Lane]:
-        """The waiting lanes, whose turn it is first."""
-        self._admit(waiting)
-        historical_first = self._requests % HISTORICAL_EVERY == HISTORICAL_EVERY - 1
-        return sorted(waiting, key=lambda lane: (lane.historical != historical_first, self._served[lane]))
+    def order(self, pending: Collection[Lane], waiting: Collection[Lane], *, pending_first: bool = False) -> Iterator[Lane]:
+        """The lanes with `pending` work and those with events `waiting` for a fresh batch, first to last. A lane may come twice.
 
-    def _admit(self, waiting: Collection[Lane]) -> None:
-        known = {lane: self._served[lane] for lane in waiting if lane in self._served}
-        levels = [min([served for lane, served in known.items() if lane.historical == kind], default=0) for kind in (False, True)]
-        self._served = {lane: known.get(lane, levels[lane.historical]) for lane in waiting}
+        `pending_first`: all pending work comes before all fresh batches, because the upstream fails.
+        """
+        historical_first = self._since_historical >= HISTORICAL_EVERY - 1
+        for historical in (historical_first, not historical_first):
+            yield from [lane for lane in pending if lane.historical == historical]
+            if not pending_first:
+                yield from self._by_bytes(waiting, historical)
+        if pending_first:
+            for historical in (historical_first, not historical_first):
+                yield from self._by_bytes(waiting, historical)
 
-    def took(self, lane: Lane, size: int) -> None:
-        """The lane was served a request of `size` bytes."""
+    def count_request(self, lane: Lane) -> None:
+        """The lane was given a request, of pending work or of a fresh batch."""
+        self._since_historical = 0 if lane.historical else self._since_historical + 1
+
+    def count_batch(self, lane: Lane, size: int) -> None:
+        """The lane was given a fresh batch of `size` bytes."""
         self._served[lane] = self._served.get(lane, 0) + size
-        self._requests += 1
+
+    def _by_bytes(self, waiting: Collection[Lane], historical: bool) -> list[Lane]:  # noqa: FBT001 - a kind of lanes
+        lanes = [lane for lane in waiting if lane.historical == historical]
+        known = {lane: self._served[lane] for lane in lanes if lane in self._served}
+        level = min(known.values(), default=0)
+        others = {lane: served for lane, served in self._served.items() if lane.historical != historical}
+        served = {lane: known.get(lane, level) for lane in lanes}
+        self._served = {**others, **served}
+        return sorted(lanes, key=lambda lane: served[lane])

@@ -23,7 +23,7 @@ from forwarder.core.ports import Fate as Ending
 from forwarder.delivery.classify import classify
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.keys import KeyCheck
-from forwarder.delivery.pausing import RetryPolicy
+from forwarder.delivery.lanes import RetryPolicy
 from forwarder.imports.batching import DayBatcher
 from forwarder.imports.chunks import SOURCE, ImportChunk
 from forwarder.imports.replaying import LetterReplays

@@ -21,7 +21,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.delivery.keys import KeyCheck
-from forwarder.delivery.pausing import RetryPolicy
+from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink
 from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.imports.batching import DayBatcher

@@ -22,9 +22,8 @@ from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck
-from forwarder.delivery.pausing import RetryPolicy
+from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
-from forwarder.delivery.turns import Turns
 from forwarder.telemetry.books import Books
 from forwarder.wire.identity import ids_of
 from tests.support.clock import FakeClock, settle
@@ -112,7 +111,7 @@ class Rig:
         self.tap = Tap(self.sink)
         self.keys = KeyCheck(self.tap.decide, self.clock) if verify_keys else None
         self.delivery = Delivery(
-            batcher=Batcher(self.buffer, Turns(), batch),
+            batcher=Batcher(self.buffer, batch),
             buffer=self.buffer,
             sink=self.tap,
             dead_letters=self.dead_letters,

@@ -14,7 +14,6 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.ports import Fate
 from forwarder.delivery.batching import READ_AHEAD_CHUNKS, READ_AHEAD_IDS, Batcher, BatchPolicy
-from forwarder.delivery.turns import Turns
 from forwarder.wire.envelope import body_pieces, envelope_size
 from forwarder.wire.identity import ids_of
 
@@ -40,7 +39,7 @@ def batcher_of(*chunks: Chunk, policy: BatchPolicy = WIDE) -> tuple[Batcher, Mem
     buffer = MemoryBuffer(100_000_000)
     for each in chunks:
         buffer.offer([each])
-    return Batcher(buffer, Turns(), policy), buffer
+    return Batcher(buffer, policy), buffer
 
 
 def names(batch: Batch | None) -> list[str]:
@@ -225,15 +224,6 @@ def test_reading_ahead_is_bounded_in_ids() -> None:
     assert batcher.next(LANE, NOW, flush=True, blocked={"ann"}) is None
     batcher, _ = batcher_of(chunk(event("a", "ann"), *ids[1:]), chunk(event("b", "bob")))
     assert names(batcher.next(LANE, NOW, flush=True, blocked={"ann"})) == ["b"]
-
-
-def test_lanes_come_in_their_turn() -> None:
-    """A live lane before a historical one, and the lane that was served least first."""
-    other = Lane("phc_otherotherother1")
-    batcher, _ = batcher_of(*[chunk(event("e"), lane=lane) for lane in (HISTORICAL, LANE, LANE, other)])
-    assert list(batcher.lanes()) == [LANE, other, HISTORICAL]
-    batcher.next(LANE, NOW, flush=True, max_events=1)
-    assert list(batcher.lanes()) == [other, LANE, HISTORICAL]
 
 
 @given(

@@ -18,7 +18,6 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.ports import Fate
 from forwarder.delivery.batching import Batcher, BatchPolicy
-from forwarder.delivery.turns import Turns
 from forwarder.wire.envelope import body_pieces
 from forwarder.wire.identity import ids_of
 
@@ -40,7 +39,7 @@ class BatchingModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.buffer = MemoryBuffer(10_000_000)
-        self.batcher = Batcher(self.buffer, Turns(), BatchPolicy(LIMIT, 5, 1.0))
+        self.batcher = Batcher(self.buffer, BatchPolicy(LIMIT, 5, 1.0))
         self.numbers = count()
         self.waiting: dict[Lane, list[str]] = {lane: [] for lane in LANES}
         self.ids: dict[str, frozenset[str]] = {}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Reply, Retry, Scope, Split
-from forwarder.delivery.classify import MAX_WORDS, Warned, classify, words
+from forwarder.delivery.classify import MAX_WORDS, DeliveryWarning, classify, summarize
 
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
@@ -17,13 +17,13 @@ ROWS: list[tuple[Reply, Outcome]] = [
     (Reply(200, "", body=b""), Delivered()),
     (Reply(200, "text/plain", body=b" \r\n"), Delivered()),
     (Reply(200, "text/plain", body=b"1"), Delivered()),
-    (Reply(200, JSON, body=b'{"quota_limited":["events"]}'), Delivered(Warned.QUOTA_LIMITED)),
+    (Reply(200, JSON, body=b'{"quota_limited":["events"]}'), Delivered(DeliveryWarning.QUOTA_LIMITED)),
     (Reply(200, JSON, body=b'{"quota_limited":[]}'), Delivered()),
-    (Reply(200, JSON, body=b'{"cut'), Delivered(Warned.ODD_BODY)),
-    (Reply(200, JSON, body=b"[" * 60_000), Delivered(Warned.ODD_BODY)),
-    (Reply(200, "text/plain", body=b"\xff\xfe"), Delivered(Warned.ODD_BODY)),
-    (Reply(201), Delivered(Warned.OTHER_2XX)),
-    (Reply(204), Delivered(Warned.OTHER_2XX)),
+    (Reply(200, JSON, body=b'{"cut'), Delivered(DeliveryWarning.ODD_BODY)),
+    (Reply(200, JSON, body=b"[" * 60_000), Delivered(DeliveryWarning.ODD_BODY)),
+    (Reply(200, "text/plain", body=b"\xff\xfe"), Delivered(DeliveryWarning.ODD_BODY)),
+    (Reply(201), Delivered(DeliveryWarning.OTHER_2XX)),
+    (Reply(204), Delivered(DeliveryWarning.OTHER_2XX)),
     (Reply(301), Halt(HaltReason.WRONG_ADDRESS, "HTTP 301")),
     (Reply(308), Halt(HaltReason.WRONG_ADDRESS, "HTTP 308")),
     (Reply(400, body=b"no"), Bisect("HTTP 400: no")),
@@ -64,12 +64,13 @@ def test_a_web_page_is_retried_once_and_then_halts() -> None:
 
 def test_words_are_short_clean_and_without_the_key() -> None:
     """What the upstream said fits a log line, and the project key isn't in it, not even in part."""
-    said = words(Reply(400, body=b"bad\r\n\x1b[31m key phc_secret123 " + b"x" * 1000 + b"phc_secret123"), "phc_secret123")
+    said = summarize(Reply(400, body=b"bad\r\n\x1b[31m key phc_secret123 " + b"x" * 1000 + b"phc_secret123"), "phc_secret123")
     assert said.startswith("HTTP 400: bad [31m key … xxx")
     assert len(said) <= MAX_WORDS + 10
-    straddling = words(Reply(400, body=b"x" * (MAX_WORDS - 4) + b"phc_secret123"), "phc_secret123")
+    straddling = summarize(Reply(400, body=b"x" * (MAX_WORDS - 4) + b"phc_secret123"), "phc_secret123")
     assert "phc_" not in straddling
-    others = words(Reply(400, body=b"neither phc_anothersecret9876 nor phx_personalsecret5432 via http://me:pass@proxy"), "phc_secret123")
+    body = b"neither phc_anothersecret9876 nor phx_personalsecret5432 via http://me:pass@proxy"
+    others = summarize(Reply(400, body=body), "phc_secret123")
     assert others == "HTTP 400: neither phc_…9876 nor phx_…5432 via http://…@proxy"
 
 

@@ -304,7 +304,7 @@ async def test_a_lane_that_keeps_failing_is_logged_once() -> None:
             rig.offer(events(2))
             await rig.emptied()
         told = [(line["event"], line["log_level"]) for line in logs]
-        assert told == [("lane keeps failing, its deliveries wait", "warning"), ("lane fails no more", "info")]
+        assert told == [("lane keeps failing, its deliveries wait", "warning"), ("lane recovered", "info")]
         assert logs[0]["upstream_said"] == "HTTP 500: broken"
         assert LANE.api_key not in str(logs)
         assert rig.delivery.statistics().retries == []
@@ -325,7 +325,7 @@ async def test_a_sink_that_raises_loses_nothing() -> None:
         with structlog.testing.capture_logs() as logs:
             await rig.emptied()
         assert upstream.delivered == ["e0", "e1"]
-        assert [line["log_level"] for line in logs if "unforeseen" in line["event"]] == ["error"]
+        assert [line["log_level"] for line in logs if "unexpected" in line["event"]] == ["error"]
 
 
 async def test_a_fault_in_a_pass_doesnt_end_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +344,7 @@ async def test_a_fault_in_a_pass_doesnt_end_delivery(monkeypatch: pytest.MonkeyP
             rig.offer(events(1, "f"))
             await rig.emptied()
         assert upstream.delivered == ["e0", "e1", "f0"]
-        assert sum("unforeseen" in line["event"] for line in logs) == 1
+        assert sum("unexpected" in line["event"] for line in logs) == 1
 
 
 async def test_a_hanging_upstream_costs_compressed_copies_only() -> None:

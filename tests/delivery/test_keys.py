@@ -8,8 +8,7 @@ import pytest
 
 from forwarder.core.event import Lane
 from forwarder.core.outcome import HaltReason
-from forwarder.delivery.key_ledger import CAPACITY, HOUR, KeyLedger, KeyStatus
-from forwarder.delivery.keys import CONCURRENCY
+from forwarder.delivery.keys import CAPACITY, CONCURRENCY, HOUR, KeyLedger, KeyStatus
 from tests.delivery.rig import LANE, Rig, events
 from tests.support.clock import FakeClock
 from tests.support.upstream import OK, UNAUTHORIZED, Answer, Fault, Request, Upstream, failing, plain
@@ -184,3 +183,36 @@ def test_the_clock_of_a_test_is_enough() -> None:
     ledger = KeyLedger()
     ledger.ask("k", clock.monotonic())
     assert ledger.wait_until("k") == clock.monotonic() + 5.0
+
+
+FLOODED = 100
+
+
+def test_a_flood_of_made_up_keys_grows_nothing() -> None:
+    """However many keys come in while hardly any is checked, no more than twice the capacity is held, and checks go on."""
+    ledger = KeyLedger(FLOODED)
+    for number in range(100 * FLOODED):
+        ledger.ask(f"made-up-{number}", 0.0)
+        assert len(ledger) <= FLOODED
+        assert len(ledger._queue) <= 2 * FLOODED
+    taken = []
+    while (key := ledger.take()) is not None:
+        taken.append(key)
+    assert taken == [f"made-up-{number}" for number in range(99 * FLOODED, 100 * FLOODED)]
+
+
+def test_a_key_that_is_asked_for_again_gets_its_turn_in_a_flood() -> None:
+    """Its sender comes back more often than as many other keys come in as are remembered: then it is checked, once."""
+    ledger = KeyLedger(FLOODED)
+    asked = 0
+    for number in range(20 * FLOODED):
+        ledger.ask(f"made-up-{number}", 0.0)
+        if number % (FLOODED // 2) == 0:
+            ledger.ask("good", 0.0)
+        if number % 10 == 0:
+            key = ledger.take()
+            assert key is not None
+            asked += key == "good"
+            ledger.answered(key, 200 if key == "good" else 401, 0.0)
+    assert asked == 1
+    assert ledger.status("good") is KeyStatus.VERIFIED

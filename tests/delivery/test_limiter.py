@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Retry, Scope, Split
-from forwarder.delivery.limiter import INITIAL, MAXIMUM, Limiter, Verdict, verdict_of
+from forwarder.delivery.limiter import INITIAL, MAXIMUM, Limiter, LoadSignal, load_signal
 
 
 class Feed:
@@ -17,32 +17,33 @@ class Feed:
         self.limiter = Limiter(fixed)
         self.number = 0
 
-    def __call__(self, verdict: Verdict = Verdict.TAKEN, *, count: int = 1, used: bool = True, size: int = 5_000_000, seconds: float =
-    0.1) -> int:
+    def __call__(
+        self, signal: LoadSignal = LoadSignal.ACCEPTED, *, count: int = 1, used: bool = True, size: int = 5_000_000, seconds: float = 0.1
+    ) -> int:
         """So many answers, each to an attempt that began after the answer before; the limit after them."""
         for _ in range(count):
             self.number += 1
             in_flight = self.limiter.limit if used else 1
-            self.limiter.observe(verdict, number=self.number, latest=self.number, in_flight=in_flight, size=size, seconds=seconds)
+            self.limiter.observe(signal, number=self.number, latest=self.number, in_flight=in_flight, size=size, seconds=seconds)
         return self.limiter.limit
 
 
 @pytest.mark.parametrize(
-    ("outcome", "verdict"),
+    ("outcome", "signal"),
     [
-        (Delivered(), Verdict.TAKEN),
-        (Delivered("other_2xx"), Verdict.TAKEN),
-        (Retry("503", Scope.UPSTREAM), Verdict.OVERLOAD),
-        (Retry("429", Scope.LANE), Verdict.OVERLOAD),
-        (Retry("a web page", Scope.LANE, overload=False), Verdict.NEUTRAL),
-        (Split(""), Verdict.NEUTRAL),
-        (Bisect(""), Verdict.NEUTRAL),
-        (Halt(HaltReason.FORBIDDEN, ""), Verdict.NEUTRAL),
+        (Delivered(), LoadSignal.ACCEPTED),
+        (Delivered("other_2xx"), LoadSignal.ACCEPTED),
+        (Retry("503", Scope.UPSTREAM), LoadSignal.OVERLOAD),
+        (Retry("429", Scope.LANE), LoadSignal.OVERLOAD),
+        (Retry("a web page", Scope.LANE, overload=False), LoadSignal.NEUTRAL),
+        (Split(""), LoadSignal.NEUTRAL),
+        (Bisect(""), LoadSignal.NEUTRAL),
+        (Halt(HaltReason.FORBIDDEN, ""), LoadSignal.NEUTRAL),
     ],
 )
-def test_what_moves_the_limit(outcome: Delivered | Retry | Split | Bisect | Halt, verdict: Verdict) -> None:
+def test_what_moves_the_limit(outcome: Delivered | Retry | Split | Bisect | Halt, signal: LoadSignal) -> None:
     """400, 401, 403 and 413 tell of the request, not of the load."""
-    assert verdict_of(outcome) is verdict
+    assert load_signal(outcome) is signal
 
 
 def test_it_grows_by_one_a_round_to_its_maximum() -> None:
@@ -62,10 +63,10 @@ def test_overload_halves_it_once_a_round() -> None:
     feed = Feed()
     feed(count=5000)
     for number in range(10):
-        feed.limiter.observe(Verdict.OVERLOAD, number=feed.number - number, latest=feed.number, in_flight=32, size=100, seconds=1.0)
+        feed.limiter.observe(LoadSignal.OVERLOAD, number=feed.number - number, latest=feed.number, in_flight=32, size=100, seconds=1.0)
     assert feed.limiter.limit == MAXIMUM // 2
-    assert feed(Verdict.OVERLOAD) == MAXIMUM // 4
-    assert feed(Verdict.OVERLOAD, count=20) == 1
+    assert feed(LoadSignal.OVERLOAD) == MAXIMUM // 4
+    assert feed(LoadSignal.OVERLOAD, count=20) == 1
 
 
 def test_slow_answers_cut_it_and_a_new_normal_is_learned() -> None:
@@ -86,10 +87,10 @@ def test_sizes_are_compared_with_their_like() -> None:
     assert feed.limiter.limit == MAXIMUM
 
 
-@given(st.lists(st.tuples(st.sampled_from(list(Verdict)), st.booleans(), st.integers(1, 20_000_000), st.floats(0, 100)), max_size=200))
-def test_it_never_leaves_its_bounds(answers: list[tuple[Verdict, bool, int, float]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(list(LoadSignal)), st.booleans(), st.integers(1, 20_000_000), st.floats(0, 100)), max_size=200))
+def test_it_never_leaves_its_bounds(answers: list[tuple[LoadSignal, bool, int, float]]) -> None:
     """Whatever is answered, at least one request may be made, and never more than the maximum; a fixed limit never moves."""
     feed, fixed = Feed(), Feed(7)
-    for verdict, used, size, seconds in answers:
-        assert 1 <= feed(verdict, used=used, size=size, seconds=seconds) <= MAXIMUM
-        assert fixed(verdict, used=used, size=size, seconds=seconds) == 7
+    for signal, used, size, seconds in answers:
+        assert 1 <= feed(signal, used=used, size=size, seconds=seconds) <= MAXIMUM
+        assert fixed(signal, used=used, size=size, seconds=seconds) == 7

@@ -18,14 +18,12 @@ from forwarder.core.outcome import Delivered, Reply
 from forwarder.core.ports import DropReason, Ordering, Reason
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.delivery.batching import Batcher, BatchPolicy
-from forwarder.delivery.groups import Attempt
 from forwarder.delivery.halting import Halts
-from forwarder.delivery.lanes import PARALLEL_AFTER
-from forwarder.delivery.limiter import MAXIMUM, Limiter, verdict_of
-from forwarder.delivery.pausing import RetryPolicy
+from forwarder.delivery.lanes import PARALLEL_AFTER, RetryPolicy
+from forwarder.delivery.limiter import MAXIMUM, Limiter, load_signal
+from forwarder.delivery.outcomes import Settler
 from forwarder.delivery.scheduler import Scheduler
-from forwarder.delivery.settling import Settler
-from forwarder.delivery.turns import Turns
+from forwarder.delivery.splitting import Attempt
 from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of
@@ -78,7 +76,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.halts = Halts(Backoff(1.0, 60.0, chance.uniform))  # type: ignore[attr-defined]
         self.limiter = Limiter()
         self.scheduler = Scheduler(
-            batcher=Batcher(self.buffer, Turns(), BatchPolicy(4_000, 7, 1.0)),
+            batcher=Batcher(self.buffer, BatchPolicy(4_000, 7, 1.0)),
             buffer=self.buffer,
             settler=Settler(self.buffer, self.letters, self.books),
             halts=self.halts,
@@ -126,7 +124,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             return
         for state in self.scheduler._lanes.values():
             assert all(group.parts for group in state.groups)
-            assert state.blocked.keys == set().union(*[group.ids for group in state.groups])
+            assert state.blocked == set().union(*[group.ids for group in state.groups])
             for part in [part for group in state.groups for part in group.parts]:
                 assert part.batch.size == envelope_size(state.lane, part.batch.chunks)
 
@@ -167,7 +165,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         if isinstance(outcome, Delivered):
             self.accepted[attempt.lane] += raw
         self.limiter.observe(
-            verdict_of(outcome),
+            load_signal(outcome),
             number=attempt.number,
             latest=self.scheduler.latest,
             in_flight=in_flight,

@@ -48,7 +48,7 @@ def test_a_cut_keeps_every_byte_and_the_order(counts: list[int], data: st.DataOb
         return
     held = Held(batch.chunks)
     at = data.draw(st.integers(1, batch.count - 1))
-    left, right = cut(batch, at, held)
+    left, right = cut(batch, at, held.replace)
     assert left.count == at
     assert raw(left) + raw(right) == raw(batch)
     assert held.chunks == {*left.chunks, *right.chunks}
@@ -60,7 +60,7 @@ def test_a_cut_keeps_every_byte_and_the_order(counts: list[int], data: st.DataOb
 def test_halves_know_their_own_keys() -> None:
     """A cut chunk's ordering keys are told anew, so that each half blocks only its own."""
     batch = batch_of([2])
-    left, right = halves(batch, Held(batch.chunks))
+    left, right = halves(batch, Held(batch.chunks).replace)
     assert [left.ids(), right.ids()] == [frozenset({"p0"}), frozenset({"p1"})]
 
 
@@ -69,4 +69,4 @@ def test_a_batch_is_cut_inside(at: int) -> None:
     """There is no empty side."""
     batch = batch_of([2, 1])
     with pytest.raises(ValueError, match="inside"):
-        cut(batch, at, Held(batch.chunks))
+        cut(batch, at, Held(batch.chunks).replace)

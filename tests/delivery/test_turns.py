@@ -18,14 +18,15 @@ def serve(turns: Turns, waiting: list[Lane], size: int = 100, times: int = 1) ->
     """Give the first in turn a request, so many times; whose turns they were."""
     served = []
     for _ in range(times):
-        served.append(turns.order(waiting)[0])
-        turns.took(served[-1], size)
+        served.append(next(turns.order([], waiting)))
+        turns.count_batch(served[-1], size)
+        turns.count_request(served[-1])
     return served
 
 
 def test_nobody_waits() -> None:
     """Then it is nobody's turn."""
-    assert Turns().order([]) == []
+    assert list(Turns().order([], [])) == []
 
 
 def test_lanes_take_turns() -> None:
@@ -38,9 +39,9 @@ def test_turns_are_shared_by_bytes() -> None:
     turns = Turns()
     bytes_of: Counter[Lane] = Counter()
     for _ in range(300):
-        lane = turns.order([A, B])[0]
+        lane = next(turns.order([], [A, B]))
         size = 1000 if lane == A else 10
-        turns.took(lane, size)
+        turns.count_batch(lane, size)
         bytes_of[lane] += size
     assert abs(bytes_of[A] - bytes_of[B]) <= 1000
 
@@ -72,7 +73,7 @@ def test_every_lane_is_in_the_order() -> None:
     """So that the next one can be asked when the first has nothing that may go."""
     turns = Turns()
     serve(turns, [A, B], times=3)
-    assert set(turns.order([A, B, OLD])) == {A, B, OLD}
+    assert set(turns.order([], [A, B, OLD])) == {A, B, OLD}
 
 
 def test_a_backlog_of_history_gives_no_live_lane_precedence() -> None:
@@ -80,6 +81,35 @@ def test_a_backlog_of_history_gives_no_live_lane_precedence() -> None:
     turns = Turns()
     serve(turns, [A, OLD], times=400)
     assert Counter(serve(turns, [A, B, OLD], times=2 * HISTORICAL_EVERY))[B] <= HISTORICAL_EVERY
+
+
+def test_the_lane_that_was_served_least_comes_first() -> None:
+    """A live lane before a historical one, and of live ones the one with fewer bytes."""
+    turns = Turns()
+    assert list(turns.order([], [OLD, A, B])) == [A, B, OLD]
+    turns.count_batch(A, 100)
+    assert list(turns.order([], [OLD, A, B])) == [B, A, OLD]
+
+
+def test_pending_work_comes_before_fresh_batches() -> None:
+    """Of its kind; while the upstream fails, before those of the other kind too."""
+    turns = Turns()
+    assert list(turns.order([OLD, B], [OLDER, A])) == [B, A, OLD, OLDER]
+    assert list(turns.order([OLD, B], [OLDER, A], pending_first=True)) == [B, OLD, A, OLDER]
+
+
+def test_one_request_in_twenty_begins_with_history() -> None:
+    """Be the requests of pending work or of fresh batches; its turn is kept until a historical lane was given a request."""
+    turns = Turns()
+    for _ in range(HISTORICAL_EVERY - 1):
+        assert next(turns.order([A], [OLD, B])) == A
+        turns.count_request(A)
+    for _ in range(2):
+        assert list(turns.order([A, OLDER], [OLD, B])) == [OLDER, OLD, A, B]
+        assert list(turns.order([A, OLDER], [OLD, B], pending_first=True)) == [OLDER, A, OLD, B]
+        turns.count_request(A)
+    turns.count_request(OLD)
+    assert next(turns.order([A], [OLD, B])) == A
 
 
 @given(st.lists(st.lists(st.sampled_from([A, B, C, OLD, OLDER]), min_size=1, unique=True), max_size=60), st.integers(1, 10_000))
@@ -90,8 +120,9 @@ def test_nobody_waits_while_another_of_its_kind_is_served_again_and_again(rounds
     for waiting in rounds:
         pairs = [(one, two) for one in waiting for two in waiting if one < two and one.historical == two.historical]
         ahead = {pair: ahead.get(pair, 0) for pair in pairs}
-        order = turns.order(waiting)
+        order = list(turns.order([], waiting))
         assert sorted(order) == sorted(waiting)
-        turns.took(order[0], size)
+        turns.count_batch(order[0], size)
+        turns.count_request(order[0])
         ahead = {(one, two): lead + (one == order[0]) - (two == order[0]) for (one, two), lead in ahead.items()}
         assert all(abs(lead) <= 2 for lead in ahead.values())

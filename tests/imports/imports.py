@@ -15,7 +15,7 @@ import msgspec
 from forwarder.core.event import Batch, Lane, Where
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import DeadLetter
-from forwarder.delivery.pausing import RetryPolicy
+from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink
 from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.imports.batching import DayBatcher

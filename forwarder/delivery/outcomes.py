@@ -1,42 +1,46 @@
-"""What an outcome does to its lane: one method for each of the closed set. Pure but for the settling.
+"""What an outcome does to its lane: one method for each of the closed set; and how events are settled. Pure but for the settling.
 
 A single event answered 400 or 413 is at fault only if the upstream accepts others: it becomes a dead letter once an attempt of its lane
-that began after the first refusal got 200. Refused before that, it is kept and sent again once there is such proof, because what refused
-it then may have been a proxy that is gone by now: one request more for each, and no good event becomes a dead letter.
+that began after the first refusal got 200. Refused before that, it is kept and sent again once there is such proof, because a proxy may
+have refused it that is gone by now: one more request for each, and no good event becomes a dead letter.
 
-Of a batch answered 400, the events that a local parser suspects are sent apart from the others (isolating.py). Suspects of one kind that
-are refused together are sent one by one, the least odd first, until there are precedents for the others (precedents.py). Only what holds
-no suspects is bisected.
+Of a batch answered 400, the events that a local parser suspects are sent apart from the others (suspects.py). Suspects of one kind that
+are refused together are sent one by one, the least odd first, until there are precedents for the others. Only a part without suspects is
+bisected.
+
+Settling: first the dead letter, then the books, then the buffer forgets the event, so that a failure in between loses nothing. Each
+settlement is logged once (a delivery only if the answer was odd, and then once a lane and kind).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
+import structlog
+
+from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Retry, Scope, Split
-from forwarder.core.ports import Ordering, Reason
-from forwarder.delivery.groups import Attempt, Group, Part
+from forwarder.core.ports import Books, Buffer, DeadLetters, Fate, Ordering, Reason, letters_of
 from forwarder.delivery.halting import Halts
-from forwarder.delivery.isolating import NO_SUSPECTS, Suspects, exonerate, isolate, representative, take_out
-from forwarder.delivery.lanes import LaneState
-from forwarder.delivery.moment import Moment
-from forwarder.delivery.pausing import RetryPolicy
-from forwarder.delivery.settling import Settler
-from forwarder.delivery.splitting import Replaces, halves
+from forwarder.delivery.lanes import LaneState, Moment, RetryPolicy
+from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup, halves
+from forwarder.delivery.suspects import NO_SUSPECTS, Suspects, exonerate, isolate, representative, take_out
+from forwarder.telemetry.labels import lane_label
 from forwarder.wire.strict import Kind, Suspicion
 
 
-class Rulings:
-    """Applies outcomes. The one method to call is `apply`; `execute` tries again what had no room among the dead letters."""
+class OutcomeHandler:
+    """Applies outcomes (`apply`), and buries later what had no room among the dead letters (`bury_deferred`)."""
 
-    def __init__(self, settler: Settler, buffer: Replaces, halts: Halts, policy: RetryPolicy) -> None:
+    def __init__(self, settler: Settler, buffer: Buffer, halts: Halts, policy: RetryPolicy) -> None:
         self._settler = settler
         self._buffer = buffer
         self._halts = halts
         self._policy = policy
 
     def apply(self, state: LaneState, attempt: Attempt, outcome: Outcome, at: Moment, suspects: Suspects = NO_SUSPECTS) -> None:
-        """Let `outcome` act on the lane. `suspects`: what the local parser suspects of a batch that was answered 400."""
+        """Apply `outcome` to the lane. `suspects`: what the local parser suspects of a batch that was answered 400."""
         if not isinstance(outcome, Retry):
             state.pause.succeeded(attempt.number)
         if isinstance(outcome, Delivered):
@@ -49,15 +53,15 @@ class Rulings:
         elif isinstance(outcome, Bisect):
             self._bisect(state, attempt, outcome, at, suspects)
         else:
-            self._stop(state, attempt, outcome, at)
+            self._halt(state, attempt, outcome, at)
         if attempt.probe and isinstance(outcome, Retry) and state.lane in self._halts:
             self._halts.probe_failed(state.lane, at.now)
 
-    def execute(self, state: LaneState, at: Moment) -> bool:
-        """Make dead letters of what waits for room among them; False if something still waits."""
+    def bury_deferred(self, state: LaneState, at: Moment) -> bool:
+        """Bury what found no room among the dead letters; False if something still finds none."""
         for group in list(state.groups):
-            for part, sentence in [(part, part.sentence) for part in group.parts if part.sentence is not None]:
-                if not self._settler.bury(part.batch, *sentence, at.wall):
+            for part, bury_as in [(part, part.bury_as) for part in group.parts if part.bury_as is not None]:
+                if not self._settler.bury(part.batch, *bury_as, at.wall):
                     return False
                 state.settled(group, part)
         return True
@@ -119,18 +123,18 @@ class Rulings:
         if attempt.probe and state.lane in self._halts:
             self._halts.probe_failed(state.lane, at.now, HaltReason.REFUSES_ALL, outcome.why)
 
-    def _inspected(self, state: LaneState, attempt: Attempt, suspects: Suspects, at: Moment) -> Part | None:
-        """The part that was refused, all or none of it suspects; None if it was neither, and its suspects have been isolated."""
+    def _inspected(self, state: LaneState, attempt: Attempt, suspects: Suspects, at: Moment) -> BatchPart | None:
+        """The part that was refused, all or none of it suspects; None if it was mixed, and its suspects have been isolated."""
         part = attempt.part
         part.inspected = True
         suspects = {index: one for index, one in suspects.items() if not state.precedents.clears(one, at.now)}
         if not suspects:
             return part
         covered = partial(state.precedents.covers, now=at.now)
-        parts = isolate(state.ordering, attempt.group, part, suspects, self._buffer, covered=covered)
+        parts = isolate(state.ordering, attempt.group, part, suspects, self._buffer.replace, covered=covered)
         return parts[0] if len(parts) == 1 else None
 
-    def _refuse_suspects(self, state: LaneState, group: Group, part: Part, why: str, at: Moment) -> None:
+    def _refuse_suspects(self, state: LaneState, group: PartGroup, part: BatchPart, why: str, at: Moment) -> None:
         """Suspects of one kind were refused, and nothing else was with them."""
         kinds = part.suspects
         group.refused_kinds |= kinds
@@ -158,24 +162,69 @@ class Rulings:
                     self._dead_letter(state, group, covered, (Reason.REFUSED, words), at)
             group.join()
 
-    def _refused_without_proof(self, state: LaneState, attempt: Attempt, part: Part, why: str, at: Moment) -> None:
-        """An event was refused alone, and nothing shows that the upstream accepts any other."""
+    def _refused_without_proof(self, state: LaneState, attempt: Attempt, part: BatchPart, why: str, at: Moment) -> None:
+        """An event was refused alone, and nothing shows that the upstream accepts others."""
         part.refused = True
-        self._stop(state, attempt, Halt(HaltReason.REFUSES_ALL, why), at)
+        self._halt(state, attempt, Halt(HaltReason.REFUSES_ALL, why), at)
 
     def _halve(self, attempt: Attempt) -> None:
-        attempt.group.divide(attempt.part, *halves(attempt.batch, self._buffer))
+        attempt.group.divide(attempt.part, *halves(attempt.batch, self._buffer.replace))
 
-    def _dead_letter(self, state: LaneState, group: Group, part: Part, sentence: tuple[Reason, str], at: Moment) -> None:
-        reason, why = sentence
+    def _dead_letter(self, state: LaneState, group: PartGroup, part: BatchPart, bury_as: tuple[Reason, str], at: Moment) -> None:
+        reason, why = bury_as
         if self._settler.bury(part.batch, reason, why, at.wall):
             state.settled(group, part)
             return
-        part.sentence = sentence
+        part.bury_as = bury_as
         self._halts.halt(state.lane, HaltReason.DEAD_LETTERS_FULL, f"no room for a refused event ({why})", now=at.now, wall=at.wall)
 
-    def _stop(self, state: LaneState, attempt: Attempt, halt: Halt, at: Moment) -> None:
+    def _halt(self, state: LaneState, attempt: Attempt, halt: Halt, at: Moment) -> None:
         if attempt.probe and state.lane in self._halts:
             self._halts.probe_failed(state.lane, at.now, halt.reason, halt.why)
         else:
             self._halts.halt(state.lane, halt.reason, halt.why, now=at.now, wall=at.wall)
+
+
+_MAX_REMEMBERED = 10_000
+"""Most logged warnings that are remembered; past that they may be logged again."""
+
+_log = structlog.get_logger()
+
+
+class Settler:
+    """Settles batches with the dead letters, the books and the buffer: each batch whole or not at all."""
+
+    def __init__(self, buffer: Buffer, dead_letters: DeadLetters, books: Books) -> None:
+        self._buffer = buffer
+        self._dead_letters = dead_letters
+        self._books = books
+        self._warned: set[tuple[Lane, str]] = set()
+        self.delivered = 0
+        self.warnings: Counter[str] = Counter()
+
+    def deliver(self, batch: Batch, outcome: Delivered) -> None:
+        """The upstream accepted the batch."""
+        if outcome.warning:
+            self._warn(batch, outcome.warning)
+        count = batch.count
+        self._books.deliver(batch.lane, count)
+        self.delivered += count
+        self._buffer.settle(batch.chunks, Fate.DELIVERED)
+
+    def bury(self, batch: Batch, reason: Reason, why: str, wall: float) -> bool:
+        """Make dead letters of the batch's events; False if there is no room for them, and nothing changed."""
+        letters = [letter for chunk in batch.chunks for letter in letters_of(chunk, reason, why, wall)]
+        if not self._dead_letters.bury(letters):
+            return False
+        self._books.bury(batch.lane, reason, len(letters))
+        self._buffer.settle(batch.chunks, Fate.BURIED)
+        _log.warning("events became dead letters", lane=lane_label(batch.lane), reason=reason.value, events=len(letters), upstream_said=why)
+        return True
+
+    def _warn(self, batch: Batch, kind: str) -> None:
+        self.warnings[kind] += 1
+        if (batch.lane, kind) not in self._warned:
+            if len(self._warned) >= _MAX_REMEMBERED:
+                self._warned.clear()
+            self._warned.add((batch.lane, kind))
+            _log.warning("delivered, but the answer was odd", lane=lane_label(batch.lane), reason=kind, events=batch.count)
