@@ -122,7 +122,7 @@ async def test_workers_end_with_their_supervisor() -> None:
         workers = [each.process for each in (await daemon.status()).workers]
         daemon.command.send(signal.SIGKILL)
         for _ in workers:
-            await daemon.logged("the supervisor is gone: this worker ends")
+            await daemon.logged("the supervisor is gone: this worker stops")
         open_now.set()
         assert await daemon.command.ended() == -signal.SIGKILL
         await eventually(lambda: not any(map(is_there, processes(daemon, *workers))))

@@ -224,7 +224,7 @@ async def test_a_worker_that_hangs_is_started_again(life: Life, monkeypatch: pyt
         while not any(line["event"] == "a worker ended" for line in life.logs):
             await life.clock.advance(1)
             await tick()
-    assert (await life.logged("a worker ended"))["why"] == "it hung, and was killed"
+    assert (await life.logged("a worker ended"))["why"] == "it didn't respond, and was killed"
     assert (await life.until(lambda now: now.workers[1].restarts == 1)).workers[0].restarts == 0
     assert await life.stopped() == 0
 
