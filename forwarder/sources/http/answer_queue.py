@@ -114,10 +114,6 @@ class AnswerQueue:
         if self._life.last:
             self._life.phase = ENDING
 
-    def stream(self, on_lost: Callable[[], None]) -> StreamedAnswer:
-        """An answer that is written piece by piece; `on_lost` is called if the connection is lost before its end."""
-        return StreamedAnswer(self, self._life, on_lost)
-
     def _enqueue_known(self, route: Route | None, answer: HttpAnswer | None, headers: bytes, *, bodiless: bool = False) -> PendingAnswer:
         pending = PendingAnswer(self)
         pending.due, pending.answer, pending.bodiless = True, answer, bodiless
@@ -183,7 +179,10 @@ class AnswerQueue:
     def expire(self, now: float, timeout: float) -> None:
         """Answer the requests that the intake hasn't acknowledged in time. Called by each sweep."""
         for pending in list(self.pending):
-            if pending.overdue(now, timeout):
+            if pending.due or pending.stream is not None:  # a streamed answer has time limits of its own
+                continue
+            pending.since = pending.since or now
+            if now - pending.since >= timeout + pending.more:
                 pending(NotAcknowledged("the events could not be written in time", retry_after=RECEIVING_RETRY_AFTER))
 
     def resume_writing(self) -> None:
@@ -244,13 +243,6 @@ class PendingAnswer:
         self.more = 0.0
         """Seconds that it may wait beyond what others may."""
 
-    def overdue(self, now: float, timeout: float) -> bool:
-        """Whether its request has waited for too long for the intake. Called by each sweep; a streamed answer has limits of its own."""
-        if self.due or self.stream is not None:
-            return False
-        self.since = self.since or now
-        return now - self.since >= timeout + self.more
-
     @property
     def sender(self) -> str | None:
         """See `core.ports.PatientWaiter`."""
@@ -282,6 +274,7 @@ class StreamedAnswer:
     __slots__ = ("_life", "_pending", "_queue", "begun", "failure", "has_turn", "on_lost", "readable")
 
     def __init__(self, queue: AnswerQueue, life: Lifecycle, on_lost: Callable[[], None]) -> None:
+        """`on_lost` is called if the connection is lost before the end of the answer."""
         self._queue = queue
         self._life = life
         self._pending: PendingAnswer | None = None

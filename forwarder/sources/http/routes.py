@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from forwarder.sources.http.answers import HttpAnswer, Rejection
@@ -55,6 +55,15 @@ class Route:
                 rejected = self.rejected[answer.reason] = RejectionCount()
             rejected.count += 1
             rejected.last = answer
+
+
+def count_requests(routes: Collection[Route]) -> dict[tuple[str, int], int]:
+    """How many requests were answered, by route and status."""
+    counts = {(route.name, code): count for route in routes for code, count in sorted(route.codes.items())}
+    for route in routes:
+        if route.accepted:
+            counts[route.name, 200] = counts.get((route.name, 200), 0) + route.accepted
+    return counts
 
 
 class RejectionCount:
@@ -112,13 +121,7 @@ class Routes:
 
     def requests(self) -> Mapping[tuple[str, int], int]:
         """How many requests were answered, by route and status."""
-        return dict(self._counts())
-
-    def _counts(self) -> Iterator[tuple[tuple[str, int], int]]:
-        for route in self.all():
-            codes = dict(route.codes)
-            codes[200] = codes.get(200, 0) + route.accepted
-            yield from [((route.name, code), count) for code, count in sorted(codes.items()) if count]
+        return count_requests(self.all())
 
 
 def origin_form(url: bytes) -> bytes:

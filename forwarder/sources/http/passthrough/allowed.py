@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 
 from forwarder.core.path import HEADER
 from forwarder.sources.http.request import HeaderLine, value_of
-from forwarder.sources.http.routes import Route, origin_form
+from forwarder.sources.http.routes import Route, count_requests, origin_form
 
 _SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")
 
@@ -74,7 +74,7 @@ class PassedRoutes:
 
     def requests(self) -> dict[tuple[str, int], int]:
         """How many requests were answered, by route and status."""
-        return {(route.name, code): count for route in self.all() for code, count in sorted(route.codes.items())}
+        return count_requests(self.all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

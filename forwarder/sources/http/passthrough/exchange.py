@@ -17,7 +17,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from forwarder.core.clock import Clock
 from forwarder.core.shares import Headroom
-from forwarder.sources.http.answer_queue import AnswerQueue
+from forwarder.sources.http.answer_queue import AnswerQueue, StreamedAnswer
 from forwarder.sources.http.answers import HttpAnswer
 from forwarder.sources.http.lifecycle import Lifecycle
 from forwarder.sources.http.passthrough.allowed import PassedRequest
@@ -60,7 +60,7 @@ class PassedExchange:
         self.timeout = timeout
         self.body = PassedBody(life, headroom, request.sender, timeout)
         self.task: asyncio.Task[None] | None = None
-        self._answer = queue.stream(self.cancel)
+        self._answer = StreamedAnswer(queue, life, self.cancel)
         self._clock = clock
         self._complete = asyncio.Event()
 
