@@ -14,7 +14,7 @@ from forwarder.core.clock import Clock
 from forwarder.core.records import RecordIntake
 from forwarder.daemon.mappings import kafka_mapping
 from forwarder.daemon.roles import Role
-from forwarder.sources.kafka.errors import quiet
+from forwarder.sources.kafka.diagnosis import quiet
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.report import KafkaStatistics
 from forwarder.sources.kafka.security import Security

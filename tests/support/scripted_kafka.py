@@ -8,25 +8,24 @@ from collections.abc import Collection, Mapping, Sequence
 from aiokafka import TopicPartition
 
 from forwarder.core.clock import Clock, wait_for_event
-from forwarder.sources.kafka.client import Listener
-from forwarder.sources.kafka.errors import Trouble
-from forwarder.sources.kafka.partitions import Key
+from forwarder.sources.kafka.batches import KafkaRecord, PartitionKey
+from forwarder.sources.kafka.client import RebalanceListener
+from forwarder.sources.kafka.diagnosis import Trouble
 from forwarder.sources.kafka.policy import KafkaPolicy
-from forwarder.sources.kafka.units import Record
 from tests.support.record_intakes import records
 
 
 class ScriptedClient:
     """One client. What the brokers have is the cluster's; this one has its assignment, its pauses, and how far it has come."""
 
-    def __init__(self, cluster: ScriptedCluster, listener: Listener, policy: KafkaPolicy) -> None:
+    def __init__(self, cluster: ScriptedCluster, listener: RebalanceListener, policy: KafkaPolicy) -> None:
         self.cluster = cluster
         self.listener = listener
         self.policy = policy
         self.done: list[str] = []
-        self.assigned: frozenset[Key] = frozenset()
-        self.positions: dict[Key, int] = {}
-        self.stopped: set[Key] = set()
+        self.assigned: frozenset[PartitionKey] = frozenset()
+        self.positions: dict[PartitionKey, int] = {}
+        self.stopped: set[PartitionKey] = set()
         self.topics_followed: frozenset[str] = frozenset()
         self.errors: list[BaseException] = []
         """What the next calls of `getmany` raise."""
@@ -58,7 +57,7 @@ class ScriptedClient:
         self.topics_followed = frozenset(topics)
         self.done.append("follow")
 
-    async def rebalance(self, *keys: Key) -> None:
+    async def rebalance(self, *keys: PartitionKey) -> None:
         """Take away all partitions, and assign these, from what is committed on."""
         await self.listener.on_revoked()
         self.assigned = frozenset(TopicPartition(*key) for key in keys)
@@ -67,7 +66,7 @@ class ScriptedClient:
         await self.listener.on_assigned(self.assigned)
         self._came.set()
 
-    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[Key, Sequence[Record]]:
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[PartitionKey, Sequence[KafkaRecord]]:
         """What is there of partitions that aren't paused, or nothing after a while."""
         if self.errors:
             raise self.errors.pop(0)
@@ -81,7 +80,7 @@ class ScriptedClient:
                 raise self.errors.pop(0)
         return {}
 
-    def _take(self, key: Key, most: int) -> list[Record]:
+    def _take(self, key: PartitionKey, most: int) -> list[KafkaRecord]:
         if key in self.stopped or key not in self.positions:
             return []
         begin = self.positions[key]
@@ -93,7 +92,7 @@ class ScriptedClient:
         """Something has come."""
         self._came.set()
 
-    async def commit(self, offsets: Mapping[Key, int]) -> None:
+    async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Keep them."""
         await self.cluster.answer()
         if self.cluster.refuses_commits is not None:
@@ -102,49 +101,49 @@ class ScriptedClient:
         self.cluster.committed.update(offsets)
         self.done.append(f"commit {sorted(offsets.values())}")
 
-    def pause(self, *keys: Key) -> None:
+    def pause(self, *keys: PartitionKey) -> None:
         """Note it."""
         assert set(keys) <= self.assigned
         self.stopped |= set(keys)
 
-    def resume(self, *keys: Key) -> None:
+    def resume(self, *keys: PartitionKey) -> None:
         """Note it."""
         assert set(keys) <= self.stopped
         self.stopped -= set(keys)
         self._came.set()
 
-    def paused(self) -> set[Key]:
+    def paused(self) -> set[PartitionKey]:
         """Those."""
         return set(self.stopped)
 
-    def assignment(self) -> Collection[Key]:
+    def assignment(self) -> Collection[PartitionKey]:
         """Those."""
         return self.assigned
 
-    def seek(self, key: Key, offset: int) -> None:
+    def seek(self, key: PartitionKey, offset: int) -> None:
         """Go on there."""
         self.done.append(f"seek {offset}")
         self.positions[key] = offset
         self._came.set()
 
-    def reached(self, key: Key) -> int | None:
+    def reached(self, key: PartitionKey) -> int | None:
         """How far it has come."""
         return self.positions.get(key)
 
-    def highwater(self, key: Key) -> int | None:
+    def highwater(self, key: PartitionKey) -> int | None:
         """Nothing is known but by asking."""
 
-    async def committed_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+    async def committed_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """What the cluster has."""
         await self.cluster.answer()
         return {key: self.cluster.committed[key] for key in keys if key in self.cluster.committed}
 
-    async def beginning_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+    async def beginning_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """Where they begin."""
         await self.cluster.answer()
         return {key: self.cluster.begins.get(key, 0) for key in keys}
 
-    async def end_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+    async def end_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """Where they end."""
         await self.cluster.answer()
         return {key: self.cluster.ends.get(key, 0) for key in keys}
@@ -161,9 +160,9 @@ class ScriptedCluster:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.topics = ["events"]
-        self.begins: dict[Key, int] = {}
-        self.ends: dict[Key, int] = {}
-        self.committed: dict[Key, int] = {}
+        self.begins: dict[PartitionKey, int] = {}
+        self.ends: dict[PartitionKey, int] = {}
+        self.committed: dict[PartitionKey, int] = {}
         self.failure: BaseException | None = None
         """Why they don't answer."""
         self.clients: list[ScriptedClient] = []
@@ -181,7 +180,7 @@ class ScriptedCluster:
         """The one that was made last."""
         return self.clients[-1]
 
-    def connect(self, policy: KafkaPolicy, listener: Listener) -> ScriptedClient:
+    def connect(self, policy: KafkaPolicy, listener: RebalanceListener) -> ScriptedClient:
         """See `Brokers`."""
         if self.refusal is not None:
             raise self.refusal
@@ -205,7 +204,7 @@ class ScriptedCluster:
         self._answers.clear()
         return self._answers
 
-    def produce(self, key: Key, count: int) -> None:
+    def produce(self, key: PartitionKey, count: int) -> None:
         """So many more records are there."""
         self.ends[key] = self.ends.get(key, 0) + count
         for client in self.clients:

@@ -1,4 +1,9 @@
-"""The Kafka client, as much of it as is used, and what it lacks: looks at its state that don't wait, and an end that always comes."""
+"""The Kafka client, as much of it as is used, and what it lacks: its state without waiting, an end that always comes, freed memory.
+
+The client's records of a partition and the generator that unpacks them refer to each other. Those that were not read to their end (of a
+partition that is paused, or that another member gets) would stay until a search for garbage finds them, and the daemon searches seldom: up
+to `max_partition_fetch_bytes` a partition and pause. `_FetchedRecords` frees them.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,19 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.consumer import fetcher
 from aiokafka.errors import CommitFailedError, KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata
 
-from forwarder.sources.kafka.diagnosis import diagnose
-from forwarder.sources.kafka.errors import Trouble
-from forwarder.sources.kafka.fetched import free_what_is_thrown_away
-from forwarder.sources.kafka.partitions import Key
+from forwarder.sources.kafka.batches import KafkaRecord, PartitionKey
+from forwarder.sources.kafka.diagnosis import Trouble, diagnose
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.security import connection, follow
-from forwarder.sources.kafka.units import Record
 
 METADATA_SECONDS: Final = 30.0
 """After which new partitions are found."""
@@ -37,17 +40,17 @@ CUT_SECONDS: Final = 3.0
 CANCEL_AGAIN_SECONDS: Final = 0.5
 
 
-class Listener(Protocol):
+class RebalanceListener(Protocol):
     """Who is told what the group decides."""
 
     async def on_revoked(self) -> None:
         """All partitions that were assigned are about to go; the group waits until this returns."""
 
-    async def on_assigned(self, keys: Collection[Key]) -> None:
+    async def on_assigned(self, keys: Collection[PartitionKey]) -> None:
         """These partitions are ours now, and no others."""
 
 
-class Client(Protocol):
+class GroupMember(Protocol):
     """A member of a consumer group. Its methods raise `KafkaError`s."""
 
     async def start(self) -> None:
@@ -65,40 +68,40 @@ class Client(Protocol):
     def follow_topics(self, topics: Collection[str]) -> None:
         """Read these from now on, as the group divides them. What was assigned before can't be committed any more."""
 
-    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[Key, Sequence[Record]]:
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[PartitionKey, Sequence[KafkaRecord]]:
         """What came, as soon as something did. Nothing is lost by cancelling it."""
 
-    async def commit(self, offsets: Mapping[Key, int]) -> None:
+    async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Have the brokers keep the offsets. Cancellation leaves it open whether they do."""
 
-    def pause(self, *keys: Key) -> None:
+    def pause(self, *keys: PartitionKey) -> None:
         """Hand over nothing of these any more; what was fetched is thrown away."""
 
-    def resume(self, *keys: Key) -> None:
+    def resume(self, *keys: PartitionKey) -> None:
         """Hand over again."""
 
-    def paused(self) -> set[Key]:
+    def paused(self) -> set[PartitionKey]:
         """The partitions that are paused; each assignment begins without any."""
 
-    def assignment(self) -> Collection[Key]:
+    def assignment(self) -> Collection[PartitionKey]:
         """The partitions that are assigned."""
 
-    def seek(self, key: Key, offset: int) -> None:
+    def seek(self, key: PartitionKey, offset: int) -> None:
         """Go on reading there."""
 
-    def reached(self, key: Key) -> int | None:
+    def reached(self, key: PartitionKey) -> int | None:
         """The next offset that would be handed over; None if that isn't known now."""
 
-    def highwater(self, key: Key) -> int | None:
+    def highwater(self, key: PartitionKey) -> int | None:
         """Where the partition ended when something was fetched of it."""
 
-    async def committed_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+    async def committed_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """What the brokers have for the group, where they have something."""
 
-    async def beginning_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+    async def beginning_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """Where the partitions begin."""
 
-    async def end_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
+    async def end_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """Where the partitions end."""
 
     def check(self) -> None:
@@ -108,7 +111,7 @@ class Client(Protocol):
 class Brokers(Protocol):
     """A cluster as it is reached."""
 
-    def connect(self, policy: KafkaPolicy, listener: Listener) -> Client:
+    def connect(self, policy: KafkaPolicy, listener: RebalanceListener) -> GroupMember:
         """A client, not started. Raises `SecurityError` for files that can't be used."""
 
     async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
@@ -118,7 +121,7 @@ class Brokers(Protocol):
 class RealBrokers:
     """See `Brokers`."""
 
-    def connect(self, policy: KafkaPolicy, listener: Listener) -> Client:
+    def connect(self, policy: KafkaPolicy, listener: RebalanceListener) -> GroupMember:
         """See `Brokers`."""
         free_what_is_thrown_away()
         return _Consumer(policy, listener)
@@ -131,7 +134,7 @@ class RealBrokers:
 class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no types
     """The library's consumer. What it calls private is looked at here and nowhere else."""
 
-    def __init__(self, policy: KafkaPolicy, listener: Listener) -> None:
+    def __init__(self, policy: KafkaPolicy, listener: RebalanceListener) -> None:
         rebalance = max(policy.session_timeout, policy.revocation_timeout + SETTLING_SECONDS)
         super().__init__(
             bootstrap_servers=random.sample(policy.bootstrap_servers, len(policy.bootstrap_servers)),
@@ -154,14 +157,14 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             **connection(policy.security),
         )
         follow(self, policy.security)
-        self._told = _Told(listener)
+        self._told = _RebalanceCallbacks(listener)
 
     def follow_topics(self, topics: Collection[str]) -> None:
-        """See `Client`."""
+        """See `GroupMember`."""
         self.subscribe(topics=sorted(topics), listener=self._told)
 
-    async def commit(self, offsets: Mapping[Key, int]) -> None:
-        """See `Client`. In place of the library's, which goes on in a task of its own when it is cancelled."""
+    async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
+        """See `GroupMember`. In place of the library's, which goes on in a task of its own when it is cancelled."""
         coordinator = self._coordinator
         generation = coordinator.generation
         await coordinator.ensure_coordinator_known()
@@ -170,26 +173,26 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
                 raise CommitFailedError("the group has divided the partitions anew, or doesn't know this member any more")
             await coordinator._do_commit_offsets(None, {key: OffsetAndMetadata(offset, "") for key, offset in offsets.items()})
 
-    def reached(self, key: Key) -> int | None:
-        """See `Client`."""
+    def reached(self, key: PartitionKey) -> int | None:
+        """See `GroupMember`."""
         subscription = self._subscription.subscription
         if subscription is None or subscription.assignment is None or not subscription.assignment.active:
             return None
         state = subscription.assignment.state_value(key)
         return state.position if state is not None and state.has_valid_position else None
 
-    def highwater(self, key: Key) -> int | None:
-        """See `Client`."""
+    def highwater(self, key: PartitionKey) -> int | None:
+        """See `GroupMember`."""
         found: int | None = super().highwater(key) if key in self.assignment() else None
         return found
 
-    async def committed_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
-        """See `Client`."""
+    async def committed_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """See `GroupMember`."""
         found = await self._coordinator.fetch_committed_offsets(list(keys))
         return {key: kept.offset for key, kept in found.items() if kept.offset >= 0}
 
     def check(self) -> None:
-        """See `Client`."""
+        """See `GroupMember`."""
         if self._coordinator is not None:
             self._coordinator.check_errors()  # it does nothing more until somebody has asked
         for task in self._tasks():
@@ -199,7 +202,7 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
                 raise RuntimeError(f"a task of the client has ended: {task!r}")
 
     async def cut(self) -> None:
-        """See `Client`."""
+        """See `GroupMember`."""
         self._closed = True
         self._client._get_conn = _nobody
         await ended(*self._tasks(), *self._helpers(), limit=CUT_SECONDS)
@@ -225,17 +228,17 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             yield from self._fetcher._pending_tasks
 
 
-class _Told(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
+class _RebalanceCallbacks(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
     """Passes on what the library tells."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
 
-    def on_partitions_revoked(self, revoked: Collection[Key]) -> Awaitable[None]:  # noqa: ARG002 - always all that were assigned
+    def on_partitions_revoked(self, revoked: Collection[PartitionKey]) -> Awaitable[None]:  # noqa: ARG002 - always all that were assigned
         """See the library."""
         return self._listener.on_revoked()
 
-    def on_partitions_assigned(self, assigned: Collection[Key]) -> Awaitable[None]:
+    def on_partitions_assigned(self, assigned: Collection[PartitionKey]) -> Awaitable[None]:
         """See the library."""
         return self._listener.on_assigned(assigned)
 
@@ -284,3 +287,38 @@ async def _nobody(*_: object, **__: object) -> None:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
+
+
+_Unpacking = fetcher.PartitionRecords
+
+
+class _FetchedRecords:
+    """Stands before the client's records of one partition (`aiokafka.consumer.fetcher.PartitionRecords`); they go when it goes."""
+
+    __slots__ = ("_unpacking",)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._unpacking = _Unpacking(*args, **named)
+
+    def __iter__(self) -> Iterator[Any]:
+        found: Iterator[Any] = self._unpacking  # itself, for this is asked of each record
+        return found
+
+    def __next__(self) -> Any:
+        return next(self._unpacking)
+
+    def __del__(self) -> None:
+        unpacking = getattr(self, "_unpacking", None)
+        if unpacking is not None:
+            unpacking._records_iterator = None
+
+    @property
+    def next_fetch_offset(self) -> int:
+        """The offset after the last record that was handed over."""
+        offset: int = self._unpacking.next_fetch_offset
+        return offset
+
+
+def free_what_is_thrown_away() -> None:
+    """Let the client, in the whole process, put its records behind these. Any number of calls does it once."""
+    fetcher.PartitionRecords = _FetchedRecords

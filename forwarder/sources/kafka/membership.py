@@ -22,13 +22,12 @@ from aiokafka.errors import (
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.records import RecordIntake
+from forwarder.sources.kafka.batches import PartitionKey
 from forwarder.sources.kafka.client import Brokers, Interrupted, answered, ended
-from forwarder.sources.kafka.errors import Trouble
-from forwarder.sources.kafka.flow import SLICE_SECONDS, Flow
-from forwarder.sources.kafka.partitions import Key
-from forwarder.sources.kafka.policy import KafkaPolicy
-from forwarder.sources.kafka.report import Condition, Report
-from forwarder.sources.kafka.topics import TopicsMissing, choose_topics
+from forwarder.sources.kafka.diagnosis import Trouble
+from forwarder.sources.kafka.flow import SLICE_SECONDS, PartitionFlow
+from forwarder.sources.kafka.policy import KafkaPolicy, TopicsMissing, choose_topics
+from forwarder.sources.kafka.report import ClusterReport, Condition
 
 MAX_RECORDS: Final = 1000
 """Records that are taken out of what was fetched in one go: the loop does nothing else meanwhile."""
@@ -71,9 +70,9 @@ class BrokersAway(Exception):
 class Membership:
     """One life; `run` is the whole of it."""
 
-    def __init__(self, policy: KafkaPolicy, intake: RecordIntake, clock: Clock, report: Report, brokers: Brokers) -> None:
+    def __init__(self, policy: KafkaPolicy, intake: RecordIntake, clock: Clock, report: ClusterReport, brokers: Brokers) -> None:
         """Raises `SecurityError` for files that can't be used."""
-        self.flow = Flow(policy, intake, clock.monotonic, report.records, on_eased=self._on_eased, on_rewound=self._on_rewound)
+        self.flow = PartitionFlow(policy, intake, clock.monotonic, report.records, on_eased=self._on_eased, on_rewound=self._on_rewound)
         self.client = brokers.connect(policy, self)
         self._brokers = brokers
         self._policy = policy
@@ -122,7 +121,7 @@ class Membership:
                 self._failed.exception()  # it was seen
 
     async def on_revoked(self) -> None:
-        """See `client.Listener`. What is in flight has a while to be settled; the rest is read by whoever gets the partitions."""
+        """See `client.RebalanceListener`. What is in flight has a while to be settled; the rest is read by whoever gets the partitions."""
         self._revocations += 1
         self._report.now(Condition.JOINING)
         try:
@@ -130,8 +129,8 @@ class Membership:
         except Exception as error:  # the library would keep it to itself
             self._fail(error)
 
-    async def on_assigned(self, keys: Collection[Key]) -> None:
-        """See `client.Listener`."""
+    async def on_assigned(self, keys: Collection[PartitionKey]) -> None:
+        """See `client.RebalanceListener`."""
         self.flow.begin(keys)
         self._apply_pauses()
         self._report.reading(len(keys))
@@ -211,7 +210,7 @@ class Membership:
             if key in client.assignment() and client.reached(key) is None:
                 client.seek(key, offset)
 
-    async def _begin_again(self, lost: Mapping[Key, int]) -> None:
+    async def _begin_again(self, lost: Mapping[PartitionKey, int]) -> None:
         """Go on where partitions begin that don't have the offset any more, or not yet, that is to be read next."""
         revocations = self._revocations
         async with answered(ANSWER_SECONDS):
@@ -355,7 +354,7 @@ class Membership:
         if not self.flow.outstanding:
             self._settled.set()
 
-    def _on_rewound(self, key: Key, offset: int) -> None:
+    def _on_rewound(self, key: PartitionKey, offset: int) -> None:
         if key in self.client.assignment():
             self.client.seek(key, offset)
         self._apply_pauses()

@@ -1,11 +1,14 @@
-"""How one cluster is consumed; `daemon/kafka.py` makes it from the settings. Times in seconds, sizes in bytes."""
+"""How one cluster is consumed, and which of its topics are read. Times in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from forwarder.core.ack import AckLevel
+from forwarder.core.errors import ConfigurationError
 from forwarder.sources.kafka.security import Security
 
 
@@ -60,3 +63,41 @@ class KafkaPolicy:
     def where(self) -> str:
         """The brokers that are asked first, for a person."""
         return ", ".join(self.bootstrap_servers)
+
+
+NAMED = 5
+"""Topics that are named; the others are counted."""
+
+
+class TopicsMissing(ConfigurationError):
+    """Topics aren't there, and aren't to be waited for."""
+
+    code = "topics_missing"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """The topics to read, and what is missing, for a person; empty if nothing is."""
+
+    topics: frozenset[str]
+    why: str = ""
+    hint: str = ""
+
+
+def choose_topics(policy: KafkaPolicy, seen: Collection[str]) -> TopicChoice:
+    """The topics to read of those that may be seen."""
+    if policy.topics_pattern is not None:
+        pattern = re.compile(policy.topics_pattern)
+        matching = frozenset(topic for topic in seen if pattern.match(topic))
+        if matching:
+            return TopicChoice(matching)
+        hint = "Correct `topics_pattern`, or grant this user DESCRIBE on them."
+        return TopicChoice(matching, f"no topic matches {policy.topics_pattern!r}", hint)
+    missing = [topic for topic in policy.topics if topic not in seen]
+    there = frozenset(policy.topics) - set(missing)
+    if not missing:
+        return TopicChoice(there)
+    some = ", ".join(missing[:NAMED]) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
+    what = f"topic {some} isn't" if len(missing) == 1 else f"topics {some} aren't"
+    hint = "Create it, correct `topics`, or grant this user DESCRIBE on it."
+    return TopicChoice(there, f"{what} there, or this user may not see it", hint)

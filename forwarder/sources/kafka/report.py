@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from forwarder.sources.kafka.errors import Trouble
+from forwarder.sources.kafka.diagnosis import Trouble
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ RECORDS: Final = ("taken", "tombstone", "filtered", "refused")
 COMMITS: Final = ("ok", "failed")
 
 
-class Report:
+class ClusterReport:
     """Collects it; each condition is logged when it begins, and not again as long as it lasts."""
 
     def __init__(self, name: str, key: str) -> None:

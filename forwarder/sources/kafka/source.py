@@ -15,11 +15,10 @@ from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.errors import ForwarderError
 from forwarder.core.records import RecordIntake
 from forwarder.sources.kafka.client import Brokers, Interrupted, RealBrokers, is_cancelled
+from forwarder.sources.kafka.flow import AssignedPartition
 from forwarder.sources.kafka.membership import BrokersAway, Membership
-from forwarder.sources.kafka.partitions import Partition
-from forwarder.sources.kafka.policy import KafkaPolicy
-from forwarder.sources.kafka.report import Condition, KafkaStatistics, PartitionStatistics, Report
-from forwarder.sources.kafka.topics import TopicsMissing
+from forwarder.sources.kafka.policy import KafkaPolicy, TopicsMissing
+from forwarder.sources.kafka.report import ClusterReport, Condition, KafkaStatistics, PartitionStatistics
 
 STEADY_SECONDS: Final = 60.0
 """A member that has lived so long isn't followed by the next one any later for those before it."""
@@ -38,7 +37,7 @@ class KafkaSource:
         self._clock = clock
         self._brokers = brokers or RealBrokers()
         self._pauses = pauses
-        self._report = Report(policy.name, policy.key)
+        self._report = ClusterReport(policy.name, policy.key)
         self._membership: Membership | None = None
         self._stopping = False
         self._closing = asyncio.Event()
@@ -140,7 +139,7 @@ class KafkaSource:
             tell(trouble, self._clock.now() + pause)
 
 
-def _partition(membership: Membership, partition: Partition) -> PartitionStatistics:
+def _partition(membership: Membership, partition: AssignedPartition) -> PartitionStatistics:
     topic, number = partition.key
     lag = partition.lag_to(membership.client.highwater(partition.key))
     return PartitionStatistics(topic, number, partition.position, lag, membership.flow.why_paused(partition))

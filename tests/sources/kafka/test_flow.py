@@ -9,8 +9,8 @@ from dataclasses import replace
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull, StillDecoding
 from forwarder.core.event import Lane
-from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, HOLD_SECONDS, RETRY_SECONDS, SLICE_SECONDS, Flow
-from forwarder.sources.kafka.partitions import Key
+from forwarder.sources.kafka.batches import PartitionKey
+from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, HOLD_SECONDS, RETRY_SECONDS, SLICE_SECONDS, PartitionFlow
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import LANE, FakeIntake, FakeRecord, records
 
@@ -27,8 +27,8 @@ class Bench:
         self.intake = FakeIntake()
         self.counts: Counter[str] = Counter()
         self.eased = 0
-        self.rewound: list[tuple[Key, int]] = []
-        self.flow = Flow(
+        self.rewound: list[tuple[PartitionKey, int]] = []
+        self.flow = PartitionFlow(
             policy,
             self.intake,
             lambda: self.now,
@@ -41,7 +41,7 @@ class Bench:
     def _ease(self) -> None:
         self.eased += 1
 
-    def position(self, key: Key = ZERO) -> int | None:
+    def position(self, key: PartitionKey = ZERO) -> int | None:
         """What could be committed."""
         return self.flow.partitions[key].position
 

@@ -13,11 +13,23 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
 from forwarder.core.clock import SystemClock
-from forwarder.sources.kafka.errors import quiet
+from forwarder.sources.kafka.diagnosis import quiet
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.report import Condition
 from forwarder.sources.kafka.source import KafkaSource
-from tests.support.kafka import Kafka, MakeTopic, Record, add_partitions, admin, committed, create_topic, ends, members, produce, unique
+from tests.support.kafka import (
+    Kafka,
+    MakeTopic,
+    Record,
+    add_partitions,
+    admin,
+    committed,
+    create_topic,
+    ends,
+    members,
+    produce,
+    unique,
+)
 from tests.support.record_intakes import FakeIntake
 from tests.support.waiting import eventually, in_thread, tick
 

@@ -19,11 +19,11 @@ from aiokafka.errors import (
 from structlog.testing import capture_logs
 
 from forwarder.core.errors import BufferFull
-from forwarder.sources.kafka.client import Listener
+from forwarder.sources.kafka.client import RebalanceListener
 from forwarder.sources.kafka.membership import LOOK_SECONDS, PATIENCE
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.report import Condition
-from forwarder.sources.kafka.secret_files import SecurityError
+from forwarder.sources.kafka.security import SecurityError
 from forwarder.sources.kafka.source import KafkaSource
 from tests.support.clock import FakeClock, settle
 from tests.support.record_intakes import LANE, FakeIntake
@@ -305,7 +305,7 @@ async def test_an_interruption_hides_no_cause(clock: FakeClock, monkeypatch: pyt
     bench = Bench(clock, POLICY)
     connect = bench.cluster.connect
 
-    def fails_in_turn(policy: KafkaPolicy, listener: Listener) -> ScriptedClient:
+    def fails_in_turn(policy: KafkaPolicy, listener: RebalanceListener) -> ScriptedClient:
         bench.cluster.failure = GONE if len(bench.cluster.clients) % 2 else asyncio.CancelledError()
         return connect(policy, listener)
 

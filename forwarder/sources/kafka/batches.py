@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,9 @@ from forwarder.core.ports import Reason
 from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.mapping import NotJson, Unmappable
 from forwarder.sources.kafka.policy import KafkaPolicy
+
+PartitionKey: TypeAlias = tuple[str, int]
+"""Topic and number."""
 
 MAX_RECORDS: Final = 500
 MAX_BYTES: Final = 1_000_000
@@ -25,7 +28,7 @@ KEPT: Final = 800
 """Bytes that a record costs beside its value as long as all of it is kept: until its unit is taken."""
 
 
-class Record(Protocol):
+class KafkaRecord(Protocol):
     """A record as the client hands it over."""
 
     topic: str
@@ -38,7 +41,7 @@ class Record(Protocol):
     headers: Sequence[tuple[str, bytes | None]]
 
 
-class _Read(NamedTuple):
+class _RecordValues(NamedTuple):
     """The values of some records, their bytes together, and whether none of them is a tombstone."""
 
     values: list[bytes | None]
@@ -46,7 +49,7 @@ class _Read(NamedTuple):
     whole: bool
 
 
-class Unit:
+class KafkaBatch:
     """Some neighbouring records; from `first` to before `end` are the offsets it stands for, those of records that are skipped too."""
 
     __slots__ = (
@@ -64,7 +67,7 @@ class Unit:
         "values",
     )
 
-    def __init__(self, policy: KafkaPolicy, records: Sequence[Record], read: _Read) -> None:
+    def __init__(self, policy: KafkaPolicy, records: Sequence[KafkaRecord], read: _RecordValues) -> None:
         """`read`: the values of the records, which are at least one."""
         self._policy = policy
         self._all = self._records = records
@@ -97,11 +100,11 @@ class Unit:
         """See `core.records.RecordBatch.attributes`."""
         return _attributes(self._records[index])
 
-    def halves(self) -> tuple[Unit, Unit]:
+    def halves(self) -> tuple[KafkaBatch, KafkaBatch]:
         """It in two, for one that is too large as it is; it must hold several records."""
         middle = len(self._all) // 2
         parts = self._all[:middle], self._all[middle:]
-        first, second = (Unit(self._policy, part, _read(part)) for part in parts)
+        first, second = (KafkaBatch(self._policy, part, _read(part)) for part in parts)
         return first, second
 
     def forget(self) -> None:
@@ -112,7 +115,7 @@ class Unit:
     def _sift(self) -> None:
         """Leave out what is no event, map what is foreign."""
         policy, mapping = self._policy, self._policy.mapping
-        kept: list[Record] = []
+        kept: list[KafkaRecord] = []
         values: list[bytes] = []
         rejected: list[RejectedRecord] = []
         for record in self._all:
@@ -134,31 +137,31 @@ class Unit:
         self._records, self.values, self.rejected = kept, values, rejected
 
 
-def cut(policy: KafkaPolicy, records: Sequence[Record]) -> list[Unit]:
+def cut(policy: KafkaPolicy, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:
     """Records of one partition, in order, as units."""
     if len(records) <= MAX_RECORDS:
         return _small(policy, records)
     return [unit for at in range(0, len(records), MAX_RECORDS) for unit in _small(policy, records[at : at + MAX_RECORDS])]
 
 
-def _small(policy: KafkaPolicy, records: Sequence[Record]) -> list[Unit]:
+def _small(policy: KafkaPolicy, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:
     """Not too many records, in parts of which none is too large."""
     read = _read(records)
     if read.size <= MAX_BYTES or len(records) == 1:
-        return [Unit(policy, records, read)]
+        return [KafkaBatch(policy, records, read)]
     middle = len(records) // 2
     return [*_small(policy, records[:middle]), *_small(policy, records[middle:])]
 
 
-def _read(records: Sequence[Record]) -> _Read:
+def _read(records: Sequence[KafkaRecord]) -> _RecordValues:
     values = [record.value for record in records]
     try:
-        return _Read(values, sum(map(len, values)), whole=True)  # type: ignore[arg-type]  # None has no length: so it is found at no cost
+        return _RecordValues(values, sum(map(len, values)), whole=True)  # type: ignore[arg-type]  # None has no length: so it is found at no cost
     except TypeError:
-        return _Read(values, sum(len(value) for value in values if value is not None), whole=False)
+        return _RecordValues(values, sum(len(value) for value in values if value is not None), whole=False)
 
 
-def _facts(policy: KafkaPolicy, record: Record) -> RecordFacts:
+def _facts(policy: KafkaPolicy, record: KafkaRecord) -> RecordFacts:
     return RecordFacts(
         f"{policy.name}/{record.topic}/{record.partition}/{record.offset}",
         record.timestamp / 1000 if record.timestamp >= 0 else None,
@@ -167,7 +170,7 @@ def _facts(policy: KafkaPolicy, record: Record) -> RecordFacts:
     )
 
 
-def _attributes(record: Record) -> str:
+def _attributes(record: KafkaRecord) -> str:
     attributes = {
         "topic": record.topic,
         "partition": record.partition,
@@ -178,7 +181,7 @@ def _attributes(record: Record) -> str:
     return msgspec.json.encode(attributes).decode()
 
 
-def _api_key(policy: KafkaPolicy, record: Record) -> str | None:
+def _api_key(policy: KafkaPolicy, record: KafkaRecord) -> str | None:
     """The project key in the record's header, the last one if there are several; else the configured one."""
     for name, value in reversed(record.headers):
         if name == policy.api_key_header and value is not None:

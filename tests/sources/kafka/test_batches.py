@@ -12,8 +12,8 @@ import pytest
 from forwarder.core.ports import Reason
 from forwarder.core.records import RecordFacts
 from forwarder.mapping import NotJson, Unmappable
+from forwarder.sources.kafka.batches import MAX_BYTES, MAX_RECORDS, KafkaBatch, cut
 from forwarder.sources.kafka.policy import KafkaPolicy
-from forwarder.sources.kafka.units import MAX_BYTES, MAX_RECORDS, Unit, cut
 from tests.support.record_intakes import FakeRecord, records
 
 POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), api_key="phc_configured")
@@ -31,13 +31,13 @@ class Shout:
         return None if data == b"silence" else data.upper()
 
 
-def one(policy: KafkaPolicy, *found: FakeRecord) -> Unit:
+def one(policy: KafkaPolicy, *found: FakeRecord) -> KafkaBatch:
     """The only unit of these records."""
     [unit] = cut(policy, found)
     return unit
 
 
-def spans(units: Sequence[Unit]) -> list[tuple[int, int, int]]:
+def spans(units: Sequence[KafkaBatch]) -> list[tuple[int, int, int]]:
     """First, end and count of each."""
     return [(unit.first, unit.end, unit.count) for unit in units]
 
