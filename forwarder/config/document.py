@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import yaml
 
-from forwarder.config.keys import Path, dotted, in_table, keys, lists, sections, short_forms, suggest_key
+from forwarder.config.keys import Path, dotted, in_table, keys, lists, sections, short_forms
 from forwarder.config.layers import InvalidConfiguration, Layer, Origin, Place, Problem, Sourced, what_and_hint
+from forwarder.config.suggestions import suggest_key
 
 TAGS: Final = "tag:yaml.org,2002:"
 _KINDS: Final = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from forwarder.config.document import read_json_list
 from forwarder.config.keys import (
     PREFIX,
     SEPARATOR,
@@ -17,7 +16,6 @@ from forwarder.config.keys import (
     lists,
     sections,
     short_forms,
-    suggest_variable,
     variable,
 )
 from forwarder.config.layers import Layer, Origin, Place, Problem, Sourced
@@ -46,6 +44,8 @@ def _read(layer: Layer, name: str, value: str) -> None:
     elif not value.strip():
         return
     elif path in lists():
+        from forwarder.config.document import read_json_list  # noqa: PLC0415 - as in `load`: it brings YAML
+
         layer.lay(read_json_list(value, path, origin))
     else:
         layer.values[path] = Sourced(value.strip(), origin)
@@ -71,4 +71,6 @@ def _unknown(name: str) -> Problem:
     if in_table(path) in sections() and variable(path) == name:
         inside = [variable((*path, *known[len(path) :])) for known in keys() if known[: len(path)] == in_table(path)]
         return Problem(name, "", "names a section, not a key", f"its keys are {', '.join(inside)}")
+    from forwarder.config.suggestions import suggest_variable  # noqa: PLC0415 - only a mistake needs it
+
     return Problem(name, "", "is no setting", suggest_variable(name))

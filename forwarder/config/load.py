@@ -9,9 +9,9 @@ from typing import Final
 
 from forwarder.config.api_keys import read_key_file
 from forwarder.config.checks import conflicts
-from forwarder.config.document import read_document
 from forwarder.config.environment import read_environment
 from forwarder.config.keys import PREFIX, SEPARATOR, dotted, keys, leaves, parts
+from forwarder.config.keys import Path as KeyPath
 from forwarder.config.layers import DEFAULT, InvalidConfiguration, Layer, Origin, Problem, nested, overlay, what_and_hint
 from forwarder.config.section import InvalidValues, Location
 from forwarder.config.settings import KafkaSettings, Settings
@@ -82,7 +82,7 @@ def load_sections(
 
 def load_part(section: str, file: Path, environ: Mapping[str, str]) -> Settings:
     """Settings of a file that holds one section alone, by its dotted name, such as `import.mapping`. Raises `InvalidConfiguration`."""
-    part = read_document(file, environ, parts(section))
+    part = _read_file(file, environ, parts(section))
     try:
         settings = Settings.parse(nested(part.values))
     except InvalidValues as error:
@@ -101,8 +101,15 @@ def _top(problem: Problem) -> str:
 def _said(path: Path | None, environ: Mapping[str, str], default_file: Path) -> tuple[Path | None, Layer]:
     """The file that is read, if any, and what it and the environment say."""
     file = path or (default_file if _is_there(default_file) else None)
-    document = read_document(file, environ) if file else Layer()
-    return file, overlay(document, read_environment(environ))
+    return file, overlay(_read_file(file, environ), read_environment(environ))
+
+
+def _read_file(file: Path | None, environ: Mapping[str, str], section: KeyPath = ()) -> Layer:
+    if file is None:
+        return Layer()
+    from forwarder.config.document import read_document  # noqa: PLC0415 - no YAML in memory where there is no file
+
+    return read_document(file, environ, section)
 
 
 def _is_there(file: Path) -> bool:

@@ -66,8 +66,8 @@ class HttpSink:
         base = policy.url.rstrip("/")
         self._batch_url = f"{base}/batch/"
         self._decide_url = f"{base}/decide?v=3"
-        self.tls = ssl.create_default_context(cafile=policy.ca_file)
-        """What the upstream's certificate is checked with; other clients of it may share this."""
+        self.tls = ssl.create_default_context(cafile=policy.ca_file) if policy.ca_file else None
+        """What the upstream's certificate is checked with, if not the system's authorities; others that connect to it use it too."""
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, batch: Batch) -> Reply:
@@ -113,7 +113,7 @@ class HttpSink:
     def _open(self) -> aiohttp.ClientSession:
         """A session. Its connections aren't limited here: the limiter and the key check do that."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self.tls),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self.tls or True),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={"Content-Type": "application/json", "User-Agent": f"forwarder/{__version__}", "Accept-Encoding": "identity"},

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import PurePosixPath
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -54,8 +54,12 @@ class File:
 
 def load(package: str, name: str) -> File:
     """A file that lies in a package beside its modules."""
-    body = files(package).joinpath(name).read_bytes()
-    return File(body, TYPES[PurePosixPath(name).suffix], hashlib.sha256(body).hexdigest()[:16])
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(package)
+    file = Path(spec.origin).with_name(name)
+    body = file.read_bytes()
+    return File(body, TYPES[file.suffix], hashlib.sha256(body).hexdigest()[:16])
 
 
 def routes(prefix: str, package: str, names: Iterable[str]) -> list[web.AbstractRouteDef]:
