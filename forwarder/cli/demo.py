@@ -116,7 +116,7 @@ async def _lines(demo: Demo | KafkaDemo, story: asyncio.Task[None]) -> None:
 
     while not story.done():
         await asyncio.wait({story}, timeout=LINE_EVERY)
-        sys.stdout.write(f"sent {demo.sent:,}{demo.beside()}:{flow(demo.snapshot()).plain}\n")
+        sys.stdout.write(f"sent {demo.sent:,}{demo.details()}:{flow(demo.snapshot()).plain}\n")
         sys.stdout.flush()
 
 
@@ -128,7 +128,7 @@ def _screen(demo: Demo | KafkaDemo) -> RenderableType:
 
     snapshot = demo.snapshot()
     what = DRAINING if demo.stopping else "Ctrl-C drains and prints the books."
-    sent = Text(f"  Sent {demo.sent:,} events{demo.beside()}. {what}", style="dim")
+    sent = Text(f"  Sent {demo.sent:,} events{demo.details()}. {what}", style="dim")
     return Group(flow(snapshot), Text(), lane_table(snapshot.lanes, books=True), Text(), sent)
 
 

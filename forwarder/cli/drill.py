@@ -136,4 +136,4 @@ def print_verdict(verdict: DrillVerdict) -> None:
             style="green",
         )
         return
-    sys.stderr.write("Not good:\n" + "".join(f"  {line}\n" for line in verdict.wrong()))
+    sys.stderr.write("Not good:\n" + "".join(f"  {line}\n" for line in verdict.problems()))

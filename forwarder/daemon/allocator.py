@@ -21,7 +21,7 @@ SPARE_AT_THE_END: Final = 4 << 20
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_OWN_WORDS: Final = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+_TUNING_VARIABLES: Final = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def fix_thresholds(environment: Mapping[str, str] = os.environ) -> bool:
@@ -29,7 +29,7 @@ def fix_thresholds(environment: Mapping[str, str] = os.environ) -> bool:
 
     Nothing is done where the C library has no such setting (musl), or where the environment has the operator's own.
     """
-    if any(word in environment for word in _OWN_WORDS):
+    if any(word in environment for word in _TUNING_VARIABLES):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt

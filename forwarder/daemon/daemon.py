@@ -1,8 +1,8 @@
-"""The daemon: starts the pipeline, obeys signals, drains, and says what was left behind.
+"""The daemon: starts the pipeline, obeys signals, drains, and reports in the log how it starts and ends.
 
 Invariants: the admin server is the first to listen and the last to close, so that a start or a drain can be watched; from the first
-SIGTERM or SIGINT on `/readyz` fails, while events are still taken for `shutdown.delay`; a second one ends the process at once. The
-exit code is 0 only if nothing that was taken is left undelivered in memory; what a disk buffer holds stays for the next start.
+SIGTERM or SIGINT on `/readyz` fails, while events are still accepted for `shutdown.delay`; a second one ends the process at once. The
+exit code is 0 only if no accepted event is left undelivered in memory; the events of a disk buffer stay for the next start.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from forwarder.core.ports import DeadLetter, Reason
 from forwarder.daemon.allocator import fix_thresholds
 from forwarder.daemon.inheritance import NOTHING, Inherited
 from forwarder.daemon.pipeline import KeptDescriptors, build
-from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
+from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, unblock_signals
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.storage.directory import LOG, worker_directories, worker_directory
 from forwarder.telemetry.labels import LaneLabels
@@ -44,15 +44,15 @@ INTERRUPTED: Final = 130
 LEFT_BEHIND: Final = 1
 
 COLLECT_EVERY: Final = 50_000
-"""New objects between two looks for garbage."""
+"""New objects between two garbage collections."""
 
 Load = Callable[[], Settings]
 
 _log = structlog.get_logger(__name__)
 
 
-def say_interrupted(settings: Settings, number: signal.Signals, events: int) -> None:
-    """Say that a second signal ends everything now, and what becomes of the events in the buffer."""
+def log_interrupted(settings: Settings, number: signal.Signals, events: int) -> None:
+    """Log that a second signal ends the process now, and what happens to the events in the buffer."""
     fate = {"events_waiting": events} if settings.buffer.kind == "disk" else {"events_lost": events}
     _log.error("interrupted", signal=number.name, exit_code=INTERRUPTED, **fate)
 
@@ -70,31 +70,31 @@ def read_again(load: Load | None) -> Settings | None:
 
 
 class Runnable(Protocol):
-    """What the daemon asks of a pipeline."""
+    """What the daemon needs of a pipeline."""
 
     async def start(self) -> None:
-        """Take and deliver. Raises `ForwarderError` or `OSError` when it can't listen."""
+        """Accept and deliver. Raises `ForwarderError` or `OSError` when it can't listen."""
 
     def snapshot(self) -> Snapshot:
         """The state now."""
 
     def explain(self, wanted: WantedUuid) -> Sequence[Sighting]:
-        """Where an event is, as far as it is at hand."""
+        """Where an event is, as far as it is in memory."""
 
     def reload(self, settings: Settings) -> list[str]:
-        """Use other settings from now on; the keys that need a restart."""
+        """Use other settings from now on; returns the keys that need a restart."""
 
     def keep_descriptors(self) -> KeptDescriptors:
         """Have the listening sockets and the locks stay open after `close`."""
 
     def stop_accepting(self) -> None:
-        """Refuse new events."""
+        """Reject new events."""
 
     async def shut_down(self, seconds: float) -> None:
-        """Answer what senders still bring, stop listening, and deliver, for at most `seconds` in all."""
+        """Answer requests in progress, stop listening, and deliver, for at most `seconds` in all."""
 
     async def close(self) -> list[DeadLetter]:
-        """Stop everything; the events that were left undelivered."""
+        """Stop everything; returns the undelivered events."""
 
 
 Build = Callable[[Settings, Clock, Role], Runnable]
@@ -119,22 +119,22 @@ def run_daemon(
 
 
 def run_tuned(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run to its end what handles events, on the fast loop, with the C library and the collector set for it."""
+    """Run `main` on the fast event loop, with the C library and the garbage collector tuned for it."""
     fix_thresholds()
-    _spare_the_collector()
+    _collect_seldom()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
 
 
-def _spare_the_collector() -> None:
-    """Look for garbage in cycles seldom: events make none, and each look would visit everything that waits in the buffer."""
+def _collect_seldom() -> None:
+    """Collect garbage seldom: events form no cycles, and each collection would visit everything in the buffer."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY, 50, 100)
 
 
 class Daemon:
-    """One life of the process, from start to exit code."""
+    """The process from start to exit code."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Daemon:
         self._admin = AdminServer(self.snapshot, self._pipeline.explain)
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
-        self.restarting = Restarting(restart, self._stop)
+        self.restarting = PendingRestart(restart, self._stop)
         self.directory = worker_directory(settings.buffer.path, role.number)
         """Where a disk buffer's files are."""
 
@@ -184,7 +184,7 @@ class Daemon:
             loop.add_signal_handler(number, self.on_stop_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         loop.add_signal_handler(signal.SIGUSR2, self.on_restart_signal)
-        receive_signals()
+        unblock_signals()
         self._inherited.announce()
         try:
             await self._open()
@@ -197,7 +197,7 @@ class Daemon:
 
     def on_restart_signal(self) -> None:
         """Restart in place, if the new program accepts the configuration."""
-        self.restarting.ask()
+        self.restarting.request()
 
     def on_stop_signal(self, number: signal.Signals) -> None:
         """Begin the shutdown; the second time, end the process at once."""
@@ -205,7 +205,7 @@ class Daemon:
             _log.info("stopping", signal=number.name, takes_for_seconds=self._settings.shutdown.delay)
             self._stop.set()
             return
-        say_interrupted(self._settings, number, self._pipeline.snapshot().buffered)
+        log_interrupted(self._settings, number, self._pipeline.snapshot().buffered)
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
@@ -228,10 +228,10 @@ class Daemon:
         finally:
             left = await self._pipeline.close()
             if left:
-                name_what_is_left(left, self._pipeline.snapshot().dead_letters_path)
+                log_undelivered(left, self._pipeline.snapshot().dead_letters_path)
         waiting = 0 if left else self._pipeline.snapshot().buffered
         if waiting:
-            name_what_waits(self._pipeline.snapshot(), self.directory)
+            log_buffered(self._pipeline.snapshot(), self.directory)
         _log.info("stopped", undelivered=len(left), waiting=waiting)
         return LEFT_BEHIND if left else 0
 
@@ -239,7 +239,7 @@ class Daemon:
         try:
             await self._pipeline.start()
         except OSError as error:
-            raise ConfigurationError(f"can't start: {error.strerror or error}", hint="`forwarder config check` says more.") from error
+            raise ConfigurationError(f"can't start: {error.strerror or error}", hint="Run `forwarder config check` for details.") from error
         self._announce()
 
     async def _drain(self) -> None:
@@ -263,28 +263,28 @@ class Daemon:
         )
 
     def _reloaded(self, fixed: list[str]) -> None:
-        """Say that the configuration was read again."""
+        """Log that the configuration was read again."""
         _log.info("configuration read again", needs_restart=fixed)
 
     def _announce(self) -> None:
-        """Say that it runs."""
+        """Log that it runs."""
         snapshot = self._pipeline.snapshot()
         announce_addresses(self._settings, snapshot, self.admin_address)
         announce_buffer(self._settings, snapshot, self.directory)
 
     async def _open(self) -> None:
-        """Be seen, from before the pipeline's start on."""
+        """Make the state visible, before the pipeline starts."""
         removes_file = bool(self._inherited.admin_listen)
         admin = self._settings.admin
         await self._admin.start(admin.listen, admin.hosts, self._inherited.admin, removes_file=removes_file)
 
     async def _close(self) -> None:
-        """Be seen no more."""
+        """End what `_open` began."""
         await self._admin.close()
 
 
 def announce_addresses(settings: Settings, snapshot: Snapshot, admin: str) -> None:
-    """Say where it listens, and where it delivers to."""
+    """Log where it listens, and where it delivers to."""
     _log.info(
         "listening",
         ingestion=list(snapshot.addresses) or [settings.sources.http.listen],
@@ -295,21 +295,21 @@ def announce_addresses(settings: Settings, snapshot: Snapshot, admin: str) -> No
 
 
 def announce_buffer(settings: Settings, snapshot: Snapshot, path: Path) -> None:
-    """Say where events wait, and what that means; `path` is the directory of a disk buffer."""
+    """Log where events are buffered, and what that means; `path` is the directory of a disk buffer."""
     if settings.buffer.kind == "disk":
         _log.info(
             "events wait on disk",
             path=str(path),
             found=snapshot.buffer_found,
-            meaning=f"Events wait on disk, at {path}, in at most {size(snapshot.buffer_limit_bytes)}: they outlive this process. "
+            meaning=f"Events are buffered on disk, at {path}, in at most {size(snapshot.buffer_limit_bytes)}: they outlive this process. "
             f"{snapshot.buffer_found} events were found there.",
         )
         return
     _log.warning(
         "events wait in memory",
-        meaning=f"Events wait in memory, at most {size(snapshot.buffer_limit_bytes)}: what the upstream hasn't taken is lost "
-        f"if this process is killed, and when it stops after {settings.shutdown.drain_timeout:g} s of draining "
-        + (f"it becomes dead letters, at {snapshot.dead_letters_path}." if snapshot.dead_letters_path else "it is lost too."),
+        meaning=f"Events are buffered in memory, at most {size(snapshot.buffer_limit_bytes)}: those that the upstream hasn't accepted are "
+        f"lost if this process is killed. When it stops, those that {settings.shutdown.drain_timeout:g} s of draining don't deliver "
+        + (f"become dead letters, at {snapshot.dead_letters_path}." if snapshot.dead_letters_path else "are lost too."),
         keys={"kind": "buffer.kind", "size": "buffer.max_bytes", "drain": "shutdown.drain_timeout"},
     )
     _announce_unused(settings.buffer.path)
@@ -330,8 +330,8 @@ def _announce_unused(path: Path) -> None:
         )
 
 
-def name_what_waits(snapshot: Snapshot, path: Path) -> None:
-    """Say what a disk buffer keeps for the next start."""
+def log_buffered(snapshot: Snapshot, path: Path) -> None:
+    """Log what a disk buffer keeps for the next start."""
     _log.info(
         "events wait on disk for the next start",
         events=snapshot.buffered,
@@ -340,8 +340,8 @@ def name_what_waits(snapshot: Snapshot, path: Path) -> None:
     )
 
 
-def name_what_is_left(left: Sequence[DeadLetter], kept_at: str) -> None:
-    """Say what memory held, undelivered; `kept_at` is where the dead letters are kept, empty if they are in memory only."""
+def log_undelivered(left: Sequence[DeadLetter], kept_at: str) -> None:
+    """Log the undelivered events of memory; `kept_at` is where the dead letters are kept, empty if they are in memory only."""
     labels = LaneLabels()
     counts = Counter(labels.label(letter.lane) for letter in left)
     oldest = min(letter.at for letter in left)
@@ -349,7 +349,7 @@ def name_what_is_left(left: Sequence[DeadLetter], kept_at: str) -> None:
         f"These events became dead letters, which are kept at {kept_at}: "
         f"`forwarder dead-letters replay --reason {Reason.UNDELIVERED_AT_EXIT}` sends them again."
         if kept_at
-        else "These events became dead letters. Dead letters are in memory only, for want of a directory: they end with this process."
+        else "These events became dead letters, in memory only, because no directory could be used: they are lost when this process ends."
     )
     _log.error(
         "events were left behind",
@@ -358,6 +358,6 @@ def name_what_is_left(left: Sequence[DeadLetter], kept_at: str) -> None:
         oldest=datetime.fromtimestamp(oldest, UTC).isoformat(timespec="seconds"),
         reason=Reason.UNDELIVERED_AT_EXIT,
         meaning=kept,
-        hint="Give the drain more time with `shutdown.drain_timeout`, and see why the upstream didn't take them."
+        hint="Give the drain more time with `shutdown.drain_timeout`, and check why the upstream didn't accept them."
         + ("" if kept_at else " Give the dead letters a directory with `dead_letters.path`."),
     )

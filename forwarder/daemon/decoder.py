@@ -26,7 +26,7 @@ PIECE: Final = 128 * 1024
 """Bytes that are written at a time, before others have their turn."""
 _SOCKET_BUFFER: Final = 1 << 20
 _POLL_SECONDS: Final = 0.01
-"""Between two looks whether a process that was killed is gone."""
+"""Between two checks whether a killed process is gone."""
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class DecoderProcess:
         """See `intake.large.Decoder.decode`."""
         self._stop_idling()
         try:
-            for _ in range(2):  # a process that was killed by somebody else says nothing about the body
+            for _ in range(2):  # a process that was killed from outside says nothing about the body
                 try:
                     return await self._decode_once(head, body, accept)
                 except ConnectionError:
@@ -77,7 +77,7 @@ class DecoderProcess:
             await self._end()
             raise
         finally:
-            self._idle = self._clock.call_later(IDLE_SECONDS, self._let_go)
+            self._idle = self._clock.call_later(IDLE_SECONDS, self._close_idle)
         raise RequestTooLarge("the body could not be decoded: the process that tried has ended each time")
 
     async def _decode_once(self, head: bytes, body: bytes, accept: Callable[[int], None]) -> tuple[bytes, list[bytes]]:
@@ -115,8 +115,8 @@ class DecoderProcess:
         _, self._line = await asyncio.get_running_loop().create_connection(_Line, sock=mine)
         return self._line
 
-    def _let_go(self) -> None:
-        """Nothing was decoded for a while: the process ends, and its memory is free."""
+    def _close_idle(self) -> None:
+        """Nothing was decoded for a while: end the process, to free its memory."""
         self._idle = None
         if self._line is not None:
             self._line.close()
@@ -135,7 +135,7 @@ class DecoderProcess:
         if process is None:
             return None
         process.kill()
-        while process.poll() is None:  # noqa: ASYNC110 - nobody tells when a process has ended
+        while process.poll() is None:  # noqa: ASYNC110 - there is no event for the end of the process
             await asyncio.sleep(_POLL_SECONDS)
         if line is not None:
             await line.closed

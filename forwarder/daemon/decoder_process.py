@@ -1,7 +1,7 @@
 """The decoder process itself: `python -m forwarder.daemon.decoder_process PARENT MEMORY`, with a socket as standard input.
 
-It reads a job, does it, writes its outcome, and so on until the socket is closed. A job that takes over `CPU_SECONDS` ends it. Signals that
-a terminal or a service manager sends to all processes of a group are ignored: it ends when the daemon has no use for it any more.
+It reads a job, does it, writes its outcome, and repeats until the socket is closed. A job that takes over `CPU_SECONDS` ends it. It ignores
+signals that a terminal or a service manager sends to the process group: it ends when the daemon closes the socket.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NICER: Final = 5
 
 
 def main(parent: int, memory: int) -> None:
-    """Work until the daemon hangs up."""
+    """Work until the daemon closes the socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
@@ -43,7 +43,7 @@ def main(parent: int, memory: int) -> None:
 
 
 def _serve(daemon: socket.socket) -> bool:
-    """Do one job; whether there was one."""
+    """Do one job; return whether there was one."""
     start = _receive(daemon, FRAME.size)
     if len(start) < FRAME.size:
         return False
@@ -68,7 +68,7 @@ def _serve(daemon: socket.socket) -> bool:
 
 
 def _receive(daemon: socket.socket, size: int) -> bytes:
-    """That many bytes; fewer where the daemon has hung up."""
+    """That many bytes; fewer if the daemon has closed the socket."""
     received = bytearray(size)
     view = memoryview(received)
     at = 0

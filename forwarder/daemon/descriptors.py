@@ -1,8 +1,8 @@
-"""How many files the process may open, settled at its start: as many as its connections and everything else need.
+"""The limit on open files, raised at the start to what connections and everything else need.
 
 Every connection is an open file. Service managers start processes with a low limit (1024) that the process itself may raise, up to one that
-it may not. Where that isn't enough, fewer connections are accepted, so that the buffer's files and the requests to the upstream never
-want for one, and the log says what to do.
+it may not. Where that isn't enough, fewer connections are accepted, so that the buffer and requests to the upstream always
+have enough, and the log says what to do.
 """
 
 from __future__ import annotations

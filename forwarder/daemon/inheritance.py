@@ -1,7 +1,7 @@
-"""What a process inherits: listening sockets from systemd, and after a restart in place sockets and locks from itself.
+"""Descriptors that a process inherits: listening sockets from systemd, and after a restart in place sockets and locks from itself.
 
-Invariants: every inherited descriptor is close-on-exec from `inherit` on, so that no child has it unless it is passed on by name; the
-variables that announce them are removed from the environment, and count only for the process that they name.
+Invariants: every inherited descriptor is close-on-exec from `inherit` on, so that a child has it only if it is passed explicitly;
+the variables that announce them are removed from the environment, and count only for the process that they name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Inherited:
         return (*self.sockets, *self.admin, *(descriptor for _, descriptor in self.locks))
 
     def without_locks(self) -> Inherited:
-        """The sockets alone; the locks are let go of."""
+        """The sockets alone; the locks are released."""
         _close(tuple(descriptor for _, descriptor in self.locks))
         return replace(self, locks=())
 
@@ -64,7 +64,7 @@ class Inherited:
             os.close(descriptor)
 
     def fitting(self, settings: Settings) -> Inherited:
-        """Those that these settings have a use for; the others are closed: the address has changed."""
+        """Those that match the settings; the others are closed, because their address has changed."""
         fitting = self
         if self.listen not in ("", settings.sources.http.listen):
             _close(self.sockets)
@@ -75,7 +75,7 @@ class Inherited:
         return fitting
 
     def announce(self) -> None:
-        """Say in the log what was inherited, if anything."""
+        """Log what was inherited, if anything."""
         if self.descriptors:
             whence = "the process before the restart" if self.process else "systemd"
             _log.info("sockets were inherited", whence=whence, ingestion=len(self.sockets), admin=len(self.admin), locks=len(self.locks))

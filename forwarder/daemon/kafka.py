@@ -39,7 +39,7 @@ class KafkaSources:
         """The clusters that the settings name, for one worker. Raises `ConfigurationError` for a mapping that can't be used."""
         quiet()
         policies = [policy_of(settings, number, role) for number in range(len(settings.sources.kafka))]
-        if role.number == 0:  # of several workers one says it for all
+        if role.number == 0:  # one worker reports it for all
             _warn_of_secrets_in_the_clear(policies)
         return cls([KafkaSource(policy, intake, clock) for policy in policies])
 
@@ -54,7 +54,7 @@ class KafkaSources:
             source.stop_reading()
 
     async def close(self) -> None:
-        """Commit what is settled, give back the rest, leave the groups; within a few seconds. Cancelled, it cuts the connections."""
+        """Commit what is settled, return the rest, leave the groups; within a few seconds. Cancelled, it cuts the connections."""
         await asyncio.gather(*[source.close() for source in self._sources])
 
     def observe(self, now: float) -> tuple[tuple[KafkaCluster, ...], list[str]]:
@@ -102,7 +102,7 @@ def _warn_of_secrets_in_the_clear(policies: Sequence[KafkaPolicy]) -> None:
     for policy in [each for each in policies if each.security.shows_its_secret]:
         what = "the password" if policy.security.mechanism == "PLAIN" else "the token"
         _log.warning(
-            f"kafka: {what} goes over the network in the clear",
+            f"kafka: {what} is sent over the network in the clear",
             cluster=policy.name,
             key=f"{policy.key}.security.protocol",
             hint="Set it to SASL_SSL, if the brokers have a port for that.",
@@ -150,14 +150,14 @@ def kafka_warnings(clusters: Iterable[KafkaCluster], now: float) -> Iterator[str
 
 
 def _warnings(cluster: KafkaCluster, now: float) -> Iterator[str]:
-    again = "" if cluster.next_try is None else f"; tried again in {duration(max(0.0, cluster.next_try - now))}"
+    again = "" if cluster.next_try is None else f"; retried in {duration(max(0.0, cluster.next_try - now))}"
     hint = f" ({cluster.hint.rstrip('.')})" if cluster.hint else ""
     if cluster.state == "down":
-        yield f"{cluster.why}{hint}{again or '; tried again all the time'}"
+        yield f"{cluster.why}{hint}{again or '; retried continuously'}"
     elif cluster.state == "waiting":
         yield f"{cluster.why}; nothing is read until then{hint}"
     elif cluster.state == "failed":
-        yield f"{cluster.why}; nothing is read from it until this process is started again{hint}"
+        yield f"{cluster.why}; nothing is read from it until this process is restarted{hint}"
     elif cluster.note:
         yield f"{cluster.note}; the others are read"
     if cluster.expired:

@@ -1,7 +1,7 @@
-"""Keeps the verified project keys in the state directory's file, and learns from it what other workers have verified.
+"""Keeps verified project keys in a file of the state directory, and reads from it which keys other workers have verified.
 
-A key is written as soon as it is verified, on a thread; the file is read again every `REFRESH` seconds if it has changed. A file that can't
-be written costs nothing but the memory of a restart: it is reported once, and tried again.
+A key is written as soon as it is verified, on a thread; the file is read again every `REFRESH` seconds if it has changed. If the file
+can't be written, verified keys may be unknown after a restart: that is reported once, and tried again.
 """
 
 from __future__ import annotations

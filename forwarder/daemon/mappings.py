@@ -1,4 +1,4 @@
-"""The mappings that are configured: from settings to rules, compiled."""
+"""The configured mappings: from settings to compiled rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kafka_mapping(cluster: KafkaSettings, number: int) -> Mapping | None:
 def mapping_of(settings: MappingSettings, name: str, key: str) -> Mapping:
     """The mapping of the source called `name`; `key` is the setting that holds it. Raises `ConfigurationError`.
 
-    NaN and infinite numbers of a record become null, as they do in what the HTTP listener takes.
+    NaN and infinite numbers of a record become null, as in requests over HTTP.
     """
     return Mapping.compile(rules_of(settings, key), name, key, lambda data: null_non_finite_numbers(data)[0])
 

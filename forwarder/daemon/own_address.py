@@ -1,7 +1,7 @@
-"""Whether an upstream's address is the daemon's own: a loop that is known before the first event.
+"""Detects an upstream whose address is the daemon's own: a loop, before the first event.
 
-Names are resolved within a short limit: a resolver that doesn't answer never keeps the daemon from starting. What can't be known here (a
-proxy, a load balancer, a name that changes) is recognized by the path in the requests (`core/path.py`).
+Names are resolved within a short limit: a resolver that doesn't answer doesn't keep the daemon from starting. Other loops (through a
+proxy, a load balancer, a name that changes) are recognized by the path in the requests (`core/path.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OwnAddress:
 
 
 def own_addresses(settings: Settings, resolve: Resolve | None = None, limit: float = RESOLVE_SECONDS) -> list[OwnAddress]:
-    """The keys that lead back to the daemon, as far as that can be known within `limit` seconds."""
+    """The keys whose address is the daemon's own, as far as names resolve within `limit` seconds."""
     listen = parse_listen(settings.sources.http.listen)
     if not isinstance(listen, TcpAddress) or not listen.port:
         return []

@@ -1,7 +1,7 @@
 """A restart in place: the process becomes a new program of the same command, with the same process id.
 
-Nothing is given up for it that can't be had back: the new program has to accept the configuration before the old one stops. Listening
-sockets and locks stay open throughout, so that senders wait in the sockets' queues and no other process gets the directory.
+The old program stops only after the new one has accepted the configuration. Listening sockets and locks stay open throughout, so that
+senders wait in the sockets' queues and no other process can lock the directory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _log = structlog.get_logger(__name__)
 
 
 class InPlaceRestart:
-    """How this process is replaced. `command` runs the daemon, `check` says by its exit code whether it could."""
+    """How this process is replaced. `command` runs the daemon, the exit code of `check` says whether it could start."""
 
     def __init__(self, command: Sequence[str], check: Sequence[str]) -> None:
         self._command = list(command)
         self._check = check
 
     async def objection(self) -> str:
-        """Why the program on disk can't take this one's place; empty if it can. Cancellation ends the check."""
+        """Why the program on disk can't replace this one; empty if it can. Cancellation ends the check."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._check, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -57,8 +57,8 @@ class InPlaceRestart:
                 await process.communicate()
         return output.decode("utf-8", "replace").strip()[:_MAX_WHY] or "the check failed" if process.returncode else ""
 
-    def hold_signals(self) -> None:
-        """Have signals wait for the new program, from before this one's handlers are removed: they would end the process."""
+    def block_signals(self) -> None:
+        """Block signals until the new program handles them; called before this one's handlers are removed: they would end the process."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
     def replace(self, inherited: Inherited) -> NoReturn:
@@ -71,20 +71,20 @@ class InPlaceRestart:
         os.execve(self._command[0], self._command, {**os.environ, **announced(inherited)})  # noqa: S606 - no shell is the point
 
 
-class Restarting:
-    """One daemon's restart in place, from the signal that asks for it to the new program. `stop` is set to have the daemon end for it."""
+class PendingRestart:
+    """One daemon's restart in place, from the signal that requests it to the new program. `stop` is set to end the daemon for it."""
 
     def __init__(self, how: InPlaceRestart | None, stop: asyncio.Event) -> None:
         self.decided = False
-        """Whether the daemon ends to make way for a new program."""
+        """Whether the daemon ends to be replaced by a new program."""
         self.kept: Inherited | None = None
         """What the new program inherits, once it is known."""
         self._how = how
         self._stop = stop
         self._check: asyncio.Task[None] | None = None
 
-    def ask(self) -> None:
-        """Restart if the new program accepts the configuration; else say why not, and change nothing."""
+    def request(self) -> None:
+        """Restart if the new program accepts the configuration; else log why not, and change nothing."""
         if self._how is None:
             _log.warning("this process can't be restarted in place")
         elif self._check is None and not self._stop.is_set():
@@ -96,7 +96,7 @@ class Restarting:
         return decided
 
     async def close(self) -> None:
-        """End the check, if there is one. From here on signals wait for the new program, if there is to be one."""
+        """End the check, if there is one. From here on signals are blocked for the new program, if there is one."""
         if self._check is not None:
             self._check.cancel()
             await asyncio.gather(self._check, return_exceptions=True)
@@ -104,7 +104,7 @@ class Restarting:
             self.kept.close()
             self.kept = None
         if self._how is not None and self.kept is not None:
-            self._how.hold_signals()
+            self._how.block_signals()
 
     def replace(self, code: int) -> int:
         """Become the new program, if that was decided; else `code`. Raises `ConfigurationError` if it can't be started any more."""
@@ -119,20 +119,20 @@ class Restarting:
         objection = await how.objection()
         self._check = None
         if objection:
-            _log.error("can't restart in place; this process continues", why=objection, hint="`forwarder config check` says more.")
+            _log.error("can't restart in place; this process continues", why=objection, hint="Run `forwarder config check` for details.")
         elif not self._stop.is_set():
             _log.info("restarting in place")
             self.decided = True
             self._stop.set()
 
 
-def receive_signals() -> None:
-    """Receive the signals that were held, now that there are handlers for them."""
+def unblock_signals() -> None:
+    """Deliver the signals that were blocked, now that there are handlers for them."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def restart_of(arguments: Sequence[str], check: Sequence[str]) -> InPlaceRestart:
-    """How the program that runs now, as it is on disk by then, is run again with `arguments`."""
+    """How the running program, as it is on disk by then, is started again with `arguments`."""
     program = _program()
     return InPlaceRestart([*program, *arguments], [*program, *check])
 
@@ -147,7 +147,7 @@ def _program() -> list[str]:
 
 
 def _close_on_exec() -> None:
-    """Leave nothing to the new program that it doesn't know of, whatever library has opened it."""
+    """Pass the new program no descriptor that it doesn't know, whatever library has opened it."""
     own = Path("/proc/self/fd")
     for descriptor in [int(each.name) for each in own.iterdir()] if own.is_dir() else ():
         if descriptor > 2:

@@ -1,4 +1,4 @@
-"""Which of a daemon's workers a pipeline is for, beside what the configuration says."""
+"""Which of a daemon's workers a pipeline belongs to, beside the configuration."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One worker's part; by itself, the only one of a daemon."""
+    """One worker's role; by default, that of a daemon's only process."""
 
     number: int = 0
     """Its directory is `worker-<number>`."""
     workers: int = 1
-    """How many take events: each has that part of `buffer.max_bytes` and `dead_letters.max_bytes`."""
+    """How many accept events: each has that share of `buffer.max_bytes` and `dead_letters.max_bytes`."""
     listens: bool = True
-    """Whether it takes events; else it only brings to their place those that its directory holds."""
+    """Whether it accepts events; else it only delivers those that its directory holds."""
     descriptors: tuple[int, ...] = ()
-    """Bound sockets that it has inherited, to listen on in place of the configured address; the listener closes them."""
+    """Bound sockets that it has inherited, to listen on instead of the configured address; the listener closes them."""
     removes_socket: bool = False
     """Whether an inherited Unix socket is its own, whose file it removes at its end."""
     locks: tuple[tuple[str, int], ...] = ()
@@ -27,4 +27,4 @@ class Role:
 
 
 ALONE: Final = Role()
-"""The part of a daemon's only process."""
+"""The role of a daemon's only process."""

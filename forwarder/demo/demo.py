@@ -1,7 +1,7 @@
 """The demo: sandbox, forwarder and a little shop's traffic in one process.
 
-Invariants: it is the product's own pipeline with its default settings, and the official SDK unchanged; what it claims at the end is
-compared, uuid by uuid, with what the sandbox holds.
+Invariants: it is the product's own pipeline with its default settings, and the official SDK unchanged; the verdict compares, uuid
+by uuid, with the events of the sandbox.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LIVE_PAUSE: Final = 0.1
 """Seconds between two events of the live form."""
 
 SETTLE_SECONDS: Final = 30.0
-_LOOK_EVERY: Final = 0.1
+_CHECK_EVERY: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports on 127.0.0.1. `moved` names those that aren't the wanted ones because something else listens there."""
+    """Ports on 127.0.0.1. `moved` names those that differ from the preferred ones, which are in use."""
 
     ingestion: int
     admin: int
@@ -47,7 +47,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class DemoVerdict:
-    """What the sandbox holds, beside what was sent."""
+    """The sandbox's events compared with those that were sent."""
 
     sent: int
     stored: int
@@ -55,7 +55,7 @@ class DemoVerdict:
     conflicts: int
     snapshot: Snapshot
     unreadable: int = 0
-    """What else was sent, that is no event: dead letters are to have become of it."""
+    """Records that were sent and aren't events: they are expected as dead letters."""
 
     @property
     def dead(self) -> int:
@@ -64,7 +64,7 @@ class DemoVerdict:
 
     @property
     def good(self) -> bool:
-        """Whether everything arrived, nothing arrived changed, nothing else is a dead letter, and the books balance."""
+        """Whether all events arrived unchanged, there are no other dead letters, and the books balance."""
         arrived = not self.missing and not self.conflicts and self.stored == self.sent
         return arrived and self.dead == self.unreadable and balanced(self.snapshot)
 
@@ -105,11 +105,11 @@ class Demo:
 
     @property
     def entrance(self) -> str:
-        """Where events go in, for a person."""
-        return f"events go in at  {self._host}  (Posthog('phc_…', host='{self._host}'))"
+        """A line that says where to send events."""
+        return f"send events to    {self._host}  (Posthog('phc_…', host='{self._host}'))"
 
-    def beside(self) -> str:
-        """What else there is to tell of what was sent."""
+    def details(self) -> str:
+        """More about what was sent, for the progress line."""
         return ""
 
     @property
@@ -122,7 +122,7 @@ class Demo:
         return self._forwarder.pipeline.snapshot()
 
     async def traffic(self, visitors: int | None, pause: float = 0.0) -> None:
-        """Tell the story, then flush the SDK. Cancelled, or after `stop_traffic`, it ends at the next event, flushed all the same."""
+        """Send the story's events, then flush the SDK. Cancelled, or after `stop_traffic`, it ends at the next event, and flushes too."""
         with ThreadPoolExecutor(1, "demo-traffic") as executor:
             thread = asyncio.get_running_loop().run_in_executor(executor, self._play, visitors, pause)
             try:
@@ -137,7 +137,7 @@ class Demo:
         self._stop.set()
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> bool:
-        """Wait until nothing is buffered, for at most `seconds`; whether that came about."""
+        """Wait until nothing is buffered, for at most `seconds`; whether that happened."""
         return await settled(self._clock, lambda: not any(lane.buffered for lane in self.snapshot().lanes), seconds)
 
     async def verdict(self) -> DemoVerdict:
@@ -159,7 +159,7 @@ async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -
     ingestion = f"127.0.0.1:{ports.ingestion}"
     host = f"http://{ingestion}"
     client = connect_sdk(host)
-    with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a forwarder that is in earnest
+    with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a real forwarder
         async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
             settings = _settings(sandbox.url, ingestion, letters)
             async with running(settings, f"127.0.0.1:{ports.admin}") as forwarder:
@@ -167,7 +167,7 @@ async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -
 
 
 def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
-    """The default ones, but for addresses and the place of dead letters."""
+    """The default settings, except for addresses and the directory of dead letters."""
     return Settings.parse(
         {"upstream": {"url": upstream}, "sources": {"http": {"listen": ingestion}}, "dead_letters": {"path": letters}}
     )
@@ -175,7 +175,7 @@ def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings, admin_listen: str) -> AsyncIterator[Forwarder]:
-    """A forwarder as a demo needs it: started, and at the end drained and closed."""
+    """A started forwarder, drained and closed at the end."""
     pipeline = build(settings, SystemClock())
     forwarder = Forwarder(pipeline, AdminServer(pipeline.snapshot, pipeline.explain))
     await forwarder.admin.start(admin_listen)
@@ -189,18 +189,18 @@ async def running(settings: Settings, admin_listen: str) -> AsyncIterator[Forwar
         await forwarder.admin.close()
 
 
-async def settled(clock: Clock, at_rest: Callable[[], bool], seconds: float) -> bool:
-    """Wait until `at_rest`, for at most `seconds`; whether that came about."""
+async def settled(clock: Clock, done: Callable[[], bool], seconds: float) -> bool:
+    """Wait until `done`, for at most `seconds`; whether that happened."""
     end = clock.monotonic() + seconds
-    while not at_rest():
+    while not done():
         if clock.monotonic() >= end:
             return False
-        await clock.sleep(_LOOK_EVERY)
+        await clock.sleep(_CHECK_EVERY)
     return True
 
 
 def choose_ports(first: int) -> Ports:
-    """`first` and the two after it, where they are free; else any free ones. 0: any free ones."""
+    """`first` and the two ports after it, as far as they are free; others are any free ports. 0: any free ports."""
     wanted = {"ingestion": first, "admin": first + 1 if first else 0, "sandbox": first + 2 if first else 0}
     with contextlib.ExitStack() as held:
         found = {name: _free(port, held) for name, port in wanted.items()}

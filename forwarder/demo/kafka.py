@@ -35,7 +35,7 @@ from forwarder.telemetry.snapshot import Snapshot
 PARTITIONS: Final = 4
 GROUP: Final = "forwarder-demo"
 
-_SKIPPED: Final = {"tombstone": "tombstones", "filtered": "not wanted"}
+_SKIPPED: Final = {"tombstone": "tombstones", "filtered": "filtered out"}
 
 
 class KafkaDemo:
@@ -44,7 +44,7 @@ class KafkaDemo:
     def __init__(self, sandbox: Sandbox, forwarder: Forwarder, producer: AIOKafkaProducer, bootstrap: str) -> None:
         self.sandbox_url = sandbox.url
         self.admin_address = forwarder.admin.address
-        self.entrance = f"records go in at Kafka {bootstrap}  (topic {EVENTS_TOPIC} for events; {PAYMENTS_TOPIC} for JSON that is mapped)"
+        self.entrance = f"send records to   Kafka {bootstrap}  (topic {EVENTS_TOPIC} for events; {PAYMENTS_TOPIC} for JSON that is mapped)"
         self._sandbox = sandbox
         self._forwarder = forwarder
         self._producer = producer
@@ -59,8 +59,8 @@ class KafkaDemo:
         """Events among the records that were produced."""
         return len(self._events)
 
-    def beside(self) -> str:
-        """What else there is to tell of what was sent."""
+    def details(self) -> str:
+        """More about what was sent, for the progress line."""
         clusters = self.snapshot().kafka
         read = sum((Counter(cluster.records) for cluster in clusters), Counter[str]())
         rest = ", ".join(f"{words} {read[name]:,}" for name, words in _SKIPPED.items() if read[name])
@@ -77,7 +77,7 @@ class KafkaDemo:
         return self._forwarder.pipeline.snapshot()
 
     async def traffic(self, visitors: int | None, pause: float = 0.0) -> None:
-        """Produce the story. Cancelled, or after `stop_traffic`, it ends at the next record, and what was produced is sent all the same."""
+        """Produce the story's records. Cancelled, or after `stop_traffic`, it ends at the next record, and flushes what was produced."""
         try:
             for record in records(visitors):
                 if self.stopping:
@@ -93,25 +93,25 @@ class KafkaDemo:
         self._stop.set()
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> bool:
-        """Wait until all that was produced is read and nothing is buffered, for at most `seconds`; whether that came about."""
-        return await settled(self._clock, self._at_rest, seconds)
+        """Wait until all that was produced is read and nothing is buffered, for at most `seconds`; whether that happened."""
+        return await settled(self._clock, self._all_settled, seconds)
 
     async def verdict(self) -> DemoVerdict:
-        """Compare what was produced with what the sandbox holds."""
+        """Compare what was produced with the sandbox's events."""
         found: dict[int, str] = {}
-        strangers = changed = 0
+        foreign = changed = 0
         for event in await self._sandbox.events():
             number = json.loads(event.properties).get(NUMBER)
             if number not in self._events or number in found:
-                strangers += 1
+                foreign += 1
                 continue
             found[number] = event.uuid
             changed += self._events[number] not in {None, event.uuid}
         conflicts = changed + len(await self._sandbox.conflicts())
         missing = len(self._events) - len(found)
-        return DemoVerdict(self.sent, len(found) + strangers, missing, conflicts, self.snapshot(), unreadable=self._broken)
+        return DemoVerdict(self.sent, len(found) + foreign, missing, conflicts, self.snapshot(), unreadable=self._broken)
 
-    def _at_rest(self) -> bool:
+    def _all_settled(self) -> bool:
         lanes = self.snapshot().lanes
         received = sum(lane.total_received for lane in lanes)
         return received >= self.sent + self._broken and not any(lane.buffered for lane in lanes)
@@ -132,7 +132,7 @@ async def open_kafka_demo(ports: Ports) -> AsyncIterator[KafkaDemo]:
     """
     async with open_broker() as bootstrap, Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
         await _make_topics(bootstrap)
-        with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a forwarder that is in earnest
+        with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a real forwarder
             settings = _settings(sandbox.url, f"127.0.0.1:{ports.ingestion}", letters, bootstrap)
             async with (
                 AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=10) as producer,
@@ -143,7 +143,7 @@ async def open_kafka_demo(ports: Ports) -> AsyncIterator[KafkaDemo]:
 
 @contextlib.asynccontextmanager
 async def open_broker() -> AsyncIterator[str]:
-    """A broker until the block ends; where it is. Raises `BrokerUnavailable`."""
+    """A broker until the block ends; its address. Raises `BrokerUnavailable`."""
     broker = Broker()
     await asyncio.to_thread(broker.__enter__)
     try:
@@ -162,7 +162,7 @@ async def _make_topics(bootstrap: str) -> None:
 
 
 def _settings(upstream: str, ingestion: str, letters: str, bootstrap: str) -> Settings:
-    """The default ones, but for addresses, the place of dead letters, and the topics: events as they are, payments mapped."""
+    """The default settings, except for addresses, the directory of dead letters, and the topics: plain events, and mapped payments."""
     cluster: dict[str, Any] = {"bootstrap_servers": bootstrap, "api_key": PROJECT_KEY}
     events = {**cluster, "name": "events", "topics": [EVENTS_TOPIC], "group_id": f"{GROUP}-events"}
     mapped = {"format": "json", "mapping": MAPPING}
@@ -188,12 +188,12 @@ MAPPING: Final[Mapping[str, Any]] = {
     "timestamp": {"from": ".at"},
     "properties": {"amount": ".amount", "method": ".card.brand", NUMBER: ".number"},
 }
-"""Of payments: the card's number is no property, and stays behind."""
+"""Of payments: the card's number isn't mapped to a property, so it isn't sent."""
 
 PAYMENT_EVERY: Final = 7
 TOMBSTONE_AT: Final = 10
 BROKEN_AT: Final = 20
-"""Places in the story."""
+"""Positions in the story."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +210,10 @@ class SampleRecord:
 
 def records(visitors: int | None) -> Iterator[SampleRecord]:
     """The story of `visitors` visitors as records; without end for None."""
-    teller, number = _Teller(), 0
+    recorder, number = _EventRecorder(), 0
     for place, call in enumerate(story(visitors)):
-        call(teller, str(uuid4()))
-        yield _event(teller.told, number)
+        call(recorder, str(uuid4()))
+        yield _event(recorder.event, number)
         number += 1
         if place % PAYMENT_EVERY == 0:
             yield _payment(number, pending=False)
@@ -225,13 +225,13 @@ def records(visitors: int | None) -> Iterator[SampleRecord]:
             yield SampleRecord(EVENTS_TOPIC, "customer-0", b'{"event": "order placed", "distinct_id": "custom', broken=True)
 
 
-def _event(told: dict[str, Any], number: int) -> SampleRecord:
-    told["properties"][NUMBER] = number
+def _event(event: dict[str, Any], number: int) -> SampleRecord:
+    event["properties"][NUMBER] = number
     if number % 2:
-        del told["uuid"]
+        del event["uuid"]
     else:
-        told["timestamp"] = datetime.now(UTC).isoformat()
-    return SampleRecord(EVENTS_TOPIC, told["distinct_id"], _json(told), number)
+        event["timestamp"] = datetime.now(UTC).isoformat()
+    return SampleRecord(EVENTS_TOPIC, event["distinct_id"], _json(event), number)
 
 
 def _payment(number: int, *, pending: bool) -> SampleRecord:
@@ -252,28 +252,28 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-class _Teller:
-    """Listens to the story as an SDK would; `told` is the last event."""
+class _EventRecorder:
+    """Plays the SDK for the story; `event` is the last event."""
 
     def __init__(self) -> None:
-        self.told: dict[str, Any] = {}
+        self.event: dict[str, Any] = {}
 
     def capture(self, event: str, **kwargs: Any) -> None:
         """An event as a record holds it."""
         groups = {"$groups": kwargs["groups"]} if kwargs.get("groups") else {}
-        self._tell(event, kwargs["distinct_id"], {**kwargs["properties"], **groups}, kwargs["uuid"])
+        self._record(event, kwargs["distinct_id"], {**kwargs["properties"], **groups}, kwargs["uuid"])
 
     def alias(self, *, previous_id: str, distinct_id: str, uuid: str) -> None:
         """Two ids of one person."""
-        self._tell("$create_alias", previous_id, {"distinct_id": previous_id, "alias": distinct_id}, uuid)
+        self._record("$create_alias", previous_id, {"distinct_id": previous_id, "alias": distinct_id}, uuid)
 
     def group_identify(self, *, group_type: str, group_key: str, properties: dict[str, Any], uuid: str) -> None:
         """A group."""
         group = {"$group_type": group_type, "$group_key": group_key, "$group_set": properties}
-        self._tell("$groupidentify", f"{group_type}_{group_key}", group, uuid)
+        self._record("$groupidentify", f"{group_type}_{group_key}", group, uuid)
 
     def shutdown(self) -> None:
         """Nothing is queued."""
 
-    def _tell(self, event: str, distinct_id: str, properties: dict[str, Any], uuid: str) -> None:
-        self.told = {"event": event, "distinct_id": distinct_id, "properties": properties, "uuid": uuid}
+    def _record(self, event: str, distinct_id: str, properties: dict[str, Any], uuid: str) -> None:
+        self.event = {"event": event, "distinct_id": distinct_id, "properties": properties, "uuid": uuid}

@@ -1,7 +1,7 @@
-"""The demo's sample traffic: visitors of a small shop, told through the official Python SDK.
+"""The demo's sample traffic: visitors of a small shop, sent with the official Python SDK.
 
-Invariants: the story is the same for the same seed, apart from its uuids; every event carries a uuid of its own, by which it can be
-found again at the other end. It holds what tends to break on the way: text beyond ASCII, nested values, integers beyond 2**53,
+Invariants: the story is the same for the same seed, apart from its uuids; every event carries a uuid of its own, which
+identifies it at the other end. It contains what tends to break on the way: text beyond ASCII, nested values, integers beyond 2**53,
 an anonymous visitor who becomes known, an alias, a group.
 """
 
@@ -18,7 +18,7 @@ from forwarder.core.errors import ConfigurationError, install_extra
 PROJECT_KEY = "phc_demoShopOfTheForwarder2026"
 
 FLUSH_SECONDS = 0.5
-"""How often the SDK sends what it has: some versions wait for 5 s, and a demo should be seen to move."""
+"""How often the SDK sends what it has: some versions wait for 5 s, which is slow for a demo."""
 
 _PAGES = ("/", "/teapots", "/bowls", "/sale", "/about", "/çay-setleri")
 _PRODUCTS = (("Celadon teapot", 4900), ("Raku bowl", 3250), ("Çay bardak, alti", 2400), ("茶碗", 11800), ("Glaze sample", 150))

@@ -24,10 +24,10 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock, wait_for_event
 from forwarder.core.errors import ForwarderError
 from forwarder.core.path import new_instance
-from forwarder.daemon.daemon import INTERRUPTED, Load, announce_addresses, announce_buffer, read_again, say_interrupted
+from forwarder.daemon.daemon import INTERRUPTED, Load, announce_addresses, announce_buffer, log_interrupted, read_again
 from forwarder.daemon.inheritance import NOTHING, Inherited
 from forwarder.daemon.policies import keys_needing_restart
-from forwarder.daemon.restart import SIGNALS, InPlaceRestart, Restarting, receive_signals
+from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, unblock_signals
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.workers.adoption import leftovers, letters_changed_at, remove_if_empty
@@ -88,7 +88,7 @@ class Supervisor:
         self._address: SharedAddress | None = None
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
-        self.restarting = Restarting(restart, self._stop)
+        self.restarting = PendingRestart(restart, self._stop)
         self._workers: dict[int, WorkerProcess] = {}
         self._tasks: dict[int, asyncio.Task[int]] = {}
         self._letters: dict[int, int] = {}
@@ -100,8 +100,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.on_stop_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self.on_hangup)
-        loop.add_signal_handler(signal.SIGUSR2, self.restarting.ask)
-        receive_signals()
+        loop.add_signal_handler(signal.SIGUSR2, self.restarting.request)
+        unblock_signals()
         inherited = self._inherited
         inherited.announce()
         try:
@@ -126,7 +126,7 @@ class Supervisor:
         for worker in self._workers.values():
             worker.kill()
         snapshots = [worker.snapshot for worker in self._workers.values() if worker.snapshot and worker.state is not WorkerState.DONE]
-        say_interrupted(self._settings, signal.Signals(number), sum(snapshot.buffered for snapshot in snapshots))
+        log_interrupted(self._settings, signal.Signals(number), sum(snapshot.buffered for snapshot in snapshots))
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)

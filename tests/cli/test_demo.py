@@ -66,7 +66,7 @@ async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
     done = await forwarder("demo", "--kafka", "--once", "--port", "0", limit=50)
     assert (done.code, done.err) == (0, "")
     assert "0 missing, 0 changed on the way, 1 unreadable and 1 among the dead letters; the books balance." in done.out
-    assert "records go in at Kafka 127.0.0.1:" in done.out
+    assert "send records to   Kafka 127.0.0.1:" in done.out
 
 
 async def test_without_java_the_extra_is_named(tmp_path: Path) -> None:

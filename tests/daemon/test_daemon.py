@@ -49,7 +49,7 @@ class FakeRestart(InPlaceRestart):
         self.done.append("check")
         return self.why
 
-    def hold_signals(self) -> None:
+    def block_signals(self) -> None:
         """Note it: the test needs its signals."""
         self.done.append("hold signals")
 
@@ -141,7 +141,7 @@ async def test_delay_goes_on_taking_but_is_not_ready(life: Life) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept_at", "meaning"), [("", "end with this process"), ("/var/lib/one", "kept at /var/lib/one: `forwarder dead-letters replay")]
+    ("kept_at", "meaning"), [("", "lost when this process ends"), ("/var/lib/one", "kept at /var/lib/one: `forwarder dead-letters replay")]
 )
 async def test_events_left_behind_make_1_and_are_named(life: Life, kept_at: str, meaning: str) -> None:
     """What memory still held is told per lane label with the oldest's time, and where it is now; the exit code is 1."""

@@ -145,16 +145,16 @@ async def test_a_secret_in_the_clear_is_warned_of_once(security: dict[str, str],
     [
         (
             KafkaCluster("m", state="down", why="bootstrap_servers: nobody listens on b:9092", hint="Start it.", next_try=NOW + 4),
-            ["kafka m: bootstrap_servers: nobody listens on b:9092 (Start it); tried again in 4s"],
+            ["kafka m: bootstrap_servers: nobody listens on b:9092 (Start it); retried in 4s"],
         ),
-        (KafkaCluster("m", state="down", why="no answer"), ["kafka m: no answer; tried again all the time"]),
+        (KafkaCluster("m", state="down", why="no answer"), ["kafka m: no answer; retried continuously"]),
         (
             KafkaCluster("m", state="waiting", why="topic x isn't there", note="topic x isn't there"),
             ["kafka m: topic x isn't there; nothing is read until then"],
         ),
         (
             KafkaCluster("m", state="failed", why="topic x isn't there"),
-            ["kafka m: topic x isn't there; nothing is read from it until this process is started again"],
+            ["kafka m: topic x isn't there; nothing is read from it until this process is restarted"],
         ),
         (KafkaCluster("m", state="reading", note="topic x isn't there"), ["kafka m: topic x isn't there; the others are read"]),
         (

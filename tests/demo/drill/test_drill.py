@@ -42,7 +42,7 @@ async def test_an_event_that_the_upstream_lost_is_missed(tmp_path: Path) -> None
     assert found.missing == lost
     assert not found.good
     assert [step.title for step in steps if not step.good] == ["The upstream is back", "The end"]
-    assert f"1 of {len(found.sent)} events are missing: {lost[0]}" in found.wrong()
+    assert f"1 of {len(found.sent)} events are missing: {lost[0]}" in found.problems()
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - pathlib's way is flagged in coroutines
 
 

@@ -37,7 +37,7 @@ def number(running: ChildProcess) -> int:
 
 async def listening(running: ChildProcess) -> None:
     """Return when it has said that it listens."""
-    await eventually(lambda: "listening" in running.words(), told=running.words)
+    await eventually(lambda: "listening" in running.last_lines(), told=running.last_lines)
 
 
 @pytest.mark.slow
@@ -97,8 +97,8 @@ async def test_settings_of_the_surroundings_dont_reach_it(tmp_path: Path, monkey
     file.write_text("log: {level: info}\n")
     async with child_process(["run", "--config", str(file)], tmp_path / "log") as running:
         await eventually(lambda: running.code is not None)
-        assert "upstream.url" in running.words()
-        assert "max_age" not in running.words()
+        assert "upstream.url" in running.last_lines()
+        assert "max_age" not in running.last_lines()
 
 
 KEY = "phc_abcdefghijklmnop"
@@ -152,9 +152,9 @@ async def test_waiting_ends_with_the_limit(client: aiohttp.ClientSession) -> Non
     ports = choose_ports(0)
     probe = DrillProbe(client, ports, SystemClock(), wait_seconds=0.1)
     with pytest.raises(NoAnswer):
-        await probe.up(RUNNING, probe.sandbox, "/livez")
+        await probe.wait_until_up(RUNNING, probe.sandbox, "/livez")
     async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")):
-        await probe.up(RUNNING, probe.sandbox, "/livez")
+        await probe.wait_until_up(RUNNING, probe.sandbox, "/livez")
 
 
 async def test_an_answer_that_is_no_answer(client: aiohttp.ClientSession) -> None:
