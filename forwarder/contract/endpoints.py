@@ -27,7 +27,7 @@ class Method(StrEnum):
 
 
 class KeyScope(StrEnum):
-    """What a personal API key may be good for; to write implies to read (interface document, Authentication 2; wire facts)."""
+    """What a personal API key permits; write implies read (interface document, Authentication 2; wire facts)."""
 
     BATCH_EXPORT_READ = "batch_export:read"
     BATCH_EXPORT_WRITE = "batch_export:write"
@@ -41,7 +41,7 @@ class KeyScope(StrEnum):
 
 
 class IdKind(StrEnum):
-    """What an id in a path is; another text than that is an id that doesn't exist."""
+    """The type of an id in a path; a text of another form is an unknown id."""
 
     UUID = "uuid"
     INTEGER = "integer"
@@ -57,7 +57,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint(Generic[Q, R]):
-    """One row of the table. `Q` is what is sent, `R` what is answered; None stands for no body."""
+    """One row of the table. `Q` is the request's body, `R` the response's; None: no body."""
 
     resource: str
     """Its group, as commands spell it: `batch-exports`."""
@@ -69,13 +69,13 @@ class Endpoint(Generic[Q, R]):
     summary: str
     """One line, for commands and documents."""
     request: type[Q]
-    """The type of the body that it accepts: `type(None)`: it takes none."""
+    """The type of the accepted body; `type(None)`: no body."""
     response: type[R]
     """The type of what it answers, for a list that of one item."""
     status: int = 200
     paginated: bool = False
     level: int = MEMBER
-    """The membership level that it takes (gap `levels`)."""
+    """The required membership level (gap `levels`)."""
     several: bool = False
     """Whether an array of bodies is accepted as well."""
 
@@ -91,7 +91,7 @@ class Endpoint(Generic[Q, R]):
 
     @property
     def destructive(self) -> bool:
-        """Whether something is gone afterwards."""
+        """Whether it deletes something."""
         return self.method is Method.DELETE
 
     @property
@@ -116,18 +116,18 @@ _NOTHING: Final = type(None)
 # ruff: noqa: E501 - a table is read by its columns
 # fmt: off
 PAUSE_ORGANIZATION_BATCH_EXPORT = Endpoint("organization-batch-exports", "pause", _POST, _ORGANIZATION + "batch_exports/{id}/pause/", KeyScope.BATCH_EXPORT_WRITE, "Pause a batch export of any project of an organization.", BatchExportChange, _NOTHING)
-UNPAUSE_ORGANIZATION_BATCH_EXPORT = Endpoint("organization-batch-exports", "unpause", _POST, _ORGANIZATION + "batch_exports/{id}/unpause/", KeyScope.BATCH_EXPORT_WRITE, "Let a paused batch export of any project of an organization go on.", BatchExportChange, _NOTHING)
+UNPAUSE_ORGANIZATION_BATCH_EXPORT = Endpoint("organization-batch-exports", "unpause", _POST, _ORGANIZATION + "batch_exports/{id}/unpause/", KeyScope.BATCH_EXPORT_WRITE, "Resume a paused batch export of any project of an organization.", BatchExportChange, _NOTHING)
 
 LIST_DOMAINS = Endpoint("domains", "list", _GET, _ORGANIZATION + "domains/", KeyScope.ORGANIZATION_READ, "List the domains of an organization.", _NOTHING, Domain, paginated=True)
-CREATE_DOMAIN = Endpoint("domains", "create", _POST, _ORGANIZATION + "domains/", KeyScope.ORGANIZATION_WRITE, "Add a domain, which is to be verified then.", NewDomain, Domain, 201, level=ADMIN)
+CREATE_DOMAIN = Endpoint("domains", "create", _POST, _ORGANIZATION + "domains/", KeyScope.ORGANIZATION_WRITE, "Add a domain, to be verified afterwards.", NewDomain, Domain, 201, level=ADMIN)
 GET_DOMAIN = Endpoint("domains", "get", _GET, _ORGANIZATION + "domains/{id}/", KeyScope.ORGANIZATION_READ, "Show a domain.", _NOTHING, Domain)
 UPDATE_DOMAIN = Endpoint("domains", "update", _PATCH, _ORGANIZATION + "domains/{id}/", KeyScope.ORGANIZATION_WRITE, "Change the single sign-on of a domain.", DomainChange, Domain, level=ADMIN)
 DELETE_DOMAIN = Endpoint("domains", "delete", _DELETE, _ORGANIZATION + "domains/{id}/", KeyScope.ORGANIZATION_WRITE, "Remove a domain.", _NOTHING, _NOTHING, 204, level=ADMIN)
-VERIFY_DOMAIN = Endpoint("domains", "verify", _POST, _ORGANIZATION + "domains/{id}/verify/", KeyScope.ORGANIZATION_WRITE, "Look for a domain's challenge in the DNS.", DomainChange, _NOTHING, level=ADMIN)
+VERIFY_DOMAIN = Endpoint("domains", "verify", _POST, _ORGANIZATION + "domains/{id}/verify/", KeyScope.ORGANIZATION_WRITE, "Verify a domain by its challenge in the DNS.", DomainChange, _NOTHING, level=ADMIN)
 
 LIST_INVITES = Endpoint("invites", "list", _GET, _ORGANIZATION + "invites/", KeyScope.MEMBER_READ, "List the invites of an organization.", _NOTHING, Invite, paginated=True)
-CREATE_INVITE = Endpoint("invites", "create", _POST, _ORGANIZATION + "invites/", KeyScope.MEMBER_WRITE, "Invite somebody to an organization.", NewInvite, Invite, 201)
-DELETE_INVITE = Endpoint("invites", "delete", _DELETE, _ORGANIZATION + "invites/{id}/", KeyScope.MEMBER_WRITE, "Take an invite back.", _NOTHING, _NOTHING, 204)
+CREATE_INVITE = Endpoint("invites", "create", _POST, _ORGANIZATION + "invites/", KeyScope.MEMBER_WRITE, "Invite a person to an organization.", NewInvite, Invite, 201)
+DELETE_INVITE = Endpoint("invites", "delete", _DELETE, _ORGANIZATION + "invites/{id}/", KeyScope.MEMBER_WRITE, "Delete an invite.", _NOTHING, _NOTHING, 204)
 BULK_INVITE = Endpoint("invites", "bulk", _POST, _ORGANIZATION + "invites/bulk/", KeyScope.MEMBER_WRITE, "Invite up to 20 people, all or none.", NewInvite, _NOTHING, several=True)
 
 LIST_MEMBERS = Endpoint("members", "list", _GET, _ORGANIZATION + "members/", KeyScope.MEMBER_READ, "List the members of an organization.", _NOTHING, Member, paginated=True)
@@ -135,17 +135,17 @@ UPDATE_MEMBER = Endpoint("members", "update", _PATCH, _ORGANIZATION + "members/{
 DELETE_MEMBER = Endpoint("members", "delete", _DELETE, _ORGANIZATION + "members/{user__uuid}/", KeyScope.MEMBER_WRITE, "Remove a member, or leave.", _NOTHING, _NOTHING, 204)
 
 LIST_PROJECTS = Endpoint("projects", "list", _GET, _ORGANIZATION + "projects/", KeyScope.PROJECT_READ, "List the projects of an organization.", _NOTHING, ProjectItem, paginated=True)
-CREATE_PROJECT = Endpoint("projects", "create", _POST, _ORGANIZATION + "projects/", KeyScope.PROJECT_WRITE, "Add a project, whose api_token events are sent with.", NewProject, Project, 201, level=ADMIN)
+CREATE_PROJECT = Endpoint("projects", "create", _POST, _ORGANIZATION + "projects/", KeyScope.PROJECT_WRITE, "Add a project; events are sent with its api_token.", NewProject, Project, 201, level=ADMIN)
 GET_PROJECT = Endpoint("projects", "get", _GET, _ORGANIZATION + "projects/{id}/", KeyScope.PROJECT_READ, "Show a project.", _NOTHING, Project)
 
 GET_BATCH_EXPORT = Endpoint("batch-exports", "get", _GET, _ENVIRONMENT + "batch_exports/{id}/", KeyScope.BATCH_EXPORT_READ, "Show a batch export with its latest runs.", _NOTHING, BatchExport)
 UPDATE_BATCH_EXPORT = Endpoint("batch-exports", "update", _PATCH, _ENVIRONMENT + "batch_exports/{id}/", KeyScope.BATCH_EXPORT_WRITE, "Change a batch export.", BatchExportChange, BatchExport)
 DELETE_BATCH_EXPORT = Endpoint("batch-exports", "delete", _DELETE, _ENVIRONMENT + "batch_exports/{id}/", KeyScope.BATCH_EXPORT_WRITE, "Remove a batch export with its runs.", _NOTHING, _NOTHING, 204)
-BACKFILL_BATCH_EXPORT = Endpoint("batch-exports", "backfill", _POST, _ENVIRONMENT + "batch_exports/{id}/backfill/", KeyScope.BATCH_EXPORT_WRITE, "Export a range of time once more, from start_at to end_at.", BatchExportChange, _NOTHING)
+BACKFILL_BATCH_EXPORT = Endpoint("batch-exports", "backfill", _POST, _ENVIRONMENT + "batch_exports/{id}/backfill/", KeyScope.BATCH_EXPORT_WRITE, "Export a time range again, from start_at to end_at.", BatchExportChange, _NOTHING)
 PAUSE_BATCH_EXPORT = Endpoint("batch-exports", "pause", _POST, _ENVIRONMENT + "batch_exports/{id}/pause/", KeyScope.BATCH_EXPORT_WRITE, "Pause a batch export.", BatchExportChange, _NOTHING)
-UNPAUSE_BATCH_EXPORT = Endpoint("batch-exports", "unpause", _POST, _ENVIRONMENT + "batch_exports/{id}/unpause/", KeyScope.BATCH_EXPORT_WRITE, "Let a paused batch export go on.", BatchExportChange, _NOTHING)
-LOGS_OF_BATCH_EXPORT = Endpoint("batch-exports", "logs", _GET, _ENVIRONMENT + "batch_exports/{id}/logs/", KeyScope.BATCH_EXPORT_READ, "Ask for the log of a batch export.", _NOTHING, _NOTHING)
-RETRY_BATCH_EXPORT_RUN = Endpoint("batch-export-runs", "retry", _POST, _ENVIRONMENT + "batch_exports/{batch_export_id}/runs/{id}/retry/", KeyScope.BATCH_EXPORT_WRITE, "Run a run of a batch export again.", RunChange, _NOTHING)
+UNPAUSE_BATCH_EXPORT = Endpoint("batch-exports", "unpause", _POST, _ENVIRONMENT + "batch_exports/{id}/unpause/", KeyScope.BATCH_EXPORT_WRITE, "Resume a paused batch export.", BatchExportChange, _NOTHING)
+LOGS_OF_BATCH_EXPORT = Endpoint("batch-exports", "logs", _GET, _ENVIRONMENT + "batch_exports/{id}/logs/", KeyScope.BATCH_EXPORT_READ, "Show the log of a batch export.", _NOTHING, _NOTHING)
+RETRY_BATCH_EXPORT_RUN = Endpoint("batch-export-runs", "retry", _POST, _ENVIRONMENT + "batch_exports/{batch_export_id}/runs/{id}/retry/", KeyScope.BATCH_EXPORT_WRITE, "Retry a run of a batch export.", RunChange, _NOTHING)
 
 LIST_DASHBOARDS = Endpoint("dashboards", "list", _GET, _ENVIRONMENT + "dashboards/", KeyScope.DASHBOARD_READ, "List the dashboards of a project.", _NOTHING, Dashboard, paginated=True)
 # fmt: on

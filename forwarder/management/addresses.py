@@ -1,6 +1,6 @@
-"""Where a call goes, and with which key: everything is checked before anything is sent.
+"""Validation of addresses, keys and ids, before anything is sent.
 
-Invariants: an id stays one segment of its path, whatever it holds; a message never repeats a key, nor an address that may hold one.
+Invariants: an id is one segment of its path, whatever it contains; a message never repeats a key, nor an address that may contain one.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def check_key(api_key: str) -> str:
     if not api_key:
         raise ConfigurationError("api_key: there is none", hint="Give a personal API key (phx_…).")
     if api_key.startswith("phc_"):
-        hint = "A project's key only lets events in. Make a personal API key (phx_…) with the scopes that you need."
+        hint = "A project key only sends events. Make a personal API key (phx_…) with the scopes that you need."
         raise ConfigurationError("api_key: it is a project's key (phc_…), not a personal API key", hint=hint)
     if not _KEY.fullmatch(api_key):
         hint = "Give the key alone: no quotes, no `Bearer`, no line break at its end."
-        raise ConfigurationError("api_key: it holds spaces, line breaks or other characters that no key has", hint=hint)
+        raise ConfigurationError("api_key: it has spaces, line breaks or other characters that no key has", hint=hint)
     return api_key
 
 
@@ -59,7 +59,7 @@ def check_proxy_url(proxy: str | None) -> str | None:
 def tls_context(base: str, ca_file: str | Path | None) -> ssl.SSLContext | None:
     """What certificates of the service at `base` are checked with; None if it shows none. Raises `ConfigurationError`."""
     if ca_file is None and not base.startswith("https:"):
-        return None  # the system's authorities take a while to read
+        return None  # loading the system's authorities is slow
     try:
         return ssl.create_default_context(cafile=ca_file)
     except ssl.SSLError:
@@ -81,13 +81,13 @@ def path_of(endpoint: Endpoint[Any, Any], ids: Mapping[str, object]) -> str:
 def _segment(endpoint: Endpoint[Any, Any], name: str, value: object) -> str:
     text = "" if value is None else str(value)
     if text in _NO_IDS or len(text) > LONGEST_ID or _NOT_IN_IDS.search(text):
-        raise InvalidCall(f"{endpoint.name}: {name} {_what_is_wrong(text)}", hint="Give the id as the service shows it.", field=name)
+        raise InvalidCall(f"{endpoint.name}: {name} {_id_fault(text)}", hint="Give the id as the service shows it.", field=name)
     return quote(text, safe="")
 
 
-def _what_is_wrong(text: str) -> str:
+def _id_fault(text: str) -> str:
     if not text:
         return "is empty"
     if len(text) > LONGEST_ID:
-        return f"has {len(text)} characters, which no id has"
+        return f"has {len(text)} characters, more than any id"
     return f"can't be {text!r}: no id holds slashes or control characters, or is made of dots"

@@ -58,29 +58,29 @@ class EndpointCaller:
             raise InvalidCall(f"{endpoint.name}: the client is closed", hint="Make the call inside its `with`.")
         target = path_of(endpoint, ids) + (f"?{urlencode(query)}" if query else "")
         request = HttpRequest(str(endpoint.method), target, _encoded(endpoint, body))
-        asked = CallContext(endpoint, dict(ids), self.base, self._access.api_key)
-        reply, error = await self._outcome(asked, request)
+        context = CallContext(endpoint, dict(ids), self.base, self._access.api_key)
+        reply, error = await self._outcome(context, request)
         if error is not None:
             raise error
-        return read_value(asked, reply)
+        return read_value(context, reply)
 
     async def close(self) -> None:
-        """Close all connections; calls are refused from then on. Cancellation leaves the closing to the garbage collector."""
+        """Close all connections; calls are rejected from then on. Cancellation leaves the closing to the garbage collector."""
         self._closed = True
         await self._transport.close()
 
-    async def _outcome(self, asked: CallContext, request: HttpRequest) -> tuple[HttpReply, ApiError | None]:
+    async def _outcome(self, context: CallContext, request: HttpRequest) -> tuple[HttpReply, ApiError | None]:
         """The answer, or the error to raise (with a reply that says nothing)."""
-        attempts = _Attempts(asked)
+        attempts = _Attempts(context)
         try:
             async with within(self._timeout, self._clock):
                 await self._attempts(attempts, request)
         except TimeoutError:
-            return HttpReply(0), timeout_error(asked, self._timeout, attempts.made, attempts.last)
+            return HttpReply(0), timeout_error(context, self._timeout, attempts.made, attempts.last)
         outcome = attempts.outcome
         if isinstance(outcome, ConnectionFailure):
-            return HttpReply(0), connection_error(asked, outcome, attempts.made)
-        return outcome, None if 200 <= outcome.status < 300 else status_error(asked, outcome, attempts.made)
+            return HttpReply(0), connection_error(context, outcome, attempts.made)
+        return outcome, None if 200 <= outcome.status < 300 else status_error(context, outcome, attempts.made)
 
     async def _attempts(self, attempts: _Attempts, request: HttpRequest) -> None:
         end = self._clock.monotonic() + self._timeout
@@ -88,7 +88,7 @@ class EndpointCaller:
             attempts.made += 1
             attempts.outcome = await self._transport.ask(request, self._clock.now())
             left = end - self._clock.monotonic()
-            wait = wait_before_next(attempts.asked.endpoint.method, attempts.outcome, attempts.made, left, self._backoff)
+            wait = wait_before_next(attempts.context.endpoint.method, attempts.outcome, attempts.made, left, self._backoff)
             if wait is None or self._closed:
                 return
             attempts.last = _summary(attempts.outcome)
@@ -98,13 +98,13 @@ class EndpointCaller:
 
 
 class _Attempts:
-    """What has been tried so far of one call."""
+    """The attempts of one call so far."""
 
-    def __init__(self, asked: CallContext) -> None:
-        self.asked = asked
+    def __init__(self, context: CallContext) -> None:
+        self.context = context
         self.made = 0
         self.last = ""
-        """What became of the attempt before, in short."""
+        """The result of the previous attempt, in short."""
         self.outcome: HttpReply | ConnectionFailure = HttpReply(0)
 
 
@@ -138,34 +138,34 @@ def _encoded(endpoint: Endpoint[Any, Any], body: Any) -> bytes | None:
     raise InvalidCall(f"{endpoint.name}: what is given can't be sent as JSON: {words}", hint=hint)
 
 
-def read_value(asked: CallContext, reply: HttpReply) -> Any:
+def read_value(context: CallContext, reply: HttpReply) -> Any:
     """What the endpoint answered; None if nothing, where the contract has nothing. Raises `ApiError`."""
-    if asked.endpoint.paginated:
-        return read_page(asked, reply)
-    if asked.endpoint.answers_body:
-        return _read_resource(asked, reply)
+    if context.endpoint.paginated:
+        return read_page(context, reply)
+    if context.endpoint.answers_body:
+        return _read_resource(context, reply)
     if is_web_page(reply):
-        raise unreadable_error(asked, reply, "what the service answers")
+        raise unreadable_error(context, reply, "what the service answers")
     value = _json(reply.body)
     return value if isinstance(value, dict | list) else None
 
 
-def read_page(asked: CallContext, reply: HttpReply) -> PageEnvelope[Any]:
+def read_page(context: CallContext, reply: HttpReply) -> PageEnvelope[Any]:
     """A page of a list. Raises `ApiError`."""
     body = _json(reply.body)
     if not (isinstance(body, dict) and isinstance(body.get("results"), list) and all(isinstance(item, dict) for item in body["results"])):
-        raise unreadable_error(asked, reply, "a page of a list")
+        raise unreadable_error(context, reply, "a page of a list")
     count = body.get("count")
     links = {name: body.get(name) for name in ("next", "previous")}
     if not isinstance(count, int) or isinstance(count, bool) or not all(isinstance(link, str | None) for link in links.values()):
-        raise unreadable_error(asked, reply, "a page of a list")
+        raise unreadable_error(context, reply, "a page of a list")
     return cast("PageEnvelope[Any]", {"count": count, **links, **body})
 
 
-def _read_resource(asked: CallContext, reply: HttpReply) -> dict[str, Any]:
+def _read_resource(context: CallContext, reply: HttpReply) -> dict[str, Any]:
     body = _json(reply.body)
     if not isinstance(body, dict):
-        raise unreadable_error(asked, reply, "a resource")
+        raise unreadable_error(context, reply, "a resource")
     return body
 
 
@@ -182,14 +182,14 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def wait_before_next(method: Method, outcome: HttpReply | ConnectionFailure, attempt: int, left: float, backoff: Backoff) -> float | None:
-    """Seconds to wait after attempt `attempt` (from 1), or None if it was the last: there is nothing to gain, or no time.
+    """Seconds to wait after attempt `attempt` (from 1), or None if it was the last: a retry is useless, or there is no time.
 
-    `left` are the seconds that the whole call has left. A wait that the service asks for isn't cut short: to come too early is no use.
+    `left` are the remaining seconds of the call. A wait that the service requires is not shortened.
     """
     if attempt >= ATTEMPTS or not _repeatable(method, outcome):
         return None
-    asked = outcome.retry_after if isinstance(outcome, HttpReply) else None
-    wait = max(asked or 0.0, backoff.full_jitter(attempt))
+    context = outcome.retry_after if isinstance(outcome, HttpReply) else None
+    wait = max(context or 0.0, backoff.full_jitter(attempt))
     return wait if wait < left else None
 
 

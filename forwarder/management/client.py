@@ -79,7 +79,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; calls are refused from then on. Cancellation leaves the closing to the garbage collector."""
+        """Close all connections; calls are rejected from then on. Cancellation leaves the closing to the garbage collector."""
         await self._caller.close()
 
     async def call(self, endpoint: Endpoint[Any, Any], ids: Mapping[str, object], body: Any = None) -> Any:
@@ -104,11 +104,11 @@ class OperationGroup:
         return f"<{type(self).__name__} at {self._caller.base}>"
 
     async def _call(self, endpoint: Endpoint[Any, R], body: object, *ids: Id) -> R:
-        """What the contract says that it answers."""
+        """The response that the contract has."""
         return cast(R, await self._caller.call(endpoint, _named(endpoint, ids), body))
 
     async def _do(self, endpoint: Endpoint[Any, None], body: object, *ids: Id) -> Any:
-        """What it answers, where the contract says nothing."""
+        """The response, where the contract has none."""
         return await self._caller.call(endpoint, _named(endpoint, ids), body)
 
     async def _act(self, endpoint: Endpoint[Any, None], body: object, *ids: Id) -> JsonObject | None:
@@ -140,7 +140,7 @@ class OrganizationBatchExportOperations(OperationGroup):
         return await self._act(table.PAUSE_ORGANIZATION_BATCH_EXPORT, fields, organization_id, export_id)
 
     async def unpause(self, organization_id: Id, export_id: Id, /, **fields: Unpack[BatchExportChange]) -> JsonObject | None:
-        """Let a paused one go on."""
+        """Resume a paused one."""
         return await self._act(table.UNPAUSE_ORGANIZATION_BATCH_EXPORT, fields, organization_id, export_id)
 
 
@@ -152,7 +152,7 @@ class DomainOperations(OperationGroup):
         return self._list(table.LIST_DOMAINS, page_size, organization_id)
 
     async def create(self, organization_id: Id, /, **fields: Unpack[NewDomain]) -> Domain:
-        """Add one. Its `verification_challenge` is to be put into the DNS."""
+        """Add one. Its `verification_challenge` belongs in a TXT record of the DNS."""
         return await self._call(table.CREATE_DOMAIN, fields, organization_id)
 
     async def get(self, organization_id: Id, domain_id: Id, /) -> Domain:
@@ -168,7 +168,7 @@ class DomainOperations(OperationGroup):
         await self._do(table.DELETE_DOMAIN, None, organization_id, domain_id)
 
     async def verify(self, organization_id: Id, domain_id: Id, /, **fields: Unpack[DomainChange]) -> Domain | None:
-        """Have the service look for the challenge. `get` tells what came of it, where the service doesn't."""
+        """Have the service look up the challenge. `get` returns the result, where the response does not have it."""
         return cast("Domain | None", await self._act(table.VERIFY_DOMAIN, fields, organization_id, domain_id))
 
 
@@ -180,11 +180,11 @@ class InviteOperations(OperationGroup):
         return self._list(table.LIST_INVITES, page_size, organization_id)
 
     async def create(self, organization_id: Id, /, **fields: Unpack[NewInvite]) -> Invite:
-        """Invite somebody."""
+        """Invite a person."""
         return await self._call(table.CREATE_INVITE, fields, organization_id)
 
     async def delete(self, organization_id: Id, invite_id: Id, /) -> None:
-        """Take one back."""
+        """Delete an invite."""
         await self._do(table.DELETE_INVITE, None, organization_id, invite_id)
 
     async def bulk(self, organization_id: Id, invites: Sequence[NewInvite], /) -> builtins.list[Invite] | None:
@@ -241,7 +241,7 @@ class BatchExportOperations(OperationGroup):
         await self._do(table.DELETE_BATCH_EXPORT, None, project_id, export_id)
 
     async def backfill(self, project_id: Id, export_id: Id, /, **fields: Unpack[BatchExportChange]) -> JsonObject | None:
-        """Export what is from `start_at` to `end_at` once more."""
+        """Export the range from `start_at` to `end_at` again."""
         return await self._act(table.BACKFILL_BATCH_EXPORT, fields, project_id, export_id)
 
     async def pause(self, project_id: Id, export_id: Id, /, **fields: Unpack[BatchExportChange]) -> JsonObject | None:
@@ -249,7 +249,7 @@ class BatchExportOperations(OperationGroup):
         return await self._act(table.PAUSE_BATCH_EXPORT, fields, project_id, export_id)
 
     async def unpause(self, project_id: Id, export_id: Id, /, **fields: Unpack[BatchExportChange]) -> JsonObject | None:
-        """Let a paused one go on."""
+        """Resume a paused one."""
         return await self._act(table.UNPAUSE_BATCH_EXPORT, fields, project_id, export_id)
 
     async def logs(self, project_id: Id, export_id: Id, /) -> JsonObject | None:

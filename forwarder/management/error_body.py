@@ -17,14 +17,14 @@ from forwarder.core.secrets import mask_secrets
 from forwarder.management.transport import HttpReply
 
 LONGEST: Final = 500
-"""Characters of the service's words that are repeated."""
+"""Characters of the service's text that are repeated."""
 LARGEST_HEAD: Final = 16 * 1024
-"""Bytes of an answer that isn't what it should be in which words are looked for."""
-_WHERE_WORDS_ARE: Final = ("detail", "message", "error_description", "error", "title", "errors")
-_OF_NO_FIELD: Final = frozenset({"non_field_errors", "__all__", "detail", "error", "errors"})
+"""Bytes of an unexpected body that are searched for text."""
+_MESSAGE_FIELDS: Final = ("detail", "message", "error_description", "error", "title", "errors")
+_NOT_FIELDS: Final = frozenset({"non_field_errors", "__all__", "detail", "error", "errors"})
 _DEEPEST: Final = 5
 _LEAST_SECRET: Final = 6
-"""Characters: what is shorter is part of every other word."""
+"""Characters: a shorter text is part of many words."""
 _TITLE: Final = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
 _PAGE: Final = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
 _TYPES: Final = {
@@ -38,7 +38,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetails:
-    """An error as it is told."""
+    """The details of an error."""
 
     type: str
     code: str
@@ -47,12 +47,12 @@ class ErrorDetails:
 
 
 def read_error_body(reply: HttpReply, secret: str) -> ErrorDetails:
-    """What the body of an error tells; `secret` is the key, which isn't repeated."""
+    """The details in the body of an error; `secret` is the key, which is not repeated."""
     body = _json(reply.body)
     if isinstance(body, dict) and body:
         found = _details_of(body)
-    elif isinstance(body, list | str) and _first_words(body):
-        found = ErrorDetails("", "", _first_words(body))
+    elif isinstance(body, list | str) and _first_text(body):
+        found = ErrorDetails("", "", _first_text(body))
     else:
         found = ErrorDetails("", "", _text_details(reply))
     detail = presentable(found.detail, secret) or _phrase(reply.status)
@@ -63,19 +63,19 @@ def read_error_body(reply: HttpReply, secret: str) -> ErrorDetails:
 
 
 def presentable(text: str, secret: str) -> str:
-    """The text on one line, cut, without secrets and without what a terminal would act on."""
+    """The text on one line, truncated, without secrets and control characters."""
     shown = mask_secrets(text.replace(secret, "…") if len(secret) >= _LEAST_SECRET else text)
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in shown).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def is_web_page(reply: HttpReply) -> bool:
-    """Whether it is a web page that was answered."""
+    """Whether the body is a web page."""
     return bool(reply.body.strip()) and (reply.content_type.lower().startswith("text/html") or _PAGE.match(reply.body) is not None)
 
 
 def web_page_title(reply: HttpReply) -> str:
-    """What a web page calls itself; empty if it doesn't."""
+    """The title of a web page; empty without one."""
     found = _TITLE.search(reply.body[:LARGEST_HEAD].decode(errors="replace"))
     return unescape(found[1]).strip() if found else ""
 
@@ -88,25 +88,25 @@ def _json(body: bytes) -> Any:
 
 
 def _details_of(body: dict[str, Any], deep: int = 0) -> ErrorDetails:
-    kind, code, field = (_word(body.get(name)) for name in ("type", "code", "attr"))
-    for name in _WHERE_WORDS_ARE:
-        if isinstance(body.get(name), str | dict) and (words := _first_words(body[name])):
+    kind, code, field = (_plain_text(body.get(name)) for name in ("type", "code", "attr"))
+    for name in _MESSAGE_FIELDS:
+        if isinstance(body.get(name), str | dict) and (words := _first_text(body[name])):
             if isinstance(body[name], dict) and deep < _DEEPEST:
                 inner = _details_of(body[name], deep + 1)
                 return ErrorDetails(kind or inner.type, code or inner.code, words, field or inner.field)
             return ErrorDetails(kind, code, words, field or None)
     for name, value in body.items():
-        if name not in {"type", "code", "attr", "status"} and (words := _first_words(value)):
-            return ErrorDetails(kind, code, words, field or (None if name in _OF_NO_FIELD else name))
+        if name not in {"type", "code", "attr", "status"} and (words := _first_text(value)):
+            return ErrorDetails(kind, code, words, field or (None if name in _NOT_FIELDS else name))
     return ErrorDetails(kind, code, "", field or None)
 
 
-def _word(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
-def _first_words(value: Any, deep: int = 0) -> str:
-    """The first text in a value that has any; of an object, first where words usually are."""
+def _first_text(value: Any, deep: int = 0) -> str:
+    """The first text in a value; of an object, the usual fields of messages come first."""
     if isinstance(value, str):
         return value.strip()
     if deep >= _DEEPEST:
@@ -115,15 +115,15 @@ def _first_words(value: Any, deep: int = 0) -> str:
     if isinstance(value, list):
         inner = value
     elif isinstance(value, dict):
-        inner = [*(value[name] for name in _WHERE_WORDS_ARE if name in value), *value.values()]
-    return next((words for each in inner[:20] if (words := _first_words(each, deep + 1))), "")
+        inner = [*(value[name] for name in _MESSAGE_FIELDS if name in value), *value.values()]
+    return next((words for each in inner[:20] if (words := _first_text(each, deep + 1))), "")
 
 
 def _text_details(reply: HttpReply) -> str:
     if is_web_page(reply):
         title = web_page_title(reply)
         return f"a web page, {title!r}" if title else "a web page"
-    text = reply.body[:LARGEST_HEAD].decode(errors="replace")  # far more than is shown: a key may not be cut before it is masked
+    text = reply.body[:LARGEST_HEAD].decode(errors="replace")  # far more than is shown: a truncated key would not be masked
     return "" if text.strip() in {"", "{}", "[]", "null", '""'} else text
 
 

@@ -20,12 +20,12 @@ from forwarder.management.transport import TIMEOUT, ConnectionFailure, HttpReply
 
 CONNECTION: Final = "connection_error"
 ANSWER: Final = "answer_error"
-LOOK_FIRST: Final = "It may have been done: look before you do it again."
+LOOK_FIRST: Final = "It may have been done: check before you repeat it."
 _SHOWN_ID: Final = 60
 
 
 class ApiError(ForwarderError):
-    """A call that didn't do what it was made for. `hint` says what to do about it."""
+    """A call that failed. `hint` says what to do."""
 
     code = "management"
 
@@ -50,15 +50,15 @@ class ApiError(ForwarderError):
         self.code = code
         self.detail = detail
         self.field = field
-        """The field that it is about, if it is about one."""
+        """The field that is invalid, if the error is about one."""
         self.retry_after = retry_after
-        """Seconds after which the service wants to be asked again, if it says so."""
+        """Seconds after which the service permits a retry, if it says so."""
         self.unsure = unsure
-        """Whether the service may have done it nevertheless."""
+        """Whether the service may have done it."""
 
 
 class InvalidCall(ApiError, ValueError):
-    """The call can't be made as it is: nothing was sent."""
+    """The call is invalid: nothing was sent."""
 
     def __init__(self, message: str, *, hint: str = "", field: str | None = None) -> None:
         super().__init__(message, hint=hint, type="usage_error", code="invalid_call", detail=message, field=field)
@@ -66,7 +66,7 @@ class InvalidCall(ApiError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What was asked: errors name it."""
+    """The call that an error is about."""
 
     endpoint: Endpoint[Any, Any]
     ids: Mapping[str, object]
@@ -79,65 +79,65 @@ class CallContext:
         return self.endpoint.method is not Method.GET
 
 
-def connection_error(asked: CallContext, failure: ConnectionFailure, attempts: int = 1) -> ApiError:
-    """There is no answer."""
+def connection_error(context: CallContext, failure: ConnectionFailure, attempts: int = 1) -> ApiError:
+    """No response."""
     status, sent = failure.status, failure.sent
-    return _error(asked, failure.words, failure.hint, CONNECTION, failure.code, attempts=attempts, status=status, unsure=sent)
+    return _error(context, failure.words, failure.hint, CONNECTION, failure.code, attempts=attempts, status=status, unsure=sent)
 
 
-def timeout_error(asked: CallContext, seconds: float, attempts: int, last: str) -> ApiError:
-    """The time is over. `last`: what became of the attempt before."""
+def timeout_error(context: CallContext, seconds: float, attempts: int, last: str) -> ApiError:
+    """The time limit is exceeded. `last`: the result of the previous attempt."""
     words = f"no whole answer within {seconds:g} s" + (f" (before that: {last})" if last else "")
-    hint = "Raise `timeout`, or look whether the service is well."
-    return _error(asked, words, hint, CONNECTION, TIMEOUT, attempts=attempts, unsure=True)
+    hint = "Raise `timeout`, or check the service."
+    return _error(context, words, hint, CONNECTION, TIMEOUT, attempts=attempts, unsure=True)
 
 
-def status_error(asked: CallContext, reply: HttpReply, attempts: int = 1) -> ApiError:
-    """The service, or something before it, answered with another status than 2xx."""
+def status_error(context: CallContext, reply: HttpReply, attempts: int = 1) -> ApiError:
+    """The service, or a proxy before it, answered with a status other than 2xx."""
     if 300 <= reply.status < 400:
-        return _redirected(asked, reply)
-    said = read_error_body(reply, asked.secret)
-    where = f"{said.field}: " if said.field else ""
-    unsure = asked.changes and (reply.status >= 500 or reply.status == 408)
-    hint = _hint(asked, said, reply).strip()
+        return _redirected(context, reply)
+    details = read_error_body(reply, context.secret)
+    where = f"{details.field}: " if details.field else ""
+    unsure = context.changes and (reply.status >= 500 or reply.status == 408)
+    hint = _hint(context, details, reply).strip()
     return ApiError(
-        f"{asked.endpoint.name}: HTTP {reply.status} {said.code}: {where}{said.detail}{_tries(attempts)}",
+        f"{context.endpoint.name}: HTTP {reply.status} {details.code}: {where}{details.detail}{_tries(attempts)}",
         hint=f"{LOOK_FIRST} {hint}" if unsure else hint,
         status=reply.status,
-        type=said.type,
-        code=said.code,
-        detail=said.detail,
-        field=said.field,
+        type=details.type,
+        code=details.code,
+        detail=details.detail,
+        field=details.field,
         retry_after=reply.retry_after,
         unsure=unsure,
     )
 
 
-def unreadable_error(asked: CallContext, reply: HttpReply, wanted: str) -> ApiError:
-    """The service answered 2xx, but not with what it should have."""
+def unreadable_error(context: CallContext, reply: HttpReply, wanted: str) -> ApiError:
+    """The service answered 2xx with an unexpected body."""
     if is_web_page(reply):
-        title = presentable(web_page_title(reply), asked.secret)
+        title = presentable(web_page_title(reply), context.secret)
         words = f"a web page{f' ({title})' if title else ''} was answered, not {wanted}"
         hint = "Check `url`: something else than the service answers there, such as a login page of the network or of a proxy."
     elif not reply.body.strip():
         words, hint = f"the answer is empty, where {wanted} is due", "Check that `url` is the service's."
     else:
-        start = presentable(reply.body[:LARGEST_HEAD].decode(errors="replace"), asked.secret)[:120]
+        start = presentable(reply.body[:LARGEST_HEAD].decode(errors="replace"), context.secret)[:120]
         words, hint = f"the answer isn't {wanted}: it begins {start!r}", "Check that `url` is the service's, and its version."
-    return _error(asked, f"HTTP {reply.status}, but {words}", hint, ANSWER, "unreadable", status=reply.status, unsure=True)
+    return _error(context, f"HTTP {reply.status}, but {words}", hint, ANSWER, "unreadable", status=reply.status, unsure=True)
 
 
 def _error(
-    asked: CallContext, words: str, hint: str, kind: str, code: str, *, unsure: bool, attempts: int = 1, status: int | None = None
+    context: CallContext, words: str, hint: str, kind: str, code: str, *, unsure: bool, attempts: int = 1, status: int | None = None
 ) -> ApiError:
-    unsure = unsure and asked.changes
-    message = f"{asked.endpoint.name}: {words}{_tries(attempts)}"
+    unsure = unsure and context.changes
+    message = f"{context.endpoint.name}: {words}{_tries(attempts)}"
     full_hint = f"{LOOK_FIRST} {hint}" if unsure else hint
     return ApiError(message, hint=full_hint, status=status, type=kind, code=code, detail=words, unsure=unsure)
 
 
-def _redirected(asked: CallContext, reply: HttpReply) -> ApiError:
-    place, own = _origin(reply.location), _origin(asked.base)
+def _redirected(context: CallContext, reply: HttpReply) -> ApiError:
+    place, own = _origin(reply.location), _origin(context.base)
     if not place:
         words, hint = "the service redirects, and doesn't say where to", "Check `url`."
     elif place == own:
@@ -145,7 +145,7 @@ def _redirected(asked: CallContext, reply: HttpReply) -> ApiError:
         hint = "Check `url`: the management API isn't there, or something wants a login before it."
     else:
         words, hint = f"the service redirects to {place}", f"Set `url` to {place} if you trust it: no key is sent after a redirect."
-    return _error(asked, f"HTTP {reply.status}, {words}", hint, ANSWER, "redirect", status=reply.status, unsure=False)
+    return _error(context, f"HTTP {reply.status}, {words}", hint, ANSWER, "redirect", status=reply.status, unsure=False)
 
 
 def _origin(url: str) -> str:
@@ -160,40 +160,40 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{join_host_port(host, port) if port else host}"
 
 
-def _hint(asked: CallContext, said: ErrorDetails, reply: HttpReply) -> str:
-    """What to look at after such a refusal."""
+def _hint(context: CallContext, details: ErrorDetails, reply: HttpReply) -> str:
+    """What to check after this status."""
     match reply.status:
         case 401:
             return "Check the key: it must be a personal API key (phx_…) that this service knows, and that is still valid."
         case 403:
-            return _forbidden_hint(asked, said)
+            return _forbidden_hint(context, details)
         case 404:
-            return _not_found_hint(asked)
+            return _not_found_hint(context)
         case 407:
             return "The proxy wants a login: name user and password in `proxy`."
         case 429:
-            return _retry_hint(reply) or "Ask less often."
-        case 400 | 422 if said.field:
-            return f"Correct `{said.field}`."
+            return _retry_hint(reply) or "Send fewer requests."
+        case 400 | 422 if details.field:
+            return f"Correct `{details.field}`."
         case status if status >= 500 or status == 408:
-            return f"{_retry_hint(reply)}If it goes on, look at the service."
+            return f"{_retry_hint(reply)}If it persists, check the service."
     return ""
 
 
 def _retry_hint(reply: HttpReply) -> str:
-    return "" if reply.retry_after is None else f"Ask again in {math.ceil(reply.retry_after)} s. "
+    return "" if reply.retry_after is None else f"Retry in {math.ceil(reply.retry_after)} s. "
 
 
-def _forbidden_hint(asked: CallContext, said: ErrorDetails) -> str:
-    scope, level = asked.endpoint.scope, LEVELS.get(asked.endpoint.level, str(asked.endpoint.level))
-    if "scope" in said.detail.lower():
+def _forbidden_hint(context: CallContext, details: ErrorDetails) -> str:
+    scope, level = context.endpoint.scope, LEVELS.get(context.endpoint.level, str(context.endpoint.level))
+    if "scope" in details.detail.lower():
         return f"Give the key the scope {scope}."
-    above = "; nobody invites or changes anybody above their own level" if asked.endpoint.resource in {"members", "invites"} else ""
+    above = "; nobody invites or changes anybody above their own level" if context.endpoint.resource in {"members", "invites"} else ""
     return f"It takes the scope {scope}, and membership of at least the level {level!r}{above}."
 
 
-def _not_found_hint(asked: CallContext) -> str:
-    ids = ", ".join(f"{name} {_shown(value)}" for name, value in asked.ids.items())
+def _not_found_hint(context: CallContext) -> str:
+    ids = ", ".join(f"{name} {_shown(value)}" for name, value in context.ids.items())
     return f"Check {ids}: what is in another organization or project isn't found either."
 
 

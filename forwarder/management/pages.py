@@ -1,8 +1,8 @@
-"""Lists, page by page. The address of the next page is the service's word for where to go on: only its numbers are followed.
+"""Lists, page by page. Of the address of the next page only the numbers are used.
 
-Invariants: a page is always asked for at the client's own address; the offsets of pages grow, or the list counts as broken; the items
-of one pass are told apart by their ids, and none is given twice. If a list gets shorter while it is read, everything after the gap has
-moved up: the pass goes back by as many, so that deleting what one lists skips nothing.
+Invariants: a page is always requested at the client's own address; the offsets of pages increase, or the list is invalid; items are
+identified by their ids, and none is returned twice. If a list gets shorter while it is read, the items after the gap have moved up: the
+iteration goes back by as many, so that deleting listed items skips nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from forwarder.management.errors import ApiError, InvalidCall
 T = TypeVar("T")
 
 Fetch = Callable[[Mapping[str, int]], Awaitable[PageEnvelope[T]]]
-"""Asks for a page with these query parameters."""
+"""Requests a page with these query parameters."""
 
 _DIGITS: Final = 15
 
 
 class Pages(Generic[T]):
-    """A list of the service. Nothing is asked for before it is iterated, and each iteration asks anew."""
+    """A list of the service. Nothing is requested before the iteration, and each iteration starts again."""
 
     def __init__(self, name: str, fetch: Fetch[T], page_size: int | None = None) -> None:
         self._name = name
@@ -43,7 +43,7 @@ class Pages(Generic[T]):
         return (await self.page(limit=1))["count"]
 
     async def pages(self) -> AsyncIterator[PageEnvelope[T]]:
-        """The pages, as they came: if the list changes meanwhile, an item may be on two. Each has its own time limit. Cancellation
+        """The pages as they are: if the list changes meanwhile, an item can be on two. Each has its own time limit. Cancellation
         drops the connection."""
         place = PagePosition(self._size)
         while True:
@@ -51,7 +51,7 @@ class Pages(Generic[T]):
             if place.moved_up(envelope):
                 continue
             yield envelope
-            if not place.go_on(self._name, envelope):
+            if not place.advance(self._name, envelope):
                 return
 
     async def __aiter__(self) -> AsyncIterator[T]:
@@ -63,7 +63,7 @@ class Pages(Generic[T]):
 
 
 class PagePosition:
-    """Where a pass through a list is."""
+    """The position of an iteration in a list."""
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
@@ -71,15 +71,15 @@ class PagePosition:
         self._count: int | None = None
 
     def moved_up(self, envelope: PageEnvelope[Any]) -> bool:
-        """Whether the list got shorter since the page before, so that items may have slipped by. The place is then where they can be."""
+        """Whether the list got shorter since the previous page, so that items can be missed. The position is then moved back to them."""
         before, self._count = self._count, envelope["count"]
         if before is None or not self.offset or envelope["count"] >= before:
             return False
         self.offset = max(0, self.offset - (before - envelope["count"]))
         return True
 
-    def go_on(self, name: str, envelope: PageEnvelope[Any]) -> bool:
-        """Go to the next page, if there is one. Raises `ApiError` if the service leads nowhere, or in circles."""
+    def advance(self, name: str, envelope: PageEnvelope[Any]) -> bool:
+        """Advance to the next page, if there is one. Raises `ApiError` if the address of the next page is invalid or a loop."""
         if envelope["next"] is None:
             return False
         offset, limit = _number(envelope["next"], "offset"), _number(envelope["next"], "limit")
@@ -92,13 +92,13 @@ class PagePosition:
 
 
 class NewItems:
-    """Tells which items haven't been given yet, by their ids."""
+    """Filters out items that were returned before, by their ids."""
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()
 
     def of(self, items: list[T]) -> Iterator[T]:
-        """Those of them that are new."""
+        """The new ones of these items."""
         for item in items:
             identity = item.get("id") if isinstance(item, dict) else None
             if not isinstance(identity, str | int):

@@ -44,7 +44,7 @@ G = TypeVar("G", bound=OperationGroup)
 P = ParamSpec("P")
 T = TypeVar("T")
 GRACE: Final = 2.0
-"""Seconds that an interrupted call may take to end."""
+"""Seconds that an interrupted call has to end."""
 
 
 class SyncClient:
@@ -85,7 +85,7 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections and end the thread; calls are refused from then on."""
+        """Close all connections and end the thread; calls are rejected from then on."""
         self._thread.end()
 
     def call(self, endpoint: Endpoint[Any, Any], ids: Mapping[str, object], body: Any = None) -> Any:
@@ -98,7 +98,7 @@ class SyncClient:
 
 
 class SyncPages(Generic[T]):
-    """A list of the service. Nothing is asked for before it is iterated, and each iteration asks anew."""
+    """A list of the service. Nothing is requested before the iteration, and each iteration starts again."""
 
     def __init__(self, pages: Pages[T], thread: LoopThread) -> None:
         self._pages = pages
@@ -116,7 +116,7 @@ class SyncPages(Generic[T]):
         return self._thread.run(self._pages.count())
 
     def pages(self) -> Iterator[PageEnvelope[T]]:
-        """The pages, as they came: if the list changes meanwhile, an item may be on two. Each has its own time limit."""
+        """The pages as they are: if the list changes meanwhile, an item can be on two. Each has its own time limit."""
         steps = self._pages.pages()
 
         async def step() -> PageEnvelope[T] | None:

@@ -25,23 +25,23 @@ LARGEST_ANSWER: Final = 64 * 1024 * 1024
 LARGEST_ERROR: Final = 64 * 1024
 """Of an error no more is read."""
 KEPT: Final = 5.0
-"""Seconds that an idle connection is kept: less than servers keep theirs, or a request often meets one that is being closed."""
+"""Seconds that an idle connection is kept: less than servers keep theirs, so that requests rarely use one that is closing."""
 TIMEOUT: Final = "timeout"
 UNREACHABLE: Final = "unreachable"
 UNTRUSTED: Final = "untrusted"
 PROXY: Final = "proxy"
 BROKEN: Final = "broken"
 TOO_LARGE: Final = "too_large"
-_LOOK_AT_URL: Final = "Check `url`, the network, and whether a `proxy` is needed."
-_LOOK_AT_PROXY: Final = "Check `proxy`."
+_CHECK_URL: Final = "Check `url`, the network, and whether a `proxy` is needed."
+_CHECK_PROXY: Final = "Check `proxy`."
 _TRUST: Final = "If the service has an authority of its own, name its certificate in `ca_file`."
 _ODD: Final = "Check that `url` is the service's, and that it speaks http or https as `url` says."
-_LOOK_AT_SERVICE: Final = "If it goes on, look at the service and at what stands before it."
+_CHECK_SERVICE: Final = "If it persists, check the service and the proxies before it."
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Where the service is, and how it is spoken to."""
+    """The service's address, the key, and how to connect."""
 
     base: str
     api_key: str = field(repr=False)
@@ -182,32 +182,32 @@ class ConnectionBroken(aiohttp.ClientError):
 
 
 def connection_failure(error: Exception) -> ConnectionFailure:
-    """What became of a request."""
-    return _not_connected(error) or _broken(error)
+    """The failure of a request."""
+    return _connect_failure(error) or _exchange_failure(error)
 
 
-def _not_connected(error: Exception) -> ConnectionFailure | None:
+def _connect_failure(error: Exception) -> ConnectionFailure | None:
     """The failure to get a connection, if that is what it is: nothing was sent."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         words = f"the certificate of {error.host} isn't trusted: {_certificate_words(error.certificate_error)}"
         return ConnectionFailure(UNTRUSTED, words, _TRUST, sent=False, again=False)
     if isinstance(error, aiohttp.ClientHttpProxyError):
         words = f"the proxy refuses the connection: HTTP {error.status}"
-        return ConnectionFailure(PROXY, words, _LOOK_AT_PROXY, sent=False, again=error.status >= 500)
+        return ConnectionFailure(PROXY, words, _CHECK_PROXY, sent=False, again=error.status >= 500)
     if isinstance(error, aiohttp.ClientProxyConnectionError):
-        return ConnectionFailure(PROXY, f"no connection to the proxy: {_os_words(error.os_error)}", _LOOK_AT_PROXY, sent=False)
+        return ConnectionFailure(PROXY, f"no connection to the proxy: {_os_words(error.os_error)}", _CHECK_PROXY, sent=False)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return ConnectionFailure(UNREACHABLE, f"unknown host {error.host}: {_os_words(error.os_error)}", _LOOK_AT_URL, sent=False)
+        return ConnectionFailure(UNREACHABLE, f"unknown host {error.host}: {_os_words(error.os_error)}", _CHECK_URL, sent=False)
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return ConnectionFailure(UNREACHABLE, f"no TLS with {error.host}:{error.port}: {_os_words(error.os_error)}", _ODD, sent=False)
     if isinstance(error, aiohttp.ClientConnectorError):
         return ConnectionFailure(
-            UNREACHABLE, f"no connection to {error.host}:{error.port}: {_os_words(error.os_error)}", _LOOK_AT_URL, sent=False
+            UNREACHABLE, f"no connection to {error.host}:{error.port}: {_os_words(error.os_error)}", _CHECK_URL, sent=False
         )
     return None
 
 
-def _broken(error: Exception) -> ConnectionFailure:
+def _exchange_failure(error: Exception) -> ConnectionFailure:
     if isinstance(error, aiohttp.ClientPayloadError):
         words = "the answer was cut off before its end, or can't be decompressed"
     elif isinstance(error, ConnectionBroken):
@@ -218,7 +218,7 @@ def _broken(error: Exception) -> ConnectionFailure:
         words = f"the connection failed: {_os_words(error)}"
     else:
         return ConnectionFailure(BROKEN, f"the answer isn't HTTP as it should be ({type(error).__name__})", _ODD, sent=True)
-    return ConnectionFailure(BROKEN, words, _LOOK_AT_SERVICE, sent=True)
+    return ConnectionFailure(BROKEN, words, _CHECK_SERVICE, sent=True)
 
 
 async def unrepeated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

@@ -22,11 +22,11 @@ from forwarder.core.errors import ForwarderError
 from forwarder.core.secrets import mask_key
 
 LINGER: Final = 5.0
-"""Seconds for which the rest of a body that was refused is read and dropped."""
+"""Seconds for which the rest of a rejected body is read and discarded."""
 
 
 class RequestRejected(ForwarderError):
-    """The whole request is refused with `status`; nothing of it is ingested."""
+    """The whole request is rejected with `status`; none of it is ingested."""
 
     code = "refused"
 
@@ -38,7 +38,7 @@ class RequestRejected(ForwarderError):
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """One HTTP answer, before it is sent; `error` is what went wrong, for the request's record."""
+    """One HTTP response, before it is sent; `error` is the reason for the request's record."""
 
     status: int
     body: str
@@ -47,7 +47,7 @@ class ServiceResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def response(self) -> web.Response:
-        """The answer as aiohttp sends it."""
+        """The response as aiohttp sends it."""
         if self.status in (204, 304):
             return web.Response(status=self.status, headers=self.headers)
         if not self.body:
@@ -61,13 +61,13 @@ ACCEPTED: Final = ServiceResponse(200, '{"status":"Ok"}')
 ACCEPTED_BEACON: Final = ServiceResponse(204, "")
 
 
-def rejection_response(refusal: RequestRejected) -> ServiceResponse:
-    """The answer to a request that failed validation."""
-    return ServiceResponse(refusal.status, refusal.message, "text/plain", refusal.message)
+def rejection_response(rejection: RequestRejected) -> ServiceResponse:
+    """The response to a request that failed validation."""
+    return ServiceResponse(rejection.status, rejection.message, "text/plain", rejection.message)
 
 
 def management_error_response(error: ManagementError) -> ServiceResponse:
-    """An error as the management interface says it (wire facts: "Management API, where the contract says not shown")."""
+    """An error in the form of the management API (wire facts: "Management API, where the contract says not shown")."""
     body = ErrorBody(type=error.kind, code=error.code, detail=error.detail, attr=error.attr)
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     return ServiceResponse(error.status, json.dumps(body), error=error.detail, headers=headers)
@@ -79,7 +79,7 @@ def masked_key(api_key: str | None) -> str | None:
 
 
 class ManagementError(Exception):
-    """The answer is an error: its status and its body."""
+    """An error response: its status and its body."""
 
     def __init__(self, status: int, kind: ErrorType, code: str, detail: str, attr: str | None = None) -> None:
         super().__init__(detail)
@@ -87,32 +87,32 @@ class ManagementError(Exception):
 
 
 def not_authenticated() -> ManagementError:
-    """There is no key."""
+    """The request has no key."""
     return ManagementError(401, ErrorType.AUTHENTICATION, "not_authenticated", "Authentication credentials were not provided.")
 
 
 def authentication_failed() -> ManagementError:
-    """The key is nobody's."""
+    """The key is unknown."""
     return ManagementError(401, ErrorType.AUTHENTICATION, "authentication_failed", "Incorrect authentication credentials.")
 
 
 def not_found() -> ManagementError:
-    """There is no such thing, or not for this caller."""
+    """The resource does not exist, or not for this caller."""
     return ManagementError(404, ErrorType.INVALID_REQUEST, "not_found", "Not found.")
 
 
 def forbidden(detail: str) -> ManagementError:
-    """The caller may not."""
+    """The caller lacks permission."""
     return ManagementError(403, ErrorType.AUTHENTICATION, "permission_denied", detail)
 
 
 def invalid(attr: str | None, detail: str, code: str = "invalid_input") -> ManagementError:
-    """A field of the body, or the state that it meets, doesn't allow it."""
+    """A field of the body is invalid, by itself or in the current state."""
     return ManagementError(400, ErrorType.VALIDATION, code, detail, attr)
 
 
 async def read_body(request: web.Request, limit: int) -> bytes:
-    """The body as it is on the wire. Raises `RequestRejected`: 413 as soon as it is not smaller than `limit`, 400 if its end never comes.
+    """The body as it is on the wire. Raises `RequestRejected`: 413 at `limit`, 400 if the client disconnects before its end.
 
     Cancellation ends the reading.
     """
@@ -126,11 +126,11 @@ async def read_body(request: web.Request, limit: int) -> bytes:
 
 
 async def answer_early(request: web.Request, response: web.Response) -> web.Response:
-    """Answer while the body is still coming, and let what comes of it go by: a connection closed too early would lose the answer.
+    """Respond before the end of the body, and discard the rest: closing the connection too early would lose the response.
 
-    Cancellation ends the reading; the answer has been sent.
+    Cancellation ends the reading; the response has been sent.
     """
-    with suppress(TimeoutError, ConnectionError, ClientPayloadError):  # whoever asked may have gone
+    with suppress(TimeoutError, ConnectionError, ClientPayloadError):  # the client can have disconnected
         await response.prepare(request)
         await response.write_eof()
         async with asyncio.timeout(LINGER):

@@ -23,7 +23,7 @@ class InvalidJson(ValueError):
 
 
 class JsonMember(NamedTuple):
-    """One `"key": value` of an object, and where the value stands in the text."""
+    """One `"key": value` of an object, and the position of the value in the text."""
 
     key: str
     value: Any

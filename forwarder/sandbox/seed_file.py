@@ -41,9 +41,9 @@ from forwarder.sandbox.manage.validation import accepted_fields, fault_of
 LARGEST: Final = 10_000_000
 """Bytes of a seed file."""
 _OUR_NAME: Final = re.compile(r" or instance of \w+")
-"""What pydantic adds to the name of a shape: the name of a class, which says nothing to who writes a seed."""
+"""What pydantic adds to the name of a shape: a class name, which means nothing to the author of a seed."""
 SETTINGS: Final = "settings"
-"""Where the fields of a payload are gathered; a person doesn't write it, and messages don't say it."""
+"""The field that collects a payload's fields; it is not in the file, and not in messages."""
 _NUMBERS: Final = {name: number for number, name in LEVELS.items()}
 
 
@@ -56,8 +56,8 @@ class SeedEntry(BaseModel):
 def _check_key(api_key: str) -> str:
     try:
         return check_token(api_key)
-    except RequestRejected as refusal:
-        raise ValueError(f"this is {refusal.message}") from None
+    except RequestRejected as rejection:
+        raise ValueError(f"this is {rejection.message}") from None
 
 
 ProjectKey: TypeAlias = Annotated[str, AfterValidator(_check_key)]
@@ -111,7 +111,7 @@ class SeedEvent(SeedEntry):
 
 
 def folded(email: str) -> str:
-    """An address as the database compares it: the case of ASCII letters doesn't count."""
+    """An address as the database compares it: ignoring the case of ASCII letters."""
     return email.encode().lower().decode()
 
 
@@ -247,7 +247,7 @@ class SeedDashboard(SeedEntry):
 
 
 def _gathered(payload: Any, content: Any) -> Any:
-    """An entry with the fields of a payload put together."""
+    """An entry with the fields of a payload in one mapping."""
     if not isinstance(content, dict) or SETTINGS in content:
         return content
     names = payload.__required_keys__ | payload.__optional_keys__
@@ -256,7 +256,7 @@ def _gathered(payload: Any, content: Any) -> Any:
 
 
 def _checked(payload: Any, content: Any) -> dict[str, Any]:
-    """The fields of a payload, as an endpoint would take them."""
+    """The fields of a payload, validated as its endpoint does."""
     try:
         return cast("dict[str, Any]", accepted_fields(payload, content))
     except ManagementError as error:
@@ -366,7 +366,7 @@ class Seed(SeedEntry):
 
 
 def read_seed(path: Path) -> Seed:
-    """The seed in a file. Raises `ConfigurationError`, which names the file, the entry and what would be right."""
+    """The seed in a file. Raises `ConfigurationError`, which names the file, the entry and the expected value."""
     seed = _validated(path, _loaded(path))
     _check_unique(path, seed)
     for section in ("persons", "groups", "events"):
@@ -404,7 +404,7 @@ def _validated(path: Path, content: Any) -> Seed:
 
 
 def _check_unique(path: Path, seed: Seed) -> None:
-    """What two entries claim, only one can have; top-level projects may stand there twice, which changes nothing."""
+    """No two entries have the same unique value; a top-level project can be repeated, which changes nothing."""
     seen = {("project", project.api_key) for project in seed.projects}
     for where, kind, value in unique_values(seed.organizations):
         if value and (kind, value) in seen:
@@ -413,7 +413,7 @@ def _check_unique(path: Path, seed: Seed) -> None:
 
 
 def unique_values(organizations: list[SeedOrganization]) -> Iterator[tuple[str, str, str]]:
-    """What may stand there only once: its place, the kind of thing it is, and its value."""
+    """The unique values: the path of each in the file, its kind, and the value."""
     for index, organization in enumerate(organizations):
         place = f"organizations[{index}]"
         yield place, "organization", str(organization.id or f"named {organization.name}")

@@ -43,7 +43,7 @@ from forwarder.sandbox.store.records import IngestedEvent, RequestRecord
 from forwarder.sandbox.times import format_time
 
 PATH: Final = "/sandbox/seed"
-"""What stands in the place of a path in the record of what a seed brought."""
+"""The path in the record of a seed's events."""
 SEED_NAMESPACE: Final = UUID("0d6a2ff4-6d1c-5a52-9a43-5b0c3f7d7f70")
 """Of the ids that follow from what an entry says."""
 

@@ -38,7 +38,7 @@ async def test_reading_ends_after_four_attempts() -> None:
     async with talking(clock, *[UNAVAILABLE] * 5) as (client, service):
         error = await waited(refusal(client.domains.get(ORGANIZATION, DOMAIN)), clock)
     assert str(error) == "domains get: HTTP 503 service_unavailable: Down for maintenance. (4 attempts)"
-    assert error.hint == "If it goes on, look at the service."
+    assert error.hint == "If it persists, check the service."
     assert not error.unsure
     assert len(service.requests) == 4
 
@@ -61,7 +61,7 @@ async def test_a_wait_beyond_the_time_limit_is_left_to_the_caller() -> None:
     async with talking(FakeClock(), said({"code": "throttled", "detail": "Slow down."}, 429, retry_after="31")) as (client, service):
         error = await refusal(client.domains.get(ORGANIZATION, DOMAIN))
     assert (error.status, error.type, error.code, error.retry_after) == (429, "throttled_error", "throttled", 31.0)
-    assert error.hint == "Ask again in 31 s."
+    assert error.hint == "Retry in 31 s."
     assert len(service.requests) == 1
 
 

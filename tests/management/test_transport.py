@@ -95,7 +95,7 @@ async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> Non
                 error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
     assert len(service.requests) == len(before) + 1
     assert error.unsure
-    assert error.hint.startswith("It may have been done: look before you do it again.")
+    assert error.hint.startswith("It may have been done: check before you repeat it.")
     assert (error.type, error.code) == ("connection_error", "broken")
     assert error.status == (200 if fault is Fault.TRUNCATE else None)
 
@@ -288,7 +288,7 @@ async def test_the_date_of_retry_after_is_seen_from_now() -> None:
     async with talking(FakeClock(), said({}, 429, retry_after="Thu, 01 Jan 2026 00:01:00 GMT")) as (client, _):
         error = await refusal(client.domains.get(ORGANIZATION, DOMAIN))
     assert error.retry_after == 60.0
-    assert error.hint == "Ask again in 60 s."
+    assert error.hint == "Retry in 60 s."
 
 
 async def test_a_certificate_of_its_own_authority(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ DECIDE: Final = "/decide"
 FLAGS: Final = "/flags"
 DEFINITIONS: Final = ("/flags/definitions", "/api/feature_flag/local_evaluation")
 LEGACY_DEFINITIONS: Final = "/api/feature_flag"
-"""Where SDKs of 2021 and 2022 asked for the definitions: as a page of a list, without an ETag."""
+"""The path that SDKs of 2021 and 2022 use for the definitions: a page of a list, without an ETag."""
 _OBJECTS: Final[dict[str, Callable[[object], bool]]] = {
     "groups": lambda value: value is None or isinstance(value, dict),
     "person_properties": lambda value: value is None or isinstance(value, dict),
@@ -45,41 +45,41 @@ NESTED_SINCE: Final = {DECIDE: 4, FLAGS: 2}
 """The version from which on each flag is an object."""
 
 
-def evaluate_flags(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+def evaluate_flags(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
     """Answer a request for a user's flags, which was received at wall-clock second `at`."""
     record = request_record(received, datetime.fromtimestamp(at, UTC))
     try:
-        body = read_object(decode_body(received, rules, record).text)
-        api_key = _known_key(body, rules)
-        answer = _evaluation(received, body, api_key, at, strict=rules.strict)
-    except RequestRejected as refusal:
-        return record_rejection(store, record, refusal)
+        body = read_object(decode_body(received, policy, record).text)
+        api_key = _known_key(body, policy)
+        answer = _evaluation(received, body, api_key, at, strict=policy.strict)
+    except RequestRejected as rejection:
+        return record_rejection(store, record, rejection)
     return record_response(store, record, answer, api_key)
 
 
-def evaluate_without_user(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
-    """Answer a GET, which names no user: what a client has to know to begin with."""
+def evaluate_without_user(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer a GET, which names no user: the settings of a client."""
     record = request_record(received, datetime.fromtimestamp(at, UTC))
     api_key = next((value for name in TOKEN_NAMES if (value := received.parameter(name)) is not None), None)
     try:
         if api_key is not None:
-            check_key(api_key, rules.keys)
-        answer = _answer(received.path, _version(received, api_key), "", at, strict=rules.strict)
+            check_key(api_key, policy.keys)
+        answer = _answer(received.path, _version(received, api_key), "", at, strict=policy.strict)
         if received.path == FLAGS:
             answer = ServiceResponse(
                 200, json.dumps({**_decide_settings(strict=True), "sessionRecording": False, **json.loads(answer.body)})
             )
-    except RequestRejected as refusal:
-        return record_rejection(store, record, refusal)
+    except RequestRejected as rejection:
+        return record_rejection(store, record, rejection)
     return record_response(store, record, answer, api_key)
 
 
-def list_definitions(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
-    """Answer an SDK that wants the definitions, for which it needs a secret key; 304 if its ETag says that it has them already."""
+def list_definitions(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer an SDK's request for definitions, which requires a secret key; 304 if its ETag is current."""
     record = request_record(received, datetime.fromtimestamp(at, UTC))
     api_key = received.parameter("token")
-    if refusal := _authorization_error(received, api_key, rules):
-        return record_response(store, record, refusal, api_key)
+    if rejection := _authorization_error(received, api_key, policy):
+        return record_response(store, record, rejection, api_key)
     body = json.dumps({"flags": [], "group_type_mapping": _group_types(store, api_key), "cohorts": {}})
     etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Cache-Control": "private, must-revalidate"}
@@ -88,24 +88,24 @@ def list_definitions(received: ReceivedRequest, at: float, rules: IngestPolicy, 
     return record_response(store, record, ServiceResponse(200, body, headers=headers), api_key)
 
 
-def list_legacy_definitions(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
-    """Answer an older SDK that wants the definitions, for which it needs a secret key: a page of a list, which is empty."""
+def list_legacy_definitions(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer an older SDK's request for definitions, which requires a secret key: an empty page of a list."""
     record = request_record(received, datetime.fromtimestamp(at, UTC))
     api_key = received.parameter("token")
     page = ServiceResponse(200, json.dumps({"count": 0, "next": None, "previous": None, "results": []}))
-    return record_response(store, record, _authorization_error(received, api_key, rules) or page, api_key)
+    return record_response(store, record, _authorization_error(received, api_key, policy) or page, api_key)
 
 
-def flag_payload(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
-    """Answer an SDK that wants one flag's payload for everybody: there is no such flag."""
+def flag_payload(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer an SDK's request for one flag's payload: the flag does not exist."""
     record = request_record(received, datetime.fromtimestamp(at, UTC))
     api_key = received.parameter("token")
     missing = management_error_response(not_found())
-    return record_response(store, record, _authorization_error(received, api_key, rules) or missing, api_key)
+    return record_response(store, record, _authorization_error(received, api_key, policy) or missing, api_key)
 
 
-def _known_key(body: Mapping[str, object], rules: IngestPolicy) -> str:
-    return check_key(next((body[name] for name in TOKEN_NAMES if body.get(name) is not None), None), rules.keys)
+def _known_key(body: Mapping[str, object], policy: IngestPolicy) -> str:
+    return check_key(next((body[name] for name in TOKEN_NAMES if body.get(name) is not None), None), policy.keys)
 
 
 def _evaluation(received: ReceivedRequest, body: Mapping[str, object], api_key: str, at: float, *, strict: bool) -> ServiceResponse:
@@ -145,7 +145,7 @@ def _answer(path: str, version: int, whose: str, at: float, *, strict: bool) -> 
 
 
 def _decide_settings(*, strict: bool) -> dict[str, Any]:
-    """What `/decide` says beside the flags. `strict`: as the real service says it."""
+    """The settings in a response of `/decide`. `strict`: those of the real service."""
     return {
         "config": {"enable_collect_everything": True},
         "toolbarParams": {},
@@ -154,12 +154,12 @@ def _decide_settings(*, strict: bool) -> dict[str, Any]:
     }
 
 
-def _authorization_error(received: ReceivedRequest, api_key: str | None, rules: IngestPolicy) -> ServiceResponse | None:
-    """Why definitions are not for whoever asks: no secret key, a project's public one instead, or a project that doesn't exist."""
+def _authorization_error(received: ReceivedRequest, api_key: str | None, policy: IngestPolicy) -> ServiceResponse | None:
+    """The error for a request without a secret key, with a project's public key, or of an unknown project; None if it is authorized."""
     scheme, _, secret = received.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         return management_error_response(not_authenticated())
-    if secret.strip().startswith("phc_") or (api_key is not None and not rules.keys.knows(api_key)):
+    if secret.strip().startswith("phc_") or (api_key is not None and not policy.keys.knows(api_key)):
         return management_error_response(authentication_failed())
     return None
 

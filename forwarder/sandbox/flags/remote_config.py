@@ -27,7 +27,7 @@ _LISTS: Final[dict[str, Any]] = {
     "/api/web_experiments": {"experiments": []},
 }
 LIST_PATHS: Final = tuple(_LISTS)
-"""What else browsers' SDKs ask of a project: lists that are empty here."""
+"""Further lists that browsers' SDKs request, empty here."""
 
 
 def remote_config(api_key: str) -> dict[str, Any]:
@@ -53,36 +53,36 @@ def remote_config(api_key: str) -> dict[str, Any]:
     }
 
 
-def serve_config(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+def serve_config(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
     """Answer `/array/{token}/config` with JSON."""
-    return _for_project(received, at, rules, store, lambda api_key: ServiceResponse(200, json.dumps(remote_config(api_key))))
+    return _for_project(received, at, policy, store, lambda api_key: ServiceResponse(200, json.dumps(remote_config(api_key))))
 
 
-def serve_config_script(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+def serve_config_script(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
     """Answer `/array/{token}/config.js` with a script that leaves the settings where the SDK looks for them."""
-    return _for_project(received, at, rules, store, lambda api_key: ServiceResponse(200, _script(api_key), SCRIPT))
+    return _for_project(received, at, policy, store, lambda api_key: ServiceResponse(200, _script(api_key), SCRIPT))
 
 
-def serve_empty_list(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
-    """Answer what a browser's SDK asks of a project beside its settings."""
-    return _for_project(received, at, rules, store, lambda _: ServiceResponse(200, json.dumps(_LISTS[received.path])))
+def serve_empty_list(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+    """Answer with an empty list."""
+    return _for_project(received, at, policy, store, lambda _: ServiceResponse(200, json.dumps(_LISTS[received.path])))
 
 
 def serve_no_bundle(received: ReceivedRequest, at: float, _rules: IngestPolicy, store: Store) -> ServiceResponse:
-    """Answer a request for a bundle of the SDK itself: there is none here."""
+    """Answer a request for a bundle of the SDK with 404."""
     record = request_record(received, datetime.fromtimestamp(at, UTC))
     return record_response(store, record, ServiceResponse(404, _NO_BUNDLES, "text/plain", error="no SDK bundles here"), None)
 
 
 def _for_project(
-    received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store, answer: Callable[[str], ServiceResponse]
+    received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store, answer: Callable[[str], ServiceResponse]
 ) -> ServiceResponse:
     record = request_record(received, datetime.fromtimestamp(at, UTC))
     try:
         api_key = check_token(_token(received))
-    except RequestRejected as refusal:
-        return record_rejection(store, record, refusal)
-    if not rules.keys.knows(api_key):
+    except RequestRejected as rejection:
+        return record_rejection(store, record, rejection)
+    if not policy.keys.knows(api_key):
         return record_response(store, record, management_error_response(not_found()), api_key)
     return record_response(store, record, answer(api_key), api_key)
 

@@ -29,51 +29,51 @@ EVENT: Final = "event"
 PROPERTIES: Final = "event.properties"
 
 
-def accept_events(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+def accept_events(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
     """Take a request of events that was received at wall-clock second `at`."""
     now = datetime.fromtimestamp(at, UTC)
     record = request_record(received, now)
     try:
-        decoded = decode_body(received, rules, record)
-        judgment = _validate(received, decoded, rules, now)
-    except RequestRejected as refusal:
-        return record_rejection(store, record, refusal)
-    record.events, record.unnamed, record.historical = judgment.events, judgment.unnamed, judgment.historical
-    return record_response(store, record, ACCEPTED_BEACON if received.parameter("beacon") == "1" else ACCEPTED, judgment.api_key)
+        decoded = decode_body(received, policy, record)
+        validated = _validate(received, decoded, policy, now)
+    except RequestRejected as rejection:
+        return record_rejection(store, record, rejection)
+    record.events, record.not_ingested, record.historical = validated.events, validated.not_ingested, validated.historical
+    return record_response(store, record, ACCEPTED_BEACON if received.parameter("beacon") == "1" else ACCEPTED, validated.api_key)
 
 
-def accept_replay(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+def accept_replay(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
     """Take a part of a session's replay (`/s/`): checked as a request of events is, recorded, and its content dropped."""
     record = request_record(received, datetime.fromtimestamp(at, UTC))
     try:
-        api_key = request_token(read_envelope(decode_body(received, replace(rules, max_body=rules.max_replay), record).text))
-        if not rules.strict:
-            check_key(api_key, rules.keys)
-    except RequestRejected as refusal:
-        return record_rejection(store, record, refusal)
+        api_key = request_token(read_envelope(decode_body(received, replace(policy, max_body=policy.max_replay), record).text))
+        if not policy.strict:
+            check_key(api_key, policy.keys)
+    except RequestRejected as rejection:
+        return record_rejection(store, record, rejection)
     return record_response(store, record, ACCEPTED_BEACON if received.parameter("beacon") == "1" else ACCEPTED, api_key)
 
 
-def accept_ai_event(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+def accept_ai_event(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
     """Take one event of a language model that was received at wall-clock second `at`."""
     now = datetime.fromtimestamp(at, UTC)
     record = request_record(received, now)
     try:
-        parts = _parts(received, rules.max_body)
+        parts = _parts(received, policy.max_body)
         record.encoding = received.headers.get("content-encoding", "plain").lower()
-        judgment = validate_request(_envelope(received, parts), rules.keys, received.path, now, strict=rules.strict)
-    except RequestRejected as refusal:
-        return record_rejection(store, record, refusal)
-    record.events, record.unnamed = judgment.events, judgment.unnamed
+        validated = validate_request(_envelope(received, parts), policy.keys, received.path, now, strict=policy.strict)
+    except RequestRejected as rejection:
+        return record_rejection(store, record, rejection)
+    record.events, record.not_ingested = validated.events, validated.not_ingested
     return record_response(
-        store, record, ServiceResponse(200, json.dumps({"accepted_parts": [_shown(part) for part in parts]})), judgment.api_key
+        store, record, ServiceResponse(200, json.dumps({"accepted_parts": [_shown(part) for part in parts]})), validated.api_key
     )
 
 
-def _validate(received: ReceivedRequest, decoded: DecodedBody, rules: IngestPolicy, now: datetime) -> ValidatedRequest:
+def _validate(received: ReceivedRequest, decoded: DecodedBody, policy: IngestPolicy, now: datetime) -> ValidatedRequest:
     envelope = read_envelope(decoded.text)
     envelope.sent_at = envelope.sent_at or from_milliseconds(received.parameter("_"))
-    return validate_request(envelope, rules.keys, received.path, now, strict=rules.strict)
+    return validate_request(envelope, policy.keys, received.path, now, strict=policy.strict)
 
 
 @dataclass(frozen=True, slots=True)

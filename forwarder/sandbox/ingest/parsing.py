@@ -27,7 +27,7 @@ _UUID: Final = re.compile(rf"{_HYPHENATED}|[0-9a-fA-F]{{32}}|\{{{_HYPHENATED}\}}
 
 
 class EventElement:
-    """One event as it stands in the body: `raw` is its text, `members` what its top level says, in order, repeated keys included."""
+    """One event in the body: `raw` is its text, `members` are those of its top level, in order, repeated keys included."""
 
     __slots__ = ("_values", "infinite", "is_object", "members", "raw", "text")
 
@@ -201,7 +201,7 @@ def distinct_id_of(element: EventElement) -> str | None:
 
 
 def uuid_of(element: EventElement) -> str | None:
-    """The event's uuid in its usual spelling; None if it has none, or what stands there is no uuid."""
+    """The event's uuid in its usual spelling; None if it is missing or invalid."""
     text = element.get("uuid")
     return parse_uuid(text) if isinstance(text, str) else None
 

@@ -18,17 +18,17 @@ HIDDEN_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cook
 
 @dataclass(frozen=True, slots=True)
 class IngestPolicy:
-    """How the sandbox answers: which keys exist, as the real service or by the contract, and below how many bytes a body must stay."""
+    """Which keys exist, whether to answer as the real service, and the limit of a body in bytes (exclusive)."""
 
     keys: ProjectKeys
     strict: bool
     max_body: int
     max_replay: int = 64_000_001
-    """The same for parts of a session's replay: those of 64 MB are accepted."""
+    """The same for session replays: 64 MB are accepted."""
 
 
 def request_record(received: ReceivedRequest, now: datetime) -> RequestRecord:
-    """A request that was received at `now`, without an answer yet."""
+    """The record of a request that was received at `now`, without its response."""
     headers = {name: "hidden" if name in HIDDEN_HEADERS else value for name, value in received.headers.items()}
     size = len(received.body)
     return RequestRecord(
@@ -36,20 +36,20 @@ def request_record(received: ReceivedRequest, now: datetime) -> RequestRecord:
     )
 
 
-def decode_body(received: ReceivedRequest, rules: IngestPolicy, record: RequestRecord) -> DecodedBody:
-    """The text of a request; its record says how it was encoded. Raises `RequestRejected`."""
-    decoded = decode(received, rules.max_body)
+def decode_body(received: ReceivedRequest, policy: IngestPolicy, record: RequestRecord) -> DecodedBody:
+    """The text of a request; its encoding is recorded. Raises `RequestRejected`."""
+    decoded = decode(received, policy.max_body)
     record.encoding = decoded.encoding
     return decoded
 
 
 def record_response(store: Store, record: RequestRecord, answer: ServiceResponse, api_key: str | None) -> ServiceResponse:
-    """Keep a request with its answer, and return that."""
+    """Record a request with its response, and return the response."""
     record.status, record.answer, record.error, record.api_key = answer.status, answer.body, answer.error, api_key
     store.add(record)
     return answer
 
 
-def record_rejection(store: Store, record: RequestRecord, refusal: RequestRejected) -> ServiceResponse:
-    """Keep a request that is refused, and return the answer that says so."""
-    return record_response(store, record, rejection_response(refusal), refusal.api_key)
+def record_rejection(store: Store, record: RequestRecord, rejection: RequestRejected) -> ServiceResponse:
+    """Record a rejected request, and return its response."""
+    return record_response(store, record, rejection_response(rejection), rejection.api_key)

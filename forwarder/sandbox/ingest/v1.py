@@ -57,7 +57,7 @@ _OPTIONS: Final = {
 _BOOLS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def accept_v1(received: ReceivedRequest, at: float, rules: IngestPolicy, store: Store) -> ServiceResponse:
+def accept_v1(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
     """Take a v1 request that was received at wall-clock second `at`."""
     now = datetime.fromtimestamp(at, UTC)
     record = request_record(received, now)
@@ -65,31 +65,31 @@ def accept_v1(received: ReceivedRequest, at: float, rules: IngestPolicy, store: 
     try:
         api_key = _bearer(received)
         sent_at = _read_headers(received.headers)
-        if not rules.keys.knows(api_key) and not rules.strict:
+        if not policy.keys.knows(api_key) and not policy.strict:
             raise V1Rejected("invalid_api_token", "no project has this key", 401)
         record.encoding = received.headers.get("content-encoding", "plain").lower()
-        envelope = _read_body(_decompressed(received.body, record.encoding, rules.max_body))
+        envelope = _read_body(_decompressed(received.body, record.encoding, policy.max_body))
         uuids = _uuids(envelope)
-    except RequestRejected as refusal:
-        return record_response(store, record, _failure(refusal), api_key)
-    sender = V1Sender(received.headers["posthog-sdk-info"], sent_at, now, strict=rules.strict)
+    except RequestRejected as rejection:
+        return record_response(store, record, _failure(rejection), api_key)
+    sender = V1Sender(received.headers["posthog-sdk-info"], sent_at, now, strict=policy.strict)
     events = [read_v1_event(element, index, uuids[index], sender) for index, element in enumerate(envelope.elements)]
-    if not rules.keys.knows(api_key):
+    if not policy.keys.knows(api_key):
         events = [NotIngestedEvent(event.position, NotIngested.UNKNOWN_KEY, event.raw) for event in events]
     record.events = [event for event in events if isinstance(event, IngestedEvent)]
-    record.unnamed = [event for event in events if isinstance(event, NotIngestedEvent)]
+    record.not_ingested = [event for event in events if isinstance(event, NotIngestedEvent)]
     record.historical = envelope.historical
     return record_response(store, record, _results(uuids, events), api_key)
 
 
-def reject_unread(received: ReceivedRequest, at: float, refusal: RequestRejected, store: Store) -> ServiceResponse:
+def reject_unread(received: ReceivedRequest, at: float, rejection: RequestRejected, store: Store) -> ServiceResponse:
     """Keep a request of any protocol whose body was not even read to its end."""
-    answer = _failure(refusal) if received.path == V1_PATH else rejection_response(refusal)
+    answer = _failure(rejection) if received.path == V1_PATH else rejection_response(rejection)
     return record_response(store, request_record(received, datetime.fromtimestamp(at, UTC)), answer, None)
 
 
 class V1Rejected(RequestRejected):
-    """A v1 request is refused; `tag` names the reason for programs."""
+    """A v1 request is rejected; `tag` names the reason for programs."""
 
     def __init__(self, tag: str, message: str, status: int = 400) -> None:
         super().__init__(status, message)
@@ -127,8 +127,8 @@ def _read_headers(headers: Mapping[str, str]) -> datetime:
 def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         return decompress(body, encoding, limit)
-    except RequestRejected as refusal:
-        raise V1Rejected(_TAGS.get(refusal.status, "request_decoding_error"), refusal.message, refusal.status) from None
+    except RequestRejected as rejection:
+        raise V1Rejected(_TAGS.get(rejection.status, "request_decoding_error"), rejection.message, rejection.status) from None
 
 
 def _read_body(body: bytes) -> EventEnvelope:
@@ -207,10 +207,10 @@ def _result(event: IngestedEvent | NotIngestedEvent) -> dict[str, str]:
     return {"result": "drop", "details": _DETAILS.get(event.reason, str(event.reason))}
 
 
-def _failure(refusal: RequestRejected) -> ServiceResponse:
-    tag = refusal.tag if isinstance(refusal, V1Rejected) else _TAGS.get(refusal.status, "request_parsing_error")
-    body = json.dumps({"error": tag, "error_description": refusal.message})
-    return ServiceResponse(refusal.status, body, error=f"{tag}: {refusal.message}")
+def _failure(rejection: RequestRejected) -> ServiceResponse:
+    tag = rejection.tag if isinstance(rejection, V1Rejected) else _TAGS.get(rejection.status, "request_parsing_error")
+    body = json.dumps({"error": tag, "error_description": rejection.message})
+    return ServiceResponse(rejection.status, body, error=f"{tag}: {rejection.message}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class ValidatedRequest:
     api_key: str
     historical: bool
     events: list[IngestedEvent] = field(default_factory=list)
-    unnamed: list[NotIngestedEvent] = field(default_factory=list)
+    not_ingested: list[NotIngestedEvent] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def validate_request(envelope: EventEnvelope, keys: ProjectKeys, path: str, now:
     elif envelope.odd_historical:
         raise RequestRejected(400, "historical_migration is neither true nor false")
     api_key = request_token(envelope)
-    judgment = ValidatedRequest(api_key, envelope.historical)
+    validated = ValidatedRequest(api_key, envelope.historical)
     known = keys.knows(api_key)
     if not known and not strict:
         raise RequestRejected(401, "no project has this key", api_key=api_key)
@@ -78,19 +78,19 @@ def validate_request(envelope: EventEnvelope, keys: ProjectKeys, path: str, now:
         event = read_event(element, index, path=path, sent_at=envelope.sent_at, now=now)
         if not strict and isinstance(event, IngestedEvent) and lacks_survey(event.event, element):
             event = NotIngestedEvent(index, NotIngested.NO_SURVEY_ID, event.raw)
-        _add_event(event, judgment, known=known, strict=strict)
-    return judgment
+        _add_event(event, validated, known=known, strict=strict)
+    return validated
 
 
-def _add_event(event: IngestedEvent | NotIngestedEvent, judgment: ValidatedRequest, *, known: bool, strict: bool) -> None:
+def _add_event(event: IngestedEvent | NotIngestedEvent, validated: ValidatedRequest, *, known: bool, strict: bool) -> None:
     if isinstance(event, NotIngestedEvent):
         if strict:
-            raise RequestRejected(400, f"event {event.position}: {event.reason}", api_key=judgment.api_key)
-        judgment.unnamed.append(event)
+            raise RequestRejected(400, f"event {event.position}: {event.reason}", api_key=validated.api_key)
+        validated.not_ingested.append(event)
     elif known:
-        judgment.events.append(event)
+        validated.events.append(event)
     else:
-        judgment.unnamed.append(NotIngestedEvent(event.position, NotIngested.UNKNOWN_KEY, event.raw))
+        validated.not_ingested.append(NotIngestedEvent(event.position, NotIngested.UNKNOWN_KEY, event.raw))
 
 
 def request_token(envelope: EventEnvelope) -> str:

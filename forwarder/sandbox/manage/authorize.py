@@ -24,7 +24,7 @@ from forwarder.sandbox.manage.validation import Sent, body_of
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII).fullmatch
 _DIGITS: Final = 18
-"""Of a number that the database takes."""
+"""Digits of a number that the database accepts."""
 ALL_SCOPES: Final = "*"
 """The scope that is every scope."""
 _WRITE: Final = ":write"
@@ -32,7 +32,7 @@ _WRITE: Final = ":write"
 
 @dataclass(frozen=True, slots=True)
 class UncheckedCall:
-    """A request for an endpoint as it came, nothing of it checked."""
+    """A request for an endpoint, before any check."""
 
     endpoint: Endpoint[Any, Any]
     authorization: str = field(repr=False)
@@ -44,7 +44,7 @@ class UncheckedCall:
 
 
 def authorize(asked: UncheckedCall, database: sqlite3.Connection) -> ManagementCall:
-    """The call that a request is. Raises `ManagementError`."""
+    """The call of a request. Raises `ManagementError`."""
     endpoint = asked.endpoint
     user, scopes = authenticate(database, asked.authorization)
     check_scope(scopes, endpoint.scope)
@@ -63,7 +63,7 @@ def _ids(asked: UncheckedCall) -> dict[str, str]:
 
 
 def _id(text: str, kind: IdKind) -> str:
-    """An id in the only way in which it is kept. Raises `ManagementError`: what can't be an id is nobody's (404)."""
+    """An id in its stored form. Raises `ManagementError` (404) if it is malformed."""
     if kind is IdKind.UUID and _UUID(text):
         return text.lower()
     if kind is IdKind.INTEGER and text.isascii() and text.isdecimal() and len(text) <= _DIGITS:
@@ -72,7 +72,7 @@ def _id(text: str, kind: IdKind) -> str:
 
 
 def key_digest(key: str) -> str:
-    """What is kept of a key. A key that isn't even text of characters has one too, nobody's."""
+    """The digest that is stored for a key. It exists for malformed text, too, and then matches no key."""
     return hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
 
 

@@ -13,7 +13,7 @@ from forwarder.contract.endpoints import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class CallingMember:
-    """Whose key it is, in the organization that is called."""
+    """The owner of the key, as a member of the organization."""
 
     user: int
     uuid: str
@@ -22,7 +22,7 @@ class CallingMember:
 
 @dataclass(frozen=True, slots=True)
 class PageBounds:
-    """Which page of a list is asked for."""
+    """The requested page of a list."""
 
     limit: int
     offset: int
@@ -38,10 +38,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ManagementCall:
-    """A call that has been let in: key, scope, membership, level and body are checked.
+    """An authorized call: key, scope, membership, level and body are checked.
 
-    For an endpoint of an environment the project exists, and `organization` is its. Other ids are only well-formed: whether
-    there is such a thing in this organization or project is for the resource's module to say.
+    For an endpoint of an environment the project exists, and `organization` is its. Other ids are only well-formed: the handler
+    checks whether the resource exists in this organization or project.
     """
 
     endpoint: Endpoint[Any, Any]
@@ -65,7 +65,7 @@ Handler: TypeAlias = Callable[[ManagementCall], Result]
 None as no body; so what only the real service answers is returned only if `call.strict`."""
 
 Run: TypeAlias = Callable[[Handler], Awaitable[Any]]
-"""Lets a handler run on the store's thread, with everything about the call checked again, and returns what it returns."""
+"""Runs a handler on the store's thread, after authorizing the call again, and returns its result."""
 AsyncHandler: TypeAlias = Callable[[Run], Awaitable[Result]]
 
 

@@ -39,7 +39,7 @@ PREFIX: Final = "/api"
 _ANY: Final = "*"
 _LOG: Final = logging.getLogger(__name__)
 _FARTHEST: Final = 10**18
-"""Beyond any item, and still a number that the database takes."""
+"""Beyond any item, and still a number that the database accepts."""
 
 
 class ManagementEndpoints:
@@ -131,8 +131,8 @@ async def _sent(request: web.Request) -> Sent:
     content_type, encoding = request.headers.get("Content-Type", ""), request.headers.get("Content-Encoding", "")
     try:
         content = await read_body(request, LARGEST_BODY + 1)
-    except RequestRejected as refusal:
-        return Sent(None) if refusal.status == 413 else Sent(cut_off=True)
+    except RequestRejected as rejection:
+        return Sent(None) if rejection.status == 413 else Sent(cut_off=True)
     return Sent(content, content_type.partition(";")[0].strip(), encoding.strip())
 
 
@@ -157,7 +157,7 @@ def page_bounds(query: Mapping[str, str]) -> PageBounds:
 
 
 def page_envelope(listing: Listing, page: PageBounds, url: str, query: Iterable[tuple[str, str]]) -> PageEnvelope[Mapping[str, Any]]:
-    """A page as it is answered. `url` is what was asked, without `query`, whose other parameters the links keep."""
+    """A page as it is answered. `url` is the request's, without `query`, whose other parameters the links keep."""
     others = [(name, value) for name, value in query if name not in ("limit", "offset")]
 
     def link(offset: int) -> str:

@@ -71,7 +71,7 @@ def _update_member(call: ManagementCall) -> dict[str, Any]:
     level: int | None = call.body.get("level")
     if level is None:
         return member_resource(call.database, member)
-    _refuse_above(call, member)
+    _reject_above(call, member)
     if level > call.caller.level:
         raise forbidden("You can't give a level above your own.")
     if level != member["level"]:
@@ -86,8 +86,8 @@ def _remove_member(call: ManagementCall) -> None:
     if member["user"] != call.caller.user:
         if call.caller.level < ADMIN:
             raise forbidden("Only admins and owners can remove other members.")
-        _refuse_above(call, member)
-    _refuse_last_owner(call, member)
+        _reject_above(call, member)
+    _keep_an_owner(call, member)
     call.database.execute("DELETE FROM members WHERE id = ?", (member["id"],))
 
 
@@ -99,12 +99,12 @@ def _find_member(call: ManagementCall) -> sqlite3.Row:
     return member
 
 
-def _refuse_above(call: ManagementCall, member: sqlite3.Row) -> None:
+def _reject_above(call: ManagementCall, member: sqlite3.Row) -> None:
     if member["level"] > call.caller.level:
         raise forbidden("You can't change a member above your own level.")
 
 
-def _refuse_last_owner(call: ManagementCall, member: sqlite3.Row) -> None:
+def _keep_an_owner(call: ManagementCall, member: sqlite3.Row) -> None:
     others = "SELECT 1 FROM members WHERE organization = ? AND level = ? AND id <> ?"
     if member["level"] == OWNER and row(call.database, others, call.organization, OWNER, member["id"]) is None:
         raise invalid(None, "An organization keeps an owner: make somebody else one first.", "last_owner")
@@ -130,7 +130,7 @@ def invite_resource(database: sqlite3.Connection, now: datetime, invite: sqlite3
 
 
 def is_expired(invite: Mapping[str, Any] | sqlite3.Row, now: datetime) -> bool:
-    """Whether an invite is good no more."""
+    """Whether an invite has expired."""
     created = parse_time(invite["created_at"])
     return created is None or now - created >= INVITE_LIFETIME
 
@@ -148,12 +148,12 @@ def _list_invites(call: ManagementCall) -> Listing:
 
 def _create_invite(call: ManagementCall) -> dict[str, Any]:
     email = normalized_email(call.body["target_email"])
-    _refuse_member(call, email)
+    _reject_member(call, email)
     earlier = _of_address(call, _INVITES, email)
     access = call.body.get("private_project_access")
-    _refuse_unknown_projects(call, access)
+    _reject_unknown_projects(call, access)
     pending = [each for each in earlier if not is_expired(each, call.now)]
-    _refuse_higher(call, pending)
+    _reject_higher(call, pending)
     combined = pending if call.body.get("combine_pending_invites", False) else []
     level = max([call.body.get("level", MEMBER), *(each["level"] for each in combined)])
     access = _union([*(json.loads(each["private_project_access"]) for each in combined), access])
@@ -195,7 +195,7 @@ def _insert_invite(call: ManagementCall, email: str, level: int, access: Project
     return invite_resource(call.database, call.now, written)
 
 
-def _refuse_member(call: ManagementCall, email: str) -> None:
+def _reject_member(call: ManagementCall, email: str) -> None:
     if _of_address(call, _MEMBER_ADDRESSES, email):
         raise invalid("target_email", "This is the address of a member already.", "already_member")
 
@@ -209,15 +209,15 @@ def _of_address(call: ManagementCall, statement: str, email: str) -> list[sqlite
     return [each for each in others if each["target_email"].casefold() == email.casefold()]
 
 
-def _refuse_higher(call: ManagementCall, pending: Sequence[sqlite3.Row]) -> None:
-    """To replace an invite is to take it back, which isn't for those below its level."""
+def _reject_higher(call: ManagementCall, pending: Sequence[sqlite3.Row]) -> None:
+    """Replacing an invite deletes it, which requires at least its level."""
     if call.body.get("level", MEMBER) > call.caller.level:
         raise forbidden("You can't invite to a level above your own.")
     if any(each["level"] > call.caller.level for each in pending):
         raise forbidden("There is an invite for this address to a level above your own.")
 
 
-def _refuse_unknown_projects(call: ManagementCall, access: ProjectAccessList) -> None:
+def _reject_unknown_projects(call: ManagementCall, access: ProjectAccessList) -> None:
     known = {each["id"] for each in rows(call.database, "SELECT id FROM projects WHERE organization = ?", call.organization)}
     unknown = [str(each["id"]) for each in access or () if each["id"] not in known]
     if unknown:

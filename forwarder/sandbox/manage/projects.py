@@ -70,7 +70,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "heatmaps_opt_in": False,
     "flags_persistence_default": False,
 }
-"""The fields of a project that can be set, as they are unless they are."""
+"""The writable fields of a project with their defaults."""
 DEFAULT_DASHBOARD: Final = "My App Dashboard"
 _LETTERS: Final = string.ascii_letters + string.digits
 _LENGTH: Final = 43
@@ -89,7 +89,7 @@ class ProjectDraft:
 
 
 def new_token() -> str:
-    """A project key that nobody has yet."""
+    """A new project key."""
     return "phc_" + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
@@ -101,7 +101,7 @@ def add_project(database: sqlite3.Connection, new: ProjectDraft) -> int:
 
 
 def make_primary(database: sqlite3.Connection, project: int, dashboard: int) -> None:
-    """Let a dashboard be the first that a project shows."""
+    """Make a dashboard the project's primary one."""
     database.execute("UPDATE projects SET settings = json_set(settings, '$.primary_dashboard', ?) WHERE id = ?", (dashboard, project))
 
 

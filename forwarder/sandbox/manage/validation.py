@@ -59,7 +59,7 @@ class Sent:
 
 
 def body_of(endpoint: Endpoint[Any, Any], sent: Sent) -> Any:
-    """The accepted fields; for an endpoint that takes several bodies a list of them, of one by itself a tuple. Raises `ManagementError`."""
+    """The accepted fields; for several bodies a list of them, or a tuple of a single one. Raises `ManagementError`."""
     if not endpoint.takes_body:
         return None
     content = _read(sent)
@@ -85,7 +85,7 @@ def _read(sent: Sent) -> Any:
     if sent.encoding.lower() not in ("", "identity"):
         raise ManagementError(415, ErrorType.INVALID_REQUEST, "unsupported_media_type", "Send the body without compression.")
     try:
-        return json.loads(sent.content.decode(), parse_constant=_refuse)
+        return json.loads(sent.content.decode(), parse_constant=_reject_constant)
     except RecursionError:
         raise _unreadable("JSON parse error: nested too deep.") from None
     except UnicodeDecodeError:
@@ -99,7 +99,7 @@ def _unreadable(detail: str) -> ManagementError:
     return ManagementError(400, ErrorType.INVALID_REQUEST, "parse_error", detail)
 
 
-def _refuse(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     """NaN and infinity are not JSON."""
     raise ValueError(constant)
 
@@ -115,9 +115,9 @@ def accepted_fields(request: Any, content: Any, prefix: str = "") -> Any:
     try:
         fields = _adapter(request).validate_python(accepted, strict=True)
     except ValidationError as error:
-        raise _said(error.errors(include_url=False)[0], prefix) from None
+        raise _field_error(error.errors(include_url=False)[0], prefix) from None
     for name, value in fields.items():
-        if isinstance(accepted[name], bool) and not isinstance(value, bool):  # pydantic takes true for a choice of 1
+        if isinstance(accepted[name], bool) and not isinstance(value, bool):  # pydantic accepts true for a choice of 1
             raise invalid(prefix + name, "Not a valid choice.", "invalid_choice")
     return fields
 
@@ -133,7 +133,7 @@ def _accepted(request: Any) -> frozenset[str]:
     return names
 
 
-def _said(error: ErrorDetails, prefix: str) -> ManagementError:
+def _field_error(error: ErrorDetails, prefix: str) -> ManagementError:
     """One thing that pydantic found, as an answer; what is wrong inside a field is said with its place in there."""
     field, *inside = error["loc"]
     code, detail = _worded(error)

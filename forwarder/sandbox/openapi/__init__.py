@@ -44,5 +44,5 @@ def routes(*, strict: bool = False) -> list[web.AbstractRouteDef]:
 
 @cache
 def _text(*, strict: bool) -> str:
-    """It is the same in every sandbox of a process, and takes long to make, so not before somebody asks."""
+    """The same in every sandbox of a process; generated on the first request, since that is slow."""
     return json.dumps(document(strict=strict))

@@ -28,7 +28,7 @@ LISTINGS: Final[Mapping[str, tuple[type, tuple[str, ...]]]] = {
     "/sandbox/flag-calls": (FlagUse, ("api_key", *_PAGE)),
     **{f"/sandbox/{name}": (listed.record, (*listed.parameters, "order", *_PAGE)) for name, listed in MANAGEMENT_LISTINGS.items()},
 }
-"""What each lists, and by what it can be chosen and put in order."""
+"""The record of each listing, and its parameters."""
 _ANYTHING: Final[Schema] = {}
 _INTEGER: Final[Schema] = {"type": "integer", "minimum": 0}
 _BOOLEAN: Final[Schema] = {"type": "boolean"}
@@ -47,7 +47,7 @@ OVERRIDES: Final[Mapping[str, Mapping[str, Schema]]] = {
     "StoredRequest": {"not_ingested": {"type": "array", "items": {"type": "object", "required": list(_LEFT_OUT), "properties": _LEFT_OUT}}},
     "Conflict": {"uuid": TEXT},
 }
-"""What is shown otherwise than it is kept, or beside it, by the name of the record."""
+"""Fields that are shown otherwise than they are stored, by the name of the record."""
 
 
 def sandbox_paths(schemas: Schemas) -> Paths:

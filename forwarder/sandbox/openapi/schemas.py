@@ -36,7 +36,7 @@ REFUSALS: Final = {
     "401": "No key of a project",
     "413": "The body is not smaller than the limit",
 }
-"""How the endpoints of the service refuse a request, in a line of text."""
+"""Rejections of the service's endpoints, each a line of text."""
 
 
 def fields(required: Mapping[str, Schema], **optional: Schema) -> Schema:
@@ -58,7 +58,7 @@ def _names(schema: object) -> set[str]:
 
 
 class _Untitled(GenerateJsonSchema):
-    """Without a title for each field, which would only say its name again."""
+    """Omits titles of fields, which would repeat their names."""
 
     def field_title_should_be_set(self, schema: CoreSchema | Any) -> bool:  # noqa: ARG002 - as pydantic calls it
         """Never."""
@@ -66,33 +66,33 @@ class _Untitled(GenerateJsonSchema):
 
 
 class Schemas:
-    """The schemas that were asked for, by name. `shown` has the fields of a type that are shown otherwise than they are kept."""
+    """The schemas in use, by name. `shown` has the fields of a type that are shown otherwise than they are stored."""
 
     def __init__(self, shown: Mapping[str, Mapping[str, Schema]] | None = None) -> None:
         self.named: dict[str, Schema] = {}
         self._shown = shown or {}
 
     def body(self, kind: Any) -> Schema:
-        """What is sent: the place of its schema."""
+        """A reference to the schema of a request body."""
         return self._of(kind, kind.__name__, "validation")
 
     def described(self, kind: Any) -> Schema:
-        """The schema itself of what is sent."""
+        """The schema itself of a request body."""
         self.body(kind)
         return self.named[str(kind.__name__)]
 
     def answer(self, kind: Any, name: str | None = None) -> Schema:
-        """What is answered: the place of its schema."""
+        """A reference to the schema of a response body."""
         return self._of(kind, name or kind.__name__, "serialization")
 
     def add(self, name: str, schema: Schema) -> Schema:
-        """A schema that no type says: its place. A name stands for one schema."""
+        """A reference to a schema that no type describes. A name is of one schema."""
         if self.named.setdefault(name, schema) != schema:
             raise ValueError(f"two schemas are called {name}")
         return {"$ref": REF_PREFIX + name}
 
     def used(self, elsewhere: object) -> dict[str, Schema]:
-        """Those that `elsewhere`, or one that it uses, names: by name, in order."""
+        """The schemas that `elsewhere` refers to, directly or indirectly, sorted by name."""
         wanted = set[str]()
         todo = _names(elsewhere)
         while todo - wanted:
@@ -155,7 +155,7 @@ def operation(
 
 
 def refused() -> dict[str, dict[str, Any]]:
-    """The answers of the service's endpoints to what they don't take."""
+    """The rejections of the service's endpoints."""
     return {status: answer(why, TEXT, PLAIN) for status, why in REFUSALS.items()}
 
 

@@ -172,7 +172,7 @@ def _script(path: str, missing: Mapping[str, dict[str, Any]]) -> Operation:
 
 
 def _get(path: str, summary: str, parameters: _Parameters, found: Mapping[str, dict[str, Any]], *, secret: bool = False) -> Operation:
-    """A question. It needs no body; one that it has is read all the same, and refused if it is too large."""
+    """A GET operation. Its body is optional, and rejected if it is too large."""
     more: dict[str, Any] = {"security": [{DEFINITIONS_KEY: []}]} if secret else {}
     return operation(named("get", path), "sdk", summary, {**refused(), **found}, parameters, **more)
 

@@ -120,7 +120,7 @@ class ImportedEventKey:
 
 
 def imports(store: Store, wanted: ImportFilter, page: ListingPage) -> tuple[int, list[StoredImport]]:
-    """How many imports the filter lets through, and a page of them, by name."""
+    """The number of imports that match the filter, and a page of them, by name."""
     condition, parameters = wanted.condition()
     rows = store.select(_DAYS.format(condition), parameters)
     found = [_import(*key, list(group)) for key, group in groupby(rows, key=lambda row: (row[0], row[1]))]

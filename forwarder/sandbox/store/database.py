@@ -70,7 +70,7 @@ class Store:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The open database, for the management half."""
+        """The open database, for the management API."""
         return self._connection
 
     @property
@@ -95,7 +95,7 @@ class Store:
             counts[self._add_event(request, arrival, event)] += 1
         self._connection.executemany(
             "INSERT INTO not_ingested (request, position, reason, raw) VALUES (?, ?, ?, ?)",
-            [(request, event.position, event.reason, event.raw) for event in arrival.unnamed],
+            [(request, event.position, event.reason, event.raw) for event in arrival.not_ingested],
         )
         self._connection.execute(
             "UPDATE requests SET events = ?, duplicates = ?, conflicts = ? WHERE id = ?",
@@ -107,17 +107,17 @@ class Store:
         return bool(self._rows("SELECT 1 FROM events WHERE uuid = ? AND api_key = ? AND kind <> 'duplicate' LIMIT 1", [uuid, api_key]))
 
     def clear(self) -> None:
-        """Forget everything that arrived; the management half stays."""
+        """Delete everything that arrived; the management tables stay."""
         self.effects.forget()
         for table in ("events", "not_ingested", "requests"):
-            self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names stand one line above
+            self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are in the line above
 
     def select(self, statement: str, parameters: Sequence[object]) -> list[Any]:
-        """The rows that a question of this package is answered with."""
+        """The rows of a query of this package."""
         return self._rows(statement, parameters)
 
     def arrival(self, number: int) -> StoredEvent:
-        """One arrival of an event, with the person as far as effects are worked out. There must be one of that number."""
+        """One arrival of an event, with the person as far as arrivals are folded in. There must be one of that number."""
         return _event(self._rows(_EVENT + "events.id = ?", [number])[0])
 
     def request(self, number: int) -> StoredRequest:
@@ -125,12 +125,12 @@ class Store:
         return _request(self._rows(_REQUEST + "id = ?", [number])[0], self._not_ingested(number))
 
     def summary(self) -> SandboxSummary:
-        """Figures of everything that is kept, with the effects of all that arrived."""
+        """Counts of everything that is stored, with all arrivals folded in."""
         self.effects.finish()
         return self.figures()
 
     def figures(self) -> SandboxSummary:
-        """Figures of everything that is kept; of persons and groups, those that are worked out already."""
+        """Counts of everything that is stored; of persons and groups, as far as arrivals are folded in."""
         row = self._connection.execute(
             "SELECT count(*), total(events), total(duplicates), total(conflicts), total(not_ingested), total(status >= 400) FROM requests"
         ).fetchone()
@@ -152,7 +152,7 @@ class Store:
         return int(self._rows("SELECT coalesce(max(id), 0) FROM events", [])[0][0])
 
     def persons(self, wanted: PersonFilter, page: ListingPage) -> tuple[int, list[StoredPerson]]:
-        """How many persons the filter lets through, and a page of them."""
+        """The number of persons that match the filter, and a page of them."""
         self.effects.finish()
         return self.effects.persons.listing(wanted, page)
 
@@ -162,12 +162,12 @@ class Store:
         return self.effects.groups.types(api_key)
 
     def groups(self, wanted: GroupFilter, page: ListingPage) -> tuple[int, list[StoredGroup]]:
-        """How many groups the filter lets through, and a page of them."""
+        """The number of groups that match the filter, and a page of them."""
         self.effects.finish()
         return self.effects.groups.listing(wanted, page)
 
     def events(self, wanted: EventFilter, page: ListingPage) -> tuple[int, list[StoredEvent]]:
-        """How many events the filter lets through, and a page of them, in the order of arrival."""
+        """The number of events that match the filter, and a page of them, in the order of arrival."""
         self.effects.finish()
         condition, parameters = wanted.condition()
         count = self.figures().events if wanted == EventFilter() else self._count("events", condition, parameters)
@@ -175,7 +175,7 @@ class Store:
         return count, [_event(row) for row in rows]
 
     def requests(self, wanted: RequestFilter, page: ListingPage) -> tuple[int, list[StoredRequest]]:
-        """How many requests the filter lets through, and a page of them, in the order of arrival."""
+        """The number of requests that match the filter, and a page of them, in the order of arrival."""
         condition, parameters = wanted.condition()
         count = self._count("requests", condition, parameters)
         rows = self._rows(_REQUEST + condition + page.ordered("id"), [*parameters, *page.bounds()])
@@ -200,7 +200,7 @@ class Store:
             (
                 *(arrival.received_at, arrival.path, arrival.query, json.dumps(dict(arrival.headers)), arrival.api_key),
                 *(arrival.historical, arrival.encoding, arrival.size, arrival.status, arrival.answer, arrival.error),
-                *(len(arrival.unnamed), arrival.method),
+                *(len(arrival.not_ingested), arrival.method),
             ),
         )
         return cursor.lastrowid or 0

@@ -27,7 +27,7 @@ from forwarder.sandbox.store.records import GroupFilter, ListingPage, PersonFilt
 from forwarder.sandbox.store.schema import EFFECT_TABLES
 
 STEP: Final = 1000
-"""Arrivals that are folded in at once, some 20 milliseconds, so that requests get their turn in between."""
+"""Arrivals of one step, about 20 milliseconds, so that requests run between steps."""
 STEP_BYTES: Final = 4_000_000
 """Bytes of events after which a step ends early: large events are slow to read, and all of a step's are held at once."""
 _NEXT: Final = """
@@ -73,12 +73,12 @@ class Effects:
         return more and (end is None or int(rows[-1][0]) < end)
 
     def finish(self) -> None:
-        """Fold in everything that arrived."""
+        """Fold in all arrivals."""
         while self.advance():
             continue
 
     def forget(self) -> None:
-        """Begin anew, from the first arrival."""
+        """Start again from the first arrival."""
         for table in EFFECT_TABLES:
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are constants
         self._connection.execute("UPDATE progress SET arrival = 0")
@@ -115,7 +115,7 @@ class StoredPerson:
 class PersonTable:
     """The persons in a database; transactions are the caller's, and so is `flush` after the last `apply` of one.
 
-    What `apply` reads and changes is held until then, so that the many events of one person cost one write.
+    `apply` caches what it reads and changes until then, so that many events of one person cost one write.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -128,12 +128,12 @@ class PersonTable:
         self._last = 0
 
     def expect(self, owners: Iterable[tuple[str, str, int | None]]) -> None:
-        """Of these project keys and distinct ids the owners are known (None: there is none), before the first `apply`."""
+        """Cache the owners of these project keys and distinct ids (None: no owner), before the first `apply`."""
         self._owners = {(api_key, distinct_id): person for api_key, distinct_id, person in owners}
         self._last = int(self._execute("SELECT coalesce(max(id), 0) FROM persons").fetchone()[0])
 
     def apply(self, api_key: str, distinct_id: str, timestamp: str, meaning: Meaning) -> None:
-        """What an identified event does: its person exists, is merged, then has its properties changed."""
+        """Apply an identified event: create its person, merge it, then change its properties."""
         person = self._merge(api_key, meaning.merge, timestamp) if meaning.merge else None
         if person is None:
             person = self._owner(api_key, distinct_id) or self._make(api_key, distinct_id, timestamp)
@@ -144,7 +144,7 @@ class PersonTable:
             self._write(person, meaning.changes.applied_to(self._properties(person)))
 
     def flush(self) -> None:
-        """Write what is held, and hold nothing any more."""
+        """Write the cached changes, and empty the cache."""
         self._write_made()
         rows = [(dump(self._held[person]), person) for person in self._changed]
         self._connection.executemany("UPDATE persons SET properties = ? WHERE id = ?", rows)
@@ -157,14 +157,14 @@ class PersonTable:
         return int(self._execute("SELECT count(*) FROM persons").fetchone()[0])
 
     def listing(self, wanted: PersonFilter, page: ListingPage) -> tuple[int, list[StoredPerson]]:
-        """How many persons the filter lets through, and a page of them, in the order in which they were made."""
+        """The number of persons that match the filter, and a page of them, in the order of creation."""
         condition, parameters = wanted.condition()
         count = self._execute(f"SELECT count(*) FROM persons WHERE {condition}", parameters).fetchone()[0]  # noqa: S608 - fixed clauses
         rows = self._execute(_PERSON + condition + page.ordered("id"), [*parameters, *page.bounds()]).fetchall()
         return int(count), [self._stored(row) for row in rows]
 
     def _merge(self, api_key: str, merge: Merge, timestamp: str) -> int | None:
-        """The person of both ids afterwards; None if they may not become one."""
+        """The person of both ids afterwards; None if they must not be merged."""
         self._write_made()
         surviving, merged = self._owner(api_key, merge.surviving), self._owner(api_key, merge.merged)
         if merged is None or surviving is None:
@@ -184,7 +184,7 @@ class PersonTable:
         return person
 
     def _claim(self, api_key: str, merge: Merge, person: int, *, made_by_it: bool) -> None:
-        """Give a person the ids that nobody has yet."""
+        """Give a person the ids without an owner."""
         for distinct_id in (merge.surviving, merge.merged):
             if self._owner(api_key, distinct_id) is None:
                 self._add_id(api_key, distinct_id, person)
@@ -200,7 +200,7 @@ class PersonTable:
         self._owners.clear()
 
     def _make(self, api_key: str, distinct_id: str, timestamp: str) -> int:
-        """A new person, that is written later."""
+        """A new person, which `_write_made` writes."""
         self._last += 1
         self._owners[api_key, distinct_id] = self._last
         self._made[self._last] = (api_key, distinct_id, timestamp)
@@ -240,7 +240,7 @@ class PersonTable:
         return held
 
     def _write(self, person: int, properties: dict[str, Any]) -> None:
-        """Hold what a person's properties are now. Not compared with what they were: to Python `1 == True == 1.0`, in JSON they differ."""
+        """Cache a person's new properties, without comparing them with the old ones: in Python `1 == True == 1.0`, in JSON they differ."""
         self._held[person] = properties
         self._changed.add(person)
 
@@ -292,7 +292,7 @@ class GroupTable:
         return int(self._execute("SELECT count(*) FROM groups").fetchone()[0])
 
     def listing(self, wanted: GroupFilter, page: ListingPage) -> tuple[int, list[StoredGroup]]:
-        """How many groups the filter lets through, and a page of them, in the order in which they were made."""
+        """The number of groups that match the filter, and a page of them, in the order of creation."""
         condition, parameters = wanted.condition()
         count = self._execute(f"SELECT count(*) FROM groups WHERE {condition}", parameters).fetchone()[0]  # noqa: S608 - fixed clauses
         rows = self._execute(_GROUP + condition + page.ordered("id"), [*parameters, *page.bounds()]).fetchall()

@@ -95,7 +95,7 @@ class RequestRecord:
     encoding: str | None = None
     size: int = 0
     events: Sequence[IngestedEvent] = ()
-    unnamed: Sequence[NotIngestedEvent] = ()
+    not_ingested: Sequence[NotIngestedEvent] = ()
     method: str = "POST"
 
 
@@ -188,7 +188,7 @@ class ListingPage:
     newest_first: bool = False
 
     def bounds(self) -> tuple[int, int]:
-        """What SQL's `LIMIT ? OFFSET ?` take."""
+        """The parameters of SQL's `LIMIT ? OFFSET ?`."""
         return (-1 if self.limit is None else self.limit, self.offset)
 
     def slice_of(self, items: list[T]) -> list[T]:
@@ -196,7 +196,7 @@ class ListingPage:
         return items[self.offset : None if self.limit is None else self.offset + self.limit]
 
     def ordered(self, column: str) -> str:
-        """The SQL that puts rows in the order of `column`, and takes the page."""
+        """The SQL that orders rows by `column` and selects the page."""
         return f" ORDER BY {column}{' DESC' if self.newest_first else ''} LIMIT ? OFFSET ?"
 
 
@@ -224,7 +224,7 @@ class EventFilter:
     import_job: str | None = None
     """An import's name: the events that say `$import_job_id` so."""
     text: str | None = None
-    """A text that stands in the event as it was sent, in any case (of ASCII)."""
+    """A part of the event as it was sent, ignoring the case of ASCII letters."""
 
     def condition(self) -> tuple[str, list[object]]:
         """The SQL condition over `events` and its parameters."""

@@ -121,12 +121,12 @@ _PROJECTS: Final = f"""
 CREATE INDEX requests_with_events ON requests (api_key) WHERE events > 0;
 {MANAGEMENT}
 """
-"""The index tells at once whether a project has ever got an event."""
+"""The index answers whether a project has ever had an event."""
 _IMPORTS: Final = """
 ALTER TABLE events ADD COLUMN import_job TEXT;
 CREATE INDEX imported ON events (import_job, timestamp, uuid, api_key, kind) WHERE import_job IS NOT NULL;
 """
-"""The index has all that is asked of imported events (see `imports.py`); imports come in the order of time, so it grows at its end."""
+"""The index covers all queries of imported events (see `aggregates`); imports are in the order of time, so it grows at its end."""
 EFFECT_TABLES: Final = ("persons", "distinct_ids", "groups", "marks")
 _STEPS: Final = (_ARRIVALS, _ADDED + _EFFECTS, _PROJECTS, _IMPORTS)
 """What each version has beside those before it."""

@@ -18,11 +18,11 @@ from forwarder.sandbox.store.database import Store
 
 T = TypeVar("T")
 GROUP: Final = 64
-"""Pieces of work that share a commit at most."""
+"""Units of work in one commit at most."""
 
 
 class _Work:
-    """Something to do with the store, and the future that hears of it."""
+    """Work on the store, and the future of its result."""
 
     __slots__ = ("do", "error", "future", "loop", "result")
 
@@ -34,7 +34,7 @@ class _Work:
         self.error: Exception | None = None
 
     def settle(self) -> None:
-        """Tell whoever waits; one that was cancelled no longer does. On the loop's thread."""
+        """Resolve the future, unless it was cancelled. On the loop's thread."""
         if self.future.done():
             return
         if self.error is not None:
@@ -50,7 +50,7 @@ class StoreThread:
         self._store = Store(path)
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._last: _Work | None = None
-        self.written: Callable[[], None] = _nobody
+        self.written: Callable[[], None] = _no_listener
         """Called on the loop's thread after each commit that wrote something."""
         self._thread = threading.Thread(target=self._run, name="sandbox-store", daemon=True)
         self._thread.start()
@@ -68,9 +68,9 @@ class StoreThread:
         return result
 
     async def ask(self, do: Callable[[Store], T]) -> T:
-        """Run a question about persons, groups or events, once what arrived until now has had its effects.
+        """Run a query of persons, groups or events, once all arrivals until now are folded in.
 
-        They are worked out in steps, so that requests that wait meanwhile are not held up by a long backlog. Otherwise as `run`.
+        Folding is done in steps, so that a long backlog does not delay requests. Otherwise as `run`.
         """
         end = await self.run(Store.last_arrival)
         while await self.run(lambda store: store.effects.advance(end)):
@@ -78,7 +78,7 @@ class StoreThread:
         return await self.run(do)
 
     async def close(self) -> None:
-        """Do what waits, close the database, end the thread. A second call waits for the first. Cancellation ends the wait only."""
+        """Do the queued work, close the database, end the thread. A second call waits for the first. Cancellation ends the wait only."""
         if self._last is None:
             self._last = _Work(Store.close, asyncio.get_running_loop())
             self._queue.put(self._last)
@@ -107,7 +107,7 @@ class StoreThread:
             self.written()
 
     def _group(self) -> list[_Work]:
-        """What waits, up to `GROUP`; the closing, if it is among it, is the last."""
+        """Queued work, up to `GROUP`; the closing, if included, is the last."""
         group = [self._queue.get()]
         while len(group) < GROUP and not self._queue.empty():
             group.append(self._queue.get_nowait())
@@ -138,5 +138,5 @@ class StoreThread:
             self._store.execute("ROLLBACK")
 
 
-def _nobody() -> None:
-    """Who hears of commits when nobody listens."""
+def _no_listener() -> None:
+    """The callback before one is set."""

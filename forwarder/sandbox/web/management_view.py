@@ -72,7 +72,7 @@ class ManagementListing:
 def list_management(
     database: sqlite3.Connection, name: str, wanted: Mapping[str, str], page: ListingPage, now: datetime
 ) -> tuple[int, list[Any]]:
-    """How many there are of a listing that `wanted` lets through, and a page of them."""
+    """The number of items of a listing that match `wanted`, and a page of them."""
     listed = MANAGEMENT_LISTINGS[name]
     condition, values = _condition(listed, wanted)
     tail = f"FROM {listed.source} WHERE {condition}"
@@ -82,7 +82,7 @@ def list_management(
 
 
 def _without_keys(value: Any) -> Any:
-    """What is shown, with the keys masked, and the credentials in addresses, that somebody wrote into a name or anywhere else."""
+    """A value with keys and credentials in URLs masked, wherever they were written."""
     if isinstance(value, str):
         return mask_credentials(_KEY.sub(lambda key: mask_key(key[0]), value))
     if isinstance(value, dict):

@@ -147,7 +147,7 @@ class QueryEndpoints:
 
 
 def show_event(event: StoredEvent) -> str:
-    """An event as JSON. Its properties are put in as they were sent, so that numbers and repeated keys stay what they are."""
+    """An event as JSON. Its properties are inserted as they were sent, so that numbers and repeated keys do not change."""
     shown = asdict(event)
     properties = shown.pop("properties")
     shown["raw"] = event.raw.decode()
@@ -172,7 +172,7 @@ def _show(stored: StoredPerson | StoredGroup | SurveyUse | FlagUse | StoredImpor
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """What a record holds, not copied: `asdict` goes into the values, and gives up at a nesting that JSON's reader still takes."""
+    """The fields of a record, not copied: `asdict` copies values recursively, and fails at a nesting that JSON allows."""
     return {one.name: getattr(record, one.name) for one in fields(record)}
 
 
@@ -242,7 +242,7 @@ def _time(request: web.Request, name: str) -> str | None:
 
 
 def reject_other_sites(request: web.Request) -> None:
-    """Raise 403 if a page of another site, or nobody knows whose, is behind the request."""
+    """Raise 403 if a page of another or an unknown site sent the request."""
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if (site is not None and site not in _OWN) or (origin is not None and not _is_of(origin, request.host)):
         raise web.HTTPForbidden(text="a page of another site may not do this\n")

@@ -57,53 +57,53 @@ SCRIPT_HANDLERS: Final[dict[str, RequestHandler]] = {
     "/array/{token}/array.js": serve_no_bundle,
     "/static/{name:.+}": serve_no_bundle,
 }
-"""Files: these have no slash at the end."""
+"""Files: these have no trailing slash."""
 METHODS: Final = "GET, POST, OPTIONS"
 HEADERS: Final = "Authorization, Content-Encoding, Content-Type, X-Requested-With"
-"""What a page may send if its preflight names nothing."""
+"""Request headers that are allowed if the preflight names none."""
 EXPOSED: Final = "ETag, Retry-After"
 MAX_AGE: Final = "86400"
-"""Seconds for which a browser need not ask again."""
+"""Seconds for which a browser caches the preflight."""
 
 
 class ServiceEndpoints:
-    """The endpoints that take events and evaluate flags. `now` is wall-clock time in seconds."""
+    """The endpoints that accept events and evaluate flags. `now` is wall-clock time in seconds."""
 
-    def __init__(self, thread: StoreThread, rules: IngestPolicy, now: Callable[[], float]) -> None:
+    def __init__(self, thread: StoreThread, policy: IngestPolicy, now: Callable[[], float]) -> None:
         self._thread = thread
-        self._rules = rules
+        self._policy = policy
         self._now = now
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """The endpoints, for an application."""
-        posted = [web.post(path + slash, partial(self._serve, taking)) for path, taking in POST_HANDLERS.items() for slash in ("", "/")]
-        paths = get_handlers(strict=self._rules.strict)
-        gotten = [web.get(path + slash, partial(self._serve, taking)) for path, taking in paths.items() for slash in ("", "/")]
-        files = [web.get(path, partial(self._serve, taking)) for path, taking in SCRIPT_HANDLERS.items()]
+        posted = [web.post(path + slash, partial(self._serve, handler)) for path, handler in POST_HANDLERS.items() for slash in ("", "/")]
+        paths = get_handlers(strict=self._policy.strict)
+        gotten = [web.get(path + slash, partial(self._serve, handler)) for path, handler in paths.items() for slash in ("", "/")]
+        files = [web.get(path, partial(self._serve, handler)) for path, handler in SCRIPT_HANDLERS.items()]
         preflights = [web.options(path + slash, preflight) for path in {**POST_HANDLERS, **paths} for slash in ("", "/")]
         return [*posted, *gotten, *files, *preflights]
 
-    async def _serve(self, taking: RequestHandler, request: web.Request) -> web.Response:
+    async def _serve(self, handler: RequestHandler, request: web.Request) -> web.Response:
         at = self._now()
         received = _received(request, b"")
-        limit = self._rules.max_replay if taking is accept_replay else self._rules.max_body
+        limit = self._policy.max_replay if handler is accept_replay else self._policy.max_body
         try:
             received = _received(request, await read_body(request, limit))
-        except RequestRejected as refusal:
-            reason = refusal
+        except RequestRejected as rejection:
+            reason = rejection
             answer = await self._thread.run(lambda store: reject_unread(received, at, reason, store))
             return await answer_early(request, _response(request, answer))
-        answer = await self._thread.run(lambda store: taking(received, at, self._rules, store))
+        answer = await self._thread.run(lambda store: handler(received, at, self._policy, store))
         return _response(request, answer)
 
 
 def get_handlers(*, strict: bool) -> dict[str, RequestHandler]:
-    """What GET is served for: by the contract (interface document, area B) `/decide` takes POST only, the real service answers both."""
-    return {path: taking for path, taking in _GET_HANDLERS.items() if strict or path != DECIDE}
+    """The handlers of GET: by the contract (interface document, area B) `/decide` accepts POST only, the real service answers both."""
+    return {path: handler for path, handler in _GET_HANDLERS.items() if strict or path != DECIDE}
 
 
 def served_methods(*, strict: bool) -> dict[str, list[str]]:
-    """The paths with the methods that each is served for, with and without the slash at its end."""
+    """The methods of each path, with and without a trailing slash."""
     methods: dict[str, list[str]] = {}
     for method, paths in (("POST", POST_HANDLERS), ("GET", get_handlers(strict=strict))):
         for path in paths:
@@ -125,7 +125,7 @@ def _received(request: web.Request, body: bytes) -> ReceivedRequest:
 
 
 def cors_headers(request: web.Request) -> dict[str, str]:
-    """The headers by which a browser lets the page see an answer; none for what is no browser."""
+    """The headers with which a browser shows a response to the page; none for a request without Origin."""
     origin = request.headers.get("Origin")
     if origin is None:
         return {}
@@ -138,7 +138,7 @@ def cors_headers(request: web.Request) -> dict[str, str]:
 
 
 async def preflight(request: web.Request) -> web.Response:
-    """Answer a browser that asks whether it may send a request."""
+    """Answer a browser's preflight request."""
     wanted = request.headers.get("Access-Control-Request-Headers", HEADERS)
     allowed = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Allow-Headers": wanted, "Access-Control-Max-Age": MAX_AGE}
     return web.Response(headers={**cors_headers(request), **allowed})

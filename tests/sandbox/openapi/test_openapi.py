@@ -15,6 +15,7 @@ from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.contract.ingestion import INGESTION
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.openapi import LISTINGS, document
+from forwarder.sandbox.openapi.schemas import PUBLISHED_NAMES
 from tests.sandbox.client import UUID, event, talking
 from tests.support.management import TOKEN, seeded
 
@@ -101,7 +102,8 @@ def test_the_contracts_ingestion_is_in_it() -> None:
     for endpoint in INGESTION:
         one = described["paths"][endpoint.path]["post"]
         assert one["requestBody"]["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{endpoint.request.__name__}"}
-        assert f"#/components/schemas/{endpoint.response.__name__}" in json.dumps(one["responses"]["200"])
+        response = PUBLISHED_NAMES.get(endpoint.response.__name__, endpoint.response.__name__)
+        assert f"#/components/schemas/{response}" in json.dumps(one["responses"]["200"])
 
 
 @pytest.mark.parametrize("path", LISTINGS)

@@ -1,4 +1,4 @@
-"""The sandbox's page: a few files that a browser runs as they are, and the text that everybody else gets at the same address.
+"""The sandbox's page: static files for browsers, and the text for other clients at the same path.
 
 Invariants: what was sent is shown as text and never as markup (`text.js`; the policy of `forwarder.pages.files` holds the browser to it);
 rows, texts and comparisons are bounded, whatever comes in and however fast.
@@ -35,7 +35,7 @@ _PACKAGE: Final = "forwarder.sandbox.web.page"
 
 
 def routes(index: str) -> list[web.AbstractRouteDef]:
-    """The page at `/`, for whoever asks for HTML; for others there the text `index`."""
+    """The page at `/` for clients that accept HTML; the text `index` for others."""
     page = files.load(_PACKAGE, "index.html")
 
     async def root(request: web.Request) -> web.Response:
