@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.exports import Export
-from forwarder.sources.imports.events import derived_uuid
+from forwarder.sources.imports.format import derived_uuid
 
 Event = dict[str, Any]
 

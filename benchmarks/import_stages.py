@@ -12,20 +12,17 @@ from typing import Any, Final
 
 from benchmarks.bare_loops import JOB, bare_loop
 from benchmarks.exports import Export
-from forwarder.imports.accounts import SourceOrderCounts
+from forwarder.imports.counts import SourceOrderCounts
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.catalog import BY_NAME
 from forwarder.sources.imports.checkpoint import ImportJob
-from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.events import Converter
-from forwarder.sources.imports.format import ChosenMapping, FormatContext
+from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
+from forwarder.sources.imports.day_batches import BatchLimits
+from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.format import ChosenMapping, Converter, FormatContext, RawConverter
 from forwarder.sources.imports.formats.csv import CsvOptions
-from forwarder.sources.imports.making import EventSelection, open_conversion
-from forwarder.sources.imports.planned import BatchReady
-from forwarder.sources.imports.planning import plan_steps
-from forwarder.sources.imports.policy import EventFilters, FinishPolicy
-from forwarder.sources.imports.raw_events import RawConverter
+from forwarder.sources.imports.planning import BatchReady, plan_steps
 from forwarder.sources.imports.repeats import Repeats
 
 MAX_EVENT: Final = 1_000_000

@@ -19,7 +19,7 @@ from forwarder.config.units import parse_duration
 from forwarder.core.errors import ConfigurationError
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable, open_writable
 from forwarder.deadletter.selection import DeadLetterFilter, first_source
-from forwarder.imports.chunks import SOURCE
+from forwarder.imports.batching import SOURCE
 from forwarder.storage.directory import is_locked
 
 _NUMBER: Final = re.compile(r"(?:(?P<worker>\d{1,4})/)?(?P<number>\d{1,18})", re.ASCII)

@@ -22,7 +22,7 @@ from forwarder.cli.visible import visible, visible_lines
 from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_secrets
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
-from forwarder.imports.chunks import SOURCE
+from forwarder.imports.batching import SOURCE
 from forwarder.telemetry.readable import duration, size
 
 _LONGEST_WHY: Final = 80

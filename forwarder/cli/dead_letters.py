@@ -204,7 +204,7 @@ def _files(config: Path | None, path: Path | None) -> list[LetterFile]:
 
 def _may_be_empty(path: Path) -> bool:
     """Whether it is no mistake that nothing is there yet: no daemon has used it, or an import that hasn't sent anything."""
-    from forwarder.sources.imports.standing import PREFLIGHT
+    from forwarder.sources.imports.status import PREFLIGHT
 
     return path.is_dir() and (not any(path.iterdir()) or (path / PREFLIGHT).is_file())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files import ReadOptions, RecordReader, open_source
-from forwarder.sources.imports.verifying import InvalidRow, StoredDays, add_stored, decode_rows
+from forwarder.sources.imports.verification import InvalidRow, StoredDays, add_stored, decode_rows
 
 _HINT = (
     "What is needed of each row are `uuid`, `timestamp` (ISO 8601) and `properties` (an object, or one as text), as the service's batch "

@@ -23,12 +23,12 @@ from forwarder.cli.import_progress import LookProgress, SendProgress
 from forwarder.cli.import_signals import stopped_by_signals
 from forwarder.cli.import_words import CONFIRM, UNCONFIRMED, beginning, goes_on, print_look, print_report, question, say
 from forwarder.core.errors import ConfigurationError
-from forwarder.imports.reports import complete_reports
 from forwarder.imports.request import ImportRequest, ReportProgress
-from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
 from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.preflight_report import PreflightReport
+from forwarder.sources.imports.report import complete_reports
 
 DONE: Final = 0
 NO: Final = 1

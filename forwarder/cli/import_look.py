@@ -10,10 +10,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.imports.findings import PreflightFinding, find_all, unaccepted
+from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.preflight_page import as_json
-from forwarder.sources.imports.preflight_report import PreflightReport
+from forwarder.sources.imports.preflight_report import PreflightFinding, PreflightReport, find_all, unaccepted
 from forwarder.storage.private import atomic_file
 
 FILE: Final = "preflight.json"

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
-from forwarder.sources.files.options import Framing
+from forwarder.sources.files.records import Framing
 from forwarder.sources.imports.format import FormatOption, ImportFormat
 
 _WHERE: Final = "From where, to where"
@@ -41,7 +41,7 @@ class Persons(StrEnum):
 
 def _codes(incomplete: str) -> list[str]:
     """What completes --accept."""
-    from forwarder.sources.imports.findings import SEVERITIES, FindingSeverity
+    from forwarder.sources.imports.preflight_report import SEVERITIES, FindingSeverity
 
     return [code for code, severity in SEVERITIES.items() if severity is FindingSeverity.STOPS and code.startswith(incomplete)]
 

@@ -18,12 +18,12 @@ from forwarder.config import DEFAULT_FILE, InvalidConfiguration, load_part
 from forwarder.config.settings import ImportSettings, MappingSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import mapping_of, rules_of
-from forwarder.imports.request import ChosenFormat, ImportRequest
-from forwarder.sources.files.options import Framing, ReadOptions
-from forwarder.sources.imports.findings import unaccepted
-from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportFormat
-from forwarder.sources.imports.policy import EventFilters, PersonProperties
-from forwarder.sources.imports.quiet_hours import QuietHours
+from forwarder.imports.request import ImportRequest
+from forwarder.sources.files.records import Framing, ReadOptions
+from forwarder.sources.imports.conversion import EventFilters
+from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties
+from forwarder.sources.imports.pacing import QuietHours
+from forwarder.sources.imports.preflight_report import unaccepted
 
 _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"

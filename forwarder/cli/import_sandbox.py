@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 from forwarder.cli.admin_client import MISDIRECTED
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.secrets import mask_secrets
-from forwarder.sources.imports.verifying import ArrivedEvents, StoredDays, decode_arrived, decode_page
+from forwarder.sources.imports.verification import ArrivedEvents, StoredDays, decode_arrived, decode_page
 
 Read = TypeVar("Read")
 

@@ -14,7 +14,7 @@ from forwarder.cli.import_options import Form
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forwarder.sources.imports.standing import ImportStatus
+    from forwarder.sources.imports.status import ImportStatus
 
 NOTHING = 1
 DAMAGED = 2
@@ -62,7 +62,7 @@ def _all_in(root: Path) -> tuple[list[ImportStatus], bool]:
 def _standing(folder: Path) -> ImportStatus:
     """Asked for the lock first: a process that comes to its end meanwhile is shown as running, never as stopped before its end."""
     from forwarder.sources.imports.checkpoint import read_checkpoint
-    from forwarder.sources.imports.standing import ImportStatus, counted_in
+    from forwarder.sources.imports.status import ImportStatus, counted_in
     from forwarder.storage.directory import is_locked
 
     running = is_locked(folder)
@@ -70,7 +70,7 @@ def _standing(folder: Path) -> ImportStatus:
 
 
 def _show(found: Sequence[ImportStatus], output: Form) -> None:
-    from forwarder.sources.imports.standing import as_json
+    from forwarder.sources.imports.status import as_json
 
     if output is Form.JSON:
         sys.stdout.write(as_json(list(found)).decode() + "\n")

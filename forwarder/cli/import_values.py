@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.events import RecordRefused
+from forwarder.sources.imports.format import RecordRefused
 from forwarder.sources.imports.times import parse_time
 
 UNLIMITED: Final = "unlimited"

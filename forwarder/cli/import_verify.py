@@ -15,7 +15,7 @@ from forwarder.cli.import_options import Form
 if TYPE_CHECKING:
     from forwarder.config import Loaded
     from forwarder.sources.imports.manifest import ImportManifest
-    from forwarder.sources.imports.verifying import StoredDays
+    from forwarder.sources.imports.verification import StoredDays
 
 DIFFERENT = 1
 UNREACHABLE = 3
@@ -60,7 +60,7 @@ def verify(
     from forwarder.cli.import_access import state_root
     from forwarder.cli.import_places import loaded, manifest_in, only_folder
     from forwarder.sources.imports import manifest as manifests
-    from forwarder.sources.imports.verifying import verify as compare
+    from forwarder.sources.imports.verification import verify as compare
 
     read = loaded(config)
     kept = manifests.read(manifest) if manifest else manifest_in(state or only_folder(state_root(read.settings)))

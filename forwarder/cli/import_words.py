@@ -19,13 +19,13 @@ from forwarder.cli.visible import visible_lines
 from forwarder.core.errors import ForwarderError
 from forwarder.core.secrets import mask_key
 from forwarder.imports.request import ImportRequest
-from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
-from forwarder.sources.imports.findings import plural
 from forwarder.sources.imports.manifest import FILE as MANIFEST
-from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.manifest import ImportManifest, sentence
 from forwarder.sources.imports.preflight_page import page
-from forwarder.sources.imports.report import as_json, as_text, sentence
+from forwarder.sources.imports.preflight_report import plural
+from forwarder.sources.imports.report import as_json, as_text
 
 UNCONFIRMED: Final = "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked"
 CONFIRM: Final = "Check the source with --dry-run, then add --yes to the command."

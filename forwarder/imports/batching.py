@@ -1,7 +1,7 @@
-"""When which batch of an import goes: in the order of the source, a chunk a batch, at the pace of the job, and no two days in one.
+"""When which batch of an import is sent: in the order of the source, one chunk a batch, at the pace of the job, and no two days in one.
 
-Batches are made by days before they come here (`migration.days`), so nothing is joined. One may overtake another only if they share no
-distinct_id: delivery names the ids that are under way.
+Batches are cut by day before they arrive here (`sources.imports.day_batches`), so nothing is joined. One may overtake another only if they
+share no distinct_id: delivery names the ids that are in flight.
 """
 
 from __future__ import annotations
@@ -11,18 +11,77 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.ack import Ack
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
-from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane, Where
 from forwarder.core.lanes import LaneQueue
-from forwarder.imports.chunks import ImportChunk
-from forwarder.sources.imports.moments import SECOND, when
+from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.pacing import ImportPace
+from forwarder.sources.imports.times import SECOND, when
 from forwarder.wire.chunks import cut_at, cut_by_size
 from forwarder.wire.envelope import envelope_size
 
+SOURCE = "import"
+Settled = Callable[[Sequence[FinishedEvent], str], None]
+"""Told of events of one day that are settled, and their fate."""
+Finds = Callable[[FinishedEvent], Where]
+"""Where an event is in the source."""
 LOOK_AHEAD: Final = 16
 """How many chunks that may not go yet are searched past for another."""
+
+
+class ImportChunk(Chunk):
+    """Neighbouring events of one batch, all of one UTC day. A part of it is another one."""
+
+    __slots__ = ("finds", "finished", "told")
+
+    def __init__(  # noqa: PLR0917 - as `Chunk`
+        self,
+        lane: Lane,
+        data: bytes,
+        finished: Sequence[FinishedEvent],
+        ids: frozenset[str],
+        received_at: float,
+        told: Settled,
+        finds: Finds,
+    ) -> None:
+        super().__init__(lane, data, len(finished), ids, received_at, SOURCE, _ChunkAck(finished, told))
+        self.finished = finished
+        self.told = told
+        self.finds = finds
+
+    @property
+    def day(self) -> int:
+        """The UTC day of its events, counted from 1970."""
+        return self.finished[0].day
+
+    def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> ImportChunk:
+        """See `Chunk.part`."""
+        return ImportChunk(self.lane, data, self.finished[at : at + count], ids, self.received_at, self.told, self.finds)
+
+    def where(self, index: int) -> Where:
+        """See `Chunk.where`."""
+        return self.finds(self.finished[index])
+
+
+class _ChunkAck(Ack):
+    """Tells of a chunk's events when they are settled, all at once. Nobody waits for it in another way."""
+
+    __slots__ = ("_finished", "_told")
+
+    def __init__(self, finished: Sequence[FinishedEvent], told: Settled) -> None:
+        super().__init__(len(finished), _ignore)
+        self._finished, self._told = finished, told
+
+    def settle(self, events: int, data: bytes = b"", fate: str = "") -> None:
+        """See `Ack.settle`."""
+        super().settle(events, data, fate)
+        self._told(self._finished, fate)
+
+
+def _ignore(_error: object) -> None:
+    """What becomes of all of them together does not matter."""
 
 
 class DayBatcher:

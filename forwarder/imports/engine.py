@@ -24,29 +24,25 @@ from forwarder.delivery.classify import classify
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.lanes import RetryPolicy
-from forwarder.imports.batching import DayBatcher
-from forwarder.imports.chunks import SOURCE, ImportChunk
+from forwarder.imports.batching import SOURCE, DayBatcher, ImportChunk
 from forwarder.imports.replaying import LetterReplays
 from forwarder.imports.request import ImportProgress, ReportProgress
-from forwarder.sources.files.options import BrokenSource
-from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.records import BrokenSource, SourceFile
+from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder
-from forwarder.sources.imports.columns import without_data
-from forwarder.sources.imports.days import DayBatch
-from forwarder.sources.imports.finishing import FinishedEvent
-from forwarder.sources.imports.ledger import FateKind, RecordFate
-from forwarder.sources.imports.planned import (
+from forwarder.sources.imports.columns import FinishedEvent, without_data
+from forwarder.sources.imports.conversion import ImportDeadLetter
+from forwarder.sources.imports.day_batches import DayBatch
+from forwarder.sources.imports.planning import (
     BatchReady,
     FileEnded,
     FileStarted,
-    ImportDeadLetter,
     PlanStep,
     RecordsRead,
     SortedEventsRead,
     SortFinished,
     SortProgress,
 )
-from forwarder.sources.imports.tallies import RecordBooks, RefusalExample
 from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import envelope_size
 

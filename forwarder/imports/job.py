@@ -23,36 +23,39 @@ from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink
-from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.imports.batching import DayBatcher
+from forwarder.imports.counts import SourceOrderCounts, TimeOrderCounts
+from forwarder.imports.dead_letters import ImportDeadLetters
 from forwarder.imports.engine import ImportEngine
-from forwarder.imports.letters import ImportDeadLetters
-from forwarder.imports.preflighting import run_preflight
 from forwarder.imports.replaying import LetterConversion, LetterReplays
-from forwarder.imports.reports import write_reports
 from forwarder.imports.request import ImportRequest, ReportProgress
-from forwarder.imports.sorted_accounts import TimeOrderCounts
 from forwarder.imports.target import PacedSink, check_key, open_target
-from forwarder.sources.files.addresses import SCHEMES, check_addresses
-from forwarder.sources.files.options import BrokenSource, SourceChanged
-from forwarder.sources.files.origins import plain_name
+from forwarder.sources.files.origins import SCHEMES, check_addresses, plain_name
+from forwarder.sources.files.records import BrokenSource, SourceChanged
 from forwarder.sources.files.source import FileSource, open_source
-from forwarder.sources.imports.changes import ChangeKind, SourceChange, SourceContent, compare
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
-from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.job import job_id
-from forwarder.sources.imports.making import Conversion, EventSelection, NoRepeats, open_conversion
+from forwarder.sources.imports.checkpoint import (
+    ChangeKind,
+    ImportCheckpoint,
+    ImportJob,
+    SourceChange,
+    SourceContent,
+    StateFolder,
+    compare,
+    job_id,
+    read_checkpoint,
+)
+from forwarder.sources.imports.conversion import Conversion, EventFilters, EventSelection, NoRepeats, open_conversion
+from forwarder.sources.imports.day_batches import BatchLimits
+from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.manifest import ImportManifest, manifest_of
-from forwarder.sources.imports.moments import SECOND, when
 from forwarder.sources.imports.pacing import ImportPace, OwnLine, SharedLine
-from forwarder.sources.imports.planned import PlanStep
-from forwarder.sources.imports.planning import plan_steps
-from forwarder.sources.imports.policy import EventFilters, FinishPolicy
+from forwarder.sources.imports.planning import PlanStep, SortedPlan, least_room, plan_steps
+from forwarder.sources.imports.preflight import run_preflight
 from forwarder.sources.imports.preflight_report import RECENT, PreflightReport, PreflightTerms
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.sorted_planning import SortedPlan, least_room
-from forwarder.sources.imports.spool import EventSpool
-from forwarder.sources.imports.times import parse_time
+from forwarder.sources.imports.report import write_reports
+from forwarder.sources.imports.sorting import EventSpool
+from forwarder.sources.imports.times import SECOND, parse_time, when
 from forwarder.storage.private import make_directories
 
 ENVELOPE: Final = 1024
@@ -146,7 +149,7 @@ class ImportRun:
             sort=request.sort,
             zone_said=request.chosen.zone_said,
         )
-        return run_preflight(self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, told=told)
+        return run_preflight(self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, progress=told)
 
     async def check_key(self) -> None:
         """Ask the service, or through the daemon, whether it knows the key. Raises `UpstreamRefuses`."""

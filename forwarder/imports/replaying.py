@@ -20,15 +20,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from forwarder.deadletter.table import MarkedDeadLetter
-from forwarder.imports.letters import ImportDeadLetters
-from forwarder.imports.origins import EventOrigin, RecordOrigin, block_of, event_of, read_origin
+from forwarder.imports.dead_letters import EventOrigin, ImportDeadLetters, RecordOrigin, block_of, event_of, read_origin
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.days import BatchLimits, DayBatch, DayBatches
-from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.books import ImportTotals, RecordBooks, ReplayedLetter, count_replayed
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.conversion import ConvertedRecords
+from forwarder.sources.imports.day_batches import BatchLimits, DayBatch, DayBatches
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.mending import ReplayedLetter, count_replayed
-from forwarder.sources.imports.planned import ConvertedRecords
-from forwarder.sources.imports.tallies import ImportTotals, RecordBooks
 
 Key = tuple[int, int, int]
 """An event on its way: the number of its file, of its record, and which of the record's events it is."""

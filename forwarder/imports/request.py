@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from forwarder.config.settings import Settings
-from forwarder.sources.files.options import ReadOptions
-from forwarder.sources.imports.events import Converter
-from forwarder.sources.imports.policy import EventFilters, PersonProperties
-from forwarder.sources.imports.quiet_hours import QuietHours
-from forwarder.sources.imports.raw_events import RawConverter
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenFormat:
-    """A format with its options said."""
-
-    name: str
-    options: Mapping[str, Any]
-    """Those that change what is sent, as JSON values by their names on the command line; None stands for one that isn't set."""
-    make: Callable[[], Converter | RawConverter]
-    """A new one, for one pass over the source from its start."""
-    time_fields: Sequence[str] = ()
-    """Where its records have their times."""
-    zone_said: bool = False
-    """Whether it is known what a time without a zone means."""
+from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.imports.conversion import EventFilters
+from forwarder.sources.imports.format import ChosenFormat, PersonProperties
+from forwarder.sources.imports.pacing import QuietHours
 
 
 @dataclass(frozen=True, slots=True)

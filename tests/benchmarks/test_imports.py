@@ -22,7 +22,7 @@ from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.finishing import EventFinisher
-from forwarder.sources.imports.raw_events import RawConverter
+from forwarder.sources.imports.format import RawConverter
 
 COUNT = 500
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from forwarder.sources.imports.report_page import page
+from forwarder.sources.imports.report import html_page
 from tests.browser.chromium import visit
 from tests.browser.looking import overflowing, unreadable
 from tests.sources.imports.samples.manifests import manifest
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_the_report_can_be_read(browser: Browser, tmp_path: Path, width: int, *, dark: bool) -> None:
     """Figures, a bar a day, reasons with places; the table behind the chart opens. Nothing sticks out, and nothing is hard to read."""
     path = tmp_path / "report.html"
-    path.write_bytes(page(manifest(40)))
+    path.write_bytes(html_page(manifest(40)))
     async with visit(browser, width=width, dark=dark) as visitor:
         shown = visitor.page
         await shown.goto(path.as_uri())

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.imports.origins import REASONS
+from forwarder.imports.dead_letters import REASONS
 from forwarder.sources.imports.checkpoint import FILE, ImportCheckpoint, ImportJob, encode
-from forwarder.sources.imports.events import RefusalReason
-from forwarder.sources.imports.standing import PREFLIGHT
+from forwarder.sources.imports.format import RefusalReason
+from forwarder.sources.imports.status import PREFLIGHT
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.test_dead_letters import invoke
 from tests.deadletter.rig import query

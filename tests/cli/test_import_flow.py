@@ -17,7 +17,7 @@ from forwarder.cli.import_options import Form
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.imports.target import UpstreamRefuses
-from forwarder.sources.files.options import BrokenSource
+from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from tests.cli.importing import ACCEPTED, BROKEN, KEY, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
 from tests.sources.imports.preflights import report

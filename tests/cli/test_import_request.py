@@ -16,12 +16,12 @@ from forwarder.cli.import_request import request_of
 from forwarder.cli.imports import app
 from forwarder.core.errors import ConfigurationError
 from forwarder.imports.request import ImportRequest
-from forwarder.sources.files.options import Framing
+from forwarder.sources.files.records import Framing
 from forwarder.sources.imports.catalog import BY_NAME
+from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.formats.csv import CsvConverter
 from forwarder.sources.imports.formats.mapped import MappedConverter
-from forwarder.sources.imports.policy import EventFilters
-from forwarder.sources.imports.quiet_hours import QuietHours
+from forwarder.sources.imports.pacing import QuietHours
 
 URL = "https://service.example.com"
 KEY = "phc_0123456789hunter2good"

@@ -20,8 +20,8 @@ from forwarder.cli import import_sandbox
 from forwarder.cli.import_verify import verify
 from forwarder.sandbox import Sandbox
 from forwarder.sources.imports import checkpoint, manifest
-from forwarder.sources.imports.events import ImportedEvent
-from forwarder.sources.imports.moments import when
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.times import when
 from tests.cli.import_commands import DAYS, run, run_beside, state
 from tests.sandbox.client import KEY, Client, talking
 from tests.sources.imports.samples import manifests
@@ -32,13 +32,13 @@ OTHER_KEY = "phc_another_key_000000002"
 SAME = f"All {manifests.manifest(DAYS).events} events of 4 days are there, by count and by digest of their uuids\n"
 
 
-def delivered() -> list[ImportedEvent]:
+def delivered() -> list[FinishedEvent]:
     """The events that the sample's manifest counts as delivered."""
     some = manifests.events(DAYS)
     return [each for each in some if each is not some[2]]
 
 
-def sent(each: ImportedEvent, job: str | None = JOB.id, **more: Any) -> dict[str, Any]:
+def sent(each: FinishedEvent, job: str | None = JOB.id, **more: Any) -> dict[str, Any]:
     """An event as an import sends it."""
     properties = {} if job is None else {"$import_job_id": job}
     told = {"event": each.event, "distinct_id": each.distinct_id, "uuid": each.uuid, "timestamp": when(each.time)}

@@ -18,7 +18,7 @@ from forwarder.config.keys import Path as KeyPath
 from forwarder.config.layers import nested
 from forwarder.config.settings import KafkaSettings
 from forwarder.daemon.mappings import mapping_of
-from forwarder.sources.imports.quiet_hours import QuietHours
+from forwarder.sources.imports.pacing import QuietHours
 from tests.support.certificates import make_certificate
 
 ROOT = Path(__file__).parents[2]

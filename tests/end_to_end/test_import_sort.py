@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, read_checkpoint
-from forwarder.sources.imports.spool import FILE, SPOOL
+from forwarder.sources.imports.sorting import FILE, SPOOL
 from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Arrival, arrivals
 from tests.end_to_end.importing import KEY, Service, manifest_of, sandbox

@@ -21,13 +21,14 @@ from forwarder.config import Settings, load_settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
 from forwarder.imports.job import ImportRun
-from forwarder.imports.request import ChosenFormat, ImportRequest
+from forwarder.imports.request import ImportRequest
 from forwarder.sources.files import origins
-from forwarder.sources.imports import preflight_report, repeats, spool
+from forwarder.sources.imports import preflight_report, repeats
+from forwarder.sources.imports import sorting as spool
 from forwarder.sources.imports.catalog import BY_NAME, FORMATS
-from forwarder.sources.imports.findings import SEVERITIES, FindingSeverity
-from forwarder.sources.imports.format import FormatContext, NoOptions
-from forwarder.sources.imports.moments import SECOND
+from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
+from forwarder.sources.imports.preflight_report import SEVERITIES, FindingSeverity
+from forwarder.sources.imports.times import SECOND
 from tests.guides.reading import DOCS, sections, spans, text_of
 from tests.support.repository import ROOT
 from tests.support.upstream import OK, Answer, Request, Upstream
@@ -153,7 +154,7 @@ async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
     async with Upstream(answer) as upstream:
         await whole_import(source, state, tmp_path / "imports", upstream.url)
     left = {path.name for path in state.iterdir()}
-    passing = {repeats.FILE, spool.FILE, spool.SPOOL}
+    passing = {repeats.DIGESTS_FILE, spool.FILE, spool.SPOOL}
     assert tabulated() == left | passing
     assert {re.sub("-(wal|shm)$", "", name) for name in seen} <= tabulated()
     assert seen >= {spool.FILE, spool.SPOOL}

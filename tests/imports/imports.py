@@ -17,28 +17,26 @@ from forwarder.core.outcome import Reply
 from forwarder.core.ports import DeadLetter
 from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink
-from forwarder.imports.accounts import SourceOrderCounts
 from forwarder.imports.batching import DayBatcher
+from forwarder.imports.counts import SourceOrderCounts
+from forwarder.imports.dead_letters import where_of_event
 from forwarder.imports.engine import Counting, ImportEngine
 from forwarder.imports.job import contents_of
-from forwarder.imports.origins import where_of_event
 from forwarder.imports.replaying import LetterReplays
 from forwarder.imports.request import ImportProgress
 from forwarder.imports.target import PacedSink
-from forwarder.sources.files.options import ReadOptions
-from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.records import ReadOptions, SourceFile
 from forwarder.sources.files.source import FileSource, open_source
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
-from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.conversion import Conversion, EventFilters, EventSelection, ImportDeadLetter, open_conversion
+from forwarder.sources.imports.day_batches import BatchLimits
+from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.making import Conversion, EventSelection, open_conversion
-from forwarder.sources.imports.moments import DAY, SECOND, when
 from forwarder.sources.imports.pacing import ImportPace, OwnLine
-from forwarder.sources.imports.planned import ImportDeadLetter, PlanStep
-from forwarder.sources.imports.planning import plan_steps
-from forwarder.sources.imports.policy import EventFilters, FinishPolicy
+from forwarder.sources.imports.planning import PlanStep, plan_steps
 from forwarder.sources.imports.repeats import Repeats
+from forwarder.sources.imports.times import DAY, SECOND, when
 from tests.support.clock import FakeClock
 from tests.support.waiting import TICK, pause
 

@@ -11,12 +11,12 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason, letters_of
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_replay
-from forwarder.imports.chunks import ImportChunk
-from forwarder.imports.letters import ImportDeadLetters
+from forwarder.imports.batching import ImportChunk
+from forwarder.imports.dead_letters import ImportDeadLetters
 from forwarder.sources.files.records import RecordLocation, SourceFile
-from forwarder.sources.imports.events import RefusalReason
-from forwarder.sources.imports.finishing import FinishedEvent
-from forwarder.sources.imports.planned import ImportDeadLetter
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.conversion import ImportDeadLetter
+from forwarder.sources.imports.format import RefusalReason
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock

@@ -1,4 +1,4 @@
-"""When which batch of an import goes."""
+"""When which batch of an import is sent, and the chunks that they are."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import msgspec
 import pytest
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.event import Batch, Where
-from forwarder.core.ports import Fate
-from forwarder.imports.batching import DayBatcher
-from forwarder.imports.chunks import ImportChunk
-from forwarder.sources.imports.finishing import FinishedEvent
-from forwarder.sources.imports.moments import DAY
-from forwarder.sources.imports.pacing import ImportPace, OwnLine, SharedLine
-from forwarder.sources.imports.quiet_hours import QuietHours
+from forwarder.core.event import Batch, Chunk, Lane, Where
+from forwarder.core.ports import Fate, Reason, letters_of
+from forwarder.imports.batching import SOURCE, DayBatcher, ImportChunk
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.pacing import ImportPace, OwnLine, QuietHours, SharedLine
+from forwarder.sources.imports.times import DAY
+from forwarder.wire.chunks import cut_at
 from tests.imports.imports import LANE
-from tests.support.clock import FakeClock
+from tests.support.clock import MIDNIGHT, FakeClock
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -223,3 +222,77 @@ def test_held_it_begins_nothing() -> None:
     assert rig.batcher.under_way == 1
     rig.settle(batch)
     assert rig.batcher.under_way == 0
+
+
+def chunk(told: list[tuple[list[int], str]]) -> ImportChunk:
+    """Four events, of which the records are told when they are settled."""
+    events = [FinishedEvent(3 * DAY + n, f"p{n}", "seen", f"u{n}", b'{"distinct_id":"p%d"}' % n, 0, n + 1, n) for n in range(4)]
+    data = b",".join(event.data for event in events)
+    ids = frozenset(event.distinct_id for event in events)
+    return ImportChunk(
+        LANE,
+        data,
+        [event._replace(data=b"") for event in events],
+        ids,
+        5.0,
+        lambda events, fate: told.append(([event.number for event in events], fate)),
+        lambda event: Where(f"a.jsonl:{event.line}", (1, event.number)),
+    )
+
+
+def test_its_events_are_told_when_they_are_settled() -> None:
+    """All at once, with their fate."""
+    told: list[tuple[list[int], str]] = []
+    whole = chunk(told)
+    assert (whole.day, whole.source) == (3, SOURCE)
+    assert whole.ack is not None
+    whole.ack.settle(4, whole.data, "delivered")
+    assert told == [([0, 1, 2, 3], "delivered")]
+
+
+def test_parts_of_it_are_told_each_by_itself() -> None:
+    """Whatever becomes of the other part; the ids of a part are those of its own events."""
+    told: list[tuple[list[int], str]] = []
+    left, right = cut_at(chunk(told), 1)
+    assert (left.ids, right.ids) == (frozenset({"p0"}), frozenset({"p1", "p2", "p3"}))
+    middle = cut_at(right, 2)[0]
+    for part, fate in ((middle, "buried"), (left, "delivered")):
+        assert part.ack is not None
+        part.ack.settle(part.count, part.data, fate)
+    assert told == [([1, 2], "buried"), ([0], "delivered")]
+
+
+def test_a_dead_letter_says_where_its_event_was() -> None:
+    """Also that of a part: by file and line, and by a place that no other has."""
+    letters = letters_of(cut_at(chunk([]), 2)[1], Reason.REFUSED, "no", 1.0)
+    assert [(letter.coordinates, letter.place, letter.data) for letter in letters] == [
+        ("a.jsonl:3", (1, 2), b'{"distinct_id":"p2"}'),
+        ("a.jsonl:4", (1, 3), b'{"distinct_id":"p3"}'),
+    ]
+
+
+TIMED_LANE = Lane("phc_batches_in_time_000001", historical=True)
+NONE: frozenset[str] = frozenset()
+
+
+class BusyClock(FakeClock):
+    """A clock whose time also passes while somebody looks at it, as on a busy machine."""
+
+    def monotonic(self) -> float:
+        """A tenth of a second later each time."""
+        self._monotonic += 100_000_000
+        return super().monotonic()
+
+
+async def test_a_batch_that_becomes_due_between_two_questions_is_not_forgotten() -> None:
+    """Both questions of one pass have one answer: not yet, and when. Otherwise no timer is set, and the import stands still for ever."""
+    buffer = MemoryBuffer(1 << 20)
+    batcher = DayBatcher(buffer, ImportPace(8.0), BusyClock(), max_body=1 << 20)
+    buffer.offer([Chunk(TIMED_LANE, b"{}", 1, NONE, MIDNIGHT, "import") for _ in range(4)])
+    taken, moments = 0, [MIDNIGHT + turn for turn in range(20)]
+    for wall in moments:
+        while batcher.next(TIMED_LANE, wall, blocked=NONE, max_body=None, flush=False) is not None:
+            taken += 1
+        due = batcher.due_at(TIMED_LANE, wall)
+        assert due is None or due > wall
+    assert taken == 4

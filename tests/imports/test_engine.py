@@ -20,12 +20,11 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.imports import engine
-from forwarder.imports.accounts import SourceOrderCounts
-from forwarder.sources.files.options import SourceChanged
-from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.pacing import ImportPace, SharedLine
-from forwarder.sources.imports.policy import EventFilters
-from forwarder.sources.imports.quiet_hours import QuietHours
+from forwarder.imports.counts import SourceOrderCounts
+from forwarder.sources.files.records import SourceChanged
+from forwarder.sources.imports.conversion import EventFilters
+from forwarder.sources.imports.day_batches import BatchLimits
+from forwarder.sources.imports.pacing import ImportPace, QuietHours, SharedLine
 from tests.imports.imports import OK, Answer, Service, Setting, by_file, events_in, line, uuid_of, write
 from tests.support.clock import FakeClock
 

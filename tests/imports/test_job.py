@@ -19,14 +19,15 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.imports.job import ImportRun
-from forwarder.imports.request import ChosenFormat, ImportProgress, ImportRequest
+from forwarder.imports.request import ImportProgress, ImportRequest
 from forwarder.imports.target import UpstreamRefuses
-from forwarder.sources.files.options import SourceChanged
+from forwarder.sources.files.records import SourceChanged
 from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports.checkpoint import FILE, CheckpointDamaged, OtherJob
+from forwarder.sources.imports.conversion import EventFilters
+from forwarder.sources.imports.format import ChosenFormat
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.manifest import ImportManifest
-from forwarder.sources.imports.policy import EventFilters
 from tests.imports.imports import line, uuid_of, write
 from tests.support.upstream import UNAUTHORIZED, Upstream, plain
 from tests.support.waiting import eventually
@@ -407,3 +408,15 @@ async def test_cancelled_it_saves_what_was_settled(tmp_path: Path, upstream: Ups
     for event in [event for each in upstream.requests for event in each.events]:
         assert same.setdefault(event["uuid"], msgspec.json.encode(event)) == msgspec.json.encode(event)
     assert set(same) == {uuid_of(n) for n in range(40)}
+
+
+@pytest.mark.parametrize("inside", [".", "state", "a/state"])
+def test_a_state_folder_in_the_source_is_refused(inside: str, tmp_path: Path) -> None:
+    """Its files would be records of the next run. Nothing is written there; beside the source it is taken."""
+    source = tmp_path / "export"
+    source.mkdir()
+    write(source / "a.jsonl", [line(0)])
+    with pytest.raises(ConfigurationError, match="would be taken for records"):
+        ImportRun.open(request("http://127.0.0.1:1", source / inside, source), SystemClock())
+    assert [path.name for path in source.iterdir()] == ["a.jsonl"]
+    ImportRun.open(request("http://127.0.0.1:1", tmp_path / "export-state", source), SystemClock()).close()

@@ -7,19 +7,26 @@ from pathlib import Path
 
 import msgspec
 
-from forwarder.imports.letters import ImportDeadLetters
+from forwarder.imports.dead_letters import ImportDeadLetters
 from forwarder.imports.replaying import LetterConversion, LetterReplays
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.events import RefusalReason
-from forwarder.sources.imports.filters import FilterReason
-from forwarder.sources.imports.finishing import FinishedEvent
+from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.conversion import (
+    OF_EVENTS,
+    Conversion,
+    EventFilters,
+    EventSelection,
+    FilterReason,
+    ImportDeadLetter,
+    NoRepeats,
+    open_conversion,
+)
+from forwarder.sources.imports.day_batches import BatchLimits
+from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.formats.segment import SegmentConverter
-from forwarder.sources.imports.making import Conversion, EventSelection, NoRepeats, open_conversion
-from forwarder.sources.imports.planned import OF_EVENTS, ImportDeadLetter
-from forwarder.sources.imports.policy import EventFilters, FinishPolicy
-from forwarder.sources.imports.tallies import DayTally, ImportTotals, RecordBooks
 from tests.deadletter.rig import query
 from tests.imports.lettered import DAY, FILE, event, mark, opened, refused, refused_events, rows
 

@@ -12,17 +12,15 @@ import pytest
 
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
+from forwarder.imports.counts import TimeOrderCounts
 from forwarder.imports.engine import Counting
 from forwarder.imports.job import contents_of
-from forwarder.imports.sorted_accounts import TimeOrderCounts
 from forwarder.sources.files.source import FileSource
-from forwarder.sources.imports.days import BatchLimits
-from forwarder.sources.imports.making import Conversion
-from forwarder.sources.imports.planned import PlanStep
-from forwarder.sources.imports.sorted_planning import SortedPlan
-from forwarder.sources.imports.sorting import SortLimits
-from forwarder.sources.imports.spool import FILE, EventSpool
-from forwarder.sources.imports.tallies import RecordBooks
+from forwarder.sources.imports.books import RecordBooks
+from forwarder.sources.imports.conversion import Conversion
+from forwarder.sources.imports.day_batches import BatchLimits
+from forwarder.sources.imports.planning import PlanStep, SortedPlan
+from forwarder.sources.imports.sorting import FILE, EventSpool, SortLimits
 from tests.imports.imports import JOB, OK, Service, Setting, events_in, line, uuid_of, write
 
 REFUSED = Reply(400, "text/plain", body=b"no")

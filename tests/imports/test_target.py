@@ -14,8 +14,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Batch, Chunk
 from forwarder.core.outcome import Reply
 from forwarder.imports.target import PacedSink, UpstreamRefuses, check_key, open_target
-from forwarder.sources.imports.pacing import ImportPace
-from forwarder.sources.imports.quiet_hours import QuietHours
+from forwarder.sources.imports.pacing import ImportPace, QuietHours
 from forwarder.wire.envelope import envelope_size
 from tests.imports.imports import LANE, line
 from tests.support.clock import FakeClock, settle

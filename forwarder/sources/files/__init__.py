@@ -6,10 +6,9 @@ could be read of it was given.
 
 from __future__ import annotations
 
-from forwarder.sources.files.options import BrokenSource, Framing, ReadOptions, SourceChanged
 from forwarder.sources.files.origins import Fingerprint
-from forwarder.sources.files.reading import RecordReader
-from forwarder.sources.files.source import FileSource, SourceMember, open_source
+from forwarder.sources.files.records import BrokenSource, Framing, ReadOptions, SourceChanged
+from forwarder.sources.files.source import FileSource, RecordReader, SourceMember, open_source
 
 __all__ = [
     "BrokenSource",

@@ -15,10 +15,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, cast
 
-from forwarder.sources.files.decompress import Bzip2Stream, DecompressedStream, GzipStream, ZstdStream
-from forwarder.sources.files.guarded import FAILURES, GuardedStream, PeekedStream, reason
-from forwarder.sources.files.options import DamagedContent, Readable, ReadOptions
 from forwarder.sources.files.origins import is_wanted, natural, open_spool, plain_name
+from forwarder.sources.files.records import DamagedContent, Readable, ReadOptions
+from forwarder.sources.files.streams import (
+    FAILURES,
+    Bzip2Stream,
+    DecompressedStream,
+    GuardedStream,
+    GzipStream,
+    PeekedStream,
+    ZstdStream,
+    reason,
+)
 
 PARQUET: Final = b"PAR1"
 _HEAD: Final = 512

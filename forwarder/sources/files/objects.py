@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from forwarder.core.errors import ConfigurationError, install_extra
 from forwarder.core.secrets import mask_secrets
-from forwarder.sources.files.guarded import reason
-from forwarder.sources.files.options import DamagedContent, ReadOptions
 from forwarder.sources.files.origins import Fingerprint, SourceOrigin, is_wanted, natural
+from forwarder.sources.files.records import DamagedContent, ReadOptions
+from forwarder.sources.files.streams import reason
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta

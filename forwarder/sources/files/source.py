@@ -1,25 +1,30 @@
-"""A source: everything the user named, file by file, as blocks of records.
+"""A source: everything the user named, file by file, as blocks of records with a running digest.
 
-Files come in the order they were named, those of a folder, pattern or prefix by name (numbers by value), each once. What is inside
-archives is found while they are read, so that the first record comes at once however large they are. All is synchronous: it is for a
-thread of its own.
+Files come in the order in which they were named, those of a folder, pattern or prefix by name (numbers by value), each once. The content of
+archives is discovered while they are read, so the first record arrives at once however large they are. Everything is synchronous and meant
+for a thread of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Self
+from typing import TYPE_CHECKING, Final, Self
 
-from forwarder.sources.files.addresses import SCHEMES, check_addresses
-from forwarder.sources.files.archives import ArchiveOpener, OpenedFile
+from forwarder.sources.files.archives import PARQUET, ArchiveOpener, OpenedFile
+from forwarder.sources.files.framing import BOM, NumberedRecords, read_csv, read_lines, read_parquet, read_values
 from forwarder.sources.files.objects import Connect, connect, stored_objects
-from forwarder.sources.files.options import ReadOptions, SourceChanged
-from forwarder.sources.files.origins import Fingerprint, SourceOrigin, SpooledFile, local_origins
-from forwarder.sources.files.reading import RecordReader
-from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.origins import SCHEMES, Fingerprint, SourceOrigin, SpooledFile, check_addresses, local_origins
+from forwarder.sources.files.records import BrokenSource, Framing, LineRecords, ReadOptions, RecordBlock, SourceChanged, SourceFile
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
+_SPACE: Final = b" \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +139,133 @@ def _source_file(origin: SourceOrigin, member: str) -> SourceMember:
         name = f"{name}!{member}"
         identity = blake2b(f"{identity}!{member}".encode(), digest_size=20).hexdigest()
     return SourceMember(SourceFile(name, identity), origin.name, member, content)
+
+
+class RecordReader(Iterator[RecordBlock]):
+    """The blocks of one file, from a record on.
+
+    Invariant: the digest is the SHA-256 of the file's records from its first one, each followed by a line feed, so it doesn't depend on how
+    they were cut into blocks; of plain lines it is that of the decompressed file. Records that are skipped are read for it too.
+    """
+
+    def __init__(self, file: SourceFile, leaf: OpenedFile, options: ReadOptions, skip_records: int, close: Callable[[], None]) -> None:
+        self._file, self._leaf, self._close = file, leaf, close
+        self._skip = skip_records
+        self._before = self._after = hashlib.sha256()
+        self._first = 0
+        self._block: Sequence[bytes] = ()
+        self._blocks = self._read(framed(file.name, leaf, options))
+
+    @property
+    def name(self) -> str:
+        """The file's."""
+        return self._file.name
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> RecordBlock:
+        return next(self._blocks)
+
+    def digest_at(self, records: int) -> str:
+        """The digest of so many records from the file's first: from the first of the block that was given last to its end.
+
+        Once the first block was given, or the end has come without one, that of `skip_records` can be had: before anything of the block is
+        sent, a checkpoint's digest is to be compared with it.
+        """
+        count = records - self._first
+        if not 0 <= count <= len(self._block):
+            raise ValueError(f"record {records} isn't in the block from {self._first} to {self._first + len(self._block)}")
+        if count == len(self._block):
+            return self._after.hexdigest()
+        digest = self._before.copy()
+        _update(digest, self._block[:count])
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Give up the file. Not needed once all was read."""
+        self._blocks.close()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, parts: Iterator[NumberedRecords]) -> Generator[RecordBlock]:
+        try:
+            for records, numbers in self._parts(parts):
+                self._before, self._first, self._block = self._after, self._first + len(self._block), records
+                self._after = self._before.copy()
+                _update(self._after, records)
+                begin = min(max(0, self._skip - self._first), len(records))
+                if begin == 0:
+                    yield RecordBlock(self._file, self._first, records, numbers)
+                elif begin < len(records):
+                    yield RecordBlock(self._file, self._first + begin, records[begin:], numbers[begin:])
+            self._finish()
+        finally:
+            self._close()
+
+    def _parts(self, parts: Iterator[NumberedRecords]) -> Iterator[NumberedRecords]:
+        while True:
+            if not self._leaf.is_open:
+                raise RuntimeError(f"{self._file.name}: the next file was asked for while this one was being read")
+            part = next(parts, None)
+            if part is None:
+                return
+            yield part
+
+    def _finish(self) -> None:
+        stream, count = self._leaf.stream, self._first + len(self._block)
+        if stream.failure is not None:
+            raise BrokenSource(self._file.name, stream.offset, stream.failure)
+        if count < self._skip:
+            raise SourceChanged(
+                f"{self._file.name}: has {count} records, and {self._skip} were read before",
+                hint="Bring the file back as it was, or start a new import.",
+            )
+
+
+def _update(digest: _Hash, records: Sequence[bytes]) -> None:
+    """Add records, all at once: what else runs can go on meanwhile."""
+    if isinstance(records, LineRecords):
+        digest.update(records.text)
+    elif records:
+        digest.update(b"\n".join(records))
+        digest.update(b"\n")
+
+
+def framed(name: str, leaf: OpenedFile, options: ReadOptions) -> Iterator[NumberedRecords]:
+    """The records of an open file."""
+    framing = options.framing if options.framing is not Framing.AUTO else _framing(name, leaf.head)
+    if framing is Framing.PARQUET or leaf.head.startswith(PARQUET):
+        return _parquet(leaf)
+    if framing is Framing.CSV:
+        return read_csv(leaf.stream, options, options.delimiter or ("\t" if _bare(name).endswith(".tsv") else ","))
+    cut = read_values if framing is Framing.JSON else read_lines
+    return cut(leaf.stream, options.max_record, options.block_bytes)
+
+
+def _parquet(leaf: OpenedFile) -> Iterator[NumberedRecords]:
+    if leaf.seekable is None:
+        leaf.stream.failure = leaf.stream.failure or "it isn't a Parquet file"
+        return iter(())
+    return read_parquet(leaf.seekable, leaf.stream)
+
+
+def _framing(name: str, head: bytes) -> Framing:
+    if _bare(name).endswith((".csv", ".tsv")):
+        return Framing.CSV
+    begin = head.removeprefix(BOM).lstrip(_SPACE)
+    is_spread = begin.startswith(b"[") or begin.split(b"\n", 1)[0].strip() == b"{"
+    return Framing.JSON if is_spread else Framing.LINES
+
+
+def _bare(name: str) -> str:
+    """A file's name without those of its compressions."""
+    name = name.lower()
+    while name.endswith(_COMPRESSED):
+        name = name.rpartition(".")[0]
+    return name

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from forwarder.sources.imports.format import ImportFormat
-from forwarder.sources.imports.formats import amplitude, csv, mapped, mixpanel, mixpanel_profiles, native, segment
+from forwarder.sources.imports.formats import amplitude, csv, mapped, mixpanel, native, segment
+from forwarder.sources.imports.formats import mixpanel as mixpanel_profiles
 
 FORMATS: Final[tuple[ImportFormat[Any], ...]] = (
     native.DESCRIPTION,
     amplitude.DESCRIPTION,
     mixpanel.DESCRIPTION,
-    mixpanel_profiles.DESCRIPTION,
+    mixpanel_profiles.PROFILES_DESCRIPTION,
     segment.DESCRIPTION,
     csv.DESCRIPTION,
     mapped.DESCRIPTION,

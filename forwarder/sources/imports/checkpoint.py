@@ -1,8 +1,11 @@
-"""The checkpoint of a job, in its state folder: how far each file is settled, what was counted until there, and of which job it is.
+"""The checkpoint of a job in its state folder: how far each file is settled, what was counted up to there, and the job's identity.
 
 On disk: `checkpoint.json`, one JSON object with `version`, `sha256` (of the bytes of `checkpoint`) and `checkpoint`. It is written after
-delivery, beside its place, made durable and moved there, so a kill at any moment leaves the former one or this one. What can't be read is
-told, and never taken for a new job: a second import under another id could not be undone.
+delivery, beside its place, made durable and renamed, so a kill at any moment leaves the previous one or this one. One that can't be read is
+an error, never a new job: a second import under another id couldn't be undone.
+
+The same source with the same format and options is the same job, on any machine. An import resumes at a record's number, which in a file
+with other content is the middle of something else: so the source's files are compared with those that the import began with.
 
 Invariants: one process at a time has the folder; a checkpoint that is read is whole, of this version, and its books balance.
 """
@@ -10,16 +13,20 @@ Invariants: one process at a time has the folder; a checkpoint that is read is w
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.changes import SourceContent
+from forwarder.sources.imports.books import ImportTotals, RecordBooks, check_days
+from forwarder.sources.imports.format import derived_uuid
 from forwarder.sources.imports.ledger import FileLedger
-from forwarder.sources.imports.tallies import ImportTotals, RecordBooks, check_days
+from forwarder.sources.imports.times import when
 from forwarder.storage.directory import LockedDirectory
 from forwarder.storage.private import atomic_file
 
@@ -235,3 +242,72 @@ def differences(saved: ImportJob, wanted: ImportJob) -> list[str]:
 
 def _said(value: str | None) -> str:
     return "not said" if value is None else repr(value)
+
+
+class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of a file's content without reading it whole: its fingerprint, as the source tells it, under its name."""
+
+    name: str
+    size: int
+    digest: str
+    """Of local files the digest of size, beginning and end; of objects that of size and ETag."""
+    modified: int = 0
+    """Nanoseconds since 1970; 0 where that says nothing: objects, standard input."""
+
+
+class ChangeKind(StrEnum):
+    """How a file has changed."""
+
+    GONE = "gone"
+    NEW = "new"
+    CONTENT = "content"
+    """Its size, or its beginning, end or ETag."""
+    TOUCHED = "touched"
+    """Only the time at which it was last written: its size, its beginning and its end are the same."""
+
+
+class SourceChange(Struct, frozen=True):
+    """A file that isn't as it was."""
+
+    name: str
+    what: ChangeKind
+    words: str
+
+
+def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[SourceChange]:
+    """What has changed since a checkpoint: what it has of the source's files, and what they are now."""
+    now = {each.name: each for each in found}
+    changes = [change for old in saved if (change := _changed(old, now.pop(old.name, None))) is not None]
+    return changes + [SourceChange(name, ChangeKind.NEW, f"{name} is new: it wasn't there when this import began") for name in now]
+
+
+def _changed(old: SourceContent, new: SourceContent | None) -> SourceChange | None:
+    if new is None:
+        return SourceChange(old.name, ChangeKind.GONE, f"{old.name} is gone")
+    if old.size != new.size:
+        change = new.size - old.size
+        words = f"{'grew' if change > 0 else 'shrank'} by {abs(change):,} byte{'s' * (abs(change) != 1)}, from {old.size:,} to {new.size:,}"
+        return SourceChange(old.name, ChangeKind.CONTENT, f"{old.name} {words}{_times(old, new)}")
+    if old.digest != new.digest:
+        what = "another beginning or end" if old.modified or new.modified else "another content (of an object: another ETag)"
+        return SourceChange(old.name, ChangeKind.CONTENT, f"{old.name} has {what} than before, and the same size{_times(old, new)}")
+    if old.modified != new.modified:
+        return SourceChange(old.name, ChangeKind.TOUCHED, f"{old.name} has the same size, beginning and end{_times(old, new)}")
+    return None
+
+
+def _times(old: SourceContent, new: SourceContent) -> str:
+    if old.modified == new.modified or not (old.modified and new.modified):
+        return ""
+    return f"; it was written at {when(new.modified // 1000)}, before at {when(old.modified // 1000)}"
+
+
+def job_id(format_name: str, options: Mapping[str, Any], sources: Iterable[str]) -> str:
+    """The UUIDv5 of a format, its options, and the identities of the files of the source (`File.identity`: of content, not of names).
+
+    `options` are JSON values, and only those that change what is sent: neither the rate nor where state is kept. None stands for an option
+    that isn't set, so that one that comes with a later version changes no job. Neither the order of options nor that of files matters.
+    """
+    chosen = {name: value for name, value in options.items() if value is not None}
+    parts = ["job", format_name, chosen, sorted(sources)]
+    return derived_uuid(json.dumps(parts, sort_keys=True, allow_nan=False, separators=(",", ":")))

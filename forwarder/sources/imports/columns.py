@@ -1,25 +1,53 @@
-"""Finished events in columns: what is done with every event is done with a column at once. Single events are put together where asked for.
+"""Finished events in columns: what is done with every event is done with a whole column at once; single events are built on request.
 
-Where events come one by one (`--sort`, dead letters) they are a list, and the functions at the end do the same with either.
+Where events come one by one (`--sort`, dead letters) they are a list, and the functions at the end accept either.
 
-Invariant: all columns of some events have one length, but for `data`, which is empty once it isn't needed any more.
+Invariant: all columns have the same length, except `data`, which is empty once it is no longer needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby, repeat
+from itertools import accumulate, chain, groupby, repeat
 from operator import attrgetter
-from typing import Final, overload
+from typing import Final, NamedTuple, overload
 
-from forwarder.sources.imports.finishing import FinishedEvent
-from forwarder.sources.imports.joined_texts import JoinedTexts
-from forwarder.sources.imports.raw_events import EventBounds
-from forwarder.sources.imports.tallies import CountableEvent
+from forwarder.sources.imports.format import PACKED, EventBounds
+from forwarder.sources.imports.times import DAY
+from forwarder.wire.identity import ids_of
 
-PACKED: Final = 16
-"""Bytes of a uuid that is packed."""
 _file_of: Final = attrgetter("file")
+
+
+class FinishedEvent(NamedTuple):
+    """An event on its way to a batch."""
+
+    time: int
+    """Microseconds since 1970, UTC."""
+    distinct_id: str
+    event: str
+    uuid: str
+    data: bytes
+    """Its JSON, as it stands in a request's `batch`."""
+    file: int
+    """The number of its file, in the order of the source."""
+    line: int
+    number: int
+    """Of its record in its file, from 0: what a checkpoint counts in."""
+    part: int = 0
+    """Which of the events of its record this is."""
+    turn: int = -1
+    """Of events that are sorted: the number in the order of time, over all files, from 0."""
+
+    @property
+    def day(self) -> int:
+        """The UTC day, counted from 1970."""
+        return self.time // DAY
+
+    @property
+    def second_ids(self) -> frozenset[str]:
+        """Of one of `MERGES`: the ids that it is ordered with, beside its own. To be asked while it has its `data`."""
+        return ids_of(self.data) - {self.distinct_id}
 
 
 class EventColumns(Sequence[FinishedEvent]):
@@ -166,7 +194,7 @@ def without_data(events: Sequence[FinishedEvent]) -> Sequence[FinishedEvent]:
     return [event._replace(data=b"") for event in events]
 
 
-def counted_of(events: Sequence[CountableEvent]) -> tuple[Sequence[str], bytes, EventBounds]:
+def counted_of(events: Sequence[FinishedEvent]) -> tuple[Sequence[str], bytes, EventBounds]:
     """The uuids of events, at least one, the same packed if they are, and what the events are within."""
     if isinstance(events, EventColumns):
         return events.uuids, events.packed, events.bounds
@@ -186,3 +214,55 @@ def as_range(numbers: Sequence[int]) -> Sequence[int]:
         return numbers
     whole = range(numbers[0], numbers[0] + len(numbers))
     return whole if numbers[-1] == whole[-1] and list(whole) == list(numbers) else numbers
+
+
+class JoinedTexts(Sequence[bytes]):
+    """Texts joined by commas."""
+
+    __slots__ = ("_ended", "_longer", "_sizes")
+
+    def __init__(self, ended: bytes, sizes: Sequence[int], longer: int = 0) -> None:
+        """`ended`: the texts, each with a comma after it. One has `longer` bytes more than its size says, which counts the comma."""
+        self._ended = ended
+        self._sizes = sizes
+        self._longer = longer
+
+    @property
+    def text(self) -> memoryview:
+        """The texts, with commas between them."""
+        return memoryview(self._ended)[:-1]
+
+    @property
+    def size(self) -> int:
+        """How many bytes they have, without the commas."""
+        return len(self._ended) - len(self._sizes)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> JoinedTexts: ...
+    def __getitem__(self, index: int | slice) -> bytes | JoinedTexts:
+        """One text, or some neighbours."""
+        if not isinstance(index, slice):
+            at = range(len(self))[index]
+            start = self._start(at)
+            return self._ended[start : start + self._sizes[at] + self._longer - 1]
+        first, last, step = index.indices(len(self))
+        if step != 1:
+            raise ValueError("only neighbours can be taken")
+        return JoinedTexts(self._ended[self._start(first) : self._start(last)], self._sizes[first:last], self._longer)
+
+    def __iter__(self) -> Iterator[bytes]:
+        starts = accumulate([size + self._longer for size in self._sizes], initial=0)
+        return (self._ended[start : start + size + self._longer - 1] for start, size in zip(starts, self._sizes, strict=False))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _start(self, index: int) -> int:
+        return sum(self._sizes[:index]) + index * self._longer

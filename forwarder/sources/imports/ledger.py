@@ -1,56 +1,57 @@
-"""What is settled of a job's records, in the order of each file: from here come the checkpoint's positions and all its counts.
+"""What is settled of an import; checkpoints take their positions and all counts from here.
 
-Batches are settled in any order, and one batch may have events of many records and files. A file's position is the number of records
-before its first unsettled one. What is settled beyond it is parked, and counted only when the position has passed it: a run that goes on
-from a checkpoint meets those records again, and would count them twice.
+Batches are settled in any order, and one batch may hold events of many records and files. The position is the number of records of a file
+before the first unsettled one (`FileLedger`); of a sorted import, the number of entries of the spool before the first unsettled one
+(`SortedLedger`). What is settled beyond the position is parked and counted only when the position passes it: a run that resumes from a
+checkpoint reads those again and would count them twice.
 
-Invariants: a position never goes back; counts are of the records before it and of no others; each record is counted once; what is held in
-memory is what is in flight, and what was settled beyond the first unsettled record.
+Invariants: a position never goes back; counts cover what is before it and nothing else; each record and each event is counted once, a
+record of a sorted import with the last of its events. Memory holds what is in flight, what is settled beyond the position, and, of records
+with several events, those of which the service has refused one and which aren't settled.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import NamedTuple
 
-from forwarder.sources.imports.columns import counted_of
-from forwarder.sources.imports.moments import day_of
-from forwarder.sources.imports.tallies import CountableEvent, DayTally, ImportTotals, RecordBooks, RefusalExample
+from forwarder.sources.imports.books import (
+    FateKind,
+    ImportTotals,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    count_events,
+    count_fate,
+    count_kind,
+)
+from forwarder.sources.imports.columns import FinishedEvent
 
 
-class FateKind(StrEnum):
-    """What becomes of a record that isn't delivered."""
+class SharedRecord(NamedTuple):
+    """What is to be known of an event that isn't all of its record."""
 
-    REFUSED = "refused"
-    LEFT_OUT = "left_out"
-    REPEAT = "repeat"
-
-
-class RecordFate(NamedTuple):
-    """Why a record isn't delivered."""
-
-    kind: FateKind
+    is_last: bool
+    """Whether it is the last of its record's in the order of time: with it the record is settled."""
     reason: str = ""
-    """Of repeats there is only one."""
-    example: RefusalExample | None = None
-    """Where it stands, of those that are refused."""
+    """Why the format refused an event of the record; empty if it refused none."""
+    detail: str = ""
 
 
 class _Parked(NamedTuple):
     """Events of one UTC day that are settled, beside the numbers of their records."""
 
     records: Sequence[int]
-    events: Sequence[CountableEvent]
+    events: Sequence[FinishedEvent]
     delivered: bool
     first: int
     last: int
 
     @classmethod
-    def of(cls, records: Sequence[int], events: Sequence[CountableEvent], *, delivered: bool) -> _Parked:
+    def of(cls, records: Sequence[int], events: Sequence[FinishedEvent], *, delivered: bool) -> _Parked:
         ends = (records[0], records[-1]) if isinstance(records, range) else (min(records), max(records))
         return cls(records, events, delivered, min(ends), max(ends))
 
@@ -118,7 +119,7 @@ class FileLedger:
             self._digests.append((start + len(events), digest))
         self._advance()
 
-    def settle(self, records: Sequence[int], events: Sequence[CountableEvent], refused: RecordFate | None = None) -> None:
+    def settle(self, records: Sequence[int], events: Sequence[FinishedEvent], refused: RecordFate | None = None) -> None:
         """Events of one UTC day have arrived, or were refused for good; `records` has the number of the record of each.
 
         A record with one event refused counts as refused, though others of it may have arrived. A `range` of records is settled fastest.
@@ -200,29 +201,123 @@ class FileLedger:
         return _Parked.of([record for record, _ in after], [event for _, event in after], delivered=parked.delivered)
 
 
-def count_fate(books: RecordBooks, totals: ImportTotals, fate: RecordFate) -> None:
-    """Count a record that isn't delivered, beside `RecordBooks.read`."""
-    count_kind(books, fate)
-    if fate.kind is not FateKind.REPEAT and fate.example is not None:
-        totals.example(fate.reason, fate.example)
+class NamedBooks(NamedTuple):
+    """Where the records of a file are counted; its number is its place among these."""
+
+    name: str
+    books: RecordBooks
 
 
-def count_kind(books: RecordBooks, fate: RecordFate) -> None:
-    """Count such a record in books alone."""
-    if fate.kind is FateKind.REPEAT:
-        books.repeats += 1
-        return
-    counts = books.refused if fate.kind is FateKind.REFUSED else books.left_out
-    counts[fate.reason] = counts.get(fate.reason, 0) + 1
+class _ParkedEvents(NamedTuple):
+    events: Sequence[FinishedEvent]
+    refused: RecordFate | None
 
 
-def count_events(totals: ImportTotals, events: Sequence[CountableEvent], *, delivered: bool) -> None:
-    """Count events of one UTC day that have arrived, or were refused by the service."""
-    day = totals.days.setdefault(day_of(events[0].time), DayTally())
-    if not delivered:
-        day.source += len(events)
-        return
-    uuids, packed, bounds = counted_of(events)
-    day.arrived(uuids, packed)
-    totals.named(bounds.names)
-    totals.spans(bounds.first, bounds.last)
+class SortedLedger:
+    """See the module. Entries are known by their numbers (`FinishedEvent.turn`)."""
+
+    def __init__(
+        self,
+        files: Sequence[NamedBooks],
+        totals: ImportTotals,
+        of_all: RecordBooks,
+        settled: int = 0,
+        refused: Mapping[tuple[int, int], str] | None = None,
+    ) -> None:
+        """`of_all`: books of all files together, in which their records are counted too from here on. `settled`, `refused`: where an
+        earlier run stood.
+        """
+        self.settled = settled
+        """The entries before the first unsettled one."""
+        self.read = settled
+        """The entries that were read."""
+        self.refused: dict[tuple[int, int], str] = dict(refused or {})
+        """Records, by file and number, of which the service has refused an event and which aren't settled: why."""
+        self._files = files
+        self._totals = totals
+        self._of_all = of_all
+        self._shared: dict[int, SharedRecord] = {}
+        self._parked: dict[int, _ParkedEvents] = {}  # by the first of their entries
+        self._beyond = 0
+
+    @property
+    def pending(self) -> int:
+        """What memory holds: entries from the first unsettled one on, and of those the settled ones."""
+        return self.read - self.settled + self._beyond
+
+    def opened(self, count: int, shared: Mapping[int, SharedRecord]) -> None:
+        """The next entries were read; `shared`: of those that aren't all of their records, by their numbers."""
+        self.read += count
+        self._shared.update(shared)
+
+    def settle(self, events: Sequence[FinishedEvent], refused: RecordFate | None = None) -> None:
+        """Events of one UTC day have arrived, or were refused for good. Raises ValueError if one isn't open: not read, or settled."""
+        for part in _neighbours(events):
+            self._park(part, refused)
+        while (parked := self._parked.pop(self.settled, None)) is not None:
+            self._beyond -= len(parked.events)
+            self._count(parked)
+            self.settled += len(parked.events)
+
+    def _park(self, events: Sequence[FinishedEvent], refused: RecordFate | None) -> None:
+        first, last = events[0].turn, events[-1].turn
+        if first < self.settled or last >= self.read or first in self._parked:
+            raise ValueError(f"entries {first} to {last} aren't open: {self.settled} are settled, {self.read} read")
+        self._parked[first] = _ParkedEvents(events, refused)
+        self._beyond += len(events)
+
+    def _count(self, parked: _ParkedEvents) -> None:
+        events, refused = parked
+        count_events(self._totals, events, delivered=refused is None)
+        if self._shared:
+            events = [event for event in events if not self._is_shared(event, refused)]
+        for file, count in Counter([event.file for event in events]).items():
+            self._count_records(self._files[file].books, count, refused)
+
+    def _count_records(self, books: RecordBooks, count: int, refused: RecordFate | None) -> None:
+        """Records of one event each."""
+        for each in (books, self._of_all):
+            each.read += count
+            if refused is None:
+                each.delivered += count
+            else:
+                each.refused[refused.reason] = each.refused.get(refused.reason, 0) + count
+        if refused is not None and refused.example is not None:
+            self._totals.example(refused.reason, refused.example)
+
+    def _is_shared(self, event: FinishedEvent, refused: RecordFate | None) -> bool:
+        """Count an event that isn't all of its record; False if it is."""
+        shared = self._shared.pop(event.turn, None)
+        if shared is None:
+            return False
+        record = event.file, event.number
+        if refused is not None and not shared.reason and record not in self.refused:
+            self.refused[record] = refused.reason
+            if refused.example is not None:
+                self._totals.example(refused.reason, refused.example)
+        if shared.is_last:
+            self._count_shared(event, shared, self.refused.pop(record, ""))
+        return True
+
+    def _count_shared(self, event: FinishedEvent, shared: SharedRecord, by_service: str) -> None:
+        """Count a record with the last of its events."""
+        file, books = self._files[event.file]
+        if shared.reason:
+            fate = RecordFate(FateKind.REFUSED, shared.reason, RefusalExample(file, event.line, shared.detail))
+            self._count_records(books, 1, fate)
+        elif by_service:
+            self._count_records(books, 1, RecordFate(FateKind.REFUSED, by_service))  # the example was kept when it was refused
+        else:
+            self._count_records(books, 1, None)
+
+
+def _neighbours(events: Sequence[FinishedEvent]) -> Iterator[Sequence[FinishedEvent]]:
+    """Parts of consecutive entries: all of them, as batches are cut from the spool."""
+    begin = 0
+    if events and events[-1].turn - events[0].turn != len(events) - 1:
+        for at in range(1, len(events)):
+            if events[at].turn != events[at - 1].turn + 1:
+                yield events[begin:at]
+                begin = at
+    if events:
+        yield events[begin:]

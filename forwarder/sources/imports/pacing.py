@@ -1,10 +1,10 @@
-"""How fast an import may go, and when it rests: a rate over all processes of a job, quiet hours, and less after the service said 429.
+"""The pace of an import: a rate over all processes of a job, quiet hours, and a slowdown after the service answered 429.
 
-Everything here books ahead: who wants to send asks for a moment, gets one, and waits until then. So nothing has to be taken back, and a
+Everything here books ahead: whoever wants to send asks for a moment, gets one, and waits until then. So nothing has to be taken back, and a
 process that dies leaves at most the gap that it had booked.
 
-Invariants: between any two moments at most the rate times their distance is sent, and beside it one batch (or slice, if that is more) and
-what each process has left of its last slice; no time is read here but the one that is passed in.
+Invariants: between any two moments at most the rate times their distance is sent, plus one batch (or slice, if that is more) and what each
+process has left of its last slice; no time is read here except the one that is passed in.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ import contextlib
 import fcntl
 import math
 import os
+import re
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, time, tzinfo
 from pathlib import Path
 from typing import Final, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from forwarder.sources.imports.quiet_hours import QuietHours
+from forwarder.core.errors import ConfigurationError
 from forwarder.storage.private import open_file
 
 SLICE: Final = 0.1
 """Seconds of the rate that a process books at once, or asking would cost more than it paces."""
 _STATE: Final = struct.Struct("<dd")
+_FORM: Final = re.compile(r"\s*(\d\d?):(\d\d)\s*-\s*(\d\d?):(\d\d)(?:\s+(\S+))?\s*", re.ASCII)
+_MINUTE: Final = 60
 
 
 class RateLine(Protocol):
@@ -145,3 +151,62 @@ class ImportPace:
             self._in_hand += wanted
         self._in_hand -= events
         return max(now, self._from)
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """From a time of the day until another; over midnight if that one is earlier."""
+
+    start: time
+    end: time
+    zone: tzinfo | None = None
+    """None: the machine's."""
+
+    @classmethod
+    def parse(cls, text: str) -> QuietHours:
+        """As people write them. Raises `ConfigurationError`."""
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise _unusable(text, "it isn't of that form")
+        try:
+            start, end = time(int(found[1]), int(found[2])), time(int(found[3]) % 24, int(found[4]))
+        except ValueError as error:
+            raise _unusable(text, "there is no such time") from error
+        if start == end or int(found[3]) > 24 or (int(found[3]) == 24 and end.minute):
+            raise _unusable(text, "it begins where it ends" if start == end else "there is no such time")
+        return cls(start, end, _zone(text, found[5]))
+
+    def quiet(self, moment: float) -> bool:
+        """Whether the wall shows a time within them, at a moment in seconds since 1970."""
+        shown = datetime.fromtimestamp(moment, self.zone).time()
+        if self.start < self.end:
+            return self.start <= shown < self.end
+        return shown >= self.start or shown < self.end
+
+    def next_allowed(self, moment: float) -> float:
+        """This moment if it isn't quiet, else the next minute that isn't.
+
+        Minute by minute, because no arithmetic survives the nights in which clocks are changed; a day has only 1,440 of them.
+        """
+        if not self.quiet(moment):
+            return moment
+        minute = (moment // _MINUTE + 1) * _MINUTE
+        while self.quiet(minute):
+            minute += _MINUTE
+        return minute
+
+
+def _zone(text: str, name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise _unusable(text, f"there is no zone {name!r}") from error
+
+
+def _unusable(text: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"--quiet-hours: {text!r} can't be used: {why}",
+        hint="Write them as 22:00-06:00, of this machine's zone, or as 22:00-06:00 Europe/Berlin.",
+    )

@@ -1,22 +1,29 @@
 """The preflight: everything that can be known about an import before anything is sent, since nothing can be taken back afterwards.
 
-Invariants: nothing is read or written here, and the time is given; memory is bounded however many records come and whatever they hold;
-how the stream is cut into parts changes nothing.
+Every record is converted and finished as the import would, and analysed instead of sent.
+
+Invariants: nothing is written, and the time is passed in; memory is bounded however many records come and whatever they hold; how the
+stream is cut into parts changes nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct, field
 
-from forwarder.sources.files.records import RecordLocation
-from forwarder.sources.imports.counting import LONGEST, SampledKeys, TopCounts
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason
-from forwarder.sources.imports.moments import DAY, SECOND, date_of, when
+from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation
+from forwarder.sources.files.source import FileSource
+from forwarder.sources.imports.conversion import EventFilters, left_out
+from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy, RawEventFinisher
+from forwarder.sources.imports.format import ChosenFormat, Converter, ImportedEvent, RawConverter, RawEvents, RecordRefused, RefusalReason
+from forwarder.sources.imports.preflight_counters import LONGEST, DayAmounts, SampledKeys, TimeInspector, TimeKind, TimeOrder, TopCounts
 from forwarder.sources.imports.preflight_report import (
     EventTimes,
     OutOfOrder,
@@ -29,8 +36,8 @@ from forwarder.sources.imports.preflight_report import (
     RefusedLine,
     SendVolume,
 )
-from forwarder.sources.imports.time_kinds import TimeInspector, TimeKind
-from forwarder.sources.imports.timeline import DayAmounts, TimeOrder
+from forwarder.sources.imports.times import DAY, SECOND, date_of, when
+from forwarder.wire.identity import ABSENT
 
 TOP_NAMES: Final = 1000
 TOP_ILLEGAL: Final = 50
@@ -39,12 +46,103 @@ PLACES: Final = 5
 EXAMPLES: Final = 3
 KEYS: Final = 65_536
 """Ids, uuids and natural keys that are counted exactly; of more, a part."""
-
 _LONGEST_EXAMPLE: Final = 16_384
 """A longer record shows nobody anything."""
 _FIRST_MONTH: Final = 31 * DAY
 _MERGING: Final = frozenset({"$create_alias", "$merge_dangerously"})
 _QUOTED: Final = re.compile(r"(['\"])(.*)\1", re.DOTALL)
+_decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def run_preflight(
+    source: FileSource,
+    chosen: ChosenFormat,
+    finish: FinishPolicy,
+    *,
+    filters: EventFilters,
+    terms: PreflightTerms,
+    progress: Callable[[int, int], None],
+) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
+    """Read the whole source: the report, and the files that couldn't be read to their end.
+
+    `progress` gets the records and bytes so far, a block at a time. Synchronous: one pass, in bounded memory.
+    """
+    preflight = Preflight(terms, chosen.time_fields)
+    converter = chosen.make()
+    selection = _PreflightSelection(filters)
+    analyse: Callable[[RecordBlock], Iterator[PreflightItem]]
+    if isinstance(converter, RawConverter):
+        analyse = partial(_items_of_block, converter, RawEventFinisher(finish), selection)
+    else:
+        analyse = partial(_items_of_records, converter, EventFinisher(finish), selection)
+    broken: list[BrokenSource] = []
+    records = size = 0
+    for file in source.files():
+        with source.blocks(file) as reading:
+            try:
+                for block in reading:
+                    for each in analyse(block):
+                        preflight.add(*each)
+                    records += len(block.records)
+                    size += sum(map(len, block.records))
+                    progress(records, size)
+                    if selection.is_full:
+                        break
+            except BrokenSource as error:
+                broken.append(error)
+        if selection.is_full:
+            break
+    upper_case: int = getattr(converter, "upper_case_ids", 0)  # of Mixpanel alone
+    return preflight.report(upper_case_ids=upper_case, broken=[error.message for error in broken]), tuple(broken)
+
+
+class _PreflightSelection:
+    """The filters except `--until`: the preflight itself reports what that one leaves out. Repeats count here, so that they are shown."""
+
+    def __init__(self, filters: EventFilters) -> None:
+        self._filters = replace(filters, until=None)
+        self._until = filters.until
+        self._selected = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._filters.limit is not None and self._selected >= self._filters.limit
+
+    def accepts(self, event: ImportedEvent) -> bool:
+        if self.is_full or left_out(event, self._filters) is not None:
+            return False
+        if self._until is None or event.time < self._until:
+            self._selected += 1  # others don't count against the limit, as they don't when events are sent
+        return True
+
+
+def _items_of_records(
+    converter: Converter, finisher: EventFinisher, selection: _PreflightSelection, block: RecordBlock
+) -> Iterator[PreflightItem]:
+    for index, record in enumerate(block.records):
+        place = block.place(index)
+        try:
+            events = converter.convert(block, index)
+            selected = [event for event in events if selection.accepts(event)]
+            if selected or not events:
+                yield PreflightItem(place, record, selected, [finisher.finish(event) for event in selected])
+        except RecordRefused as refused:
+            yield PreflightItem(place, record, refused)
+
+
+def _items_of_block(
+    converter: RawConverter, finisher: RawEventFinisher, selection: _PreflightSelection, block: RecordBlock
+) -> Iterator[PreflightItem]:
+    events = converter.convert_block(block)
+    columns = zip(events.names, events.distinct_ids, events.times, events.uuids, strict=True)
+    selected = [index for index, event in enumerate(_events(columns)) if selection.accepts(event)]
+    chosen = events.only(selected) if len(selected) < len(events) else events
+    chosen.refused = events.refused
+    return preflight_items(block, chosen, finisher.finish(chosen))
+
+
+def _events(columns: Iterable[tuple[str, str, int, str]]) -> Iterator[ImportedEvent]:
+    return (ImportedEvent(name, distinct_id, time, uuid, {}) for name, distinct_id, time, uuid in columns)
 
 
 class Preflight:
@@ -259,3 +357,47 @@ class _PersonCounts:
     def persons(self, terms: PreflightTerms, upper_case_ids: int) -> PersonImpact:
         counts = (self._with_set, self._with_set_once, self._with_unset, self._merging, upper_case_ids)
         return PersonImpact(terms.person_properties, self.ids.estimate(), *counts, self._with_group_set)
+
+
+class PreflightItem(NamedTuple):
+    """What `Preflight.add` is given."""
+
+    place: RecordLocation
+    record: bytes
+    """The event as it stood in its record."""
+    outcome: Sequence[ImportedEvent] | RecordRefused
+    finished: Sequence[bytes] = ()
+
+
+class _EventFields(Struct, gc=False):
+    """An event's properties, and what about persons may stand beside them."""
+
+    properties: Raw = ABSENT
+    set: Raw = field(name="$set", default=ABSENT)
+    set_once: Raw = field(name="$set_once", default=ABSENT)
+    unset: Raw = field(name="$unset", default=ABSENT)
+
+
+_decode_head: Final = msgspec.json.Decoder(_EventFields).decode
+
+
+def preflight_items(block: RecordBlock, events: RawEvents, finished: Sequence[bytes | RecordRefused]) -> Iterator[PreflightItem]:
+    """Each event of a block with its finished form, in the block's order; then what was refused of it."""
+    events.apart()
+    for number, (index, text, body) in enumerate(zip(events.records, events.texts, finished, strict=True)):
+        place, record = block.place(index), events.as_found.get(number, text)
+        if isinstance(body, RecordRefused):
+            yield PreflightItem(place, record, body)
+        else:
+            yield PreflightItem(place, record, (_event(events, number, text),), (body,))
+    for part in events.refused:
+        yield PreflightItem(block.place(part.record), part.text, part.why)
+
+
+def _event(events: RawEvents, number: int, text: bytes) -> ImportedEvent:
+    head = _decode_head(text)
+    beside = {"$set": head.set, "$set_once": head.set_once, "$unset": head.unset}
+    properties: dict[str, Any] = {key: value for key, value in beside.items() if value is not ABSENT}
+    if bytes(head.properties)[:1] == b"{":
+        properties.update(_decode_members(head.properties))
+    return ImportedEvent(events.names[number], events.distinct_ids[number], events.times[number], events.uuids[number], properties)

@@ -15,9 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.core.secrets import mask_secrets
-from forwarder.sources.imports.counting import KeyCount, KeyEstimate, share
-from forwarder.sources.imports.findings import FindingSeverity, PreflightFinding, percent, plural
-from forwarder.sources.imports.preflight_report import PreflightDay, PreflightReport
+from forwarder.sources.imports.preflight_counters import KeyCount, KeyEstimate, share
+from forwarder.sources.imports.preflight_report import FindingSeverity, PreflightDay, PreflightFinding, PreflightReport, percent, plural
 from forwarder.telemetry.readable import duration, size
 
 _SHOWN_NAMES: Final = 20

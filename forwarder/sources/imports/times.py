@@ -1,20 +1,23 @@
-"""Times in records of a past, as microseconds since 1970, UTC.
+"""Times as imports count them: microseconds and days since 1970, UTC. How records' times are parsed, and how times are printed.
 
-A time that can't be read is refused, never "now": an event at a wrong time can't be taken away again. Digits past the microsecond are
-cut off.
+A time that can't be parsed is refused and never replaced by "now": an event at a wrong time can't be removed again. Digits past the
+microsecond are cut off.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, DecimalException
 from typing import Final
 
 import msgspec
 
-from forwarder.sources.imports.events import RecordRefused, RefusalReason
-from forwarder.sources.imports.jsonvalues import number_of
+from forwarder.sources.imports.format import RecordRefused, RefusalReason
+from forwarder.sources.imports.values import number_of
 
+SECOND: Final = 1_000_000
+DAY: Final = 86_400 * SECOND
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE: Final = 60_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_WITHOUT_ZONE: Final = _EPOCH.replace(tzinfo=None)
@@ -28,9 +31,24 @@ _LONGEST: Final = 64
 """No time takes more characters; the rest of a longer text isn't looked at."""
 _BASIC_DATE: Final = len("20260131")
 _EXACT: Final = Context(prec=100)
-
 _JSON: Final = (bytes, msgspec.Raw)
 _decode_text = msgspec.json.Decoder(str).decode
+
+
+def when(time: int) -> str:
+    """A time in UTC: to the millisecond, or to the microsecond where it has any."""
+    text = (EPOCH + timedelta(microseconds=time)).isoformat(timespec="microseconds" if time % 1000 else "milliseconds")
+    return text.removesuffix("+00:00") + "Z"
+
+
+def date_of(day: int) -> str:
+    """The date of a day, counted from 1970: `2024-02-29`."""
+    return (EPOCH + timedelta(days=day)).date().isoformat()
+
+
+def day_of(time: int) -> str:
+    """The date of a time."""
+    return date_of(time // DAY)
 
 
 def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, offset_minutes: int = 0) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Raw
 
 from forwarder.sources.files.records import RecordLocation
-from forwarder.sources.imports.events import RecordRefused, RefusalReason
+from forwarder.sources.imports.format import RecordRefused, RefusalReason
 from tests.sources.imports.preflights import DAY, NOW, OLD, SECOND, Seen, event, refused, seen
 
 ZONE = b'{"timestamp":"2023-11-14T22:13:20Z"}'

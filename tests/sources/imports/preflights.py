@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from forwarder.sources.files.records import RecordLocation
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason
-from forwarder.sources.imports.findings import PreflightFinding, find_all
-from forwarder.sources.imports.moments import DAY, SECOND
+from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason
 from forwarder.sources.imports.preflight import Preflight
-from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms
+from forwarder.sources.imports.preflight_report import PreflightFinding, PreflightReport, PreflightTerms, find_all
+from forwarder.sources.imports.times import DAY, SECOND
 
 NOW = 1_780_000_000 * SECOND
 """2026-05-28, 20:26:40 UTC."""

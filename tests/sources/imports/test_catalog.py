@@ -15,10 +15,9 @@ from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports import formats
 from forwarder.sources.imports.catalog import BY_NAME, FORMATS
-from forwarder.sources.imports.events import ImportedEvent
-from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportFormat
+from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportedEvent, ImportFormat
 from forwarder.sources.imports.formats.csv import CsvConverter
-from forwarder.sources.imports.formats.mixpanel_clock import ProjectZone
+from forwarder.sources.imports.formats.mixpanel import ProjectZone
 from forwarder.sources.imports.formats.native import NativeConverter
 from tests.sources.imports.samples import csv, mapped
 
@@ -45,7 +44,7 @@ def test_every_file_with_a_description_is_listed() -> None:
     """A format that is forgotten in the list can't be typed."""
     (folder,) = formats.__path__
     modules = [import_module(f"{formats.__name__}.{file.stem}") for file in Path(folder).glob("[a-z]*.py")]
-    described = [module.DESCRIPTION.name for module in modules if hasattr(module, "DESCRIPTION")]
+    described = [each.name for module in modules for each in vars(module).values() if isinstance(each, ImportFormat)]
     assert sorted(described) == sorted(BY_NAME)
     assert len(described) == len(FORMATS)
 

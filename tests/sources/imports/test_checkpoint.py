@@ -1,4 +1,4 @@
-"""The checkpoint of a job, in its state folder."""
+"""Checkpoints: what is written, what is read, what is damaged; whether the source is the same, and the job's identity."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.changes import SourceContent
+from forwarder.sources.imports.books import ImportTotals, RecordBooks
 from forwarder.sources.imports.checkpoint import (
     FILE,
+    ChangeKind,
     CheckpointDamaged,
     FileCheckpoint,
     ImportCheckpoint,
     ImportJob,
     OtherJob,
+    SourceContent,
     StateFolder,
+    compare,
     encode,
+    job_id,
     read_checkpoint,
 )
-from forwarder.sources.imports.events import ImportedEvent
+from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.ledger import FileLedger
-from forwarder.sources.imports.tallies import ImportTotals, RecordBooks
 from forwarder.storage.directory import Locked
 
 JOB = ImportJob("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"})
@@ -45,7 +49,7 @@ def checkpoint() -> ImportCheckpoint:
     position = FileLedger(totals)
     position.opened([1], {}, "digest of 1")
     position.opened([1], {}, "digest of 2")
-    position.settle([0], [ImportedEvent("seen", "someone", 1_700_000_000_000_000, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})])
+    position.settle([0], [FinishedEvent(1_700_000_000_000_000, "someone", "seen", "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", b"", 0, 1, 0)])
     return ImportCheckpoint(JOB, 1.5, 2.5, [SourceContent("a.json", 9, "5eed")], [FileCheckpoint.of("a.json", "ab", position)], totals)
 
 
@@ -164,3 +168,89 @@ def test_a_disk_that_refuses_is_told(folder: StateFolder) -> None:
     with pytest.raises(ConfigurationError, match="can't be written") as told:
         folder.save(checkpoint())
     assert "run the same command again" in told.value.hint
+
+
+THEN, LATER = 1_700_000_000_000_000_000, 1_700_000_060_000_000_000
+LOCAL = SourceContent("a.json", 1000, "aa", THEN)
+STORED = SourceContent("s3://b/a.json", 1000, "aa")
+TIMES = "it was written at 2023-11-14T22:14:20.000Z, before at 2023-11-14T22:13:20.000Z"
+
+
+def test_the_same_files_have_not_changed() -> None:
+    """In whatever order they are found."""
+    assert compare([LOCAL, STORED], [STORED, LOCAL]) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "what", "words"),
+    [
+        (SourceContent("a.json", 1300, "bb", LATER), ChangeKind.CONTENT, f"a.json grew by 300 bytes, from 1,000 to 1,300; {TIMES}"),
+        (SourceContent("a.json", 0, "bb", THEN), ChangeKind.CONTENT, "a.json shrank by 1,000 bytes, from 1,000 to 0"),
+        (
+            SourceContent("a.json", 1000, "bb", THEN),
+            ChangeKind.CONTENT,
+            "a.json has another beginning or end than before, and the same size",
+        ),
+        (SourceContent("a.json", 1000, "aa", LATER), ChangeKind.TOUCHED, f"a.json has the same size, beginning and end; {TIMES}"),
+    ],
+)
+def test_a_local_file_that_changed_is_told_with_how(now: SourceContent, what: ChangeKind, words: str) -> None:
+    """Size, beginning and end come before the time, which alone may be nothing."""
+    [change] = compare([LOCAL], [now])
+    assert (change.name, change.what, change.words) == ("a.json", what, words)
+
+
+def test_a_stored_object_is_told_by_its_etag_and_size() -> None:
+    """Where both changed, the size says more."""
+    [change] = compare([STORED], [SourceContent("s3://b/a.json", 1000, "bb")])
+    assert change.words == "s3://b/a.json has another content (of an object: another ETag) than before, and the same size"
+    [change] = compare([STORED], [SourceContent("s3://b/a.json", 1001, "bb")])
+    assert change.words == "s3://b/a.json grew by 1 byte, from 1,000 to 1,001"
+
+
+def test_files_that_come_and_go_are_told() -> None:
+    """A new one would have been read between others."""
+    changes = compare([LOCAL], [SourceContent("b.json", 1, "cc")])
+    assert [(change.name, change.what) for change in changes] == [("a.json", ChangeKind.GONE), ("b.json", ChangeKind.NEW)]
+    assert "wasn't there when this import began" in changes[1].words
+
+
+OPTIONS = {"person_properties": "set_once", "geoip": False, "since": None}
+SOURCES = ["aa", "bb"]
+
+
+def test_it_never_changes() -> None:
+    """The same import has this id in every version and on every machine: it stands on events that can't be deleted."""
+    assert job_id("mixpanel", OPTIONS, SOURCES) == "a1c2bfb2-4549-5ae9-95be-f9a4a9a3ecbe"
+    assert UUID(job_id("mixpanel", OPTIONS, SOURCES)).version == 5
+
+
+def test_order_and_options_that_arent_set_make_no_difference() -> None:
+    """Neither the order of options nor that of files matters, and an option without a value is as good as absent."""
+    expected = job_id("mixpanel", OPTIONS, SOURCES)
+    assert job_id("mixpanel", {"geoip": False, "person_properties": "set_once"}, ["bb", "aa"]) == expected
+    assert job_id("mixpanel", dict(reversed(OPTIONS.items())), iter(SOURCES)) == expected
+
+
+@pytest.mark.parametrize(
+    ("format_name", "options", "sources"),
+    [
+        ("amplitude", OPTIONS, SOURCES),
+        ("mixpanel", {**OPTIONS, "geoip": True}, SOURCES),
+        ("mixpanel", {**OPTIONS, "time_offset": 0}, SOURCES),
+        ("mixpanel", OPTIONS, ["aa"]),
+        ("mixpanel", OPTIONS, ["aa", "bb", "bb"]),
+        ("mixpanel", OPTIONS, ["aabb"]),
+    ],
+)
+def test_whatever_differs_makes_another_job(format_name: str, options: dict[str, object], sources: list[str]) -> None:
+    """Another format, option or file is another job."""
+    assert job_id(format_name, options, sources) != job_id("mixpanel", OPTIONS, SOURCES)
+
+
+def test_options_are_json() -> None:
+    """What can't be written the same everywhere is no option."""
+    with pytest.raises(TypeError):
+        job_id("mixpanel", {"events": {"a", "b"}}, SOURCES)
+    with pytest.raises(ValueError, match="JSON"):
+        job_id("mixpanel", {"rate": float("nan")}, SOURCES)

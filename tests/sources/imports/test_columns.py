@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.columns import EventColumns, JoinedColumns, as_range, counted_of, joined_data, without_data
-from forwarder.sources.imports.finishing import FinishedEvent
-from forwarder.sources.imports.raw_events import EventBounds
+from forwarder.sources.imports.columns import (
+    EventColumns,
+    FinishedEvent,
+    JoinedColumns,
+    JoinedTexts,
+    as_range,
+    counted_of,
+    joined_data,
+    without_data,
+)
+from forwarder.sources.imports.format import EventBounds
 
 
 def finished(number: int, file: int = 0, part: int = 0) -> FinishedEvent:
@@ -87,3 +95,28 @@ def test_neighbouring_numbers_are_a_range(numbers: list[int], *, is_range: bool)
     """Only those that follow one another, each once."""
     found = as_range(numbers)
     assert (list(found), isinstance(found, range)) == (numbers, is_range)
+
+
+def joined(texts: list[bytes], longer: int = 0) -> JoinedTexts:
+    """These texts, of which sizes were taken before `longer` bytes were put into each."""
+    return JoinedTexts(b"".join(text + b"," for text in texts), [len(text) + 1 - longer for text in texts], longer)
+
+
+@given(st.lists(st.binary(min_size=3, max_size=9), max_size=9), st.integers(0, 3), st.integers(-12, 12), st.integers(-12, 12))
+def test_it_is_as_a_list(texts: list[bytes], longer: int, start: int, end: int) -> None:
+    """One by one, in parts and parts of parts, and all together."""
+    found = joined(texts, longer)
+    assert (list(found), len(found), found.size, bytes(found.text)) == (texts, len(texts), sum(map(len, texts)), b",".join(texts))
+    assert [found[index] for index in range(-len(texts), len(texts))] == texts * 2
+    part = found[start:end]
+    wanted = texts[start:end]
+    assert (list(part), list(part[1:]), bytes(part.text), part.size) == (wanted, wanted[1:], b",".join(wanted), sum(map(len, wanted)))
+
+
+def test_only_neighbours_can_be_taken() -> None:
+    """And only texts that are there."""
+    found = joined([b"a", b"b", b"c"])
+    with pytest.raises(ValueError, match="neighbours"):
+        _ = found[::2]
+    with pytest.raises(IndexError):
+        _ = found[3]

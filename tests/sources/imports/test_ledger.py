@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import ImportedEvent
-from forwarder.sources.imports.ledger import FateKind, FileLedger, RecordFate
-from forwarder.sources.imports.moments import day_of
-from forwarder.sources.imports.tallies import DayTally, ImportTotals, RecordBooks, RefusalExample
+from forwarder.sources.imports.books import DayTally, FateKind, ImportTotals, RecordBooks, RecordFate, RefusalExample
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.ledger import FileLedger
+from forwarder.sources.imports.times import day_of
 
 DAY = 86_400_000_000
 REJECTED = RecordFate(FateKind.REFUSED, "rejected_400", RefusalExample("a.json", 1, "the service said no"))
 
 
-def event(number: int, day: int = 0, name: str = "seen") -> ImportedEvent:
+def event(number: int, day: int = 0, name: str = "seen") -> FinishedEvent:
     """An event with a uuid and a time of its own."""
-    return ImportedEvent(event=name, distinct_id="someone", time=day * DAY + number, uuid=str(UUID(int=number)), properties={})
+    return FinishedEvent(day * DAY + number, "someone", name, str(UUID(int=number)), b"", 0, 1, number)
 
 
 def test_a_position_waits_for_the_first_unsettled_record() -> None:
@@ -148,7 +148,7 @@ def test_a_file_is_complete_when_it_is_read_and_settled() -> None:
 class Source:
     """Records with their events, as a job meets them again in each run."""
 
-    events: list[list[ImportedEvent]]
+    events: list[list[FinishedEvent]]
 
     def fates(self, start: int) -> dict[int, RecordFate]:
         """Of those from `start` on that send nothing."""

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.options import ReadOptions, SourceChanged
+from forwarder.sources.files.records import ReadOptions, SourceChanged
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports import planning
-from forwarder.sources.imports.days import BatchLimits
+from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
+from forwarder.sources.imports.day_batches import BatchLimits
+from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.making import EventSelection, open_conversion
-from forwarder.sources.imports.planned import BatchReady, FileEnded, FileStarted, PlanStep, RecordsRead
-from forwarder.sources.imports.planning import SettledFile, plan_steps
-from forwarder.sources.imports.policy import EventFilters, FinishPolicy
+from forwarder.sources.imports.planning import BatchReady, FileEnded, FileStarted, PlanStep, RecordsRead, SettledFile, plan_steps
 from forwarder.sources.imports.repeats import Repeats
 
 FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")

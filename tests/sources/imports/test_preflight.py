@@ -1,4 +1,4 @@
-"""What is known about an import before anything is sent."""
+"""The preflight: of single events, of raw events, and of a whole source."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from forwarder.sources.files.records import RecordLocation
-from forwarder.sources.imports.counting import KeyCount
-from forwarder.sources.imports.events import RecordRefused, RefusalReason
-from forwarder.sources.imports.identifiers import check_id
-from forwarder.sources.imports.preflight import EXAMPLES, PLACES, Preflight
-from forwarder.sources.imports.preflight_report import RefusedLine
+from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation, SourceFile
+from forwarder.sources.files.source import open_source
+from forwarder.sources.imports.conversion import EventFilters
+from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.format import ChosenFormat, RawEvents, RecordRefused, RefusalReason, RefusedPart
+from forwarder.sources.imports.formats.mixpanel import MixpanelConverter
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.preflight import EXAMPLES, PLACES, Preflight, preflight_items, run_preflight
+from forwarder.sources.imports.preflight_counters import DayAmounts, KeyCount, TimeKind, TimeOrder
+from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms, RefusedLine
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.time_kinds import TimeKind
-from forwarder.sources.imports.timeline import DayAmounts, TimeOrder
+from forwarder.sources.imports.times import SECOND
+from forwarder.sources.imports.values import check_id
+from tests.imports.imports import FIRST_DAY, line, write
 from tests.sources.imports.preflights import DAY, NOW, OLD, TERMS, Seen, body, event, preflight, refused, report, seen
 
 TIMES = st.one_of(st.integers(OLD, OLD + 3 * DAY), st.integers(NOW - 3 * DAY, NOW + DAY), st.integers(0, DAY))
@@ -254,3 +259,145 @@ def test_of_nothing_there_is_a_report_too() -> None:
     """An empty source has no times, no names and no division by zero."""
     made = report([])
     assert (made.times.first, made.refused_share, made.volume.requests, made.names) == (None, 0.0, 0, ())
+
+
+TIME = b'{"timestamp":"2023-11-14T22:13:20Z"'
+
+
+def raw_report(
+    *texts: bytes, finished: Sequence[bytes | RecordRefused] | None = None, refused: Sequence[RefusedPart] = ()
+) -> PreflightReport:
+    """What a preflight says of a file of these events, one a line."""
+    block = RecordBlock(SourceFile("a.json", "00"), 0, [*texts, b"{"], range(1, len(texts) + 2))
+    events = RawEvents(
+        records=[*range(len(texts))],
+        texts=[*texts],
+        names=[f"name-{number}" for number in range(len(texts))],
+        distinct_ids=["a"] * len(texts),
+        times=[OLD] * len(texts),
+        uuids=[f"uuid-{number}" for number in range(len(texts))],
+        refused=[*refused],
+    )
+    looking = Preflight(TERMS, ["timestamp"])
+    for each in preflight_items(block, events, texts if finished is None else finished):
+        looking.add(*each)
+    return looking.report()
+
+
+def test_events_with_and_without_properties() -> None:
+    """Names, times and how they are written are counted, whatever the properties are."""
+    made = raw_report(TIME + b"}", TIME + b',"properties":null}', b'{"timestamp":"2023-11-14 22:13:20","properties":{"x":1}}')
+    assert [(each.key, each.count) for each in made.names] == [("name-0", 1), ("name-1", 1), ("name-2", 1)]
+    assert made.times.kinds == {TimeKind.ZONE: 2, TimeKind.NO_ZONE: 1}
+    assert (made.volume.events, made.persons.with_set, made.persons.distinct_ids.keys) == (3, 0, 1)
+
+
+def test_set_is_seen_inside_and_beside_the_properties() -> None:
+    """The places where an event may set a person's properties are all looked at."""
+    inside, beside = b',"properties":{"$set":{"x":1},"$unset":["y"]}}', b',"$set":{"x":1},"$set_once":{"y":1}}'
+    persons = raw_report(TIME + inside, TIME + beside, TIME + b',"$unset":["x"],"properties":{}}').persons
+    assert (persons.with_set, persons.with_set_once, persons.with_unset) == (2, 1, 2)
+
+
+def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
+    """What the format mends is judged, and shown, as it was: epochs in two units, and times without a zone, are no less there."""
+    times = {"a": "1700000000", "b": "1700000000123", "c": '"2023-11-14 22:13:20"'}
+    parts = [f'{{"event":"{name}","distinct_id":"u1","timestamp":{time}}}' for name, time in times.items()]
+    block = RecordBlock(SourceFile("a.json", "00"), 0, [parts[0].encode(), f"[{parts[1]},{parts[2]}]".encode()], [1, 2])
+    looking = Preflight(TERMS, ["timestamp"])
+    events = NativeConverter("set_once", 60).convert_block(block)
+    for chosen in (events, events.only([2, 1])):
+        for each in preflight_items(block, chosen, [b"{}"] * len(chosen)):
+            looking.add(*each)
+    made = looking.report()
+    assert made.times.kinds == {TimeKind.NO_ZONE: 2, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 2}
+    assert [each.record for each in made.examples] == parts
+
+
+def test_what_is_refused_has_its_line() -> None:
+    """Of the format and of finishing alike, each with its place."""
+    finished: list[bytes | RecordRefused] = [TIME + b"}", RecordRefused(RefusalReason.TOO_LARGE, "too large")]
+    made = raw_report(
+        TIME + b"}", TIME + b"}", finished=finished, refused=[RefusedPart(2, b"{", RecordRefused(RefusalReason.NOT_JSON, "cut off"))]
+    )
+    assert (made.records, made.volume.events) == (3, 1)
+    assert {each.reason: [first.line for first in each.first] for each in made.refused} == {"not_json": [3], "too_large": [2]}
+
+
+NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
+FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
+SOURCE_TERMS = PreflightTerms(now=(FIRST_DAY + 100) * DAY, max_event=1000, batch_events=5000, batch_bytes=5_000_000, rate=2000.0)
+
+
+def look(
+    *paths: Path, filters: EventFilters | None = None, told: list[tuple[int, int]] | None = None
+) -> tuple[PreflightReport, Sequence[BrokenSource]]:
+    """What is known of these files."""
+    said = [] if told is None else told
+    with open_source([str(path) for path in paths]) as source:
+        return run_preflight(
+            source,
+            NATIVE,
+            FINISH,
+            filters=filters or EventFilters(),
+            terms=SOURCE_TERMS,
+            progress=lambda records, size: said.append((records, size)),
+        )
+
+
+def test_all_of_a_source_is_looked_at(tmp_path: Path) -> None:
+    """Events by name and by day, what is refused, and how far it is meanwhile."""
+    told: list[tuple[int, int]] = []
+    first = write(tmp_path / "a.jsonl", [line(n, day=n % 3) for n in range(30)])
+    second = write(tmp_path / "b.jsonl", [line(30, name="other"), b'{"cut', line(31, pad="x" * 2000)])
+    report, broken = look(first, second, told=told)
+    assert not broken
+    assert report.records == 33
+    assert sum(each.records for each in report.refused) == 2
+    assert told[-1][0] == 33
+    assert told[-1][1] == first.stat().st_size + second.stat().st_size - 33
+    assert told == sorted(told)
+
+
+def test_what_filters_leave_out_is_not_in_it(tmp_path: Path) -> None:
+    """But for `--until`, of which the report says what it leaves out. A limit ends the reading."""
+    path = write(tmp_path / "a.jsonl", [line(n, name="wanted" if n % 2 else "not") for n in range(30)])
+    report, _ = look(path, filters=EventFilters(events=frozenset({"wanted"}), until=FIRST_DAY * DAY + 10 * SECOND))
+    assert report.volume.events == 15
+    report, _ = look(path, filters=EventFilters(limit=4))
+    assert report.volume.events == 4
+
+
+def test_what_until_leaves_out_does_not_count_against_the_limit(tmp_path: Path) -> None:
+    """As in the import itself: four events of the first day, and what stands between them."""
+    path = write(tmp_path / "a.jsonl", [line(n, day=n % 3) for n in range(30)])
+    report, _ = look(path, filters=EventFilters(limit=4, until=(FIRST_DAY + 1) * DAY))
+    assert report.events == 10
+
+
+def test_a_broken_file_is_told_and_the_others_are_looked_at(tmp_path: Path) -> None:
+    """It is no reason to know nothing of the rest."""
+    broken = tmp_path / "a.json"
+    broken.write_bytes(b"[" + line(0) + b",")
+    report, found = look(broken, write(tmp_path / "b.jsonl", [line(1)]))
+    assert [error.file for error in found] == [str(broken)]
+    assert report.volume.events >= 1
+
+
+def test_ids_in_upper_case_are_counted_where_they_may_matter(tmp_path: Path) -> None:
+    """Of Mixpanel's exports, whose users have such ids too."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b'{"event":"a","properties":{"time":1640995200,"distinct_id":"ABC-1","$distinct_id_before_identity":"x","$insert_id":"i1"}}\n'
+    )
+    chosen = ChosenFormat("mixpanel", {}, MixpanelConverter, ("properties.time",))
+    with open_source([str(path)]) as source:
+        report, _ = run_preflight(source, chosen, FINISH, filters=EventFilters(), terms=SOURCE_TERMS, progress=lambda _records, _size: None)
+    assert report.persons.upper_case_ids == 1
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_empty_source_can_be_looked_at(tmp_path: Path, count: int) -> None:
+    """It has nothing."""
+    report, broken = look(write(tmp_path / "a.jsonl", [line(n) for n in range(count)]))
+    assert (report.records, list(broken)) == (count, [])

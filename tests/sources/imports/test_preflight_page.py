@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from forwarder.sources.imports.events import RefusalReason
-from forwarder.sources.imports.findings import find_all, unaccepted
+from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.preflight_page import as_json, page
+from forwarder.sources.imports.preflight_report import find_all, unaccepted
 from tests.sources.imports.preflight_streams import good, odd
 from tests.sources.imports.preflights import DAY, OLD, Seen, event, preflight, refused, report, seen
 

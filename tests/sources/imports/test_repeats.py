@@ -1,19 +1,20 @@
-"""What the source has twice."""
+"""What came before on the same day, asked one by one and of whole blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.events import ImportedEvent
-from forwarder.sources.imports.moments import DAY
-from forwarder.sources.imports.repeats import FILE, Repeats
+from forwarder.sources.imports.format import ImportedEvent, RawEvents
+from forwarder.sources.imports.repeats import BLOCKS_FILE, DIGESTS_FILE, RawRepeats, Repeats, pack_uuids
+from forwarder.sources.imports.times import DAY
 
 
 def event(
@@ -61,7 +62,7 @@ def test_memory_is_bounded_and_nothing_forgotten(tmp_path: Path) -> None:
     events = [event(str(number), number % 7) for number in range(700)]
     with Repeats(tmp_path, 100) as repeats:
         assert not any(repeats.is_repeat(each) for each in events)
-        assert (tmp_path / FILE).exists()
+        assert (tmp_path / DIGESTS_FILE).exists()
         assert all(repeats.is_repeat(each) for each in sorted(events, key=lambda each: each.time))
         assert repeats.repeats == 700
         assert not repeats.is_repeat(event("new", 3))
@@ -83,7 +84,7 @@ def test_what_fits_in_memory_makes_no_file(tmp_path: Path) -> None:
 
 def test_a_file_left_by_a_run_that_died_is_removed(tmp_path: Path) -> None:
     """The next run starts with nothing seen, whatever the one before left."""
-    (tmp_path / FILE).write_bytes(b"torn")
+    (tmp_path / DIGESTS_FILE).write_bytes(b"torn")
     events = [event(str(number)) for number in range(50)]
     assert not any(found(events, tmp_path, 10))
 
@@ -113,6 +114,98 @@ def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], in_memory: int) ->
 
 def test_what_looks_like_it_is_in_the_file_is_searched_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the bits in memory say of every digest that it may be in the file, still no event is lost."""
-    monkeypatch.setattr("forwarder.sources.imports.repeats_file._FILTER", 8)
+    monkeypatch.setattr("forwarder.sources.imports.repeats._FILTER", 8)
     events = [event(str(number)) for number in range(300)]
     assert found([*events, *events], tmp_path, 20) == [False] * 300 + [True] * 300
+
+
+Key = tuple[int, int]
+"""A time, and the number of a uuid."""
+
+
+def block(keys: Sequence[Key], name: str = "a", who: str = "b") -> RawEvents:
+    """Events of one name and id."""
+    uuids = [str(UUID(int=number)) for _, number in keys]
+    count = len(keys)
+    return RawEvents([*range(count)], [b"{}"] * count, [0] * count, [name] * count, [who] * count, [time for time, _ in keys], uuids)
+
+
+def found_in_blocks(blocks: Sequence[RawEvents], folder: Path, in_memory: int = 1_000) -> list[list[int]]:
+    """Which events of each block are repeats. Nothing is left in the folder."""
+    repeats = RawRepeats(folder, in_memory)
+    told = [list(repeats.among(each)) for each in blocks]
+    repeats.close()
+    assert list(folder.iterdir()) == []
+    return told
+
+
+def test_all_that_the_service_collapses_on_makes_a_repeat(tmp_path: Path) -> None:
+    """Uuid, time, name and id together, within a block and between blocks; each alone doesn't."""
+    blocks = [block([(5, 1), (5, 1), (5, 2)]), block([(5, 1)]), block([(5, 1)], "other"), block([(5, 1)], who="other"), block([(6, 1)])]
+    assert found_in_blocks(blocks, tmp_path) == [[1], [0], [], [], []]
+
+
+def test_several_events_of_one_uuid_are_all_known(tmp_path: Path) -> None:
+    """The second that differs from the first is as well remembered."""
+    keys = [(5, 1), (6, 1), (7, 1)]
+    assert found_in_blocks([block(keys), block(keys)], tmp_path) == [[], [0, 1, 2]]
+
+
+def test_nothing_is_asked_of_no_events(tmp_path: Path) -> None:
+    """A block of which nothing passed the filters."""
+    assert found_in_blocks([RawEvents()], tmp_path) == [[]]
+
+
+def test_what_goes_to_the_file_is_found_there(tmp_path: Path) -> None:
+    """A source in the order of time writes what it can't hold, and knows it when a block reaches back to it."""
+    blocks = [block([(time * 10 + each, time * 10 + each) for each in range(10)]) for time in range(30)]
+    repeats = RawRepeats(tmp_path, 40)
+    assert not any(repeats.among(each) for each in blocks)
+    assert (tmp_path / BLOCKS_FILE).exists()
+    assert [list(repeats.among(each)) for each in blocks[::-1]] == [[*range(10)]] * 30
+    repeats.close()
+
+
+def test_a_folder_that_no_block_can_be_written_in_says_so(tmp_path: Path) -> None:
+    """Before anything could be sent twice."""
+    (folder := tmp_path / "folder").mkdir()
+    repeats = RawRepeats(folder, 1)
+    folder.rmdir()
+    repeats.among(block([(1, 1)]))
+    with pytest.raises(ConfigurationError, match=r"repeats\.blocks can't be used"):
+        repeats.among(block([(2, 2)]))
+    repeats.close()
+
+
+BLOCKS = st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5)), min_size=1, max_size=8), max_size=12)
+
+
+@settings(deadline=None, max_examples=120)
+@given(BLOCKS, st.integers(0, 30), st.booleans())
+def test_blocks_are_as_a_set_would_be(blocks: list[list[Key]], in_memory: int, in_order: bool) -> None:
+    """For any blocks, in the order of time or not, and any memory: a repeat is what came before, and nothing else."""
+    if in_order:
+        whole = sorted(key for keys in blocks for key in keys)
+        sizes = [len(keys) for keys in blocks]
+        blocks = [whole[sum(sizes[:at]) : sum(sizes[: at + 1])] for at in range(len(sizes))]
+    seen = set[Key]()
+    expected: list[list[int]] = []
+    for keys in blocks:
+        expected.append([])
+        for at, key in enumerate(keys):
+            if key in seen:
+                expected[-1].append(at)
+            seen.add(key)
+    with TemporaryDirectory() as folder:
+        assert found_in_blocks([block(keys) for keys in blocks], Path(folder), in_memory) == expected
+
+
+def test_uuids_are_told_apart_however_they_are_spelled() -> None:
+    """One spelled otherwise counts as another one, as its text does; a mixture of lengths isn't taken for the usual form."""
+    usual = "0198c3c0-1111-7222-8333-444455556666"
+    others = [usual.replace("-", ""), f"urn:uuid:{usual}", f"{{{usual}}}"]
+    assert pack_uuids([usual]) == UUID(usual).bytes
+    assert len({pack_uuids([each]) for each in (usual, *others)}) == 4
+    assert pack_uuids([usual, *others]) == b"".join(pack_uuids([each]) for each in (usual, *others))
+    short_and_long = ["0" * 32, f"{{{usual}}}", "0" * 38]
+    assert pack_uuids(short_and_long) == b"".join(pack_uuids([each]) for each in short_and_long)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import RecordRefused, RefusalReason
+from forwarder.sources.imports.format import RecordRefused, RefusalReason
 from forwarder.sources.imports.times import parse_time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

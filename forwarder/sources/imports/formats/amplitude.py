@@ -13,6 +13,7 @@ so it is never the same uuid at another time.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,15 +24,11 @@ from msgspec import Raw, Struct, field
 from msgspec.structs import astuple
 
 from forwarder.sources.files.records import RecordBlock
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
-from forwarder.sources.imports.first_times import FirstSeenKeys
-from forwarder.sources.imports.format import ImportFormat
-from forwarder.sources.imports.identifiers import check_id, is_blank, is_illegal
-from forwarder.sources.imports.jsonvalues import items, nested, text_or_number_of, written
+from forwarder.sources.imports.format import ImportedEvent, ImportFormat, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.times import parse_time
+from forwarder.sources.imports.values import check_id, is_blank, is_illegal, items, nested, text_or_number_of, written
 
 FORMAT: Final = "amplitude"
-
 DROPPED_EVENTS: Final = frozenset({"session_start"})
 EVENT_NAMES: Final = {
     "[Amplitude] Page Viewed": "$pageview",
@@ -46,6 +43,23 @@ PAGE: Final = {
 """Event properties that get another name, unless there is one with that name already."""
 _PAGE: Final = tuple(PAGE.items())
 _NULL: Final = Raw(b"null")
+RENAMED: Final = {
+    "os_name": "$browser",
+    "os_version": "$browser_version",
+    "device_type": "$os",
+    "ip_address": "$ip",
+    "city": "$geoip_city_name",
+    "region": "$geoip_subdivision_1_name",
+    "country": "$geoip_country_name",
+}
+"""Fields of the record that become properties: the first after those that are read in other ways."""
+_FIRST_KEPT: Final = "amplitude_id"
+_IDENTIFY: Final = "$identify"
+_GROUP_IDENTIFY: Final = "$groupidentify"
+_is_uuid: Final = re.compile(r"(?![0-]+$)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
+_encode: Final = msgspec.json.Encoder().encode
+_DIGEST_BYTES: Final = 12
+"""Two of a million keys have one digest once in a hundred million billion times."""
 
 
 class _AmplitudeRecord(Struct, gc=False):
@@ -94,29 +108,20 @@ class _AmplitudeRecord(Struct, gc=False):
     user_creation_time: Any = None
 
 
-RENAMED: Final = {
-    "os_name": "$browser",
-    "os_version": "$browser_version",
-    "device_type": "$os",
-    "ip_address": "$ip",
-    "city": "$geoip_city_name",
-    "region": "$geoip_subdivision_1_name",
-    "country": "$geoip_country_name",
-}
-"""Fields of the record that become properties: the first after those that are read in other ways."""
-_FIRST_KEPT: Final = "amplitude_id"
 _FIELDS: Final = _AmplitudeRecord.__struct_fields__
+
+
 KEPT: Final = {name: f"amplitude_{name.removeprefix('amplitude_')}" for name in _FIELDS[_FIELDS.index(_FIRST_KEPT) :]}
 """Fields that the service has no name for, and that say something of the event or its person."""
+
+
 _TARGETS: Final = (*RENAMED.values(), *KEPT.values())
+
+
 _SOURCES: Final = slice(_FIELDS.index(next(iter(RENAMED))), None)
 """The fields of `RENAMED` and `KEPT` in a record, in their order: all fields at once are got faster than some."""
 
-_IDENTIFY: Final = "$identify"
-_GROUP_IDENTIFY: Final = "$groupidentify"
 
-_is_uuid: Final = re.compile(r"(?![0-]+$)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
-_encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_AmplitudeRecord).decode
 
 
@@ -293,6 +298,37 @@ def _names(groups: Mapping[str, Raw], kind: str, names: Raw) -> list[str]:
 
 def _text_of(*parts: str | int) -> str:
     return _encode(parts).decode()
+
+
+class FirstSeenKeys:
+    """Remembers the last `remembered` keys at least, and twice as many at most: about 100 bytes each, however long they are."""
+
+    def __init__(self, remembered: int) -> None:
+        if remembered < 1:
+            raise ValueError(f"at least one key has to be remembered, not {remembered}")
+        self._remembered = remembered
+        self._recent: set[bytes] = set()
+        self._older: set[bytes] = set()
+        self._last: bytes | None = None
+
+    def __len__(self) -> int:
+        """How many keys are remembered."""
+        return len(self._recent) + len(self._older)
+
+    def is_new(self, key: bytes) -> bool:
+        """Whether a key wasn't seen before, or was forgotten; it is remembered from now on."""
+        if key == self._last:
+            return False  # neighbouring records share their keys; it is in `_recent`, so this changes nothing
+        self._last = key
+        digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        if digest in self._recent:
+            return False
+        known = digest in self._older
+        self._older.discard(digest)  # it moves, or its place would be taken twice
+        if len(self._recent) == self._remembered:
+            self._older, self._recent = self._recent, set()
+        self._recent.add(digest)
+        return not known
 
 
 DESCRIPTION: Final = ImportFormat(

@@ -15,12 +15,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from forwarder.sources.files.options import Framing
-from forwarder.sources.files.records import RecordBlock
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
-from forwarder.sources.imports.format import ImportFormat, option
-from forwarder.sources.imports.identifiers import check_id
+from forwarder.sources.files.records import Framing, RecordBlock
+from forwarder.sources.imports.format import ImportedEvent, ImportFormat, RecordRefused, RefusalReason, derived_uuid, option
 from forwarder.sources.imports.times import parse_time
+from forwarder.sources.imports.values import check_id
 
 FORMAT: Final = "csv"
 

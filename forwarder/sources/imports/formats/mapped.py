@@ -15,12 +15,19 @@ from msgspec import Raw, Struct
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import Mapping, NotJson, Unmappable
-from forwarder.sources.files.options import Framing
-from forwarder.sources.files.records import RecordBlock
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
-from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportFormat, NoOptions
-from forwarder.sources.imports.identifiers import check_id, is_blank
+from forwarder.sources.files.records import Framing, RecordBlock
+from forwarder.sources.imports.format import (
+    ChosenMapping,
+    FormatContext,
+    ImportedEvent,
+    ImportFormat,
+    NoOptions,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+)
 from forwarder.sources.imports.times import parse_time
+from forwarder.sources.imports.values import check_id, is_blank
 
 _ARRAY: Final = b"["
 

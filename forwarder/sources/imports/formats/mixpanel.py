@@ -1,7 +1,11 @@
-"""Mixpanel's raw event export: JSON lines of `{"event": …, "properties": {…}}` (wire facts: Migrations).
+"""Mixpanel's raw exports of events and of profiles, both JSON lines (wire facts: Migrations).
 
-Properties keep the bytes of the record, but for the few that are renamed or dropped. Raw exports have repeats: Mixpanel tells events apart
-by name, time, id and `$insert_id`, and so do uuids here, with the id that the record has, whichever the event gets.
+An event is `{"event": …, "properties": {…}}`. Properties keep the bytes of the record, except for the few that are renamed or dropped. Raw
+exports have repeats: Mixpanel distinguishes events by name, time, id and `$insert_id`, and so do uuids here, with the id that the record
+has, whichever the event gets. Projects from before 2023 export times of their own zone, in epoch seconds too (`ProjectClock`).
+
+A profile is `{"$distinct_id": …, "$properties": {…}}` and becomes an `$identify` with `$set`. Its time is `$last_seen`, when the profile
+was last changed. A profile without it is refused: with today's time in its place a second run would bring other events.
 """
 
 from __future__ import annotations
@@ -9,17 +13,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import RecordBlock
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
-from forwarder.sources.imports.format import FormatContext, ImportFormat, option
-from forwarder.sources.imports.formats.mixpanel_clock import ProjectClock, ProjectZone
-from forwarder.sources.imports.identifiers import check_id, is_blank, is_illegal
-from forwarder.sources.imports.jsonvalues import nested, object_of, text, text_or_number
+from forwarder.sources.imports.format import FormatContext, ImportedEvent, ImportFormat, RecordRefused, RefusalReason, derived_uuid, option
+from forwarder.sources.imports.times import AFTER_LAST, MINUTE, parse_time
+from forwarder.sources.imports.values import check_id, is_blank, is_illegal, nested, object_of, text, text_or_number
 
 EVENT_NAMES: Final = {"$mp_web_page_view": "$pageview"}
 RENAMED: Final = {
@@ -35,8 +42,77 @@ _TOKEN: Final = "token"  # noqa: S105 - the property's name
 _LEFT: Final = (*DROPPED, _TOKEN)
 _DEVICE: Final = "$device:"
 _BEFORE: Final = "$distinct_id_before_identity"
-
 _only_upper_case = re.compile("[A-Z0-9-]+").fullmatch
+_encode = msgspec.json.Encoder().encode
+_EPOCH: Final = datetime(1970, 1, 1)
+_MICROSECOND: Final = timedelta(microseconds=1)
+RENAMED_OF_PROFILES: Final = {**RENAMED, "$country_code": "$geoip_country_code"}
+"""Profiles have a name of their own for the country."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectClock:
+    """How far a project's clock is ahead of UTC: always alike, or as in a zone with summer time."""
+
+    time_offset: int = 0
+    """Minutes."""
+    zone: ZoneInfo | None = None
+    """Instead of an offset. Of an hour that comes twice in autumn the first is meant: the export doesn't tell them apart."""
+
+    def utc(self, value: Raw | bytes) -> int:
+        """The microseconds since 1970, UTC, of a JSON value on this clock; texts with a zone of their own have no need of it.
+
+        Raises `RecordRefused` (`NO_TIME`).
+        """
+        micros = parse_time(value)
+        if not self.time_offset and self.zone is None:
+            return micros
+        if _says_zone(bytes(value), micros):
+            return micros
+        ahead = self.time_offset * MINUTE if self.zone is None else _ahead(self.zone, micros // MINUTE)
+        if not 0 <= micros - ahead < AFTER_LAST:
+            raise RecordRefused(RefusalReason.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC")
+        return micros - ahead
+
+
+def _says_zone(value: bytes, micros: int) -> bool:
+    """Whether a time is a text (and not an epoch's digits) that no offset moves."""
+    if value[:1] != b'"' or value.strip(b'" ').replace(b".", b"", 1).isdigit():
+        return False
+    return parse_time(value, 1) == micros
+
+
+@lru_cache(maxsize=4096)
+def _ahead(zone: ZoneInfo, minute: int) -> int:
+    """How many microseconds ahead of UTC a zone's clock is when it shows this minute."""
+    shown = (_EPOCH + timedelta(minutes=minute)).replace(tzinfo=zone)
+    return (shown.utcoffset() or timedelta()) // _MICROSECOND
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectZone:
+    """What a user may say about a project's clock."""
+
+    zone: str = option(
+        "", "The project's zone, such as America/Los_Angeles, if its export is from before 2023 or has times of that zone.", metavar="ZONE"
+    )
+
+    def is_said(self, given: FormatContext) -> bool:
+        """Whether it is known what a time without a zone means."""
+        return bool(self.zone) or given.time_offset is not None
+
+    def clock(self, given: FormatContext) -> ProjectClock:
+        """The clock. Raises `ConfigurationError` for a zone that there isn't, and for one beside an offset."""
+        if not self.zone:
+            return ProjectClock(given.minutes)
+        if given.time_offset is not None:
+            message = "--zone can't be beside --time-offset: both say how far the project's clock is ahead"
+            raise ConfigurationError(message, hint="Keep one of the two.")
+        try:
+            return ProjectClock(zone=ZoneInfo(self.zone))
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            hint = "Write it as in the time zone database: America/Los_Angeles."
+            raise ConfigurationError(f"--zone: there is no zone {self.zone!r}", hint=hint) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +131,6 @@ class _MixpanelRecord(Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_MixpanelRecord).decode
-_encode = msgspec.json.Encoder().encode
 
 
 class MixpanelConverter:
@@ -155,6 +230,32 @@ def _made(export: MixpanelExport, given: FormatContext) -> MixpanelConverter:
     return MixpanelConverter(MixpanelOptions(export.clock(given), export.replace_upper_case_ids))
 
 
+class MixpanelProfilesConverter:
+    """Profiles at work."""
+
+    def __init__(self, clock: ProjectClock | None = None) -> None:
+        self._clock = clock or ProjectClock()
+
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """The `$identify` of one profile. Raises `RecordRefused`."""
+        record = block.records[index]
+        fields = object_of(record)
+        distinct_id = text_or_number(fields, "$distinct_id")
+        if distinct_id is None or is_blank(distinct_id):
+            hint = ": this is an event, of the format mixpanel" if "event" in fields else ""
+            raise RecordRefused(RefusalReason.NO_ID, f"the record has no $distinct_id, or a blank one{hint}")
+        check_id(distinct_id.removeprefix("$device:"))
+        properties = nested(fields, "$properties")
+        seen = properties.get("$last_seen")
+        if seen is None:
+            raise RecordRefused(RefusalReason.NO_TIME, "the profile has no $last_seen, so there is no time in it that an event could have")
+        time = self._clock.utc(seen)
+        # A profile that was exported twice, unchanged, is one event; once it changed, it is another.
+        natural_key = msgspec.json.encode(("mixpanel_profiles", distinct_id, sha256(record).hexdigest())).decode()
+        person = renamed(properties, RENAMED_OF_PROFILES)
+        return (ImportedEvent("$identify", distinct_id, time, derived_uuid(natural_key), {"$set": person}, natural_key),)
+
+
 DESCRIPTION: Final = ImportFormat(
     name="mixpanel",
     summary="Mixpanel's raw export of events: JSON lines.",
@@ -163,4 +264,16 @@ DESCRIPTION: Final = ImportFormat(
     make=_made,
     times=lambda *_: ("properties.time",),
     zone_said=lambda export, given: export.is_said(given),
+)
+
+
+PROFILES_DESCRIPTION: Final = ImportFormat(
+    name="mixpanel-profiles",
+    summary="Mixpanel's export of profiles: JSON lines, each of which becomes an $identify.",
+    example="profiles.jsonl --time-offset 0",
+    options=ProjectZone,
+    make=lambda export, given: MixpanelProfilesConverter(export.clock(given)),
+    times=lambda *_: ("$properties.$last_seen",),
+    zone_said=lambda export, given: export.is_said(given),
+    is_unsorted=True,
 )

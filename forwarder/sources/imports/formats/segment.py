@@ -15,10 +15,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.sources.files.records import RecordBlock
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
-from forwarder.sources.imports.format import ImportFormat, option
-from forwarder.sources.imports.identifiers import check_id, is_blank, is_illegal
+from forwarder.sources.imports.format import ImportedEvent, ImportFormat, RecordRefused, RefusalReason, derived_uuid, option
 from forwarder.sources.imports.times import parse_time
+from forwarder.sources.imports.values import check_id, is_blank, is_illegal
 
 FORMAT: Final = "segment"
 

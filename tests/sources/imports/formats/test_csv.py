@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.csv import CsvConverter, CsvOptions
 from tests.sources.imports.samples.csv import COLUMNS, OPTIONS, rows, sample, table
 

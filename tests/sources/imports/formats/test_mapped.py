@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from forwarder.mapping import MappingRules, TimestampRule
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.mapped import MappedConverter
 from tests.sources.imports.samples.mapped import RULES, STRANGE, block, mapping, sample
 

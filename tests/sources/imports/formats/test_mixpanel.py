@@ -1,9 +1,10 @@
-"""What Mixpanel's events become: each rule of the wire facts ("Migrations") as a line of a table."""
+"""Mixpanel's exports of events and profiles, and the clock of a project."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
-from forwarder.sources.imports.formats.mixpanel import MixpanelConverter, MixpanelOptions
-from forwarder.sources.imports.formats.mixpanel_clock import ProjectClock
-from tests.sources.imports.samples.mixpanel import STRANGE, as_json, block, event_export
+from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.formats.mixpanel import MixpanelConverter, MixpanelOptions, MixpanelProfilesConverter, ProjectClock
+from tests.sources.imports.samples.mixpanel import STRANGE, as_json, block, event_export, profile_export
 
 TIME = 1_704_067_200_345_000
 BEFORE = "$distinct_id_before_identity"
@@ -248,3 +248,140 @@ def test_a_zone_with_summer_time() -> None:
     options = MixpanelOptions(clock=ProjectClock(zone=ZoneInfo("America/Los_Angeles")))
     assert converted(record(time=1_704_067_200), options).time == (1_704_067_200 + 8 * 3600) * 1_000_000
     assert converted(record(time=1_719_792_000), options).time == (1_719_792_000 + 7 * 3600) * 1_000_000
+
+
+HOUR = 3_600_000_000
+NEW_YEAR = 1_704_067_200_000_000
+ZONES = [ZoneInfo(name) for name in ("America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")]
+
+
+@pytest.mark.parametrize("value", [b"1704067200", b"1704067200000", b'"1704067200"', b'"2024-01-01T00:00:00"', b'"2024-01-01 00:00:00"'])
+@pytest.mark.parametrize(("minutes", "micros"), [(0, NEW_YEAR), (90, NEW_YEAR - HOUR * 3 // 2), (-480, NEW_YEAR + 8 * HOUR)])
+def test_an_offset_moves_epochs_and_texts_alike(value: bytes, minutes: int, micros: int) -> None:
+    """What the project's clock showed is reckoned to UTC, however it is written."""
+    assert ProjectClock(minutes).utc(value) == micros
+
+
+@pytest.mark.parametrize("clock", [ProjectClock(), ProjectClock(90), ProjectClock(zone=ZONES[0])])
+def test_a_text_with_a_zone_is_not_moved(clock: ProjectClock) -> None:
+    """A time that says its own zone isn't the project's clock's."""
+    assert clock.utc(b'"2024-01-01T01:00:00+01:00"') == clock.utc(b'"2024-01-01T00:00:00Z"') == NEW_YEAR
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from(ZONES), st.integers(NEW_YEAR // 1000, NEW_YEAR // 1000 + 2 * 365 * 86_400_000))
+def test_what_a_zone_shows_comes_back(zone: ZoneInfo, moment: int) -> None:
+    """Whatever moment the project's clock showed is found again to the millisecond; of an hour shown twice, the first."""
+    shown = datetime.fromtimestamp(moment / 1000, zone)
+    export = round(shown.replace(tzinfo=UTC).timestamp() * 1000)
+    first = round(shown.replace(fold=0).timestamp() * 1000)
+    assert ProjectClock(zone=zone).utc(str(export).encode()) == first * 1000
+    assert shown.fold or first == moment
+
+
+@pytest.mark.parametrize(("minutes", "value"), [(60, b"3599"), (-60, b"253402300799999999"), (-60, b'"9999-12-31T23:00:00"')])
+def test_a_time_outside_of_1970_to_9999_is_refused(minutes: int, value: bytes) -> None:
+    """A clock ahead of UTC can't bring a time before the epoch, and one behind it none that no calendar has."""
+    with pytest.raises(RecordRefused) as refused:
+        ProjectClock(minutes).utc(value)
+    assert refused.value.why is RefusalReason.NO_TIME
+
+
+SEEN = {"$last_seen": "2024-01-01T00:00:00"}
+
+
+def converted_profile(record: object, clock: ProjectClock | None = None) -> ImportedEvent:
+    """What becomes of one profile."""
+    (event,) = MixpanelProfilesConverter(clock).convert(block(record), 0)
+    return event
+
+
+def person(event: ImportedEvent) -> Any:
+    """What is set, as it would be sent."""
+    assert event.properties.keys() == {"$set"}
+    return json.loads(msgspec.json.encode(event.properties["$set"]))
+
+
+def test_a_profile_is_an_identify() -> None:
+    """A profile becomes an `$identify` of its id at the time when it was last changed, and sets what it says."""
+    event = converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "$email": "u1@example.com", "plan": "pro"}})
+    assert (event.event, event.distinct_id, event.time) == ("$identify", "u1", NEW_YEAR)
+    assert person(event) == {**SEEN, "$email": "u1@example.com", "plan": "pro"}
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ({"$city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
+        ({"$region": "Land Berlin"}, {"$geoip_subdivision_1_name": "Land Berlin"}),
+        ({"$country_code": "DE"}, {"$geoip_country_code": "DE"}),
+        ({"mp_country_code": "DE"}, {"$geoip_country_code": "DE"}),
+        ({"$geo_source": "reverse_geocoding"}, {}),
+        ({"n": 12345678901234567890, "none": None}, {"n": 12345678901234567890, "none": None}),
+    ],
+)
+def test_the_properties_of_a_profile(given: dict[str, Any], becomes: dict[str, Any]) -> None:
+    """Places are renamed as in events, and how Mixpanel found them is dropped; everything else stays."""
+    assert person(converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, **given}})) == {**SEEN, **becomes}
+
+
+@pytest.mark.parametrize(("given", "becomes"), [("u1", "u1"), (4, "4"), ("$device:d1", "$device:d1")])
+def test_the_id_of_a_profile(given: object, becomes: str) -> None:
+    """The id is the profile's, a number's its JSON text."""
+    assert converted_profile({"$distinct_id": given, "$properties": SEEN}).distinct_id == becomes
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"$properties": SEEN}, RefusalReason.NO_ID),
+        ({"event": "Purchase", "properties": {"time": 1, "distinct_id": "u1"}}, RefusalReason.NO_ID),
+        ({"$distinct_id": None, "$properties": SEEN}, RefusalReason.NO_ID),
+        ({"$distinct_id": " ", "$properties": SEEN}, RefusalReason.NO_ID),
+        ({"$distinct_id": "null", "$properties": SEEN}, RefusalReason.ILLEGAL_ID),
+        ({"$distinct_id": "$device:null", "$properties": SEEN}, RefusalReason.ILLEGAL_ID),
+        ({"$distinct_id": ["u1"], "$properties": SEEN}, RefusalReason.WRONG_TYPE),
+        ({"$distinct_id": "u1", "$properties": "all"}, RefusalReason.WRONG_TYPE),
+        ({"$distinct_id": "u1"}, RefusalReason.NO_TIME),
+        ({"$distinct_id": "u1", "$properties": {"$created": "2024-01-01T00:00:00"}}, RefusalReason.NO_TIME),
+        ({"$distinct_id": "u1", "$properties": {"$last_seen": None}}, RefusalReason.NO_TIME),
+        ({"$distinct_id": "u1", "$properties": {"$last_seen": "never"}}, RefusalReason.NO_TIME),
+        (b'{"$distinct_id":"u1"', RefusalReason.NOT_JSON),
+        (b'{"$distinct_id":"u1","$properties":{"n":"\xe9"}}', RefusalReason.NOT_JSON),
+    ],
+)
+def test_what_is_refused(record: object, why: RefusalReason) -> None:
+    """Without an id, or without a time of its own, a profile is refused: there is no other time that would be the same tomorrow."""
+    with pytest.raises(RecordRefused) as refused:
+        converted_profile(record)
+    assert refused.value.why is why
+
+
+def test_the_project_clock_counts() -> None:
+    """`$last_seen` has no zone: it is on the project's clock, as event times are."""
+    assert converted_profile({"$distinct_id": "u1", "$properties": SEEN}, ProjectClock(-60)).time == NEW_YEAR + 3_600_000_000
+
+
+def test_the_same_profile_is_one_event_and_a_changed_one_another() -> None:
+    """A profile that two files have alike is known as a repeat; one that changed is not, though its time is the same."""
+    first, again = (converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "plan": "pro"}}) for _ in range(2))
+    changed = converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "plan": "free"}})
+    assert first.natural_key == again.natural_key != changed.natural_key
+    assert first.uuid == again.uuid != changed.uuid
+    assert first.uuid == derived_uuid(first.natural_key or "")
+
+
+def test_the_sample_of_profiles() -> None:
+    """Of the sample's profiles, those without `$last_seen` are refused and all others become events, the same in every run."""
+    export = profile_export()
+    assert len(export) >= 2_000
+    one, refused = block(*export), Counter[RefusalReason]()
+    events = list[ImportedEvent]()
+    for index in range(len(export)):
+        try:
+            events.extend(MixpanelProfilesConverter().convert(one, index))
+        except RecordRefused as error:
+            refused[error.why] += 1
+    assert refused == {RefusalReason.NO_TIME: len(export) // 10}
+    assert len({event.uuid for event in events}) == len(events) == len(export) - refused.total()
+    assert events[0] == MixpanelProfilesConverter().convert(one, 0)[0]

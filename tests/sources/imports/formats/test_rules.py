@@ -28,13 +28,17 @@ from forwarder.mapping import Mapping as RecordMapping
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.catalog import BY_NAME
-from forwarder.sources.imports.events import NAMESPACE, RecordRefused, RefusalReason
-from forwarder.sources.imports.finishing import EventFinisher
-from forwarder.sources.imports.format import ChosenMapping, FormatContext
+from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy, RawEventFinisher
+from forwarder.sources.imports.format import (
+    NAMESPACE,
+    ChosenMapping,
+    FormatContext,
+    PersonProperties,
+    RawConverter,
+    RecordRefused,
+    RefusalReason,
+)
 from forwarder.sources.imports.formats import amplitude, mixpanel, segment
-from forwarder.sources.imports.policy import FinishPolicy, PersonProperties
-from forwarder.sources.imports.raw_events import RawConverter
-from forwarder.sources.imports.raw_finishing import RawEventFinisher
 
 FOLDER: Final = Path(__file__).parent.parent / "golden" / "rules"
 JOB: Final = "the job"

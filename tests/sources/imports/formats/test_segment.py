@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.events import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.segment import CALLS, SegmentConverter, SegmentOptions
 from tests.sources.imports.samples.segment import sample
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.format import RefusalReason
 
 Record = dict[str, Any]
 Change = Callable[[Record], bytes]

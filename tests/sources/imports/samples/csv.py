@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.formats.csv import CsvOptions
 
 COLUMNS = ["event", "distinct_id", "timestamp", "uuid", "plan", "amount", "paid", "cart", "note", "properties"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from forwarder.sources.imports.changes import SourceContent
-from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob
-from forwarder.sources.imports.events import ImportedEvent
-from forwarder.sources.imports.ledger import FateKind, FileLedger, RecordFate
+from forwarder.sources.imports.books import FateKind, ImportTotals, RecordFate, RefusalExample
+from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob, SourceContent
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.ledger import FileLedger
 from forwarder.sources.imports.manifest import ImportManifest, manifest_of
-from forwarder.sources.imports.tallies import ImportTotals, RefusalExample
 
 NAMES = ["$pageview", "sign up", "<script>alert(1)</script>", "Ünïcode 名前", "$identify"]
 BEGINNING = 1_704_067_200_000_000
@@ -21,13 +20,13 @@ JOB = ImportJob(
 REJECTED = RecordFate(FateKind.REFUSED, "rejected_400", RefusalExample("export/0.json.gz", 3, 'the service said "no" & more'))
 
 
-def events(days: int) -> list[ImportedEvent]:
+def events(days: int) -> list[FinishedEvent]:
     """Some of each day, more of them in the middle of each week, one of them the service's to refuse."""
     made = []
     for day in range(days):
         for place in range(3 + (day * 7919 % 5 if day % 7 < 5 else 0)):
             number, time = day * 100 + place, BEGINNING + day * 86_400_000_000 + place * 1_000_000
-            made.append(ImportedEvent(NAMES[number * 31 % len(NAMES)], f"u{number}", time, str(UUID(int=number * 7919)), {}))
+            made.append(FinishedEvent(time, f"u{number}", NAMES[number * 31 % len(NAMES)], str(UUID(int=number * 7919)), b"", 0, 1, number))
     return made
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.format import RefusalReason
 
 RULES: Final = MappingRules(
     event='"order " + .state',

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.format import RefusalReason
 
 START: Final = 1_704_067_200_000
 """The first of January 2024, in milliseconds."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.format import RefusalReason
 
 _START: Final = datetime(2024, 5, 1, tzinfo=UTC)
 _NAMES: Final = ("$pageview", "signed up", "Warenkorb geöffnet", "登録完了", "$identify", 'order "placed"', "{braces}")

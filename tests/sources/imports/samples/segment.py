@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from forwarder.sources.imports.events import RefusalReason
+from forwarder.sources.imports.format import RefusalReason
 
 FIRST = datetime(2024, 2, 28, 21, 0, 0, 123_000, tzinfo=UTC)
 PAGES = [

@@ -1,0 +1,386 @@
+"""Records from bytes: a line each, a JSON value each, or a row of CSV or Parquet as a JSON object.
+
+A framer yields neighbouring records with their line numbers, about one read's worth at a time. Of JSON it knows only brackets and strings:
+the converter decides whether a record is valid, so neither invalid UTF-8 nor a cut line ends a file. Every CSV value is text; Parquet
+values have types. A CSV row that can't become an object (of another length than the header, or not UTF-8) is passed on as it was read, to
+be refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from forwarder.sources.files.objects import missing_extra
+from forwarder.sources.files.records import LineRecords, ReadOptions
+from forwarder.sources.files.streams import FAILURES, GuardedStream, reason
+
+NumberedRecords = tuple[Sequence[bytes], Sequence[int]]
+"""Neighbouring records, and the line of each."""
+BOM: Final = b"\xef\xbb\xbf"
+_TOKEN: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]"]|\Z)', re.DOTALL)
+"""Up to the next bracket outside strings, the quote of a string whose end is still to come, or the end."""
+_OPENING: Final = frozenset({b"{", b"["})
+_CLOSING: Final = frozenset({b"}", b"]"})
+_BETWEEN: Final = b" \t\r\n,"
+MAX_COLUMNS: Final = 16_384
+"""Of a CSV file: as many as a spreadsheet has. More are the wrong delimiter, or no CSV."""
+_MAX_NAMES: Final = 1 << 20
+"""Bytes of all names together: each row has them in its record."""
+_ROWS: Final = 1024
+_NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
+"""Names that structs can't have for their fields."""
+_TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
+
+
+def read_lines(stream: GuardedStream, limit: int, size: int) -> Iterator[NumberedRecords]:
+    """A record a line, ended by LF or CRLF. Empty lines count, but are no records.
+
+    A line over the limit is cut to it. The last line needs no end, but where the stream is cut off it is left out: it might look whole.
+    """
+    rest, number = bytearray(), 1
+    for data in read_chunks(stream, size):
+        end = data.rfind(b"\n") + 1
+        if not end:
+            rest += data[: max(0, limit + 1 - len(rest))]
+            continue
+        begin = data.find(b"\n") if len(rest) > limit else 0  # what follows of a line that is too long is left out
+        whole = (bytes(rest) + data[begin:end]) if rest else data[:end]
+        records, numbers, count = _split(whole, number, limit)
+        number += count
+        if records:
+            yield records, numbers
+        rest = bytearray(data[end:][: limit + 1])
+    if rest and stream.failure is None:
+        records, numbers, _ = _split(bytes(rest) + b"\n", number, limit)
+        if records:
+            yield records, numbers
+
+
+def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequence[int], int]:
+    """The records of whole lines, their numbers, and how many lines there are."""
+    if b"\r" in whole:
+        whole = whole.replace(b"\r\n", b"\n")
+    ended = [*BytesIO(whole)]  # searches for line feeds several times as fast as `split` does
+    count = len(ended)
+    numbers: Sequence[int] = range(number, number + count)
+    if len(whole) <= limit and b"\n" not in ended:
+        return LineRecords(whole, ended), numbers, count
+    records = [line[:-1][:limit] for line in ended]
+    if not all(records):
+        numbers = [number + index for index, record in enumerate(records) if record]
+        records = [record for record in records if record]
+    return records, numbers, count
+
+
+def read_values(stream: GuardedStream, limit: int, size: int) -> Iterator[NumberedRecords]:
+    """A record for each element of arrays, or for each object outside them, over any number of lines.
+
+    Whatever else stands between them is a record too, which no format takes. The stream fails if its last array or object has no end.
+    """
+    scanner = _Scanner(limit)
+    for data in read_chunks(stream, size):
+        scanner.scan(data)
+        if scanner.records:
+            yield scanner.take()
+    scanner.flush_gap(len(scanner.buffer))
+    if scanner.records:
+        yield scanner.take()
+    if scanner.is_inside and stream.failure is None:
+        stream.failure = "it ends inside a JSON value"
+
+
+class _Scanner:
+    """Finds the ends of values.
+
+    Invariants: `begin` is where in `buffer` the current value starts (depth > 0), or what stands between two (depth 0); `line` is the line
+    of `counted`; tokens before `position` are done.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.buffer = b""
+        self._begin = self._position = self._counted = 0
+        self._depth, self._in_array = 0, False
+        self._line = self._first_line = 1
+        self._cut = b""
+        """The start of a value that is too long."""
+        self.records: list[bytes] = []
+        self._lines: list[int] = []
+
+    @property
+    def is_inside(self) -> bool:
+        return self._depth > 0 or self._in_array
+
+    def take(self) -> NumberedRecords:
+        taken = self.records, self._lines
+        self.records, self._lines = [], []
+        return taken
+
+    def scan(self, data: bytes) -> None:
+        self.buffer += data
+        for token in _TOKEN.finditer(self.buffer, self._position):
+            self._position = start = token.start(1)
+            byte = token.group(1)
+            if byte in _OPENING:
+                self._open(start, byte)
+            elif byte in _CLOSING:
+                self._close(start, byte)
+            else:
+                break
+        self._drop_done(self._position)
+
+    def _open(self, start: int, byte: bytes) -> None:
+        if self._depth == 0:
+            self.flush_gap(start)
+            if byte == b"[" and not self._in_array:
+                self._in_array, self._begin = True, start + 1
+                return
+            self._begin, self._first_line = start, self._line_at(start)
+        self._depth += 1
+
+    def _close(self, start: int, byte: bytes) -> None:
+        if self._depth > 1:
+            self._depth -= 1
+        elif self._depth == 1:
+            self._depth = 0
+            self._give((self._cut or self.buffer[self._begin : start + 1])[: self._limit], self._first_line)
+            self._begin, self._cut = start + 1, b""
+        elif byte == b"]" and self._in_array:
+            self.flush_gap(start)
+            self._in_array, self._begin = False, start + 1
+
+    def flush_gap(self, end: int) -> None:
+        """What stands between two values, if it is more than a comma."""
+        if self._depth == 0:
+            whole = self._cut or self.buffer[self._begin : end]
+            gap = whole.strip(_BETWEEN)
+            if gap:
+                self._give(gap[: self._limit], self._line_at(end if self._cut else self._begin + whole.index(gap)))
+            self._begin, self._cut = end, b""
+
+    def _give(self, record: bytes, line: int) -> None:
+        self.records.append(record)
+        self._lines.append(line)
+
+    def _line_at(self, position: int) -> int:
+        self._line += self.buffer.count(b"\n", self._counted, position)
+        self._counted = max(position, self._counted)
+        return self._line
+
+    def _drop_done(self, done: int) -> None:
+        """Forget what was given, and what of a value is too long."""
+        keep = self._begin
+        if len(self.buffer) - keep > self._limit:
+            self._cut = self._cut or self.buffer[keep : keep + self._limit]
+            keep = done
+        self._line_at(keep)
+        self.buffer = self.buffer[keep:]
+        self._counted -= keep
+        self._position -= keep
+        self._begin = 0
+        if len(self.buffer) > self._limit + 1:  # one string: of it, the quote is enough, and the backslash that the next byte belongs to
+            escaped = (len(self.buffer) - len(self.buffer.rstrip(b"\\"))) % 2
+            self._line_at(len(self.buffer))
+            self.buffer = b'"' + b"\\" * escaped
+            self._counted = len(self.buffer)
+
+
+def read_chunks(stream: GuardedStream, size: int) -> Iterator[bytes]:
+    """What a stream holds, without the mark of its byte order."""
+    first = True
+    while data := stream.read(size):
+        if first:
+            first, data = False, data.removeprefix(BOM)
+        yield data
+
+
+class _CsvLines:
+    """Lines of text for the csv module, remembered until their row is complete. Bytes that aren't UTF-8 survive as lone surrogates.
+
+    Lines are counted by the csv module (`line_num`), and a row's text is put together only if it is asked for.
+    """
+
+    def __init__(self, stream: GuardedStream, limit: int, size: int) -> None:
+        self._stream, self._limit, self._size = stream, limit, size
+        self.begun = 0
+        """How many lines there are before the row that is read; what was before them is forgotten."""
+        self._first = 0
+        self._lines: list[str] = []  # from `_first` on
+        self.has_ended = False
+
+    def __iter__(self) -> Iterator[str]:
+        rest = b""
+        for data in read_chunks(self._stream, self._size):
+            whole = rest + data
+            end = whole.rfind(b"\n") + 1
+            if end:
+                yield from self._taken(self._split(whole[:end]))
+            rest = whole[end:][: self._limit + 1]
+        if rest and self._stream.failure is None:
+            yield from self._taken([_text(rest[: self._limit])])
+        self.has_ended = True
+
+    def _split(self, whole: bytes) -> list[str]:
+        """Whole lines; what is too long is cut."""
+        found = list(BytesIO(whole))
+        if len(whole) > self._limit:
+            found = [line if len(line) <= self._limit else line[:-1][: self._limit] + b"\n" for line in found]
+        return list(map(_text, found))
+
+    def _taken(self, lines: list[str]) -> list[str]:
+        del self._lines[: self.begun - self._first]
+        self._first = self.begun
+        self._lines += lines
+        return lines
+
+    def row(self, end: int) -> bytes:
+        """The bytes of the row from `begun` to the line before this one, without its line break."""
+        raw = "".join(self._lines[self.begun - self._first : end - self._first]).encode("utf-8", "surrogateescape")
+        return raw.rstrip(b"\r\n")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def read_csv(stream: GuardedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
+    """A record a row; the first row has the names. The line is the row's first."""
+    csv.field_size_limit(options.max_record)  # it is the module's, not the reader's, and too small by default
+    source = _CsvLines(stream, options.max_record, options.block_bytes)
+    rows = csv.reader(source, delimiter=delimiter, quotechar=options.quote)
+    header: list[str] | None = None
+    encode = _encoder([])
+    records: list[bytes] = []
+    numbers: list[int] = []
+    size = 0
+    while True:
+        begun = source.begun = rows.line_num
+        try:
+            row = next(rows, None)
+        except csv.Error:
+            row = []
+        if row is None or (source.has_ended and stream.failure is not None):
+            break  # a row that ends with the stream has an open quote: it was cut off, or else is refused
+        if not row and not source.row(rows.line_num):
+            continue
+        if header is None:
+            header = row
+            if failure := _wrong_header(header):
+                stream.failure = failure
+                return
+            encode = _encoder(header)
+            continue
+        record = (None if source.has_ended else encode(row)) or source.row(rows.line_num)[: options.max_record]
+        records.append(record)
+        numbers.append(begun + 1)
+        size += len(record)
+        if size >= options.block_bytes:
+            yield records, numbers
+            records, numbers, size = [], [], 0
+    if records:
+        yield records, numbers
+
+
+def _wrong_header(header: Sequence[str]) -> str | None:
+    if not header:
+        return "the first row can't be read"
+    if len(header) > MAX_COLUMNS:
+        return f"the first row has {len(header):,} columns, of at most {MAX_COLUMNS:,}: is the delimiter right?"
+    if sum(map(len, header)) > _MAX_NAMES:
+        return "the names in the first row have more than 1 MiB together: is it a header?"
+    if len(set(header)) < len(header):
+        twice, _ = Counter(header).most_common(1)[0]
+        return f"the first row names {twice!r} twice"
+    try:
+        "".join(header).encode()
+    except UnicodeEncodeError:
+        return "the first row isn't UTF-8"
+    return None
+
+
+def _encoder(header: Sequence[str]) -> Callable[[Sequence[str]], bytes | None]:
+    """What makes the JSON object of a row, if there can be one. Structs are encoded in a third of the time of dicts."""
+    width, to_json = len(header), _TO_JSON.encode
+    make = _maker(header)
+
+    def encode(row: Sequence[str]) -> bytes | None:
+        if len(row) != width:
+            return None
+        try:
+            return to_json(make(*row))
+        except UnicodeEncodeError:
+            return None
+
+    return encode
+
+
+def _maker(header: Sequence[str]) -> Callable[..., Any]:
+    """What takes the cells of a row, and is encoded as an object of these names."""
+    if not any(map(_NO_FIELD, header)):
+        fields = [(f"cell{at}", str, msgspec.field(name=name)) for at, name in enumerate(header)]
+        return msgspec.defstruct("Row", fields, gc=False)
+    return lambda *row: dict(zip(header, row, strict=True))
+
+
+def read_parquet(file: BinaryIO, stream: GuardedStream) -> Iterator[NumberedRecords]:
+    """A record a row, and its number for a line.
+
+    Instants become ISO 8601 in UTC with a `Z`. What the file calls local time has no zone, and gets none: the option `time_offset` has it.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 -- an optional dependency
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise missing_extra("Parquet files", "pyarrow") from None
+    row = 1
+    try:
+        with parquet.ParquetFile(file, pre_buffer=False) as opened:
+            schema = pa.schema([field.with_type(_plain(pa, field.type)) for field in opened.schema_arrow])
+            for batch in opened.iter_batches(batch_size=_ROWS, use_threads=False):
+                plain = pa.Table.from_batches([batch]).cast(schema, safe=False)
+                records = _encoded(pa, plain)
+                if records:
+                    yield records, range(row, row + len(records))
+                row += len(records)
+    except (*FAILURES, pa.ArrowException) as error:
+        stream.failure = f"the Parquet file is damaged, or of a kind that can't be read: {reason(error)}"
+
+
+def _encoded(pa: Any, table: Any) -> list[bytes]:
+    try:
+        return [_TO_JSON.encode(each) for each in _rows(pa, table)]
+    except (ValueError, OverflowError) as error:  # text that isn't UTF-8, a time that no calendar has
+        if table.num_rows == 1:
+            return [f"a row that can't be read: {reason(error)}".encode()]  # no JSON: it is refused
+        return [record for row in range(table.num_rows) for record in _encoded(pa, table.slice(row, 1))]
+
+
+def _rows(pa: Any, table: Any) -> list[dict[str, Any]]:
+    has_maps = any(pa.types.is_map(field.type) for field in table.schema)
+    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy") if has_maps else table.to_pylist()
+    return rows
+
+
+def _plain(pa: Any, kind: Any) -> Any:
+    """A type whose values Python has: times to the microsecond, instants in UTC, the same inside lists and structs."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_time64(kind):
+        return pa.time64("us")
+    if types.is_duration(kind):
+        return pa.duration("us")
+    if types.is_dictionary(kind):
+        return _plain(pa, kind.value_type)
+    if types.is_struct(kind):
+        return pa.struct([kind.field(index).with_type(_plain(pa, kind.field(index).type)) for index in range(kind.num_fields)])
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(pa, kind.value_type)))
+    return kind

@@ -1,0 +1,284 @@
+"""Counters of the preflight: frequent keys, repeated keys, days, order of time, and how times are written.
+
+Invariants: no counter grows past its bound, whatever comes; results are the same in every process (no salted hash); totals are always
+exact. At most `MOST_DAYS` days are told apart, and of each file only the latest time so far is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct, defstruct
+
+from forwarder.sources.imports.times import DAY
+
+LONGEST: Final = 200
+"""Characters that are kept of a key; what differs only after them counts as one."""
+MOST_DAYS: Final = 36_600
+"""A century. A source that has more days is no history of events; those past it are counted together."""
+_ABSENT: Final = Raw(b"null")
+_ZONE: Final = re.compile(rb"(?:UTC|GMT|[0-9 ][+-][0-9]{2}(?::?[0-9]{2})?(?::?[0-9]{2})?)$", re.IGNORECASE)
+_DATE: Final = len("2026-01-31")
+_EPOCH: Final = re.compile(rb"[0-9]{1,19}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
+_MAIL: Final = re.compile(rb"(?:[A-Za-z]{3},? )?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9:]+(?P<zone> .+)?")
+_DATE_WITHOUT_HYPHENS: Final = len("20260131")
+
+
+class KeyCount(Struct, frozen=True):
+    """A key, and how often it came."""
+
+    key: str
+    count: int
+    missed: int = 0
+    """At most so many more: it was left out once, when too many others came."""
+
+
+class TopCounts:
+    """How often each key came. Past `capacity` keys the rarer half of them is merged into `other`, so the frequent ones stay."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._counts: dict[str, int] = {}
+        self._missed: dict[str, int] = {}
+        self._left_out = 0
+        self._left_out_at_most = 0
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, key: str) -> None:
+        """Count a key once."""
+        counts = self._counts
+        if key in counts:
+            counts[key] += 1
+        elif len(key) > LONGEST:
+            self.add(key[: LONGEST - 1] + "…")
+        else:
+            self._enter(key)
+
+    def top(self, most: int) -> tuple[KeyCount, ...]:
+        """The most frequent keys, the most frequent first."""
+        return tuple(KeyCount(key, self._counts[key], self._missed.get(key, 0)) for key in self._ranked()[:most])
+
+    def other(self, most: int) -> int:
+        """How often any other than those came."""
+        return self._left_out + sum(self._counts[key] for key in self._ranked()[most:])
+
+    def _ranked(self) -> list[str]:
+        return sorted(self._counts, key=lambda key: (-self._counts[key], key))
+
+    def _enter(self, key: str) -> None:
+        if len(self._counts) >= self._capacity:
+            self._prune()
+        self._counts[key] = 1
+        if self._left_out_at_most:
+            self._missed[key] = self._left_out_at_most
+
+    def _prune(self) -> None:
+        leaving = self._ranked()[self._capacity // 2 :]
+        # Any one key may have been left out each time, with as many as the most frequent of those that left.
+        self._left_out_at_most += self._counts[leaving[0]]
+        for key in leaving:
+            self._left_out += self._counts.pop(key)
+            self._missed.pop(key, None)
+
+
+class KeyEstimate(Struct, frozen=True):
+    """What is known of many keys."""
+
+    keys: int
+    """How many different ones came."""
+    repeats: int
+    """How many came that had come before."""
+    differing: int
+    """How many keys came with more than one mark."""
+    scale: int
+    """1: exact. Otherwise one key in so many was looked at, and the figures are multiplied by it."""
+
+
+class SampledKeys:
+    """Which keys came again. Past `limit` keys only those count whose digest ends in a zero bit, then in two, and so on.
+
+    A key that still counts has counted from the first: so the figures don't depend on the order in which keys come.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._mask = 0
+        self._times: dict[int, int] = {}
+        self._marks: dict[int, int] = {}
+        self._differing: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, key: str, mark: int = 0) -> None:
+        """Count a key; `mark` is what should be the same whenever it comes."""
+        digest = int.from_bytes(blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+        if digest & self._mask:
+            return
+        seen = self._times.get(digest, 0)
+        self._times[digest] = seen + 1
+        if not seen:
+            if mark:
+                self._marks[digest] = mark
+            if len(self._times) > self._limit:
+                self._thin_out()
+        elif self._marks.get(digest, 0) != mark:
+            self._differing.add(digest)
+
+    def estimate(self) -> KeyEstimate:
+        """What is known so far."""
+        scale, keys = self._mask + 1, len(self._times)
+        return KeyEstimate(keys * scale, (sum(self._times.values()) - keys) * scale, len(self._differing) * scale, scale)
+
+    def _thin_out(self) -> None:
+        while len(self._times) > self._limit:
+            mask = self._mask = self._mask * 2 + 1
+            self._times = {digest: times for digest, times in self._times.items() if not digest & mask}
+        self._marks = {digest: mark for digest, mark in self._marks.items() if digest in self._times}
+        self._differing &= self._times.keys()
+
+
+def share(part: int, whole: int) -> float:
+    """A part of a whole, from 0 to 1; 0 of nothing."""
+    return part / whole if whole else 0.0
+
+
+class DayAmount(Struct, gc=False):
+    """Events and their bytes, as they would be sent."""
+
+    events: int = 0
+    bytes: int = 0
+
+
+class DayAmounts:
+    """How much there is of each UTC day."""
+
+    def __init__(self, most: int = MOST_DAYS) -> None:
+        self._most = most
+        self._days: dict[int, DayAmount] = {}
+        self.other = DayAmount()
+        """Of the days that came when there were too many."""
+
+    def __len__(self) -> int:
+        return len(self._days)
+
+    def add(self, time: int, size: int) -> None:
+        """Count an event."""
+        amount = self._days.get(time // DAY)
+        if amount is None:
+            amount = self.other if len(self._days) >= self._most else self._days.setdefault(time // DAY, DayAmount())
+        amount.events += 1
+        amount.bytes += size
+
+    def items(self) -> list[tuple[int, DayAmount]]:
+        """Each day, the oldest first."""
+        return sorted(self._days.items())
+
+    def requests(self, batch_events: int, batch_bytes: int) -> int:
+        """How many requests it takes at least: none spans two days."""
+        amounts: Mapping[int, DayAmount] = {**self._days, -1: self.other}
+        return sum(max(-(-each.events // batch_events), -(-each.bytes // batch_bytes)) for each in amounts.values())
+
+
+class TimeOrder:
+    """How far events are from the order of time: in the source as a whole, and within each file."""
+
+    def __init__(self) -> None:
+        self.late = 0
+        """Events older than one that came before."""
+        self.late_in_file = 0
+        """Events older than one that came before in the same file: naming the files in another order doesn't mend these."""
+        self.furthest = 0
+        """How much older at most, in microseconds."""
+        self._latest = 0
+        self._file = ""
+        self._latest_in_file = 0
+
+    def add(self, file: str, time: int) -> None:
+        """Look at the next event."""
+        if file != self._file:
+            self._file, self._latest_in_file = file, 0
+        if time >= self._latest_in_file:
+            self._latest_in_file = time
+        else:
+            self.late_in_file += 1
+        if time >= self._latest:
+            self._latest = time
+        else:
+            self.late += 1
+            self.furthest = max(self.furthest, self._latest - time)
+
+
+class TimeKind(StrEnum):
+    """How a time is written."""
+
+    ZONE = "with_zone"
+    NO_ZONE = "without_zone"
+    SECONDS = "epoch_seconds"
+    MILLISECONDS = "epoch_milliseconds"
+    MICROSECONDS = "epoch_microseconds"
+
+
+def kind_of(value: bytes) -> TimeKind | None:
+    """How a time is written, from its JSON; None if it isn't one in a form that is known."""
+    if value[:1] != b'"':
+        return _epoch(value)
+    text = value[1:-1].strip()
+    if text.replace(b".", b"", 1).isdigit() and len(text) != _DATE_WITHOUT_HYPHENS:
+        return _epoch(text)
+    if found := _MAIL.fullmatch(text):
+        return TimeKind.ZONE if found["zone"] else TimeKind.NO_ZONE
+    if not text[:4].isdigit():
+        return None
+    named = text[-1:] in b"zZ" or _ZONE.search(text[_DATE:])
+    return TimeKind.ZONE if named and len(text) > _DATE else TimeKind.NO_ZONE
+
+
+def _epoch(digits: bytes) -> TimeKind | None:
+    if not _EPOCH.fullmatch(digits):
+        return None
+    number = float(digits)  # the bounds are those of `times`
+    return TimeKind.SECONDS if number <= 1e10 else TimeKind.MILLISECONDS if number <= 1e13 else TimeKind.MICROSECONDS
+
+
+class TimeInspector:
+    """Looks where records have their time: `name`, or `name.name` for one level down. The first name that has a value counts."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._paths = [field.split(".", 1) for field in fields]
+        outer = sorted({path[0] for path in self._paths})
+        self._numbers = {name: f"f{number}" for number, name in enumerate(outer)}
+        self._decode = _decoder(outer) if outer else None
+        self._inner = {path[1]: _decoder([path[1]]) for path in self._paths if len(path) > 1}
+
+    def kind(self, record: bytes) -> TimeKind | None:
+        """How the record's time is written; None if it isn't seen."""
+        if self._decode is None:
+            return None
+        try:
+            return self._first(self._decode(record))
+        except (ValueError, RecursionError):  # of msgspec: what can't be read is refused elsewhere
+            return None
+
+    def _first(self, fields: Any) -> TimeKind | None:
+        for outer, *inner in self._paths:
+            value: Raw = getattr(fields, self._numbers[outer])
+            if inner and value is not _ABSENT:
+                value = self._inner[inner[0]](value).f0
+            if bytes(value) not in (b"null", b'""'):
+                return kind_of(bytes(value))
+        return None
+
+
+def _decoder(names: Sequence[str]) -> Any:
+    """Of an object's fields with these names, whatever characters they have."""
+    numbered = {f"f{number}": name for number, name in enumerate(names)}
+    fields = [(number, Raw, _ABSENT) for number in numbered]
+    return msgspec.json.Decoder(defstruct("Fields", fields, rename=numbered, gc=False)).decode

@@ -1,0 +1,186 @@
+"""Values of vendors' records: JSON fields, read with their type or kept as bytes, and the ids of persons.
+
+`msgspec.Raw` holds bytes that are syntactically JSON, but msgspec doesn't check their UTF-8: so a record's text is checked as a whole. A
+merge of persons can't be undone and an event can't be deleted: an id that means "nobody" is refused, never passed on.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal, DecimalException
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from forwarder.sources.imports.format import RecordRefused, RefusalReason
+
+_KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no", b"n": "null"}
+MAX_DEPTH: Final = 120
+"""Levels that a record or an event may have: common parsers accept 128, two of which are the request's own."""
+SHALLOW_BYTES: Final = 2 * MAX_DEPTH
+"""A text that has no more can't be nested too deep."""
+_BRACKET_OR_STRING: Final = re.compile(rb'([][{}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.encode
+_REMEMBERED: Final = 40
+"""Longer ids aren't remembered: they are more often those of messages, which come once, than of persons."""
+_AROUND: Final = string.whitespace + "\"'`\\\x00\u00a0\u200b\ufeff"
+"""What may stand around an id and changes nothing of what it means: an id that was quoted once too often still says nothing."""
+ILLEGAL: Final = frozenset((
+    # Nothing, as programs of many languages spell it when they write it as text.
+    "", "null", "undefined", "none", "nil", "nan", "(null)", "<null>", "<nil>", "[object object]", "{}", "[]",
+    # Values of another type, and counters that never counted.
+    "true", "false", "0", "-0", "0.0", "00000000-0000-0000-0000-000000000000",
+    # Words for everybody, and names of fields in the place of their values.
+    "anonymous", "guest", "not_authenticated", "empty", "blank", "distinct_id", "distinctid", "id", "email",
+))  # fmt: skip
+"""In lower case, and without what may stand around them."""
+
+
+def object_of(record: bytes) -> dict[str, Raw]:
+    """The fields of a record, each as its bytes; of a name that comes twice, the last. Raises `RecordRefused` (`NOT_JSON`) for anything
+    else."""
+    try:
+        if not record.isascii():
+            record.decode()
+        return _decode_object(record)
+    except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
+        raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
+
+
+def text(fields: Mapping[str, Raw], name: str) -> str | None:
+    """A field's text; None if there is none, or null. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    try:
+        return _decode_text(raw)
+    except ValueError:
+        _refuse_unless_null(raw, name, "a text")
+        return None
+
+
+def text_or_number(fields: Mapping[str, Raw], name: str) -> str | None:
+    """A field's text, or a number as it is written in JSON (ids); None if there is none, or null. Raises `RecordRefused` (`WRONG_TYPE`)."""
+    raw = fields.get(name)
+    return None if raw is None else text_or_number_of(raw, name)
+
+
+def text_or_number_of(raw: Raw, name: str) -> str | None:
+    """The same of a value; the name is for the refusal."""
+    try:
+        return _decode_text(raw)  # most are
+    except msgspec.ValidationError:
+        value = bytes(raw)
+    if value[:1] in b"-0123456789":
+        return value.decode()
+    _refuse_unless_null(raw, name, "a text or a number")
+    return None
+
+
+def number_of(digits: bytes) -> int | Decimal:
+    """The number that JSON digits stand for, exactly. Raises `ValueError` if it has more digits or a larger power than any number has."""
+    try:
+        return int(digits) if digits.removeprefix(b"-").isdigit() else Decimal(digits.decode())
+    except DecimalException as error:
+        raise ValueError(digits) from error
+
+
+def nested(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
+    """The fields of an object in a field; of none, or null, no fields. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
+    raw = fields.get(name)
+    if raw is None:
+        return {}
+    try:
+        return _decode_object(raw)
+    except ValueError:
+        _refuse_unless_null(raw, name, "an object")
+        return {}
+
+
+def items(fields: Mapping[str, Raw], name: str) -> list[Raw]:
+    """The values of a list in a field; of none, or null, no values. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
+    raw = fields.get(name)
+    if raw is None:
+        return []
+    try:
+        return _decode_list(raw)
+    except ValueError:
+        _refuse_unless_null(raw, name, "a list")
+        return []
+
+
+def is_deep(text: bytes) -> bool:
+    """Whether a text is nested so deep that a decoder somewhere fails at it."""
+    return text.count(b"[") + text.count(b"{") > MAX_DEPTH and _depth(text) > MAX_DEPTH
+
+
+def are_deep(texts: Sequence[bytes]) -> bool:
+    """Whether one of some texts is."""
+    braces = max(map(bytes.count, texts, repeat(b"{")), default=0)
+    return braces + max(map(bytes.count, texts, repeat(b"[")), default=0) > MAX_DEPTH and any(map(is_deep, texts))
+
+
+def _depth(text: bytes) -> int:
+    """How deep a text is nested; of one that isn't JSON, at most so deep."""
+    depth = deepest = 0
+    for found in _BRACKET_OR_STRING.finditer(text):
+        bracket = found[1]
+        if bracket is not None:
+            depth += 1 if bracket in b"[{" else -1
+            deepest = max(deepest, depth)
+    return deepest
+
+
+def written(value: Any) -> Raw:
+    """A value as JSON, to stand among those of a record."""
+    return Raw(_encode(value))
+
+
+def is_null(raw: Raw) -> bool:
+    """Whether a value is null."""
+    return bytes(raw) == b"null"
+
+
+def kind(raw: Raw) -> str:
+    """What a value is, in words."""
+    return _KINDS.get(bytes(raw)[:1], "a number")
+
+
+def _refuse_unless_null(raw: Raw, name: str, wanted: str) -> None:
+    if not is_null(raw):
+        raise RecordRefused(RefusalReason.WRONG_TYPE, f"{name} is {kind(raw)}, not {wanted}")
+
+
+def is_illegal(text: str) -> bool:
+    """Whether an id means nobody in particular. Neighbouring records share their ids, so what was asked is remembered for a while."""
+    return _is_illegal(text) if len(text) <= _REMEMBERED else _is_illegal.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _is_illegal(text: str) -> bool:
+    return text.strip(_AROUND).lower() in ILLEGAL or text.isspace()
+
+
+def none_illegal(texts: Collection[str]) -> bool:
+    """Whether none of some ids is one that means nobody; asked of all at once."""
+    return ILLEGAL.isdisjoint([text.strip(_AROUND).lower() for text in texts]) and not any(map(str.isspace, texts))
+
+
+def check_id(text: str) -> str:
+    """The id as it is (a number's is its JSON text: `jsonvalues.text_or_number`). Raises `RecordRefused` (`ILLEGAL_ID`)."""
+    if is_illegal(text):
+        raise RecordRefused(RefusalReason.ILLEGAL_ID, f"the id {text!r} is one that many share")
+    return text
+
+
+def is_blank(text: str | None) -> bool:
+    """Whether an id is missing, or as good as missing: only white space."""
+    return text is None or not text or text.isspace()

@@ -1,0 +1,171 @@
+"""What is counted of an import, and how a repaired dead letter is counted."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forwarder.sources.imports.books import (
+    EXAMPLES,
+    NAMES,
+    OTHER_NAMES,
+    DayTally,
+    FateKind,
+    ImportTotals,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    ReplayedLetter,
+    check_days,
+    count_replayed,
+)
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.ledger import FileLedger
+from forwarder.sources.imports.times import day_of, when
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.uuids().map(str), max_size=30), st.integers(0, 30))
+def test_a_digest_does_not_depend_on_the_order(some: list[str], cut: int) -> None:
+    """Nor on how the uuids were shared out over batches."""
+    one, other = DayTally(), DayTally()
+    one.arrived(some)
+    turned = some[::-1]
+    other.arrived(turned[:cut])
+    other.arrived(turned[cut:])
+    assert one == other
+    assert one.delivered == one.source == len(some)
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "day", "text"),
+    [
+        (0, "1970-01-01", "1970-01-01T00:00:00.000Z"),
+        (86_399_999_999, "1970-01-01", "1970-01-01T23:59:59.999999Z"),
+        (86_400_000_000, "1970-01-02", "1970-01-02T00:00:00.000Z"),
+        (1_709_210_096_789_000, "2024-02-29", "2024-02-29T12:34:56.789Z"),
+    ],
+)
+def test_days_are_those_of_utc(microseconds: int, day: str, text: str) -> None:
+    """A day ends with its last microsecond."""
+    assert day_of(microseconds) == day
+    assert when(microseconds) == text
+
+
+def test_books_balance_and_add_up() -> None:
+    """Read is delivered, refused, left out and repeats together; a difference says how many are missing."""
+    one = RecordBooks(read=10, delivered=5, refused={"no_time": 2}, left_out={"--event": 1}, repeats=2)
+    other = RecordBooks(read=4, delivered=1, refused={"no_time": 1, "no_id": 1})
+    assert (one.difference, other.difference) == (0, 1)
+    one.add(other)
+    assert one == RecordBooks(read=14, delivered=6, refused={"no_time": 3, "no_id": 1}, left_out={"--event": 1}, repeats=2)
+    assert one.difference == 1
+
+
+def test_of_many_names_the_rest_are_counted_together() -> None:
+    """A source that puts ids into names doesn't fill the memory."""
+    totals = ImportTotals()
+    totals.named(f"event {number}" for number in range(NAMES + 20))
+    totals.named(["event 0"])
+    assert totals.names["event 0"] == 2
+    assert totals.names[OTHER_NAMES] == 20
+    assert len(totals.names) == NAMES + 1
+
+
+def test_of_each_reason_some_examples_are_kept() -> None:
+    """The first ones, so that the same run shows the same."""
+    totals = ImportTotals()
+    for line in range(EXAMPLES * 2):
+        totals.example("no_time", RefusalExample("a.json", line, "there is none"))
+    assert [each.line for each in totals.examples["no_time"]] == list(range(EXAMPLES))
+
+
+def test_long_names_and_details_are_cut() -> None:
+    """A checkpoint is written every second: a name or an answer of a megabyte has no place in it."""
+    totals = ImportTotals()
+    totals.named(["n" * 200, "n" * 201, "n" * 900_000])
+    totals.example("400", RefusalExample("a.json", 1, "d" * 900_000))
+    assert totals.names == {"n" * 200: 1, "n" * 199 + "…": 2}
+    assert totals.examples["400"][0].detail == "d" * 199 + "…"
+
+
+@pytest.mark.parametrize(
+    "days", [{"yesterday": DayTally()}, {"20240101": DayTally()}, {"2024-01-01": DayTally(uuids="xyz")}, {"": DayTally()}]
+)
+def test_days_that_are_none_are_refused(days: dict[str, DayTally]) -> None:
+    """A file that was changed by hand is told before it is used."""
+    with pytest.raises(ValueError, match=r".+"):
+        check_days(days)
+
+
+DAY = 86_400_000_000
+REFUSED = RecordFate(FateKind.REFUSED, "rejected_400")
+
+
+def event(number: int, day: int = 0) -> FinishedEvent:
+    """An event with a uuid and a time of its own."""
+    return FinishedEvent(day * DAY + number, "ann", "seen", str(UUID(int=number)), b"", 0, number + 1, number)
+
+
+def test_a_record_of_the_format_s_arrives() -> None:
+    """The source has one event more on its day, and so has the service; the record is still one that was refused."""
+    books, totals = RecordBooks(read=2, delivered=1, refused={"no_time": 1}), ImportTotals()
+    count_replayed(ReplayedLetter(7, [event(1), event(2, day=1)], is_last=True), [books], totals)
+    assert (books.mended, books.unmended, books.difference, books.refused) == (1, 0, 0, {"no_time": 1})
+    assert [(day.source, day.delivered) for day in totals.days.values()] == [(1, 1), (1, 1)]
+    assert (totals.names, totals.first, totals.last, totals.replayed) == ({"seen": 2}, 1, DAY + 2, [7])
+
+
+def test_the_counts_are_those_of_an_import_without_a_refusal() -> None:
+    """Refused by the service, and taken when it is sent again: days and digests say what they would have said."""
+    whole, mended = ImportTotals(), ImportTotals()
+    both = [event(1), event(2)]
+    position = FileLedger(whole)
+    position.opened([1, 1], {})
+    position.settle([0, 1], both)
+    position = FileLedger(mended)
+    position.opened([1, 1], {})
+    position.settle([0], both[:1])
+    position.settle([1], both[1:], REFUSED)
+    assert mended.days != whole.days
+    count_replayed(ReplayedLetter(1, [event(2)], day="1970-01-01", is_last=True), [position.books], mended)
+    assert mended.days == whole.days
+    assert (mended.names, mended.first, mended.last) == (whole.names, whole.first, whole.last)
+
+
+def test_an_event_that_was_edited_to_another_day_is_of_that_day() -> None:
+    """No day has more delivered than its source has."""
+    totals = ImportTotals(days={"1970-01-01": DayTally(source=1)})
+    count_replayed(ReplayedLetter(1, [event(2, day=1)], day="1970-01-01", is_last=True), [RecordBooks(refused={"x": 1})], totals)
+    assert [(day.source, day.delivered) for day in totals.days.values()] == [(0, 0), (1, 1)]
+
+
+def test_a_record_is_mended_with_the_last_of_its_letters() -> None:
+    """One letter of several is counted by its events alone; what the service refuses of it is there, and not delivered."""
+    books, totals = RecordBooks(read=1, refused={"no_id": 1}), ImportTotals()
+    count_replayed(ReplayedLetter(1, [event(1)], [event(2)]), [books], totals)
+    assert (books.mended, books.unmended) == (0, 1)
+    assert (totals.days["1970-01-01"].source, totals.days["1970-01-01"].delivered) == (2, 1)
+    count_replayed(ReplayedLetter(3, [event(2)], day="1970-01-01", is_last=True), [books], totals)
+    assert (books.mended, books.unmended) == (1, 0)
+    assert (totals.days["1970-01-01"].source, totals.days["1970-01-01"].delivered) == (2, 2)
+
+
+def test_books_of_before_have_none_mended() -> None:
+    """A checkpoint or a manifest that doesn't say reads as none; sums have the mended of all."""
+    books = msgspec.json.decode(b'{"read":1,"refused":{"no_id":1}}', type=RecordBooks)
+    assert (books.mended, books.unmended) == (0, 1)
+    books.add(RecordBooks(mended=2, refused={"no_id": 2}))
+    assert (books.mended, books.unmended) == (2, 1)
+
+
+def test_no_more_is_mended_than_was_refused() -> None:
+    """Books that don't balance would make a checkpoint that nobody can go on from; of a file and of all files it is the same record."""
+    books, all_books = RecordBooks(refused={"no_id": 1}), RecordBooks(refused={"no_id": 5})
+    for number in (1, 2):
+        count_replayed(ReplayedLetter(number, [event(number)], is_last=True), [books, all_books], ImportTotals())
+    assert (books.mended, all_books.mended) == (1, 1)

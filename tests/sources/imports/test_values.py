@@ -1,0 +1,171 @@
+"""JSON fields and ids of persons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from forwarder.sources.imports import values as jsonvalues
+from forwarder.sources.imports.format import RecordRefused, RefusalReason
+from forwarder.sources.imports.values import ILLEGAL, check_id, is_blank, is_illegal
+
+FIELDS = jsonvalues.object_of(
+    b'{"text":"a\\u00e9","int":12345678901234567890123,"decimal":1.10,"power":2e3,"yes":true,"object":{"b":1.0},"list":[1,"x"],"null":null}'
+)
+CUT_OR_ANOTHER_VALUE = [b"", b"{", b'{"a":', b"[]", b"null", b'"a"', b"{} {}"]
+NO_UTF_8 = [b'{"a":"\xff"}', b'{"a":{"b":["\xff"]}}', b'{"\xff":1}', b'{"a":"\xed\xa0\x80"}', b'{"a":"\\ud800"}']
+NO_TOKENS = [b'{"a":NaN}', b'{"a":01}', b'{"a":"\x01"}', b'{"a":' + b"[" * 100_000]
+NO_OBJECTS = [*CUT_OR_ANOTHER_VALUE, *NO_UTF_8, *NO_TOKENS]
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "value"),
+    [
+        (jsonvalues.text, "text", "aé"),
+        (jsonvalues.text, "null", None),
+        (jsonvalues.text, "missing", None),
+        (jsonvalues.text_or_number, "text", "aé"),
+        (jsonvalues.text_or_number, "int", "12345678901234567890123"),
+        (jsonvalues.text_or_number, "decimal", "1.10"),
+        (jsonvalues.text_or_number, "null", None),
+        (jsonvalues.text_or_number, "missing", None),
+        (jsonvalues.nested, "null", {}),
+        (jsonvalues.nested, "missing", {}),
+        (jsonvalues.items, "null", []),
+        (jsonvalues.items, "missing", []),
+    ],
+)
+def test_a_field_is_read_with_its_type(read: Callable[[dict[str, Raw], str], Any], name: str, value: object) -> None:
+    """Numbers are exact, numbers as ids keep their digits, and null is as good as nothing."""
+    assert read(FIELDS, name) == value
+
+
+@pytest.mark.parametrize(
+    ("read", "names"),
+    [
+        (jsonvalues.text, ["int", "yes", "object", "list"]),
+        (jsonvalues.text_or_number, ["yes", "object", "list"]),
+        (jsonvalues.nested, ["text", "int", "yes", "list"]),
+        (jsonvalues.items, ["text", "int", "yes", "object"]),
+    ],
+)
+def test_a_field_of_another_type_is_refused_by_name(read: Callable[[dict[str, Raw], str], object], names: list[str]) -> None:
+    """Whoever mends the record learns which field it was."""
+    for name in names:
+        with pytest.raises(RecordRefused, match=f"^{name} is") as refused:
+            read(FIELDS, name)
+        assert refused.value.why is RefusalReason.WRONG_TYPE
+
+
+@pytest.mark.parametrize(
+    ("digits", "number"),
+    [(b"7", 7), (b"-7", -7), (b"12345678901234567890123", 12345678901234567890123), (b"1.10", Decimal("1.10")), (b"-2e3", Decimal(-2000))],
+)
+def test_numbers_are_read_exactly(digits: bytes, number: int | Decimal) -> None:
+    """No digit is lost to a float."""
+    assert jsonvalues.number_of(digits) == number
+
+
+@pytest.mark.parametrize("digits", [b"", b"null", b"1.2.3", b"9" * 5000, b"1e99999999999999999999"])
+def test_what_is_no_number_of_any_use_is_told(digits: bytes) -> None:
+    """More digits than are read, or a power out of all bounds, is no number either."""
+    with pytest.raises(ValueError, match=r"."):
+        jsonvalues.number_of(digits)
+
+
+def test_nested_values_keep_their_bytes() -> None:
+    """1.0 stays 1.0, in objects and in lists."""
+    assert bytes(jsonvalues.nested(FIELDS, "object")["b"]) == b"1.0"
+    assert [bytes(item) for item in jsonvalues.items(FIELDS, "list")] == [b"1", b'"x"']
+
+
+@pytest.mark.parametrize("record", NO_OBJECTS)
+def test_what_is_no_json_object_is_refused(record: bytes) -> None:
+    """Cut off, not UTF-8 (not even deep inside), lone surrogates, tokens that aren't JSON, other values than objects, endless nesting."""
+    with pytest.raises(RecordRefused) as refused:
+        jsonvalues.object_of(record)
+    assert refused.value.why is RefusalReason.NOT_JSON
+
+
+def test_a_written_value_and_null_are_told_apart() -> None:
+    """What is written stands among a record's own values."""
+    assert bytes(jsonvalues.written("é")) == '"é"'.encode()
+    assert jsonvalues.is_null(jsonvalues.written(None))
+    assert not jsonvalues.is_null(jsonvalues.written("null"))
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+        max_leaves=5,
+    )
+)
+def test_any_json_value_survives_untouched(value: object) -> None:
+    """The bytes of a value come out as they went in."""
+    record = msgspec.json.encode({"a": value})
+    assert msgspec.json.encode(jsonvalues.object_of(record)) == record
+
+
+NAMED_IN_THE_ISSUE = (
+    *("null", "undefined", "none", "nil", "nan", "anonymous", "guest", "0", "[object Object]", "true", "false", "not_authenticated"),
+    *("empty", "blank", "", " ", "\t\n", "\u3000"),
+)
+
+
+@pytest.mark.parametrize("text", NAMED_IN_THE_ISSUE)
+def test_an_id_that_many_share_is_refused(text: str) -> None:
+    """Each id that means nobody is refused as illegal, with the id in the explanation."""
+    with pytest.raises(RecordRefused) as refused:
+        check_id(text)
+    assert refused.value.why is RefusalReason.ILLEGAL_ID
+    assert repr(text) in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    "text", ['"null"', "'undefined'", "\"'None'\"", "`nan`", '\\"null\\"', "NULL", " Anonymous ", "TRUE", "NaN", "\u00a0guest"]
+)
+def test_case_quotes_and_blanks_around_it_do_not_make_it_legal(text: str) -> None:
+    """An illegal id is found in any case, quoted and with blanks around it."""
+    assert is_illegal(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["user-1", "4", "00", "nullable", "guest-17", "anonymous@example.org", "O'Neil", '"17"', " 17 ", "ζ", "null 1"]
+)
+def test_any_other_id_stays_as_it_is(text: str) -> None:
+    """An id that tells persons apart is returned unchanged, with quotes and blanks that are its own."""
+    assert check_id(text) == text
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(sorted(ILLEGAL)),
+    st.lists(st.booleans(), min_size=40, max_size=40),
+    st.sampled_from(["", '"', "'", " ", "\"'", "\ufeff"]),
+)
+def test_every_listed_id_is_found_in_every_spelling(listed: str, upper: list[bool], around: str) -> None:
+    """Whatever the case of its letters and whatever stands around it, a listed id is illegal."""
+    spelled = "".join(letter.upper() if up else letter for letter, up in zip(listed, upper, strict=False))
+    assert is_illegal(around + spelled + around[::-1])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(alphabet="abcxyz0123456789-_@.", min_size=1).map(lambda text: f"u{text}"))
+def test_ordinary_ids_pass(text: str) -> None:
+    """No ordinary id is refused, unless it is on the list itself."""
+    assert check_id(text) == text
+
+
+def test_blank_is_as_good_as_missing() -> None:
+    """No id, an empty one and one of white space alone are missing; every other is there."""
+    assert all(is_blank(text) for text in (None, "", " ", "\n\t"))
+    assert not any(is_blank(text) for text in ("0", "null", " a "))

@@ -1,0 +1,227 @@
+"""Whether the events of an import are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forwarder.sources.imports.books import DayTally
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.format import ImportedEvent
+from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.times import day_of, when
+from forwarder.sources.imports.verification import (
+    ArrivedEvents,
+    InvalidRow,
+    StoredDays,
+    add_stored,
+    decode_arrived,
+    decode_page,
+    decode_rows,
+    verify,
+)
+from tests.sources.imports.samples.manifests import JOB, REJECTED, events, manifest
+
+Event = ImportedEvent | FinishedEvent
+DAYS = 4
+MANIFEST = manifest(DAYS)
+
+
+def delivered() -> list[Event]:
+    """The events that the sample's manifest counts as delivered."""
+    some = events(DAYS)
+    return [each for each in some if each is not some[2]]  # the one that the service refused
+
+
+def holding(some: Sequence[Event]) -> StoredDays:
+    """A service that has these."""
+    held = StoredDays()
+    for each in some:
+        held.add(each.uuid, when(each.time))
+    return held
+
+
+def held_of(lines: list[bytes], job: str | None, folder: Path | None = None) -> StoredDays:
+    """What an export of these lines holds."""
+    with StoredDays(folder) as held:
+        add_stored(decode_rows(lines, range(1, len(lines) + 1)), job, held)
+    return held
+
+
+def line(each: Event, **more: Any) -> bytes:
+    """An event in an export of the service."""
+    return json.dumps({"uuid": each.uuid, "event": each.event, "timestamp": when(each.time), **more}).encode()
+
+
+def test_the_sample_refuses_one() -> None:
+    """What this module's tests take as delivered is what the manifest says."""
+    assert len(delivered()) == MANIFEST.events
+    assert REJECTED.reason in MANIFEST.books.refused
+
+
+def test_what_is_all_there_is_the_same() -> None:
+    """By count and by digest, each day; what the service refused isn't missed."""
+    found = verify(MANIFEST, holding(delivered()[::-1]))
+    assert found.same
+    assert found.words() == [f"All {MANIFEST.events} events of 4 days are there, by count and by digest of their uuids"]
+    assert found.json().startswith(b'{"job":"11111111-2222-5333-8444-555555555555","same":true,')
+
+
+def test_missing_events_are_told_by_day() -> None:
+    """With how many of how many."""
+    some = delivered()
+    found = verify(MANIFEST, holding(some[:-2]))
+    [day] = [each for each in found.days if not each.same]
+    assert (day.day, day.missing, day.extra) == ("2024-01-04", 2, 0)
+    total = MANIFEST.days["2024-01-04"].delivered
+    assert found.words()[0] == f"1 of 4 days differs: {len(some)} events were delivered, {len(some) - 2} are there"
+    assert found.words()[1:] == [f"2024-01-04: 2 of {total} events are missing"]
+
+
+def test_events_too_many_are_told_by_day() -> None:
+    """Also on a day that the import has nothing of."""
+    more = ImportedEvent("x", "y", events(6)[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
+    found = verify(MANIFEST, holding([*delivered(), more]))
+    assert not found.same
+    assert found.words()[1:] == ["2024-01-06: 1 event more than the 0 that were delivered"]
+
+
+def test_as_many_others_are_not_the_same() -> None:
+    """That is what digests are for."""
+    some = delivered()
+    some[-1] = ImportedEvent("x", "y", some[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
+    found = verify(MANIFEST, holding(some))
+    assert [(each.missing, each.extra) for each in found.days if not each.same] == [(0, 0)]
+    assert found.words()[1].endswith("as many as were delivered, but not the same ones")
+
+
+def test_an_event_on_another_day_is_missing_here_and_too_many_there() -> None:
+    """A wrong zone shows as a shift from day to day."""
+    some = [ImportedEvent(each.event, each.distinct_id, each.time - 3_600_000_000, each.uuid, {}) for each in delivered()]
+    found = verify(MANIFEST, holding(some))
+    assert (found.days[0].day, found.days[0].expected) == ("2023-12-31", 0)
+    assert found.days[-1].found == 0
+
+
+def test_repeats_that_the_service_still_shows_are_not_too_many(tmp_path: Path) -> None:
+    """They are counted apart, and said."""
+    lines = [line(each) for each in delivered()]
+    lines += [line(each, uuid=each.uuid.upper()) for each in delivered()[:3]]
+    found = verify(MANIFEST, held_of(lines, None, tmp_path))
+    assert found.same
+    assert found.repeats == 3
+    assert "3 rows repeat a uuid" in found.words()[1]
+
+
+def test_an_export_of_the_service_is_read_row_by_row(tmp_path: Path) -> None:
+    """Properties as an object or as text; rows of other imports, and live ones, aren't counted."""
+    mine: list[Any] = [{"$import_job_id": JOB.id, "a": 1}, json.dumps({"$import_job_id": JOB.id})]
+    lines = [line(each, properties=mine[place % 2], extra=[1]) for place, each in enumerate(delivered())]
+    lines += [line(delivered()[0], properties={"$import_job_id": "another"}), line(delivered()[0], properties=None)]
+    lines += [line(delivered()[0]), line(delivered()[0], properties="null")]
+    assert verify(MANIFEST, held_of(lines, JOB.id, tmp_path)).same
+    assert held_of(lines, JOB.id, tmp_path).repeats == 0
+    assert held_of(lines, None, tmp_path).repeats == 4
+
+
+def test_a_page_of_the_sandbox_is_read() -> None:
+    """Its rows are of distinct events, so nothing has to be held to count them."""
+    results = [{"uuid": each.uuid, "timestamp": when(each.time)} for each in delivered()]
+    page = decode_page(json.dumps({"next": "2024_x", "results": results}).encode())
+    held = StoredDays()
+    assert add_stored(enumerate(page.results), None, held) == len(results)
+    assert verify(MANIFEST, held).same
+    assert page.next == "2024_x"
+
+
+def test_what_the_sandbox_counts_is_read() -> None:
+    """By project."""
+    body = {"count": 1, "results": [{"job": JOB.id, "api_key": "phc_…0001", "events": 3, "duplicates": 1, "conflicts": 2, "days": []}]}
+    assert decode_arrived(json.dumps(body).encode()) == [ArrivedEvents("phc_…0001", 3, 2)]
+
+
+def test_a_conflict_is_a_difference() -> None:
+    """The service would keep both, so it isn't the same, though every event is there."""
+    held = holding(delivered())
+    held.conflicts = 2
+    found = verify(MANIFEST, held)
+    assert not found.same
+    assert found.words()[1].startswith("2 conflicts: ")
+    assert json.loads(found.json())["conflicts"] == 2
+
+
+def test_an_import_that_is_not_complete_says_so() -> None:
+    """What was in flight when it ended may be there."""
+    found = verify(manifest(DAYS, ended=False), holding(delivered()))
+    assert found.same
+    assert "isn't complete" in found.words()[-1]
+    assert json.loads(found.json())["complete"] is False
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"}',
+        b'{"uuid": 5, "timestamp": "2024-01-01T00:00:00Z"}',
+        b'{"uuid": "no uuid", "timestamp": "2024-01-01T00:00:00Z"}',
+        b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", "timestamp": "yesterday"}',
+        b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", "timestamp": "9999-12-31T23:59:59-12:00"}',
+        b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", "timest',
+        b"\xff\xfe",
+    ],
+)
+def test_a_row_that_is_none_is_told_with_its_line(wrong: bytes) -> None:
+    """An export that can't be read verifies nothing."""
+    with pytest.raises(InvalidRow, match=r"line 2: .+") as caught:
+        held_of([line(delivered()[0]), wrong], None)
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "day"),
+    [
+        ("2024-01-01 23:59:59.999999", "2024-01-01"),
+        ("2024-01-01T23:59:59.999Z", "2024-01-01"),
+        ("2024-01-01T23:59:59.999-01:00", "2024-01-02"),
+        ("2024-01-01T00:30:00+01:00", "2023-12-31"),
+    ],
+)
+def test_days_are_those_of_utc(timestamp: str, day: str) -> None:
+    """In whatever zone a row was written; without one it is UTC."""
+    held = StoredDays()
+    held.add("0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", timestamp)
+    assert list(held.days()) == [day]
+
+
+def of(some: Sequence[Event]) -> ImportManifest:
+    """The sample's manifest, with these delivered instead."""
+    days: dict[str, DayTally] = {}
+    for each in some:
+        days.setdefault(day_of(each.time), DayTally()).arrived([each.uuid])
+    return ImportManifest(**{**{name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__}, "days": days, "events": len(some)})
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
+def test_the_same_is_said_only_of_the_same(sent: set[int], there: set[int]) -> None:
+    """Whatever is missing or too many, the verdict is that of the two sets, and each day's that of its part."""
+
+    def made(numbers: set[int]) -> list[ImportedEvent]:
+        return [ImportedEvent("x", "y", number * 21_600_000_000, f"{number:032x}", {}) for number in sorted(numbers)]
+
+    found = verify(of(made(sent)), holding(made(there)))
+    assert found.same == (sent == there)
+    for each in found.days:
+        date = datetime.fromisoformat(each.day).replace(tzinfo=UTC)
+        first = (date - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(hours=6)
+        mine = [{number for number in side if first <= number < first + 4} for side in (sent, there)]
+        assert each.same == (mine[0] == mine[1])
+        assert each.missing <= len(mine[0] - mine[1])
+        assert each.extra <= len(mine[1] - mine[0])
