@@ -6,12 +6,30 @@ labels, never project keys; nothing in it changes afterwards. Times are wall-clo
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import reduce
 from itertools import accumulate
+from typing import Annotated, Final
 from urllib.parse import urlsplit, urlunsplit
+
+from forwarder.telemetry.merging import (
+    ANY,
+    COMMON_PATH,
+    FIRST,
+    FIRST_TEXT,
+    MAXIMUM,
+    MINIMUM,
+    OF_THE_WHOLE,
+    SUM,
+    SUM_BY_KEY,
+    UNION,
+    MergeRule,
+    merge_figures,
+    running,
+    worst,
+)
 
 
 class State(StrEnum):
@@ -50,30 +68,39 @@ class Histogram:
         edges = [*(repr(float(bound)) for bound in self.bounds), "+Inf"]
         return list(zip(edges, map(float, accumulate(self.counts)), strict=True))
 
+    def plus(self, other: Histogram) -> Histogram:
+        """The two together. Buckets that differ can't be added (one has none yet, or is of another version): the fuller one stays."""
+        if self.bounds != other.bounds:
+            return max(self, other, key=lambda histogram: histogram.count)
+        return Histogram(self.bounds, tuple(map(sum, zip(self.counts, other.counts, strict=True))), self.sum + other.sum)
+
+
+BUCKETS: Final = MergeRule(lambda values: reduce(Histogram.plus, values))
+
 
 @dataclass(frozen=True, slots=True)
 class LaneSnapshot:
     """One lane's books, in events, and how it is."""
 
-    label: str
-    received: Mapping[str, int] = field(default_factory=dict)
+    label: Annotated[str, FIRST]
+    received: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
     """By source."""
-    delivered: int = 0
-    buffered: int = 0
+    delivered: Annotated[int, SUM] = 0
+    buffered: Annotated[int, SUM] = 0
     """The buffer's own count, waiting and in flight: not derived from the books, so that the two can disagree."""
-    dead_lettered: Mapping[str, int] = field(default_factory=dict)
+    dead_lettered: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
     """By reason."""
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    dropped: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
     """By reason."""
-    oldest_age: float | None = None
+    oldest_age: Annotated[float | None, MAXIMUM] = None
     """Seconds since its oldest waiting event was received."""
-    halted: str | None = None
+    halted: Annotated[str | None, FIRST] = None
     """The reason (`HaltReason`) while it takes part in no delivery."""
-    halted_since: float | None = None
-    next_probe: float | None = None
-    why: str = ""
+    halted_since: Annotated[float | None, FIRST] = None
+    next_probe: Annotated[float | None, FIRST] = None
+    why: Annotated[str, FIRST] = ""
     """What the upstream said."""
-    hint: str = ""
+    hint: Annotated[str, FIRST] = ""
     """What a person can do about it."""
 
     @property
@@ -97,6 +124,23 @@ class LaneSnapshot:
         return self.total_received - self.delivered - self.buffered - self.total_dead - self.total_dropped
 
 
+def by_label(lanes: Iterable[LaneSnapshot]) -> tuple[LaneSnapshot, ...]:
+    """The lanes with those that share a label put together, in order of first appearance. One that is halted says how they are."""
+    groups: dict[str, list[LaneSnapshot]] = {}
+    for lane in lanes:
+        groups.setdefault(lane.label, []).append(lane)
+    return tuple(_lane(group) for group in groups.values())
+
+
+def _lane(group: Sequence[LaneSnapshot]) -> LaneSnapshot:
+    if len(group) == 1:
+        return group[0]
+    return merge_figures([(lane, True) for lane in sorted(group, key=lambda lane: not lane.halted)])
+
+
+LANES: Final = MergeRule(lambda values: by_label([lane for value in values for lane in value]))
+
+
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """Where events go. `url` holds no credentials (`without_credentials`)."""
@@ -104,6 +148,9 @@ class Upstream:
     url: str = ""
     state: UpstreamState = UpstreamState.UNKNOWN
     last_error: str = ""
+
+UPSTREAM: Final = worst([UpstreamState.DOWN, UpstreamState.UP, UpstreamState.UNKNOWN], lambda upstream: upstream.state)
+"""One that fails for a process fails; else what any of them knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,32 +183,45 @@ class KafkaPartition:
     """Why it isn't read now; empty if it is."""
 
 
+def _furthest(values: Sequence[tuple[KafkaPartition, ...]]) -> tuple[KafkaPartition, ...]:
+    found: dict[tuple[str, int], KafkaPartition] = {}
+    for each in [partition for value in values for partition in value]:
+        other = found.setdefault((each.topic, each.partition), each)
+        if (each.position or 0) > (other.position or 0):
+            found[each.topic, each.partition] = each
+    return tuple(found[key] for key in sorted(found))
+
+
+FURTHEST: Final = MergeRule(_furthest)
+"""Each partition once, by the process that has come furthest in it: what is known of one may be of before another took it over."""
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaCluster:
     """A Kafka cluster that is read, and this daemon's part of its consumer group."""
 
-    name: str
-    group: str = ""
-    state: str = "connecting"
+    name: Annotated[str, FIRST]
+    group: Annotated[str, FIRST] = ""
+    state: Annotated[str, FIRST] = "connecting"
     """`connecting`, `waiting` (for topics), `joining`, `reading`, `down`, `failed` (it isn't tried again) or `stopping`."""
-    why: str = ""
+    why: Annotated[str, FIRST] = ""
     """Why it is `waiting`, `down` or `failed`."""
-    hint: str = ""
+    hint: Annotated[str, FIRST] = ""
     """What a person can do about it."""
-    note: str = ""
+    note: Annotated[str, running(FIRST_TEXT)] = ""
     """What else a person should know."""
-    partitions: tuple[KafkaPartition, ...] = ()
-    in_flight_bytes: int = 0
+    partitions: Annotated[tuple[KafkaPartition, ...], running(FURTHEST)] = ()
+    in_flight_bytes: Annotated[int, running(SUM)] = 0
     """Of records that were read and aren't settled."""
-    records: Mapping[str, int] = field(default_factory=dict)
+    records: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
     """By what became of them: `taken`, `tombstone`, `filtered`, `refused`."""
-    commits: Mapping[str, int] = field(default_factory=dict)
+    commits: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
     """By result: `ok`, `failed`."""
-    rebalances: int = 0
-    expired: int = 0
+    rebalances: Annotated[int, SUM] = 0
+    expired: Annotated[int, SUM] = 0
     """Records that were gone before they could be read."""
-    last_commit: float | None = None
-    next_try: float | None = None
+    last_commit: Annotated[float | None, MAXIMUM] = None
+    next_try: Annotated[float | None, running(MINIMUM)] = None
     """When it is connected to again."""
 
     @property
@@ -184,52 +244,52 @@ class KafkaCluster:
 class Snapshot:
     """The whole daemon at the instant `now`."""
 
-    version: str
-    state: State
-    started_at: float
-    now: float
-    lanes: tuple[LaneSnapshot, ...] = ()
-    buffer_kind: str = "memory"
-    buffer_bytes: int = 0
-    buffer_limit_bytes: int = 0
-    buffer_disk_bytes: int = 0
+    version: Annotated[str, FIRST]
+    state: Annotated[State, OF_THE_WHOLE]
+    started_at: Annotated[float, MINIMUM]
+    now: Annotated[float, MAXIMUM]
+    lanes: Annotated[tuple[LaneSnapshot, ...], LANES] = ()
+    buffer_kind: Annotated[str, FIRST] = "memory"
+    buffer_bytes: Annotated[int, SUM] = 0
+    buffer_limit_bytes: Annotated[int, OF_THE_WHOLE] = 0
+    buffer_disk_bytes: Annotated[int, SUM] = 0
     """What a disk buffer's files take."""
-    buffer_refusing: bool = False
+    buffer_refusing: Annotated[bool, running(ANY)] = False
     """Whether the disk refuses to write: senders get 503 meanwhile."""
-    upstream: Upstream = field(default_factory=Upstream)
-    upstream_requests: Mapping[str, int] = field(default_factory=dict)
+    upstream: Annotated[Upstream, UPSTREAM] = field(default_factory=Upstream)
+    upstream_requests: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
     """By status code, or by kind of failure where no whole answer came."""
-    request_duration: Histogram = field(default_factory=Histogram)
-    batch_bytes: Histogram = field(default_factory=Histogram)
-    batch_events: Histogram = field(default_factory=Histogram)
-    concurrency_limit: float = 0.0
-    in_flight: int = 0
+    request_duration: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
+    batch_bytes: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
+    batch_events: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
+    concurrency_limit: Annotated[float, running(SUM)] = 0.0
+    in_flight: Annotated[int, running(SUM)] = 0
     """Requests to the upstream without an answer yet."""
-    http_requests: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    http_requests: Annotated[Mapping[tuple[str, int], int], SUM_BY_KEY] = field(default_factory=dict)
     """By route and status code."""
-    passthrough_requests: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    passthrough_requests: Annotated[Mapping[tuple[str, int], int], SUM_BY_KEY] = field(default_factory=dict)
     """Requests that were passed through, by route and status code."""
-    http_rejected_connections: int = 0
-    rejected_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Requests of senders that were rejected by the daemon itself, by route and reason."""
+    http_rejected_connections: Annotated[int, SUM] = 0
     """Connections that found no place: there were too many, of all senders or of one."""
-    addresses: tuple[str, ...] = ()
+    rejected_requests: Annotated[Mapping[tuple[str, str], int], SUM_BY_KEY] = field(default_factory=dict)
+    """Requests of senders that were rejected by the daemon itself, by route and reason."""
+    addresses: Annotated[tuple[str, ...], running(UNION)] = ()
     """Where senders are listened to: `host:port` or `unix:/path`."""
-    connections: int = 0
+    connections: Annotated[int, running(SUM)] = 0
     """Open connections of senders."""
-    warnings: tuple[str, ...] = ()
-    ready: bool = False
-    not_ready: tuple[str, ...] = ()
+    warnings: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
+    ready: Annotated[bool, OF_THE_WHOLE] = False
+    not_ready: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
     """Why nothing can be taken now; empty when ready."""
-    buffer_found: int = 0
+    buffer_found: Annotated[int, SUM] = 0
     """Events that were in the buffer's files when it was opened."""
-    dead_letters_path: str = ""
+    dead_letters_path: Annotated[str, COMMON_PATH] = ""
     """Where dead letters are kept; empty if they are in memory only."""
-    dead_letters_wanted: int = 0
+    dead_letters_wanted: Annotated[int, SUM] = 0
     """Dead letters that somebody has marked to be replayed or dropped, and that weren't yet."""
-    kafka: tuple[KafkaCluster, ...] = ()
+    kafka: Annotated[tuple[KafkaCluster, ...], OF_THE_WHOLE] = ()
     """The clusters that are read, in the order in which they are configured."""
-    workers: tuple[Worker, ...] = ()
+    workers: Annotated[tuple[Worker, ...], OF_THE_WHOLE] = ()
     """The processes that this is the sum of; none if the daemon is one process."""
 
     @property
@@ -246,40 +306,6 @@ def balanced(snapshot: Snapshot) -> bool:
 def unbalanced(snapshot: Snapshot) -> list[LaneSnapshot]:
     """The lanes whose books don't balance."""
     return [lane for lane in snapshot.lanes if lane.difference]
-
-
-def by_label(lanes: Iterable[LaneSnapshot]) -> tuple[LaneSnapshot, ...]:
-    """The lanes with those that share a label (`other`) put together, in order of first appearance."""
-    groups: dict[str, list[LaneSnapshot]] = {}
-    for lane in lanes:
-        groups.setdefault(lane.label, []).append(lane)
-    return tuple(group[0] if len(group) == 1 else _merge(group) for group in groups.values())
-
-
-def _merge(group: list[LaneSnapshot]) -> LaneSnapshot:
-    halted = next((lane for lane in group if lane.halted), group[0])
-    return LaneSnapshot(
-        label=halted.label,
-        received=_add(lane.received for lane in group),
-        delivered=sum(lane.delivered for lane in group),
-        buffered=sum(lane.buffered for lane in group),
-        dead_lettered=_add(lane.dead_lettered for lane in group),
-        dropped=_add(lane.dropped for lane in group),
-        oldest_age=max((lane.oldest_age for lane in group if lane.oldest_age is not None), default=None),
-        halted=halted.halted,
-        halted_since=halted.halted_since,
-        next_probe=halted.next_probe,
-        why=halted.why,
-        hint=halted.hint,
-    )
-
-
-def _add(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: defaultdict[str, int] = defaultdict(int)
-    for part in parts:
-        for key, value in part.items():
-            total[key] += value
-    return dict(total)
 
 
 def without_credentials(url: str) -> str:

@@ -20,7 +20,7 @@ from forwarder.daemon.pipeline import build
 from forwarder.daemon.policies import changed_keys
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
-from forwarder.workers.merging_kafka import merge_clusters
+from forwarder.workers.merging import merge_clusters
 from tests.support.snapshots import FULL, KAFKA
 
 NOW = 1_767_229_265.0
