@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from forwarder.core.errors import ForwarderError
-from forwarder.telemetry.snapshot import Snapshot, balanced
+from forwarder.telemetry.snapshot import KEYED_COUNTS, Snapshot, balanced
 
 
 class NotAStatus(ForwarderError):
@@ -24,11 +24,11 @@ class NotAStatus(ForwarderError):
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as plain JSON values, with what follows from it: `balanced`, and per lane `difference`."""
-    plain: dict[str, Any] = msgspec.to_builtins(replace(snapshot, http_requests={}, passthrough_requests={}, rejected_requests={}))
-    plain["http_requests"] = _listed(snapshot.http_requests)
-    plain["passthrough_requests"] = _listed(snapshot.passthrough_requests)
-    rejected = snapshot.rejected_requests.items()
-    plain["rejected_requests"] = [{"path": path, "reason": reason, "count": count} for (path, reason), count in rejected]
+    without: dict[str, Any] = {name: {} for name in KEYED_COUNTS}
+    plain: dict[str, Any] = msgspec.to_builtins(replace(snapshot, **without))
+    for name, parts in KEYED_COUNTS.items():
+        counts: Mapping[tuple[Any, ...], int] = getattr(snapshot, name)
+        plain[name] = [{**dict(zip(parts, key, strict=True)), "count": count} for key, count in counts.items()]
     plain["balanced"] = balanced(snapshot)
     for lane, entry in zip(snapshot.lanes, plain["lanes"], strict=True):
         entry["difference"] = lane.difference
@@ -44,32 +44,15 @@ def parse(body: bytes) -> Snapshot:
     """The snapshot that a `/status` document was made of. Raises `NotAStatus`."""
     try:
         plain = msgspec.json.decode(body, type=dict[str, Any])
-        requests = _counted(plain.pop("http_requests", []))
-        passed = _counted(plain.pop("passthrough_requests", []))
-        listed = msgspec.convert(plain.pop("rejected_requests", []), list[_Rejected])
-        snapshot = msgspec.convert(plain, Snapshot)
+        counts: dict[str, Any] = {name: _counted(plain.pop(name, []), parts) for name, parts in KEYED_COUNTS.items()}
+        return replace(msgspec.convert(plain, Snapshot), **counts)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise NotAStatus(f"the answer isn't a status document: {error}", hint="Is this the address of forwarder's admin server?") from error
-    rejected = {(entry.path, entry.reason): entry.count for entry in listed}
-    return replace(snapshot, http_requests=requests, passthrough_requests=passed, rejected_requests=rejected)
 
 
-def _listed(requests: Mapping[tuple[str, int], int]) -> list[dict[str, str | int]]:
-    return [{"path": path, "code": code, "count": count} for (path, code), count in requests.items()]
-
-
-def _counted(listed: object) -> dict[tuple[str, int], int]:
-    """Raises `msgspec.ValidationError` if it isn't what `_listed` makes."""
-    return {(entry.path, entry.code): entry.count for entry in msgspec.convert(listed, list[_Requests])}
-
-
-class _Requests(msgspec.Struct):
-    path: str
-    code: int
-    count: int
-
-
-class _Rejected(msgspec.Struct):
-    path: str
-    reason: str
-    count: int
+def _counted(listed: object, parts: tuple[str, ...]) -> dict[tuple[Any, ...], int]:
+    """Counts by their keys. Raises `msgspec.ValidationError` if it isn't what `document` makes of them."""
+    kinds = [(part, int if part == "code" else str) for part in parts]
+    entry = msgspec.defstruct("entry", [*kinds, ("count", int)])
+    found = [msgspec.structs.astuple(each) for each in msgspec.convert(listed, list[entry])]  # type: ignore[valid-type]
+    return {each[:-1]: each[-1] for each in found}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 from itertools import accumulate
-from typing import Annotated, Final
+from typing import Annotated, Final, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
 from forwarder.telemetry.merging import (
@@ -30,6 +30,13 @@ from forwarder.telemetry.merging import (
     running,
     worst,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNames:
+    """What the parts of a mapping's keys are called in JSON, where the mapping is a list of objects."""
+
+    names: tuple[str, ...]
 
 
 class State(StrEnum):
@@ -265,13 +272,13 @@ class Snapshot:
     concurrency_limit: Annotated[float, running(SUM)] = 0.0
     in_flight: Annotated[int, running(SUM)] = 0
     """Requests to the upstream without an answer yet."""
-    http_requests: Annotated[Mapping[tuple[str, int], int], SUM_BY_KEY] = field(default_factory=dict)
+    http_requests: Annotated[Mapping[tuple[str, int], int], SUM_BY_KEY, KeyNames(("path", "code"))] = field(default_factory=dict)
     """By route and status code."""
-    passthrough_requests: Annotated[Mapping[tuple[str, int], int], SUM_BY_KEY] = field(default_factory=dict)
+    passthrough_requests: Annotated[Mapping[tuple[str, int], int], SUM_BY_KEY, KeyNames(("path", "code"))] = field(default_factory=dict)
     """Requests that were passed through, by route and status code."""
     http_rejected_connections: Annotated[int, SUM] = 0
     """Connections that found no place: there were too many, of all senders or of one."""
-    rejected_requests: Annotated[Mapping[tuple[str, str], int], SUM_BY_KEY] = field(default_factory=dict)
+    rejected_requests: Annotated[Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("path", "reason"))] = field(default_factory=dict)
     """Requests of senders that were rejected by the daemon itself, by route and reason."""
     addresses: Annotated[tuple[str, ...], running(UNION)] = ()
     """Where senders are listened to: `host:port` or `unix:/path`."""
@@ -296,6 +303,15 @@ class Snapshot:
     def buffered(self) -> int:
         """Events in the buffer over all lanes, waiting or in flight."""
         return sum(lane.buffered for lane in self.lanes)
+
+
+KEYED_COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
+    name: marker.names
+    for name, kind in get_type_hints(Snapshot, include_extras=True).items()
+    for marker in kind.__metadata__
+    if isinstance(marker, KeyNames)
+}
+"""The fields of a snapshot that are counts by a key of several parts, with what the parts are called."""
 
 
 def balanced(snapshot: Snapshot) -> bool:
