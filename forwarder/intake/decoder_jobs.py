@@ -22,7 +22,7 @@ from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import Incoming, Reason, V1Head
 from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
-from forwarder.intake.record_reader import RecordReader
+from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import ReadingRules, RequestReader
 from forwarder.intake.stamping import NOT_INGESTED, RejectedEvent, StampedEvents
 from forwarder.wire.chunks import cut_by_size
@@ -221,7 +221,8 @@ class _OneRecord:
 
 
 def _read_record(job: RecordJob, value: bytes) -> _Parts:
-    reader = RecordReader(LaneRegistry(1, {}, KnownKeys((), (), verifiable=False)), job.rules, "", job.max_bytes, report=lambda _name: None)
+    lanes = LaneRegistry(1, {}, KnownKeys((), (), verifiable=False))
+    reader = RecordBatchReader(lanes, job.rules, "", job.max_bytes, report=lambda _name: None)
     content = reader.read(_OneRecord(job, value), job.received)
     if len(content.letters) > MAX_REJECTED:
         raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")

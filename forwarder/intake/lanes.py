@@ -26,7 +26,7 @@ MAX_REMEMBERED: Final = 4096
 NO_HASHES: Final = KeyHashes(b"", ())
 
 
-class LaneHolding(Protocol):
+class LaneUsage(Protocol):
     """What the buffer holds of a lane."""
 
     bytes: int
@@ -42,7 +42,7 @@ class LaneRegistry:
     def __init__(
         self,
         max_lanes: int,
-        held: Mapping[Lane, LaneHolding],
+        held: Mapping[Lane, LaneUsage],
         known: KnownKeys,
         *,
         api_keys: Collection[str] = (),

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, LaneFull, RequestTooLarge
 from forwarder.core.event import EVENT_OVERHEAD, Chunk, Lane
-from forwarder.intake.lanes import KnownKeys, LaneHolding
+from forwarder.intake.lanes import KnownKeys, LaneUsage
 
 LIVE: Final = 7
 HISTORICAL: Final = 1
@@ -39,7 +39,7 @@ class SharedBuffer(Protocol):
     max_bytes: int
 
     @property
-    def holdings(self) -> Mapping[Lane, LaneHolding]:
+    def holdings(self) -> Mapping[Lane, LaneUsage]:
         """What it holds of each lane."""
 
     def cost(self, chunk: Chunk) -> int:

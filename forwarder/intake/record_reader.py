@@ -59,7 +59,7 @@ class BatchContent:
     """Whether its letter is the record as it was read: it can't be made smaller."""
 
 
-class RecordReader:
+class RecordBatchReader:
     """Reads batches of records."""
 
     def __init__(

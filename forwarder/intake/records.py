@@ -32,7 +32,7 @@ from forwarder.intake.admission import Submission, log_buried
 from forwarder.intake.decoder_jobs import RecordJob, encode_job
 from forwarder.intake.intake import Intake
 from forwarder.intake.large import LargeBodies, LargeBody
-from forwarder.intake.record_reader import BatchContent, RecordReader
+from forwarder.intake.record_reader import BatchContent, RecordBatchReader
 from forwarder.intake.stamping import RejectedEvent, StampedEvents
 from forwarder.wire.effort import TooMuchWork
 
@@ -71,7 +71,7 @@ class SourceIntake:
         self._letters = admission.dead_letters
         self._now = intake.clock.now
         self._max_bytes = admission.quotas.max_lane_bytes
-        self._reader = RecordReader(admission.lanes, intake.rules, source, self._max_bytes, report=_report, effort=intake.effort)
+        self._reader = RecordBatchReader(admission.lanes, intake.rules, source, self._max_bytes, report=_report, effort=intake.effort)
         self._decoded: dict[int, _LargeRecord] = {}
         """RecordBatch in the decoder process or back from it, by the identity of their batches."""
 
@@ -222,7 +222,7 @@ class _SubmittedBatch:
 class _LargeRecord:
     """A record that is read by the decoder process, until it is accepted."""
 
-    def __init__(self, records: RecordBatch, reader: RecordReader, now: float) -> None:
+    def __init__(self, records: RecordBatch, reader: RecordBatchReader, now: float) -> None:
         self._records = records
         """Kept, so that its identity is not reused."""
         self._reader = reader
