@@ -17,10 +17,10 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """Something that will be called."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Don't call it any more."""
+        """Cancel the call."""
 
 
 class Clock(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def _never(_callback: Callable[[], None]) -> None:
-    """Where nobody knows when it is over."""
+    """For errors that are not followed by a call."""
 
 
 class ForwarderError(Exception):
@@ -23,7 +23,7 @@ class ForwarderError(Exception):
 
 
 class Backpressure(ForwarderError):
-    """Not now: the sender should keep what it has and come back. Nothing of the request was taken."""
+    """Not now: the sender should keep what it has and retry. Nothing of the request was accepted."""
 
     code = "backpressure"
 
@@ -60,19 +60,19 @@ class TooManyLanes(Backpressure):
 
 
 class DeadLettersFull(Backpressure):
-    """What is refused of a source's records has no room among the dead letters."""
+    """There is no room among the dead letters for rejected events."""
 
     code = "dead_letters_full"
 
 
 class TogetherTooLarge(Backpressure):
-    """Several records that together would never fit: they have to come again in smaller parts. Never raised for one record alone."""
+    """Several records that together would never fit: their source repeats them in smaller parts. Never raised for one record alone."""
 
     code = "together_too_large"
 
 
 class StillDecoding(Backpressure):
-    """A source's record takes long to decode: that is being done elsewhere, and it is to come again when that is over."""
+    """A source's record takes long to decode: another process does it, and the source repeats it when that is done."""
 
     code = "still_decoding"
 

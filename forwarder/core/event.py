@@ -1,4 +1,4 @@
-"""Events on their way: raw JSON bytes, in chunks of one lane each.
+"""Events in the pipeline: raw JSON bytes, in chunks of one lane each, and batches of chunks.
 
 An event is never a Python object here. A chunk holds the events of one request (or a part of them) as they will stand
 in the upstream's `batch` array, so that a batch is made by joining chunks, without looking at an event again.
@@ -14,7 +14,7 @@ import msgspec
 from forwarder.core.ack import Ack
 
 CHUNK_OVERHEAD: Final = 640
-"""Bytes that a chunk costs beside its events: the objects that hold it, and its place in a queue."""
+"""Bytes that a chunk costs beside its events: the objects that hold it, and its entry in a queue."""
 
 EVENT_OVERHEAD: Final = 160
 """Bytes that an event costs beside its JSON: what ordering and settling keep of it."""
@@ -42,13 +42,13 @@ class Where(NamedTuple):
 
 
 class Chunk:
-    """Some events of one lane, taken together.
+    """Some events of one lane, accepted together.
 
     `data` is the events' JSON joined by commas (white space around them allowed), without brackets; `ids` are the ordering
     keys of all its events (empty where the lane keeps no order); `received_at` is wall-clock time in seconds; `source` is where they came
     from, and `origin` the number of the dead letter that they were, if they are replayed (else 0); `cost` is what the chunk counts for
-    against a limit of memory in bytes: its own, and what holding it takes; `ack` is told when its events are settled, if somebody waits
-    for that.
+    against a limit of memory in bytes: its own, and what holding it takes; `ack` counts its events down
+    as they are settled, if their sender waits for that.
     """
 
     __slots__ = ("ack", "cost", "count", "data", "ids", "lane", "origin", "received_at", "source")
@@ -72,11 +72,11 @@ class Chunk:
         return None
 
     def where(self, index: int) -> Where:
-        """Where the event with this index was; asked of events that become dead letters. Sources that know it of each say more."""
+        """Where the event with this index was. Called for events that become dead letters; sources with positions say more."""
         place = self.place
         return Where(place=place and (place[0], place[1] + index))
 
-    def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:  # noqa: ARG002 - chunks on disk know their places
+    def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:  # noqa: ARG002 - chunks on disk know their positions
         """A chunk of `count` neighbouring events of this one, `at` being the index of the first."""
         return Chunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
 

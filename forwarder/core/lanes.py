@@ -21,7 +21,7 @@ class LanePool:
 
 
 class LaneQueue:
-    """First in, first out; what was taken and can't go yet is put back at the front.
+    """First in, first out; chunks that were taken and can't be sent yet are put back at the front.
 
     Invariant: `size` and `events` are the sums over the waiting chunks (a comma a chunk included in `size`).
     """
@@ -88,7 +88,7 @@ class LaneQueue:
         """Take out the waiting chunks that have one of these acks, the oldest first; one pass, however many there are.
 
         The search ends at what came later than all of them: senders give up in the order in which they came. After the clock was set back
-        some may not be found; they wait on as if they had been sent.
+        some may not be found; they stay as if they had been sent.
         """
         latest = max([ack.at for ack in acks], default=0.0)
         passed = list(takewhile(lambda chunk: chunk.received_at <= latest, self._chunks))

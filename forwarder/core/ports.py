@@ -1,4 +1,4 @@
-"""What the layers ask of each other, as protocols. Implementations are wired together in `daemon/pipeline.py`."""
+"""What the layers need of each other, as protocols, and the words that they share. `daemon/pipeline.py` wires the implementations."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ class Reason(StrEnum):
     GAVE_UP = "gave_up"
     UNDELIVERED_AT_EXIT = "undelivered_at_exit"
     UNDECODABLE = "undecodable"
-    """A source's record that can't be read as events; no lane can be told."""
+    """A source's record that can't be read as events; its lane is unknown."""
     INVALID_TOKEN = "invalid_token"  # noqa: S105 - no secret
     """A source's record, or an event of it, without a project key, or with one that can't be one."""
     MISSING_TIMESTAMP = "missing_timestamp"
     """Neither the event nor its record has a time."""
     UNMAPPABLE = "unmappable"
-    """A source's record of which its mapping makes no event."""
+    """A source's record that its mapping rejects."""
     ILLEGAL_DISTINCT_ID = "illegal_distinct_id"
     """An import's record with an id that many share (`null`, `undefined`, `anonymous`): their events would become one person's."""
     LANE_HALTED = "lane_halted"
-    """Its lane was halted for longer than its source waits for."""
+    """Its lane was halted for longer than its source waits."""
 
 
 class WhenFull(StrEnum):
-    """What a full buffer does with events that come."""
+    """What happens to new events when the buffer is full."""
 
     REJECT = "reject"
-    """Their sender is asked to come back."""
+    """Their sender gets 503 and retries."""
     DROP_NEWEST = "drop_newest"
     """They are dropped, and counted."""
     DROP_OLDEST = "drop_oldest"
@@ -63,23 +63,23 @@ class DropReason(StrEnum):
     """Why an event was dropped (closed set; documented in docs/operations.md)."""
 
     INVALID_OVERFLOW = "invalid_overflow"
-    """Refused at receipt, and the dead letters' share for such is full."""
+    """Rejected at receipt, and the dead letters' share for such is full."""
     WITHDRAWN = "withdrawn"
-    """Its sender was told 503: it wasn't acknowledged in time, and hadn't been sent."""
+    """Its sender got 503: it was not acknowledged in time, and had not been sent."""
     DROP_NEWEST = "drop_newest"
     """The buffer was full, and `buffer.when_full` says so."""
     DROP_OLDEST = "drop_oldest"
     """It made room for a newer one, because `buffer.when_full` says so."""
     OPERATOR = "operator"
-    """A dead letter that somebody dropped by hand."""
+    """A dead letter that an operator dropped."""
     DAMAGED = "damaged"
-    """Its record on disk can't be read any more; it was moved aside."""
+    """Its record on disk can't be read any more; it is in quarantine."""
     RETURNED_TO_BROKER = "returned_to_broker"
-    """Its source lets go of it before it was sent: whoever reads its partition next brings it again."""
+    """Its source gave its partition up before it was sent: whoever reads the partition next reads it again."""
 
 
 class Fate(StrEnum):
-    """How an event's way through the buffer ended, if it wasn't dropped."""
+    """An event's final state, if it was not dropped."""
 
     DELIVERED = "delivered"
     BURIED = "buried"
@@ -88,7 +88,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that can't be delivered, with its original bytes. `why` quotes whoever refused it; `lane` is None if none could be told."""
+    """An event that can't be delivered, with its original bytes. `why` quotes whoever refused it; `lane` is None if it is unknown."""
 
     reason: Reason
     lane: Lane | None
@@ -97,7 +97,7 @@ class DeadLetter:
     why: str = ""
     source: str = "http"
     coordinates: str = ""
-    """Where in the source it was, for those that have places: cluster/topic/partition/offset, file:offset."""
+    """Its position in the source, if that has positions: cluster/topic/partition/offset, file:offset."""
     place: tuple[int, int] | None = None
     """Where in the buffer's files, or in its source, it was (`Chunk.where`): the same event is never buried twice. None: nowhere."""
     attributes: str = ""
@@ -116,18 +116,18 @@ class Revived(NamedTuple):
     number: int
     reason: Reason
     at: float | None = None
-    """When it became one, wall-clock seconds: an event that was refused at receipt gets that time if it has none of its own."""
+    """When it became one, wall-clock seconds: an event that was rejected at receipt gets that time if it has none of its own."""
 
 
 class EventResults(Protocol):
-    """What became of each event of a request, for protocols that say so."""
+    """The result of each event of a request, for protocols that answer so."""
 
     @property
     def retries(self) -> bool:
-        """Whether an event has to come again."""
+        """Whether the sender has to repeat an event."""
 
     def body(self) -> bytes:
-        """The JSON text that tells the sender."""
+        """The JSON text of the answer."""
 
 
 @dataclass(slots=True)
@@ -156,9 +156,9 @@ class Incoming:
     """The sender's address if it may be stamped as `$ip`: globally routable, and stamping is on."""
     source: str = "http"
     ack: AckLevel | None = None
-    """The level that the sender asks for, if it is higher than the configured one."""
+    """The level that the sender requests, if it is higher than the configured one."""
     revived: Revived | None = None
-    """Set if this is a dead letter on its way back: it isn't received anew, and if it is rejected at receipt again, `accept` raises."""
+    """Set if this is a replayed dead letter: it is not received anew, and if it is rejected at receipt again, `accept` raises."""
     v1: V1Head | None = None
     """Set if the body is one of the protocol with a result for each event (docs/v1.md)."""
     path: RequestPath | None = None
@@ -176,14 +176,14 @@ class PatientWaiter(Protocol):
 
     @property
     def sender(self) -> Hashable:
-        """Who has sent the request: senders take turns."""
+        """The sender of the request: senders take turns."""
 
     @property
     def origin(self) -> object:
-        """The connection that it came on; None once that is gone, and nobody waits any more."""
+        """The connection that it came on; None once that is gone."""
 
     def postpone(self, seconds: float) -> None:
-        """The answer may take so much longer."""
+        """Allow the answer so many more seconds."""
 
     def failed(self, error: Exception) -> None:
         """Called instead of the object itself, with what `RequestIntake.accept` would have raised."""
@@ -203,7 +203,7 @@ class RequestIntake(Protocol):
 
 
 class Buffer(Protocol):
-    """Where events wait. It owns an event from `offer` until `settle`, in flight or not."""
+    """Holds pending events. It owns an event from `offer` until `settle`, in flight or not."""
 
     on_arrival: Callable[[], None]
     """Called when events have come to a queue other than by `offer`: they were written, or read back. Delivery sets it."""
@@ -219,70 +219,70 @@ class Buffer(Protocol):
         """What the chunk counts for against the limit, in bytes."""
 
     def queue(self, lane: Lane) -> LaneQueue:
-        """The lane's chunks that are at hand, oldest first. Whoever takes one from it must settle it, or put it back at its place."""
+        """The lane's chunks in memory, oldest first. Whoever takes one from it must settle it, or put it back in order."""
 
     def waiting_lanes(self) -> Collection[Lane]:
-        """The lanes that have waiting chunks, at hand or not."""
+        """The lanes that have pending chunks, in memory or not."""
 
     def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
-        """From now on `parts`, which hold the same events, stand for `chunk`. The queue is the caller's to mend."""
+        """From now on `parts`, which hold the same events, stand for `chunk`. The caller updates the queue."""
 
     def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
         """Forget chunks of one lane: they were delivered, buried or dropped. Exactly once for each chunk or its parts.
 
-        Their acks are told.
+        Their acks count them.
         """
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Take the chunks that have one of these acks and still wait off their queues, and return them: they are the caller's to settle.
+        """Remove the pending chunks that have one of these acks from their queues, and return them: the caller settles them.
 
         `lane`: only those of this one.
         """
 
     def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
-        """Take the chunk that has waited longest, in `lane` or anywhere, off its queue: the caller's to settle. Empty if none waits."""
+        """Remove the oldest chunk, of `lane` or of all, from its queue: the caller settles it. Empty if none is pending."""
 
     def oldest(self, lane: Lane) -> float | None:
-        """When the oldest event that waits was received, wall-clock seconds; None if nothing waits."""
+        """When the oldest pending event was received, wall-clock seconds; None if none is pending."""
 
     def count(self, lane: Lane) -> int:
-        """Events of the lane that are held, in flight or waiting."""
+        """Buffered events of the lane, in flight or not."""
 
 
 class DeadLetters(Protocol):
     """Where events go that can't be delivered."""
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """Keep all of the letters, or none and answer False: there is no room, or they can't be written. Counts nothing in the books.
+        """Keep all of the letters, or none and return False: there is no room, or they can't be written. Counts nothing in the books.
 
         They are durable before any record that says that their events are settled.
         """
 
 
 class Sink(Protocol):
-    """The way to the upstream."""
+    """Sends batches to the upstream."""
 
     async def send(self, batch: Batch) -> Reply:
-        """Make one attempt. What the network or the upstream does is never raised: it is in the reply. Cancelling drops the connection."""
+        """Make one attempt. What the network or the upstream does is in the reply, never raised. Cancelling drops the connection."""
 
 
 class Books(Protocol):
-    """The accounts: received = delivered + buffered + dead-lettered + dropped, per lane."""
+    """The books: received = delivered + buffered + dead-lettered + dropped, per lane."""
 
     def receive(self, lane: Lane | None, source: str, count: int) -> None:
-        """Events came in (accepted, or kept as dead letters at receipt)."""
+        """Events were received (accepted, or kept as dead letters at receipt)."""
 
     def deliver(self, lane: Lane, count: int) -> None:
-        """The upstream took events."""
+        """Events were delivered."""
 
     def bury(self, lane: Lane | None, reason: Reason, count: int) -> None:
         """Events became dead letters."""
 
     def revive(self, lane: Lane, reason: Reason, count: int) -> None:
-        """Dead letters went back into the buffer."""
+        """Dead letters are in the buffer again."""
 
     def turn_away(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
-        """Events came in and were dropped at once."""
+        """Events were received and dropped at once."""
 
     def drop(self, lane: Lane | None, reason: DropReason, count: int) -> None:
         """Events were dropped."""

@@ -1,4 +1,4 @@
-"""Making secrets fit to be shown: a key keeps its kind and its last four characters, an address loses its credentials."""
+"""Masking secrets: a key keeps its kind and its last four characters, an address loses its credentials."""
 
 from __future__ import annotations
 

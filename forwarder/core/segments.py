@@ -1,4 +1,4 @@
-"""How large the disk buffer's segment files are: what the buffer makes of its limit, and what the configuration is checked against."""
+"""Sizes of the disk buffer's segment files: the buffer derives them from its limit, and the configuration is validated with them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FEWEST_PARTS: Final = 8
 """Segments that even a small one is divided into, so that one that can't be freed yet takes little of it."""
 
 SEGMENT_RESERVE: Final = 4096
-"""What of a segment an event's record can't have: the segment's head and the record's own."""
+"""Bytes of a segment that an event can't use: the heads of the segment and of the record."""
 
 
 def segment_size(max_bytes: int) -> int:
-    """Bytes of a segment of a buffer that may take `max_bytes`."""
+    """Bytes of a segment of a buffer of `max_bytes`."""
     return max(LEAST_SEGMENT, min(LARGEST_SEGMENT, max(max_bytes // PARTS, min(max_bytes // FEWEST_PARTS, SMALL_SEGMENT))))
 
 

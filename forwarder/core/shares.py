@@ -56,7 +56,7 @@ class Shares:
         return free < 0 or self._held.get(sender, 0) > ALPHA * free
 
     def largest(self) -> tuple[Hashable, int]:
-        """The sender that holds most, and how much. There is one that holds something."""
+        """The sender that holds most, and how much. Some sender holds something."""
         return max(self._held.items(), key=lambda item: item[1])
 
 
@@ -86,16 +86,16 @@ class Pool:
         self._shares.add(sender, -1)
 
     def largest(self) -> tuple[Hashable, int]:
-        """The sender that holds most, and how many. There is one that holds some."""
+        """The sender that holds most, and how many. Some sender holds one."""
         return self._shares.largest()
 
 
 LEAST: Final = 4_000_000
-"""Bytes that may be in hand beside a full buffer."""
+"""Bytes that may be in progress beside a full buffer."""
 
 
 class Holds(Protocol):
-    """What is asked of a buffer."""
+    """What headroom needs of a buffer."""
 
     used: int
     """Bytes held, the overhead of holding them included."""
@@ -105,11 +105,11 @@ class Holds(Protocol):
 class Headroom:
     """One for a listener and the intake behind it.
 
-    `decoding` is the intake's account of bytes of large bodies that are decoded elsewhere, or wait for that.
+    `decoding` is what the intake counts: bytes of large bodies in the decoder process, or waiting for it.
     """
 
     def __init__(self, most: int, buffer: Holds | None = None) -> None:
-        """`most`: bytes that may be in hand at any time. Without a buffer they always may."""
+        """`most`: bytes that may be in progress at any time. Without a buffer they always may."""
         self._most = most
         self._buffer = buffer
         self._receiving = Shares()
@@ -117,7 +117,7 @@ class Headroom:
 
     @property
     def receiving(self) -> int:
-        """The listener's account of bytes of bodies that aren't complete, of all senders."""
+        """Bytes of incomplete bodies of all senders, counted by the listener."""
         return self._receiving.held
 
     def add(self, sender: Hashable, size: int) -> None:
@@ -129,14 +129,14 @@ class Headroom:
         return self._receiving.exceeded(sender, self.bound())
 
     def bound(self) -> int:
-        """Bytes that may be in hand now."""
+        """Bytes that may be in progress now."""
         buffer = self._buffer
         return self._most if buffer is None else max(min(self._most, self._left(buffer) - self.decoding), min(LEAST, self._most))
 
     def check(self, size: int) -> None:
         """May a request's text of `size` bytes be worked on, beside what is being received? Raises `BufferFull` if not.
 
-        It is there twice for a moment: as it was received, and as what is to be buffered of it.
+        It is in memory twice for a moment: as it was received, and as it will be buffered.
         """
         if self._buffer is not None and self.receiving + self.decoding + 2 * size > self._left(self._buffer) + LEAST:
             raise BufferFull("too much is buffered and being received for a request of this size", hint="the upstream is slow, or down")

@@ -9,8 +9,8 @@ Four ways, fastest first; a request takes the first that fits all its events:
 - *located*: complete, but `$ip` goes into the properties. One typed pass, then one insertion an event into the same text.
 - *loose* (`stamp_event.py`): anything else, event by event.
 
-Measured, CPU time per event of 600 bytes from `Intake.accept` to the buffer: single 4.6 µs, where reading it as a batch takes 26; in a batch
-of 500 complete 1.2 µs, located 2.3, loose 13.
+Measured, CPU time per event of 600 bytes from `Intake.accept` to the buffer: single 4.6 µs, where reading it as a batch takes 26;
+in a batch of 500 complete 1.2 µs, located 2.3, loose 13.
 """
 
 from __future__ import annotations
