@@ -69,7 +69,7 @@ def withdraw(holdings: Mapping[Lane, LaneHolding], acks: Collection[Ack], lane: 
     return [chunk for each, holding in holdings.items() if lane in (None, each) for chunk in holding.queue.withdraw(wanted)]
 
 
-def tell_acks(chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+def settle_acks(chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
     """Tell the acks of settled chunks how that ended."""
     for chunk in chunks:
         if chunk.ack is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from forwarder.buffer.holdings import BufferStatistics, LaneHolding, PoolOf, drop_oldest, no_pool, tell_acks, withdraw
+from forwarder.buffer.holdings import BufferStatistics, LaneHolding, PoolOf, drop_oldest, no_pool, settle_acks, withdraw
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
 from forwarder.core.event import Chunk, Lane
@@ -73,7 +73,7 @@ class MemoryBuffer:
     def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
         """Forget chunks of one lane, and the lane with its last one; tell their acks."""
         self._forget(chunks)
-        tell_acks(chunks, fate)
+        settle_acks(chunks, fate)
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
         """Take the chunks that have one of these acks and still wait off their queues."""

@@ -145,8 +145,8 @@ class Observer:
 
     def _buffer_warnings(self, disk: DiskStatistics | None) -> Iterator[str]:
         """Damage of the buffer's files, and events that were dropped because it was full."""
-        if disk and disk.aside:
-            yield f"{disk.aside} quarantined files hold what couldn't be read of the buffer; `forwarder buffer ls` lists them"
+        if disk and disk.quarantined:
+            yield f"{disk.quarantined} quarantined files hold what couldn't be read of the buffer; `forwarder buffer ls` lists them"
         dropped = sum(_dropped_when_full(self._books)) - self._dropped_before
         if dropped and self._when_full is not WhenFull.REJECT:
             yield f"{dropped} events were dropped since the start because the buffer was full (buffer.when_full: {self._when_full.value})"

@@ -101,7 +101,7 @@ def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) 
     lanes = [_content(lane, found) for lane in found.runs]
     aside = _aside(directory)
     generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
-    flaws = tuple(_flaw(finding, generations.get(finding.path, 0), aside) for finding in found.findings)
+    flaws = tuple(_flaw(finding, generations.get(finding.path, 0), aside) for finding in found.problems)
     return BufferContent(directory, process_of(directory), tuple(lane for lane in lanes if lane.events), flaws, aside)
 
 
@@ -115,10 +115,10 @@ def read_log(
     try:
         found = recover(directory / LOG, letters)
         looks = 1
-        while found.findings and is_locked(directory) and looks < READS:
+        while found.problems and is_locked(directory) and looks < READS:
             pause(PAUSE)
             again = recover(directory / LOG, letters)
-            again.findings = [finding for finding in again.findings if finding in found.findings]
+            again.problems = [finding for finding in again.problems if finding in found.problems]
             found = again
             looks += 1
     except OSError as error:

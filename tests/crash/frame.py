@@ -23,7 +23,7 @@ Outcome = TypeVar("Outcome")
 
 SHOWN: Final = 12
 """Problems that a failure lists."""
-SIGNS: Final = ("Traceback (most recent", '"level": "error"', "the books didn't know")
+SIGNS: Final = ("Traceback (most recent", '"level": "error"', "are not in the books")
 """What no process may log: errors, and books that had to be corrected."""
 
 

@@ -40,7 +40,7 @@ class Outage:
         self.whole = whole
         self.live: list[bytes] = []
         self.historical: list[bytes] = []
-        self.at_hand: list[int] = []
+        self.in_memory: list[int] = []
         self._random = Random(3)
 
     def make(self, name: str) -> list[bytes]:
@@ -83,8 +83,8 @@ class Outage:
         snapshot, statistics = self.whole.snapshot, self.whole.disk.statistics()
         assert balanced(snapshot)
         assert snapshot.ready
-        assert statistics.at_hand_bytes <= WINDOW
-        self.at_hand.append(statistics.at_hand_bytes)
+        assert statistics.memory_bytes <= WINDOW
+        self.in_memory.append(statistics.memory_bytes)
         return and_so
 
 
@@ -122,7 +122,7 @@ async def test_ten_hours_without_the_upstream(ordering: str) -> None:
             await outage.pass_by()
             assert whole.total(lambda lane: lane.buffered) == len(outage.live) + len(outage.historical) + 1
             assert whole.snapshot.buffer_bytes > 5 * WINDOW
-            half = outage.at_hand[len(outage.at_hand) // 2 :]
+            half = outage.in_memory[len(outage.in_memory) // 2 :]
             assert max(half) <= 1.1 * min(half)
             assert max(lane.oldest_age or 0.0 for lane in whole.snapshot.lanes) >= HOURS * 3600
             async with upstream:

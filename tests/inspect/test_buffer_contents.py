@@ -107,4 +107,4 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(inspection, "recover", forbidden)
     with pytest.raises(ConfigurationError, match=r"log/00000001.segment can't be read: Permission denied"):
         read_log(log.directory)
-    assert recovery.recover(log.directory / LOG).findings == []
+    assert recovery.recover(log.directory / LOG).problems == []

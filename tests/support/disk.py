@@ -159,7 +159,7 @@ class DiskRig:
         self.clock = StillClock()
         self.committer = InlineCommitter(self.clock)
         self.buffer: DiskBuffer = open_buffer(self.directory, self.committer, self.clock, self._policy, self.letters)
-        self.buffer.loader = InlineLoader(self.buffer)
+        self.buffer.loader = InlineLoader()
         self.committer.pump()
 
     @property
@@ -192,11 +192,11 @@ class DiskRig:
         """Every event of the lane that waits, those on disk alone too; all waits on."""
         buffer, taken = self.buffer, []
         while (holding := buffer.holdings.get(lane)) is not None and (holding.queue or holding.runs):
-            used, at_hand = buffer.memory.used, holding.at_hand
-            buffer.memory.used = holding.at_hand = 0  # as if what was taken had gone: all of a long backlog is to be seen
+            used, in_memory = buffer.memory.used, holding.in_memory
+            buffer.memory.used = holding.in_memory = 0  # as if what was taken had gone: all of a long backlog is to be seen
             queue = buffer.queue(lane)
             buffer.memory.used += used
-            holding.at_hand += at_hand
+            holding.in_memory += in_memory
             if queue:
                 taken.append(queue.popleft())
         buffer.queue(lane).put_back(taken)

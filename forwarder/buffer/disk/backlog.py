@@ -1,4 +1,8 @@
-"""A chunk that is a record on disk, or a part of one; and what the buffer holds of a lane."""
+"""What the disk buffer holds of a lane: chunks in memory, within a window, and a backlog on disk, which is loaded again in stretches.
+
+The backlog of a lane is a list of **runs**: stretches of a segment that hold the lane's unsettled records in order. So a backlog needs no
+memory for each record. Runs are loaded when their lane's turn to send comes near.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from forwarder.buffer.disk.format import RecordKind, decode_meta, lane_of
 from forwarder.buffer.disk.reading import Damage, FoundRecord, Ranges, read_records, remaining, slices
@@ -20,10 +24,10 @@ from forwarder.core.lanes import LanePool
 from forwarder.wire.identity import ids_of
 
 WINDOW: Final = 64 << 20
-"""Bytes of memory that events at hand may take together: waiting to be sent, or in flight. The others wait on disk alone."""
+"""Bytes of memory for events that are loaded: waiting to be sent, or in flight. The others are on disk alone."""
 
 LEAST_SHARE: Final = 512 << 10
-"""What a lane may have at hand however full the window is."""
+"""Bytes that a lane may have in memory however full the window is."""
 
 
 class StoredChunk(Chunk):
@@ -61,45 +65,45 @@ class StoredChunk(Chunk):
 
 
 class DiskHolding(LaneHolding):
-    """What the buffer holds of a lane: `bytes` as they count against the limit, offered ones included; `queue` has what is at hand and
-    waits, `runs` what waits on disk alone, oldest first; `at_hand` is the memory that chunks at hand take."""
+    """What the buffer holds of a lane: `bytes` as they count against the limit, offered ones included; `queue` has the waiting chunks in
+    memory, `runs` what is on disk alone, oldest first; `in_memory` is the memory that chunks take."""
 
-    __slots__ = ("at_hand", "loading", "ordered", "runs", "spilling")
+    __slots__ = ("in_memory", "loading", "ordered", "runs", "spilling")
 
     def __init__(self, pool: LanePool | None = None, *, ordered: bool) -> None:
         super().__init__(pool)
         self.ordered = ordered
-        self.at_hand = 0
+        self.in_memory = 0
         self.loading = False
         self.spilling = False
-        """Whether the last record that came is on disk alone, and its run may grow."""
+        """Whether the latest record is on disk alone, and its run may grow."""
         self.runs: deque[BacklogRun] = deque()
 
 
 class MemoryWindow:
-    """The account of memory that chunks take, in bytes. A lane may have as much at hand as is free beside it: the more lanes there are
-    with much to send, the less each gets, and none can take it all."""
+    """How much memory chunks take, in bytes. A lane may have as much in memory as is free beside it: the more lanes have a backlog, the
+    less each gets, and none can take it all."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.used = 0
 
     def share(self) -> int:
-        """What one lane may have at hand now."""
+        """What one lane may have in memory now."""
         return max(self.max_bytes - self.used, LEAST_SHARE)
 
 
 EVENT_COST: Final = 160
-"""Bytes that an event counts for beside its JSON: no less than a record's header and the mark that settles it take."""
+"""Bytes that an event counts for beside its JSON: at least what a record's header and the mark that settles it take."""
 
 
 def cost(size: int, count: int) -> int:
-    """What events count for against the limit: never less than they take on disk."""
+    """What events count for against the limit: at least what they take on disk."""
     return size + 1 + EVENT_COST * count
 
 
 def wanted_of(sequence: int, first: int, count: int, holes: dict[int, Ranges | None]) -> Ranges:
-    """What is unsettled of a record among a segment's holes."""
+    """The unsettled events of a record, by its segment's holes."""
     if sequence not in holes:
         return [(first, count)]
     gone = holes[sequence]
@@ -127,7 +131,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadedRecord:
-    """A record's unsettled events, one range of them, as they are needed for a chunk."""
+    """One range of a record's unsettled events, as a chunk needs them."""
 
     sequence: int
     first: int
@@ -152,10 +156,14 @@ class LoadedStretch:
     """The sequence of the last record that was read."""
 
 
+OnLoaded: TypeAlias = Callable[[LoadedStretch | None, Exception | None], None]
+"""Called with what was read, or with the error."""
+
+
 def read_stretch(
     segment: Segment, lane: Lane, run: BacklogRun, *, room: int, ordered: bool, holes: dict[int, Ranges | None]
 ) -> LoadedStretch:
-    """Read the lane's records from the beginning of a run, until they would take `room` bytes of memory: at least one. For a thread.
+    """Read the lane's records from the start of a run, until they would take `room` bytes of memory; at least one. For a thread.
 
     `ordered`: with the ordering keys of their events. Raises `OSError`.
     """
@@ -202,32 +210,21 @@ def _ids(data: bytes) -> frozenset[str]:
     return frozenset().union(*[ids_of(bytes(raw)) for raw in split_events(b"[%b]" % data)])
 
 
-class Buffer(Protocol):
-    """Whose events are loaded."""
-
-    def loaded(self, lane: Lane, run: BacklogRun, stretch: LoadedStretch) -> None:
-        """A stretch of the lane's first run was read."""
-
-    def not_loaded(self, lane: Lane, error: Exception) -> None:
-        """It can't be read now."""
-
-
 class Loader:
-    """Reads on a thread of its own, one stretch after the other."""
+    """Reads on a thread of its own, one stretch after another."""
 
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
+    def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._tasks: set[asyncio.Future[None]] = set()
 
-    def load(self, segment: Segment, lane: Lane, run: BacklogRun, *, room: int, ordered: bool) -> None:
-        """Begin to read a run. The segment isn't freed meanwhile."""
+    def load(self, segment: Segment, lane: Lane, run: BacklogRun, *, room: int, ordered: bool, done: OnLoaded) -> None:
+        """Read the start of a run, then call `done` on the loop. The segment isn't freed meanwhile."""
         segment.readers += 1
         work = partial(read_stretch, segment, lane, replace(run), room=room, ordered=ordered, holes=segment.holes)
-        self.run(work, partial(self._read, segment, lane, run))
+        self.run(work, partial(self._read, segment, done))
 
     def run(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
-        """Do `work` on the thread, then call `done` on the loop with its result, or with what went wrong."""
+        """Do `work` on the thread, then call `done` on the loop with its result, or with its error."""
         task = asyncio.ensure_future(self._work(work, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -240,19 +237,12 @@ class Loader:
         else:
             done(result, None)
 
-    def _read(self, segment: Segment, lane: Lane, run: BacklogRun, stretch: LoadedStretch | None, error: Exception | None) -> None:
+    def _read(self, segment: Segment, done: OnLoaded, stretch: LoadedStretch | None, error: Exception | None) -> None:
         segment.readers -= 1
-        if stretch is not None:
-            self._buffer.loaded(lane, run, stretch)
-        elif error is not None:
-            self._buffer.not_loaded(lane, error)
+        done(stretch, error)
 
     async def close(self) -> None:
         """Return when nothing is being read any more."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._threads.shutdown()
-
-# DOC: Runs: stretches of a segment that hold a lane's unsettled records in order, so that a backlog needs no memory for each record.
-
-# DOC: Bringing events back from the disk, a stretch of a run at a time, when their lane's turn to send comes near.

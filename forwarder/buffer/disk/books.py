@@ -1,7 +1,7 @@
-"""The books as the log has them: what was received, delivered and dropped, per lane, by all records up to a place.
+"""The books of the log: what was received, delivered and dropped, per lane, by all records up to an offset.
 
-Dead letters aren't among them: their file knows what is in it, and what was received only to become one (docs/decisions/0010). A lane that
-has nothing in the buffer may be folded into `others`, so that senders who make up keys can't make a checkpoint grow.
+Dead letters aren't among them: their database counts them, and what was received only to become one (docs/decisions/0010). A lane that has
+nothing in the buffer may be folded into `others`, so that senders with made-up keys can't make a checkpoint grow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LaneTotals(msgspec.Struct):
     """By reason."""
 
     def add(self, other: LaneTotals) -> None:
-        """Take over another account's figures."""
+        """Add the figures of another lane."""
         self.delivered += other.delivered
         for mine, its in ((self.received, other.received), (self.dropped, other.dropped)):
             for key, count in its.items():
@@ -47,54 +47,54 @@ class _LaneEntry(msgspec.Struct, array_like=True):
 
 
 class LogBooks:
-    """The accounts of all lanes; lane None is that of events whose lane couldn't be told."""
+    """The figures of all lanes; lane None is that of events whose lane is unknown."""
 
     def __init__(self) -> None:
         self.lanes: defaultdict[Lane | None, LaneTotals] = defaultdict(LaneTotals)
         self.others = LaneTotals()
 
     def receive(self, lane: Lane | None, source: str, count: int) -> None:
-        """Events came in."""
+        """Count received events."""
         received = self.lanes[lane].received
         received[source] = received.get(source, 0) + count
 
     def settle(self, lane: Lane, fate: str, count: int) -> None:
-        """Events were settled; a burial is the dead letters' to count."""
+        """Count settled events; the dead letters count burials."""
         if fate == Fate.DELIVERED:
             self.lanes[lane].delivered += count
         elif fate != Fate.BURIED:
             self.drop(lane, fate, count)
 
     def drop(self, lane: Lane | None, reason: str, count: int) -> None:
-        """Events were dropped."""
+        """Count dropped events."""
         dropped = self.lanes[lane].dropped
         dropped[DropReason(reason).value] = dropped.get(reason, 0) + count
 
     def fold(self, most: int = MAX_LANES) -> None:
-        """Put the lanes together that have nothing in the buffer and nothing among the dead letters, when there are too many."""
+        """Fold lanes that have nothing in the buffer and nothing among the dead letters into `others`, when there are too many."""
         if len(self.lanes) <= min(most, MAX_LANES):
             return
         for lane in [lane for lane, account in self.lanes.items() if lane is not None and not account.open]:
             self.others.add(self.lanes.pop(lane))
 
     def merge(self, other: LogBooks) -> None:
-        """Take over all figures of others."""
+        """Add all figures of other books."""
         for lane, account in other.lanes.items():
             self.lanes[lane].add(account)
         self.others.add(other.others)
 
     def copy(self) -> LogBooks:
-        """The same figures, apart from these."""
+        """A copy."""
         return deepcopy(self)
 
     def plain(self) -> dict[str, Any]:
-        """The figures as JSON can say them."""
+        """The figures for JSON."""
         entries = [_LaneEntry(lane.api_key if lane else None, bool(lane and lane.historical), each) for lane, each in self.lanes.items()]
         return {"lanes": entries, "others": self.others}
 
     @classmethod
     def of_plain(cls, plain: Any) -> LogBooks:
-        """The figures that `plain` gave. Raises `msgspec.ValidationError`."""
+        """The books of `plain`. Raises `msgspec.ValidationError`."""
         accounts = cls()
         accounts.others = msgspec.convert(plain["others"], LaneTotals)
         for entry in msgspec.convert(plain["lanes"], list[_LaneEntry]):

@@ -1,9 +1,9 @@
-"""The buffer on disk: what is offered becomes records of the log, and goes to whoever takes batches once it is durable.
+"""The disk buffer: offered events become records of the log, and can be taken for batches once they are durable.
 
-Invariants: an event can be taken from its lane's queue only after an fdatasync that covers its record; it is in memory while it is at hand
-(within `stored.WINDOW`), and on disk alone otherwise; it is read back at most once. `used` is what all events count for, offered ones
-included, and never above the limit but for the overhead of cut chunks. Whatever changes a lane's count and the books does so in one
-callback of the loop. When the disk refuses, offers are refused, what is settled is remembered, and each second it is tried again.
+Invariants: an event can be taken from its lane's queue only after an fdatasync that covers its record; it stays in memory if it is within
+the window (`backlog.WINDOW`), and is on disk alone otherwise; it is loaded at most once. `used` is what all events count for, offered ones
+included, and exceeds the limit only by the overhead of cut chunks. A lane's count and the books change in one callback of the loop. While
+the disk refuses to write, offers are rejected, settled events are remembered, and writing is tried again each second.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE
 from forwarder.buffer.disk.log import Log, Placement
 from forwarder.buffer.disk.pending import NewRecord, Offer
 from forwarder.buffer.disk.quarantine import Quarantine
-from forwarder.buffer.disk.reading import Damage
 from forwarder.buffer.disk.segment import Segment, StoredRecord
-from forwarder.buffer.holdings import BufferStatistics, PoolOf, drop_oldest, no_pool, tell_acks, withdraw
+from forwarder.buffer.holdings import BufferStatistics, PoolOf, drop_oldest, no_pool, settle_acks, withdraw
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.clock import Clock
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
@@ -40,16 +39,16 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DiskStatistics(BufferStatistics):
-    """`disk_bytes`: what the files take; `write_error`: why the disk refuses to write, or nothing; `aside`: what lies there."""
+    """`disk_bytes`: size of the files; `write_error`: why the disk refuses to write, or empty; `quarantined`: how many files are."""
 
     disk_bytes: int = 0
-    at_hand_bytes: int = 0
+    memory_bytes: int = 0
     write_error: str = ""
-    aside: int = 0
+    quarantined: int = 0
 
 
 def _nothing(*_: object) -> None:
-    """What is called until somebody else is to be."""
+    """The default callback."""
 
 
 class DiskBuffer:
@@ -64,14 +63,14 @@ class DiskBuffer:
         max_bytes: int,
         ordering_of: Callable[[Lane], Ordering],
         window: int,
-        aside: Quarantine,
+        quarantine: Quarantine,
     ) -> None:
-        """`window`: bytes of memory for events at hand; `aside`: where what can't be read goes."""
+        """`window`: bytes of memory for loaded events."""
         self.log = log
         self.max_bytes = max_bytes
         self.used = 0
         self.memory = MemoryWindow(window)
-        """What the events at hand, and those that wait for their fsync, take of the memory."""
+        """The memory of loaded events and of those that wait for their fsync."""
         self.holdings: dict[Lane, DiskHolding] = {}
         self.pool_of: PoolOf = no_pool
         """The pool of a lane that the buffer begins to hold."""
@@ -79,21 +78,21 @@ class DiskBuffer:
         """Those in use, by generation."""
         self.commits = Commits(log, committer, clock, self)
         self.on_arrival: Callable[[], None] = _nothing
-        """Called when there is something new to take."""
+        """Called when events can be taken that couldn't before."""
         self.on_damaged: Callable[[Lane, int], None] = _nothing
-        """Called when events of a lane turn out to be unreadable: they are dropped, and what is there of them is moved aside."""
+        """Called when events of a lane can't be read: they are dropped, and their bytes are quarantined."""
         self._committer = committer
         self._clock = clock
         self._unreadable = ""
-        """Why something on disk couldn't be read, the last time."""
+        """The last error of a read."""
         self._ordering_of = ordering_of
-        self._aside = aside
-        self.loader = Loader(self)
-        self._compaction = Compaction(self, aside)
+        self._quarantine = quarantine
+        self.loader = Loader()
+        self._compaction = Compaction(self, quarantine)
         self._max_record = (log.size - SEGMENT_HEADER_SIZE) // 2
 
     def holding(self, lane: Lane) -> DiskHolding:
-        """What is held of a lane, opened if there is nothing yet."""
+        """What is held of a lane; created if missing."""
         found = self.holdings.get(lane)
         if found is None:
             found = self.holdings[lane] = DiskHolding(self.pool_of(lane), ordered=self._ordering_of(lane) is not Ordering.NONE)
@@ -130,7 +129,7 @@ class DiskBuffer:
         self.memory.used += total
 
     def _offer_unusual(self, chunks: Sequence[Chunk], held: AckCallback | None) -> bool:
-        """Chunks that don't fit a record, or whose delivery somebody waits for."""
+        """Chunks that don't fit a record, or whose delivery is awaited."""
         chunks = [part for chunk in chunks for part in self._cut(chunk)]
         self._check_unusual(chunks)
         self._offer(chunks, held, sum(map(self.cost, chunks)))
@@ -141,19 +140,19 @@ class DiskBuffer:
         return [chunk] if len(chunk.data) <= self._max_record else cut_by_size(chunk, self._max_record, chunk.count)
 
     def _check_unusual(self, chunks: Sequence[Chunk]) -> None:
-        """Raises what can't change by waiting: an event that no segment takes, a lane whose turn comes after its ack's time is over."""
+        """Raise for what waiting can't change: an event larger than a segment, a lane whose backlog outlasts the ack's time limit."""
         for chunk in chunks:
             if len(chunk.data) > self.log.largest_record():
                 raise RequestTooLarge("an event is larger than a segment of the buffer's files")
             if chunk.ack is not None and (holding := self.holdings.get(chunk.lane)) is not None and holding.ordered and holding.runs:
-                raise BufferFull("too much waits before these events for them to be delivered in time", retry_after=30.0)
+                raise BufferFull("too many events wait before these for them to be delivered in time", retry_after=30.0)
 
     def cost(self, chunk: Chunk) -> int:
         """What the chunk counts for: never less than it takes on disk."""
         return cost(len(chunk.data), chunk.count)
 
     def queue(self, lane: Lane) -> LaneQueue:
-        """The lane's chunks at hand. Asking for it makes more of them come from the disk, if there are."""
+        """The lane's chunks in memory. Calling it starts loading more from the disk, if there are more."""
         holding = self.holdings.get(lane)
         if holding is None:
             return LaneQueue()
@@ -163,11 +162,11 @@ class DiskBuffer:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether events wait on disk that are no longer in memory."""
+        """Whether events are on disk that aren't in memory."""
         return any(holding.runs for holding in self.holdings.values())
 
     def waiting_lanes(self) -> Collection[Lane]:
-        """The lanes that have waiting chunks, at hand or on disk alone."""
+        """The lanes that have waiting chunks, in memory or on disk alone."""
         return [lane for lane, holding in self.holdings.items() if holding.queue or holding.runs]
 
     def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
@@ -201,14 +200,14 @@ class DiskBuffer:
             self._take_memory(holding, -chunk.cost)
         self._forget_if_empty(lane)
         self.commits.mark_soon()
-        tell_acks(chunks, fate)
+        settle_acks(chunks, fate)
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Take the chunks that have one of these acks and still wait off their queues: all of them are at hand."""
+        """Take the chunks that have one of these acks and still wait off their queues: all of them are in memory."""
         return withdraw(self.holdings, acks, lane)
 
     def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
-        """Take the chunk that has waited longest off its queue; empty if none is at hand."""
+        """Take the chunk that has waited longest off its queue; empty if none is in memory."""
         return drop_oldest(self.holdings, lane)
 
     def oldest(self, lane: Lane) -> float | None:
@@ -227,7 +226,7 @@ class DiskBuffer:
         return holding.events if holding else 0
 
     def tally(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
-        """Note in the log's books that events were received and dropped without ever being in the buffer."""
+        """Record in the log's books that events were received and dropped without being in the buffer."""
         self.commits.tally(lane, source, reason, count)
 
     def statistics(self) -> DiskStatistics:
@@ -235,20 +234,20 @@ class DiskBuffer:
         files = len(self.log.in_use) + len(self.log.free)
         events = sum([holding.events for holding in self.holdings.values()])
         on_disk, refusing = files * self.log.size, self.commits.refusing
-        return DiskStatistics(self.used, self.max_bytes, events, on_disk, self.memory.used, refusing, self._aside.found)
+        return DiskStatistics(self.used, self.max_bytes, events, on_disk, self.memory.used, refusing, self._quarantine.files)
 
     async def close(self) -> None:
-        """Write what waits to be written, and that the end was in good order. For use before the committer is closed."""
+        """Write everything, and a mark of a clean shutdown. Call it before the committer is closed."""
         await self.loader.close()
         self.commits.closing = True
         self._committer.request()
         await self._committer.settle()
         self.log.close()
 
-    # What the commits tell
+    # Called by the commits
 
-    def kept(self, record: NewRecord) -> None:
-        """A record is durable: its events can be taken, now or when they come from the disk again."""
+    def record_written(self, record: NewRecord) -> None:
+        """A record is durable: its events can be taken, now or once they are loaded."""
         if record.placement is None:
             raise AssertionError("a record that wasn't placed can't be kept")
         segment, _, length = record.placement
@@ -259,19 +258,19 @@ class DiskBuffer:
         counts_for = cost(record.size, record.count)
         self.memory.used -= counts_for
         memory = record.size + CHUNK_OVERHEAD + EVENT_OVERHEAD * record.count
-        if self._stays_at_hand(holding, memory) or record.ack is not None:
-            self._at_hand(record, holding, StoredRecord(segment, record.sequence, 0, record.count, length, full=True))
+        if self._fits_in_memory(holding, memory) or record.ack is not None:
+            self._keep_in_memory(record, holding, StoredRecord(segment, record.sequence, 0, record.count, length, full=True))
         else:
             self._leave_on_disk(record, holding, counts_for, record.placement)
 
-    def _stays_at_hand(self, holding: DiskHolding, memory: int) -> bool:
-        """Whether a new record stays in memory. Behind others that don't, only where no order is kept, and with room to spare."""
+    def _fits_in_memory(self, holding: DiskHolding, memory: int) -> bool:
+        """Whether a new record stays in memory. Behind others on disk it does only where no order is kept, and with room to spare."""
         share = self.memory.share()
         if not holding.runs:
-            return holding.at_hand + memory <= share
-        return not holding.ordered and holding.at_hand + memory <= (share * 3 // 4 if holding.spilling else share)
+            return holding.in_memory + memory <= share
+        return not holding.ordered and holding.in_memory + memory <= (share * 3 // 4 if holding.spilling else share)
 
-    def _at_hand(self, record: NewRecord, holding: DiskHolding, stored: StoredRecord) -> None:
+    def _keep_in_memory(self, record: NewRecord, holding: DiskHolding, stored: StoredRecord) -> None:
         data = record.data[0] if len(record.data) == 1 else b"".join(record.data)
         chunk = StoredChunk(
             record.lane, data, record.count, record.ids, record.received_at, record.source, record.ack, record=stored, first=0
@@ -293,8 +292,8 @@ class DiskBuffer:
             run.bytes += counts_for
         holding.spilling = True
 
-    def given_up(self, offer: Offer) -> None:
-        """An offer isn't taken: its room is free again."""
+    def offer_rejected(self, offer: Offer) -> None:
+        """An offer is rejected: release its room."""
         chunks, _, counts_for = offer
         self.used -= counts_for
         self.memory.used -= counts_for
@@ -303,7 +302,7 @@ class DiskBuffer:
             self._forget_if_empty(chunk.lane)
 
     def group_ended(self) -> None:
-        """A group is over: what is new can be taken, and what isn't needed any more is freed, or made so."""
+        """A group ended: new events can be taken; free unused segments, or compact one."""
         self.on_arrival()
         for segment in self.log.release(kept=self.commits.held_back):
             self.segments.pop(segment.generation, None)
@@ -319,17 +318,21 @@ class DiskBuffer:
     def _load(self, lane: Lane, holding: DiskHolding) -> None:
         run = holding.runs[0]
         segment = self.segments[run.generation]
-        room = self.memory.share() // 2 - holding.at_hand
-        if segment.busy or self.commits.closing or (room <= 0 and holding.at_hand):
+        room = self.memory.share() // 2 - holding.in_memory
+        if segment.busy or self.commits.closing or (room <= 0 and holding.in_memory):
             return
         holding.loading = True
         ids = self._ordering_of(lane) is Ordering.PER_DISTINCT_ID
-        self.loader.load(segment, lane, run, room=room, ordered=ids)
+        self.loader.load(segment, lane, run, room=room, ordered=ids, done=partial(self._loaded, lane, run))
 
-    def loaded(self, lane: Lane, run: BacklogRun, stretch: LoadedStretch) -> None:
-        """A stretch of the lane's first run was read: its events are at hand."""
+    def _loaded(self, lane: Lane, run: BacklogRun, stretch: LoadedStretch | None, error: Exception | None) -> None:
+        """The start of the lane's first run was read: its events are in memory. Or it can't be read now."""
         holding = self.holdings[lane]
         holding.loading = False
+        if stretch is None:
+            if error is not None:
+                self.read_failed(error)
+            return
         self._unreadable = ""
         segment = self.segments[run.generation]
         for each in stretch.records:
@@ -340,7 +343,7 @@ class DiskBuffer:
             run.events -= each.count
             run.bytes -= self.cost(chunk)
         for damage in stretch.damages:
-            self._damaged(segment, damage)
+            self._quarantine.copy(segment.path, segment.generation, damage)  # until compaction the damaged bytes count as live
         run.start, run.first = stretch.end, max(run.first, stretch.last)  # other pieces of the last record may follow
         if stretch.records:
             run.received_at = stretch.records[-1].received_at
@@ -350,34 +353,26 @@ class DiskBuffer:
         self.on_arrival()
 
     def close_run(self, lane: Lane, holding: DiskHolding, run: BacklogRun) -> None:
-        """All of a run was read. What is left of its figures is what couldn't be, or was an estimate."""
+        """All of a run was read. Its remaining figures are of unreadable events, or an estimate's error."""
         self.used -= run.bytes
         _count(holding, -run.bytes)
         if run.events:
-            _log.error("events on disk can't be read any more; they count as dropped", lane=lane_label(lane), events=run.events)
+            _log.error("events on disk are damaged; they count as dropped", lane=lane_label(lane), events=run.events)
             holding.events -= run.events
-            self.commits.lose(lane, run.events)
+            self.commits.drop_damaged(lane, run.events)
             self.on_damaged(lane, run.events)
         self._forget_if_empty(lane)
 
-    def not_loaded(self, lane: Lane, error: Exception) -> None:
-        """The disk can't be read now: it is tried again in a second."""
-        self.not_read(error)
-        self.holdings[lane].loading = False
-
-    def not_read(self, error: Exception) -> None:
-        """Say so, once for each reason, and try again in a second."""
+    def read_failed(self, error: Exception) -> None:
+        """Log it, once for each reason, and try again in a second."""
         why = getattr(error, "strerror", None) or repr(error)
         if why != self._unreadable:
-            _log.error("events on disk can't be read now; it is tried again each second", why=why, exc_info=not isinstance(error, OSError))
+            unexpected = not isinstance(error, OSError)
+            _log.error("events on disk can't be read now; reading is tried again each second", why=why, exc_info=unexpected)
         self._unreadable = why
         self._clock.call_later(RETRY_SECONDS, self.on_arrival)
 
-    def _damaged(self, segment: Segment, damage: Damage) -> None:
-        """Keep a copy. The segment stays in use until compaction has copied the rest: what was damaged isn't told from what is live."""
-        self._aside.keep(segment.path, segment.generation, damage)
-
-    # What the compaction calls
+    # Called by the compaction
 
     @property
     def closing(self) -> bool:
@@ -399,7 +394,7 @@ class DiskBuffer:
     # Accounts
 
     def _take_memory(self, holding: DiskHolding, size: int) -> None:
-        holding.at_hand += size
+        holding.in_memory += size
         self.memory.used += size
 
     def _forget_if_empty(self, lane: Lane) -> None:

@@ -1,7 +1,7 @@
-"""The groups of the log: what was offered, settled, tallied and moved since the last one, written together.
+"""The group commits of the log: what was offered, settled, counted and moved since the last one is written together.
 
-A part of the committer: `prepare` puts a group together on the loop, the commit thread writes and syncs it, `finish` tells everybody. If
-that fails, what somebody waits for is refused and forgotten, all else waits for the next group, which is tried after a second.
+Takes part in the committer: `prepare` builds a group on the loop, the commit thread writes and syncs it, `finish` acknowledges. If a commit
+fails, offers that are awaited are rejected; everything else is kept for the next group, which is tried after a second.
 """
 
 from __future__ import annotations
@@ -39,57 +39,57 @@ from forwarder.storage import failpoints
 from forwarder.storage.committer import CommitJob, Committer
 
 MAX_PENDING: Final = 32 << 20
-"""Bytes that may wait for their fsync: past it the senders are faster than the disk."""
+"""Bytes that may wait for their fsync: beyond, the senders are faster than the disk."""
 
 MARKS_SECONDS: Final = 0.01
-"""How long marks wait for others to go with, when nothing is offered."""
+"""Seconds that marks wait to be grouped when nothing is offered."""
 
 RECOVERED: Final = "recovered"
-"""The source of events that were found on disk without anything to say where they came from."""
+"""The source of events on disk that the books don't have."""
 
 RECORD_OVERHEAD: Final = 512
 """More than a record's header and meta."""
 
-_HINT: Final = "free some space at buffer.path, or mend what is wrong there; it is tried again each second"
+_HINT: Final = "free space at buffer.path, or repair the disk; writing is tried again each second"
 
 _log = structlog.get_logger()
 
 
-class Owner(Protocol):
-    """Who offers, settles and moves."""
+class CommittedBuffer(Protocol):
+    """The part of the disk buffer that commits call."""
 
-    def kept(self, record: NewRecord) -> None:
+    def record_written(self, record: NewRecord) -> None:
         """A record is durable: its events can be taken now."""
 
-    def given_up(self, offer: Offer) -> None:
-        """An offer isn't taken: its room is free again."""
+    def offer_rejected(self, offer: Offer) -> None:
+        """An offer is rejected: release its room."""
 
     def moved(self, segment: Segment, moved: Sequence[tuple[MovedPiece, Placement]]) -> None:
-        """What was left of a segment is durable elsewhere."""
+        """The rest of a segment is durable elsewhere."""
 
     def not_moved(self, segment: Segment) -> None:
-        """There is no room for what is left of a segment."""
+        """There is no room for the rest of a segment."""
 
     def group_ended(self) -> None:
-        """A group is over, well or not."""
+        """A group succeeded or failed."""
 
 
 class Commits:
     """See the module."""
 
-    def __init__(self, log: Log, committer: Committer, clock: Clock, owner: Owner) -> None:
+    def __init__(self, log: Log, committer: Committer, clock: Clock, owner: CommittedBuffer) -> None:
         self.log = log
         self._merged = min(MERGED_BYTES, log.size // 4)
         self.marks = Marks()
         self.moving: tuple[Segment, list[MovedPiece]] | None = None
         self.offered = 0
-        """What the offers that wait count for."""
+        """What pending offers count for."""
         self.refusing = ""
-        """Why the disk refuses, while it does."""
+        """Why the disk refuses to write, while it does."""
         self.closing = False
-        """Whether the next group is the last, and says that the end was in good order."""
+        """Whether the next group is the last, and marks a clean shutdown."""
         self.held_back = False
-        """Whether marks wait for longer than a group: for their dead letters to be written, or for room."""
+        """Whether marks wait for longer than a group: for the commit of their dead letters, or for room."""
         self._committer = committer
         self._clock = clock
         self._owner = owner
@@ -97,72 +97,72 @@ class Commits:
         self._room = 0
         self._tally = LogBooks()
         self._due = self._first = self._stuck = False
-        self._under: PendingGroup | None = None
+        self._running: PendingGroup | None = None
         committer.add(self)
 
     def offer(self, offer: Offer) -> None:
         """Write it with the next group. Raises `BufferFull` when the disk refuses, or is too slow, or its files are full."""
         offered = self.offered + offer[2]
         if offered > self._room:
-            self._refuse_now(offered)
+            self._check_room(offered)
         self.offered = offered
         if not self._offers:
             self._committer.request()
         self._offers.append(offer)
 
-    def _refuse_now(self, offered: int) -> None:
-        """Raise why no more is taken, if that is so."""
+    def _check_room(self, offered: int) -> None:
+        """Raise if no more can be offered."""
         if self.refusing:
             raise DiskRefuses(f"the disk refuses to write: {self.refusing}", retry_after=5.0, hint=_HINT)
         if self.offered and offered > MAX_PENDING:
-            raise DiskRefuses("too much waits to be written: the disk is slower than the senders", hint="a faster disk, or fewer senders")
+            raise DiskRefuses("too much waits to be written: the disk is slower than the senders", hint="use a faster disk")
         if offered > self.log.room():
             hint = "the upstream is slower than the senders, or down; see `forwarder status`"
             raise DiskRefuses("the buffer's files are full", hint=hint)
 
     def _set_room(self) -> None:
-        """How much may be offered without a closer look: less than there is room for, and nothing while the disk refuses."""
+        """How much may be offered without `_check_room`: less than the room, and nothing while the disk refuses."""
         self._room = 0 if self.refusing else min(MAX_PENDING, self.log.room())
 
     def mark_soon(self) -> None:
-        """There are marks to be written: with the next group, or soon."""
+        """Marks are pending: write them with the next group, or soon."""
         if not self._due:
             self._due = True
             self._clock.call_later(MARKS_SECONDS, self._committer.request)
 
     def tally(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
-        """Events were received and dropped at once: the books have to know."""
+        """Count events that were received and dropped at once."""
         self._tally.receive(lane, source, count)
         self._tally.drop(lane, reason, count)
         self.mark_soon()
 
     def move(self, segment: Segment, pieces: list[MovedPiece]) -> None:
-        """Write what is left of a segment again."""
+        """Write the rest of a segment again."""
         self.moving = segment, pieces
         self._committer.request()
 
-    def lose(self, lane: Lane, count: int) -> None:
-        """Events of the buffer can't be read any more: the books have to know."""
+    def drop_damaged(self, lane: Lane, count: int) -> None:
+        """Count events of the buffer that are damaged, and dropped."""
         self._tally.drop(lane, DropReason.DAMAGED, count)
         self._committer.request()
 
-    def find(self, lane: Lane, count: int) -> None:
-        """There are events in the buffer that the books don't know: they have to."""
+    def receive_recovered(self, lane: Lane, count: int) -> None:
+        """Count events of the buffer that the books don't have."""
         self._tally.receive(lane, RECOVERED, count)
         self._committer.request()
 
     def begin(self) -> None:
-        """Begin a segment as soon as the committer is started, so that it shows whether the disk takes anything."""
+        """Begin a segment as soon as the committer is started, to test whether the disk can be written."""
         self._first = True
         self._committer.request()
 
     def books(self) -> LogBooks:
-        """The books as the log has them, what waits to be written included."""
+        """The books of the log, including what isn't written yet."""
         books = self.log.accounts.copy()
         books.merge(self._tally)
         return books
 
-    # The committer's part
+    # Called by the committer
 
     @property
     def awaited(self) -> int:
@@ -177,33 +177,33 @@ class Commits:
         if failpoints.ARMED and self.marks:
             failpoints.hit("settle.marked")
         try:
-            under = self._build()
+            pending = self._build()
         except OffersDontFitError:
-            under = self._build(refuses=True)
-        if not under.group.writes and not under.group.held_back and not under.refused:
-            if under.incomplete:
+            pending = self._build(refuses=True)
+        if not pending.group.writes and not pending.group.held_back and not pending.refused:
+            if pending.incomplete:
                 self._committer.retry()
             return None
-        self._under = under
-        return under.group
+        self._running = pending
+        return pending.group
 
     def _build(self, *, refuses: bool = False) -> PendingGroup:
-        """A group of all that there is; `refuses`: without what is offered, which is refused."""
-        under = PendingGroup(self.log.begin())
+        """A group of everything pending; `refuses`: without offers, which are rejected."""
+        pending = PendingGroup(self.log.begin())
         try:
-            self._add_settled(under)
-            self._add_moved(under)
+            self._add_settled(pending)
+            self._add_moved(pending)
             if refuses:
-                under.refused, self._offers, self.offered = self._offers, [], 0
+                pending.refused, self._offers, self.offered = self._offers, [], 0
             else:
-                self._add_offered(under)
-            self._add_last(under)
+                self._add_offered(pending)
+            self._add_last(pending)
         except OffersDontFitError:
-            self._undo(under)
+            self._undo(pending)
             raise
         except BufferFull:  # not even the reserve is left: only what is in the group already can go
-            under.incomplete = True
-            if self.moving is not None and not under.moving:
+            pending.incomplete = True
+            if self.moving is not None and not pending.moving:
                 segment, self.moving = self.moving[0], None
                 self._owner.not_moved(segment)
             if not self._stuck:
@@ -211,65 +211,65 @@ class Commits:
             self._stuck = True
         else:
             self._stuck = False
-        return under
+        return pending
 
-    def _undo(self, under: PendingGroup) -> None:
-        """Everything is as it was before the group was begun."""
-        self.log.discard(under.group)
-        self._keep_for_later(under)
-        self._offers = [*under.offers, *under.refused]
+    def _undo(self, pending: PendingGroup) -> None:
+        """Restore everything as it was before the group was begun."""
+        self.log.discard(pending.group)
+        self._keep_for_later(pending)
+        self._offers = [*pending.offers, *pending.refused]
         self.offered = sum([counts_for for _, _, counts_for in self._offers])
 
-    def _keep_for_later(self, under: PendingGroup) -> None:
-        """What is settled in a group that isn't written goes into the next one."""
-        self.marks.put_back(under.marks)
-        self.marks.put_back(under.buried)
-        if under.tally is not None:
-            self._tally.merge(under.tally)
+    def _keep_for_later(self, pending: PendingGroup) -> None:
+        """Keep what is settled in a group that isn't written for the next one."""
+        self.marks.put_back(pending.marks)
+        self.marks.put_back(pending.buried)
+        if pending.tally is not None:
+            self._tally.merge(pending.tally)
 
-    def _add_moved(self, under: PendingGroup) -> None:
+    def _add_moved(self, pending: PendingGroup) -> None:
         if self.moving is None:
             return
         segment, found = self.moving
         records = [list(pieces) for _, pieces in groupby(still_unsettled(found), key=lambda piece: piece.sequence)]
         sizes = [sum([len(piece.data) + RECORD_OVERHEAD for piece in pieces]) for pieces in records]
-        if under.group.rolls(sizes) > self.log.available() - len(under.group.taken):
+        if pending.group.rolls(sizes) > self.log.available() - len(pending.group.taken):
             self.moving = None
             self._owner.not_moved(segment)
             return
         for pieces, size in zip(records, sizes, strict=True):
-            under.group.make_room(size, 0)  # they stay in one segment
+            pending.group.make_room(size, 0)  # they stay in one segment
             for piece in pieces:
-                under.moved.append((piece, add_piece(under.group, piece)))
-        under.moving = True
+                pending.moved.append((piece, add_piece(pending.group, piece)))
+        pending.moving = True
 
-    def _add_settled(self, under: PendingGroup) -> None:
-        group = under.group
+    def _add_settled(self, pending: PendingGroup) -> None:
+        group = pending.group
         for marks in [part for taken in self.marks.take(buried=False) for part in taken.parts(self._merged)]:
             record = marks.record()
             try:
                 group.add(RecordKind.MARKS, (record.body,), meta=record.meta, flags=record.flags, events=record.events)
             except BufferFull:
                 self.marks.put_back([marks])
-                under.incomplete = True
+                pending.incomplete = True
                 continue
             group.delta.settle(marks.lane, marks.fate, marks.events)
-            under.marks.append(marks)
-        if self._tally.lanes or self._first or self.refusing:  # while the disk refuses, an empty one tells when it doesn't any more
+            pending.marks.append(marks)
+        if self._tally.lanes or self._first or self.refusing:  # while the disk refuses, an empty one tests it
             group.add(RecordKind.TALLY, (msgspec.json.encode(self._tally.plain()),))
-            under.tally, self._tally = self._tally, LogBooks()
-            group.delta.merge(under.tally)
+            pending.tally, self._tally = self._tally, LogBooks()
+            group.delta.merge(pending.tally)
 
-    def _add_offered(self, under: PendingGroup) -> None:
+    def _add_offered(self, pending: PendingGroup) -> None:
         offers, self._offers = self._offers, []
         offered, self.offered = self.offered, 0
-        group = under.group
+        group = pending.group
         if offered + RECORD_OVERHEAD * len(offers) <= self.log.room(group):
-            under.offers = offers
+            pending.offers = offers
         else:
             for offer in offers:
-                self._choose(offer, under)
-        for record in merge(under.offers, self._merged):
+                self._choose(offer, pending)
+        for record in merge(pending.offers, self._merged):
             record.sequence = self.log.next_sequence
             self.log.next_sequence += 1
             try:
@@ -278,94 +278,94 @@ class Commits:
                 raise OffersDontFitError from error
             if not record.origin:
                 group.delta.receive(record.lane, record.source, record.count)
-            under.records.append(record)
+            pending.records.append(record)
 
-    def _choose(self, offer: Offer, under: PendingGroup) -> None:
-        """Take an offer into the group if the files have room for it; else it is refused when the group is over."""
+    def _choose(self, offer: Offer, pending: PendingGroup) -> None:
+        """Add an offer to the group if the files have room for it; else reject it when the group ends."""
         chunks, _, counts_for = offer
         size = counts_for + RECORD_OVERHEAD * len(chunks)
-        if under.refused or under.size + size > self.log.room(under.group):
-            under.refused.append(offer)  # and all that came later: a lane's events keep their order
+        if pending.refused or pending.size + size > self.log.room(pending.group):
+            pending.refused.append(offer)  # and all later ones: a lane's events keep their order
         else:
-            under.size += size
-            under.offers.append(offer)
+            pending.size += size
+            pending.offers.append(offer)
 
-    def _as_many_as_fit(self, under: PendingGroup, taken: list[LaneMarks]) -> list[LaneMarks]:
-        """The first of the marks that together fit a segment; the others go into the next group."""
+    def _as_many_as_fit(self, pending: PendingGroup, taken: list[LaneMarks]) -> list[LaneMarks]:
+        """The first marks that together fit a segment; the others go into the next group."""
         size = 0
         for at, marks in enumerate(taken):
             size += MARK_BYTES * len(marks.marks) // 2 + RECORD_OVERHEAD
             if at and size > self.log.size // 2:
                 self.marks.put_back(taken[at:])
-                under.incomplete = True
+                pending.incomplete = True
                 return taken[:at]
         return taken
 
-    def _add_last(self, under: PendingGroup) -> None:
-        buried = self._as_many_as_fit(under, [part for taken in self.marks.take(buried=True) for part in taken.parts(self._merged)])
+    def _add_last(self, pending: PendingGroup) -> None:
+        buried = self._as_many_as_fit(pending, [part for taken in self.marks.take(buried=True) for part in taken.parts(self._merged)])
         if buried:
             try:
-                under.group.add_last([marks.record() for marks in buried])
+                pending.group.add_last([marks.record() for marks in buried])
             except BufferFull:
                 self.marks.put_back(buried)
-                under.incomplete = True
+                pending.incomplete = True
                 raise
-            under.buried = buried
-        if self.closing and not under.buried:
-            under.group.add(RecordKind.CLOSED)
+            pending.buried = buried
+        if self.closing and not pending.buried:
+            pending.group.add(RecordKind.CLOSED)
 
     def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002 - there is one group at a time
         """See `storage.committer.CommitParticipant`."""
-        under, self._under = self._under, None
-        if under is None:
+        pending, self._running = self._running, None
+        if pending is None:
             raise AssertionError("a group ended that wasn't begun")
         if error is None:
-            self._written(under)
+            self._written(pending)
         else:
-            self._failed(under, error)
+            self._failed(pending, error)
         self._owner.group_ended()
         self._set_room()
 
-    def _written(self, under: PendingGroup) -> None:
-        self.log.commit(under.group)
-        if under.group.without_last:
-            self.marks.put_back(under.buried)
-        self.held_back = under.group.without_last or under.incomplete
+    def _written(self, pending: PendingGroup) -> None:
+        self.log.commit(pending.group)
+        if pending.group.without_last:
+            self.marks.put_back(pending.buried)
+        self.held_back = pending.group.without_last or pending.incomplete
         if self.held_back:
             self._committer.retry()
         if self._first:
             self._first = False
             if failpoints.ARMED:
                 failpoints.hit("opening.written")
-        if self.refusing and under.group.writes:
-            _log.info("the disk takes what is written again")
+        if self.refusing and pending.group.writes:
+            _log.info("the disk can be written again")
             self.refusing = ""
-        for record in under.records:
-            self._owner.kept(record)
-        if under.moving and self.moving is not None:
+        for record in pending.records:
+            self._owner.record_written(record)
+        if pending.moving and self.moving is not None:
             segment, self.moving = self.moving[0], None
-            self._owner.moved(segment, under.moved)
-        self._refuse(under.refused, DiskRefuses("the buffer's files are full", hint="the upstream is slower than the senders, or down"))
-        for _, held, _ in under.offers:
+            self._owner.moved(segment, pending.moved)
+        self._refuse(pending.refused, DiskRefuses("the buffer's files are full", hint="the upstream is slower than the senders, or down"))
+        for _, held, _ in pending.offers:
             if held is not None:
                 held(None)
 
-    def _failed(self, under: PendingGroup, error: Exception) -> None:
-        """Nothing of the group counts. Who waits is told; the rest is kept for the next group."""
+    def _failed(self, pending: PendingGroup, error: Exception) -> None:
+        """Nothing of the group counts: reject awaited offers, and keep the rest for the next group."""
         why = getattr(error, "strerror", None) or str(error)
         if self.refusing != why:
             where = str(self.log.directory)
             _log.error("the disk refuses to write; senders get 503 until it takes it again", why=why, directory=where, hint=_HINT)
         self.refusing = why
         self.held_back = True
-        self.log.abandon(under.group)
-        self._keep_for_later(under)
+        self.log.abandon(pending.group)
+        self._keep_for_later(pending)
         error = DiskRefuses(f"the disk refuses to write: {why}", retry_after=5.0, hint=_HINT)
-        self._refuse([*under.offers, *under.refused], error)
+        self._refuse([*pending.offers, *pending.refused], error)
         self._committer.retry()
 
     def _refuse(self, offers: Sequence[Offer], error: BufferFull) -> None:
-        """Tell those who wait; what was answered for already goes first into the next group."""
+        """Reject awaited offers; those that the buffer has accepted already come first in the next group."""
         kept = [offer for offer in offers if offer[1] is None]
         if kept:
             self._offers[:0] = kept
@@ -374,5 +374,5 @@ class Commits:
         for offer in offers:
             held = offer[1]
             if held is not None:
-                self._owner.given_up(offer)
+                self._owner.offer_rejected(offer)
                 held(error)

@@ -1,4 +1,10 @@
-"""Compaction of the log in use: which segment, when, and what becomes of the buffer's accounts. `moving.py` does the reading."""
+"""Compaction: copies the unsettled rest of the oldest segment forward, so that an old event can't pin a segment for ever.
+
+A thread reads the segment and cuts out its unsettled events; on the loop, those settled meanwhile are left out, and the rest is written
+with the next group, each piece with the generation of the segment that it comes from. Then the segment holds nothing more.
+
+Invariant: while a segment is `busy`, nothing begins to read it, and it isn't freed.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +43,7 @@ class CompactedBuffer(Protocol):
     def copy_forward(self, segment: Segment, pieces: list[MovedPiece]) -> None:
         """Write what is left of a segment again, with the next group."""
 
-    def not_read(self, error: Exception) -> None:
+    def read_failed(self, error: Exception) -> None:
         """The disk can't be read now."""
 
     def close_run(self, lane: Lane, holding: DiskHolding, run: BacklogRun) -> None:
@@ -45,11 +51,11 @@ class CompactedBuffer(Protocol):
 
 
 class Compaction:
-    """Copies the oldest segment's rest forward, one segment at a time."""
+    """Compacts one segment at a time, the oldest one."""
 
-    def __init__(self, buffer: CompactedBuffer, aside: Quarantine) -> None:
+    def __init__(self, buffer: CompactedBuffer, quarantine: Quarantine) -> None:
         self._buffer = buffer
-        self._aside = aside
+        self._quarantine = quarantine
         self._cycle = CompactionCycle()
 
     def settled(self, length: int) -> None:
@@ -57,7 +63,7 @@ class Compaction:
         self._cycle.settled += length
 
     def begin(self) -> None:
-        """Begin with the oldest segment, if it is time to."""
+        """Begin with the oldest segment, if compaction is due."""
         log = self._buffer.log
         in_use = log.in_use
         if not in_use or in_use[0] is log.tail or not self._cycle.is_due(in_use, available=log.available(), reserve=RESERVE):
@@ -76,21 +82,21 @@ class Compaction:
         if result is None or self._buffer.closing:
             self.not_moved(segment)
             if error is not None:
-                self._buffer.not_read(error)
+                self._buffer.read_failed(error)
             return
         pieces, damages = result
         for damage in damages:
-            self._aside.keep(segment.path, segment.generation, damage)
-        self._buffer.copy_forward(segment, sorted(pieces, key=lambda piece: (not piece.at_hand, piece.lane)))
+            self._quarantine.copy(segment.path, segment.generation, damage)
+        self._buffer.copy_forward(segment, sorted(pieces, key=lambda piece: (not piece.in_memory, piece.lane)))
 
     def moved(self, segment: Segment, moved: Sequence[tuple[MovedPiece, Placement]]) -> None:
-        """What was left of a segment is durable elsewhere: the segment holds nothing any more."""
+        """The rest of a segment is durable elsewhere: the segment holds nothing any more."""
         if failpoints.ARMED:
             failpoints.hit("compaction.moved")
         for _, placement in moved:
             self._buffer.segments[placement.segment.generation] = placement.segment
-        self._move_stored(segment, [(piece, placement) for piece, placement in moved if piece.at_hand])
-        self._move_runs(segment, [(piece, placement) for piece, placement in moved if not piece.at_hand])
+        self._move_stored(segment, [(piece, placement) for piece, placement in moved if piece.in_memory])
+        self._move_runs(segment, [(piece, placement) for piece, placement in moved if not piece.in_memory])
         for _, placement in moved:
             placement.segment.dead_in = max(placement.segment.dead_in, segment.dead_in)
         segment.live = 0
@@ -98,7 +104,7 @@ class Compaction:
         segment.busy = False
 
     def not_moved(self, segment: Segment) -> None:
-        """There is no room for what is left of a segment: it stays there."""
+        """There is no room for the rest of a segment: it stays where it is."""
         segment.busy = False
         self._cycle.had_no_room(self._buffer.log.available())
 
@@ -138,7 +144,7 @@ SLACK: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class MovedPiece:
-    """Neighbouring events of a record, on their way to another segment."""
+    """Neighbouring events of a record that move to another segment."""
 
     segment: Segment
     """Where they are."""
@@ -151,13 +157,13 @@ class MovedPiece:
     data: bytes
     received_at: float
     origin: int
-    at_hand: bool
+    in_memory: bool
     """Whether they are in memory too; else they are in a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What is unsettled in a segment: of its records at hand by sequence, and its runs by lane."""
+    """What is unsettled in a segment: of its records in memory by sequence, and its runs by lane."""
 
     segment: Segment
     stored: dict[int, Ranges]
@@ -168,8 +174,8 @@ class CompactionPlan:
 class CompactionCycle:
     """Whether the oldest segment should be compacted.
 
-    It should when the log is much larger than what is live in it; and when few files are left while the others waste more than one of them.
-    What large records waste at the ends of segments copying doesn't win: so all segments are copied once, and then no more before half a
+    It is due when the log is much larger than what is live in it; and when few files are left while the others waste more than one of them.
+    Copying doesn't regain what large records waste at the ends of segments: so all segments are copied once, and then none before half a
     segment's worth of events was settled.
     """
 
@@ -177,7 +183,7 @@ class CompactionCycle:
         self.settled = 0
         """Bytes of records that were settled, ever."""
         self._stuck: tuple[int, int] | None = None
-        """How things were when there was no room for what was to be copied: it isn't tried again before that changes."""
+        """The state in which there was no room for the copies: no new attempt before it changes."""
         self._until = 0
         """Segments of earlier generations are to be copied in this cycle."""
         self._settled_then = 0
@@ -192,13 +198,13 @@ class CompactionCycle:
         if len(segments) > SLACK + 1 + 2 * -(-live // capacity):
             return True
         wasted = (len(segments) - 1) * capacity - live + segments[-1].live
-        return available <= reserve + 2 and 4 * wasted >= 5 * capacity and self._goes_on(oldest, segments[-1], capacity)
+        return available <= reserve + 2 and 4 * wasted >= 5 * capacity and self._continues(oldest, segments[-1], capacity)
 
     def had_no_room(self, available: int) -> None:
-        """What was to be copied didn't fit into the segments that are left."""
+        """The copies didn't fit into the remaining segments."""
         self._stuck = available, self.settled
 
-    def _goes_on(self, oldest: Segment, tail: Segment, capacity: int) -> bool:
+    def _continues(self, oldest: Segment, tail: Segment, capacity: int) -> bool:
         if oldest.generation < self._until:
             return True
         if self._until and self.settled - self._settled_then < capacity // 2:
@@ -208,7 +214,7 @@ class CompactionCycle:
 
 
 def unsettled_of(segment: Segment) -> dict[int, Ranges]:
-    """What is unsettled of the records at hand, by sequence."""
+    """The unsettled events of the records in memory, by sequence."""
     found: dict[int, Ranges] = {}
     for record in segment.stored.values():
         found.setdefault(record.sequence, []).extend(remaining(record.first, record.count, record.gone or []))
@@ -220,7 +226,7 @@ def still_unsettled(pieces: Sequence[MovedPiece]) -> list[MovedPiece]:
     if not pieces:
         return []
     unsettled = unsettled_of(pieces[0].segment)
-    return [part for piece in pieces for part in ([piece] if not piece.at_hand else _cut(piece, unsettled.get(piece.sequence, [])))]
+    return [part for piece in pieces for part in ([piece] if not piece.in_memory else _cut(piece, unsettled.get(piece.sequence, [])))]
 
 
 def _cut(piece: MovedPiece, unsettled: Ranges) -> list[MovedPiece]:
@@ -251,8 +257,8 @@ def _pieces(plan: CompactionPlan, item: FoundRecord) -> list[MovedPiece]:
     _, api_key = decode_meta(item.meta)
     lane = lane_of(api_key, header.flags)
     runs = plan.runs.get(lane, ())
-    at_hand = not any(run.start <= item.offset < run.end and run.first <= header.sequence <= run.last for run in runs)
-    if at_hand:
+    in_memory = not any(run.start <= item.offset < run.end and run.first <= header.sequence <= run.last for run in runs)
+    if in_memory:
         wanted = overlap(header.first, header.events, plan.stored.get(header.sequence, []))
     else:
         wanted = wanted_of(header.sequence, header.first, header.events, plan.holes)
@@ -269,14 +275,14 @@ def _pieces(plan: CompactionPlan, item: FoundRecord) -> list[MovedPiece]:
             body,
             header.received_at,
             header.origin,
-            at_hand,
+            in_memory,
         )
         for (first, count), body in zip(wanted, bodies, strict=True)
     ]
 
 
 def moved_runs(run: BacklogRun, moved: Sequence[tuple[MovedPiece, Placement]]) -> list[BacklogRun]:
-    """What became of a run whose records were copied: one run for each segment that they are in now."""
+    """The runs that a copied run becomes: one for each segment that its records are in now."""
     runs: list[BacklogRun] = []
     for piece, (segment, offset, length) in moved:
         if not run.first <= piece.sequence <= run.last:
@@ -288,10 +294,3 @@ def moved_runs(run: BacklogRun, moved: Sequence[tuple[MovedPiece, Placement]]) -
         new.events += piece.count
         new.bytes += cost(len(piece.data), piece.count)
     return runs
-
-# DOC: Copying forward what is left of the oldest segment, so that an old event can't pin a segment for ever.
-#
-# On a thread the segment is read and its unsettled events are cut out; on the loop, those that were settled meanwhile are left out, and the
-# rest is written with the next group, each piece telling which segment it comes from. Then the segment holds nothing more.
-#
-# Invariant: while a segment is `busy` nothing begins to read it, and it isn't freed.

@@ -1,9 +1,9 @@
-"""Writing the log: where the next record goes, which segments are in use, and which may be used again.
+"""Writes the log: where the next record goes, which segments are in use, and which are free.
 
-Invariants: groups are written one at a time, in sequence; a group's bytes are one write a segment and one fdatasync a file, and nobody is
-told of it before that has returned. After a write or a sync that failed nothing more goes into that segment, for what the disk has of it
-can't be known. Segments are given up oldest first; the last `RESERVE` of them are never given to new events, so that marks can always be
-written and compaction can always go on.
+Invariants: groups are written one at a time, in sequence; a group's bytes are one write a segment and one fdatasync a file, and a group
+counts only when that has returned. After a write or a sync that failed nothing more is written into that segment, for its content on disk
+is unknown. Segments are freed oldest first; the last `RESERVE` of them are never given to new events, so that marks can always be written
+and compaction can always continue.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from forwarder.storage import failpoints
 
 RESERVE: Final = 1
 MAX_RECORD_OVERHEAD: Final = 4096
-"""More than what a segment needs beside the one record that fills it: header, checkpoint, end."""
+"""More than what a segment needs beside a record that fills it: header, checkpoint, end."""
 
 CHECKPOINT_SHARE: Final = 64
 LANE_BYTES: Final = 128
-"""A checkpoint has about one in so many bytes of a segment for its lanes, each of which takes about so many; idle lanes beyond are one."""
+"""A checkpoint's lanes may take a 64th of a segment, at about so many bytes each; idle lanes beyond that are merged."""
 
 KEEP_FREE: Final = 4
-"""Free segments that are kept for their next use; more are deleted."""
+"""Free segments that are kept for reuse; more are deleted."""
 
 
 class Placement(NamedTuple):
-    """Where a record will be."""
+    """Where a record is written."""
 
     segment: Segment
     offset: int
@@ -46,7 +46,7 @@ class Placement(NamedTuple):
 
 
 class MarksRecord(NamedTuple):
-    """Marks to be written last."""
+    """Marks that are written last."""
 
     meta: bytes
     body: bytes
@@ -70,15 +70,15 @@ class LogGroup:
         self.tail = log.tail
         self.end = log.tail.end if log.tail else 0
         self.delta = LogBooks()
-        """What the group's records do to the books."""
+        """The changes of the group's records to the books."""
         self.taken: list[Segment] = []
-        """Segments that it begins."""
+        """Segments that the group begins."""
         self.held_back: list[_Write] = []
         """Written last, and only if the jobs before this one succeeded: the marks of buried events."""
         self.end_before_last = 0
         self.alone = False
         self.began = False
-        """Whether anything of it may be in the files."""
+        """Whether anything of the group may be in the files."""
 
     def add(
         self, kind: RecordKind, body: Sequence[bytes] = (), *, meta: bytes = b"", fresh: bool = False, **fields: int | float
@@ -98,11 +98,11 @@ class LogGroup:
 
     @property
     def left(self) -> int:
-        """Bytes of records that the tail takes, and what ends it behind them."""
+        """Bytes of records that the tail has room for."""
         return max(0, self.tail.size - self.end - RECORD_HEADER_SIZE) if self.tail else 0
 
     def make_room(self, length: int, reserve: int) -> None:
-        """Go on in the next segment if the tail has no room for so many bytes (and for what ends it). Raises `BufferFull`."""
+        """Begin the next segment if the tail has no room for so many bytes and its end. Raises `BufferFull`."""
         if length > self.left:
             if length + SEGMENT_HEADER_SIZE > self._log.size:
                 raise BufferFull("a record is larger than a segment")
@@ -141,7 +141,7 @@ class LogGroup:
         return placement
 
     def _roll(self, reserve: int) -> None:
-        """Go on in the next segment, which begins with a checkpoint."""
+        """Begin the next segment with a checkpoint."""
         log = self._log
         following = log.next_segment(reserve, planned=len(self.taken))
         if self.tail is not None:
@@ -173,7 +173,7 @@ class LogGroup:
 
     @property
     def without_last(self) -> bool:
-        """Whether the marks that were to be last are not written."""
+        """Whether the last marks were not written."""
         return self.alone and bool(self.held_back)
 
 
@@ -208,14 +208,14 @@ class Log:
         """Oldest first, the tail last."""
         self.free: deque[Segment] = deque()
         self._retired: list[Segment] = []
-        """Those that are of another size, from before the limit was changed, and aren't needed any more."""
+        """Unused ones of another size, from before the limit was changed."""
         self.accounts = LogBooks()
         self.next_generation = 1
         self.given_up: list[tuple[int, int]] = []
-        """Generations, from and to, that a failing disk left without an end, or without anything: recovery doesn't miss it."""
+        """Generations, from and to, that a failing disk left without an end, or without content: recovery doesn't report them."""
         self._checkpoint_size = 0
         self.void: list[tuple[int, int]] = []
-        """Generations, and the place in them from which on stands what a failed group may have written."""
+        """Generations, and the offset from which on a failed group may have written."""
         self.next_number = 1
         self.groups = 0
         self.finished = 0
@@ -226,8 +226,8 @@ class Log:
         return LogGroup(self, self.groups)
 
     def next_segment(self, reserve: int, *, planned: int) -> Segment:
-        """A segment to go on in, of which `reserve` must be left; `planned`: segments that are taken already. Raises `BufferFull`."""
-        without_any = self.tail is None and not planned and not reserve  # what is settled must be noted, whatever the limit
+        """The next segment; `reserve` must be left, `planned` are taken already. Raises `BufferFull`."""
+        without_any = self.tail is None and not planned and not reserve  # what is settled must be marked, whatever the limit
         if self.available() - planned <= reserve and not without_any:
             hint = "the upstream is slower than the senders, or down"
             raise BufferFull("the buffer's files are full; they are being compacted", hint=hint)
@@ -237,34 +237,34 @@ class Log:
         return self._plan()
 
     def _plan(self) -> Segment:
-        """A segment whose file isn't made yet."""
+        """A segment whose file isn't created yet."""
         segment = Segment.planned(self.directory, self.next_number, self.size)
         self.next_number += 1
         return segment
 
     def largest_record(self) -> int:
-        """Bytes of events that one record can have, whatever the segment that it comes into begins with."""
+        """Bytes of events that fit one record, however large its segment's checkpoint."""
         return self.size - SEGMENT_HEADER_SIZE - MAX_RECORD_OVERHEAD // 2 - 2 * self._checkpoint_size
 
     def make_spare(self) -> None:
-        """Have a free file: what is settled must be noted even when the disk has no room for another. Raises `OSError`."""
+        """Keep a free file: what is settled must be marked even when the disk is full. Raises `OSError`."""
         if not self.free and self.available() > 0:
             spare = self._plan()
             spare.create()
             self.free.append(spare)
 
     def available(self) -> int:
-        """Segments that are free, or may be made."""
+        """Segments that are free, or may be created."""
         return self.most - len(self.in_use)
 
     def room(self, group: LogGroup | None = None) -> int:
-        """Bytes of records that new events may take, at least: now, or in a group that has something already."""
+        """Bytes of records that new events may take, at least; `group`: beside its content."""
         if group is None:
             group = LogGroup(self, self.groups)
         return group.left + max(0, self.available() - len(group.taken) - RESERVE) * (self.size // 2)
 
     def checkpoint(self, delta: LogBooks) -> bytes:
-        """What a segment begins with: the state after everything that was committed, and `delta`."""
+        """A segment's checkpoint: the state after everything that was committed, and `delta`."""
         self.accounts.fold(self.size // CHECKPOINT_SHARE // LANE_BYTES)
         books = self.accounts.copy()
         books.merge(delta)
@@ -288,12 +288,12 @@ class Log:
             self.tail.end = group.end_before_last if group.without_last else group.end
 
     def abandon(self, group: LogGroup) -> None:
-        """The group failed. What the disk has of it isn't known, so its segments are given up, each with a generation of its own."""
+        """The group failed. Its content on disk is unknown, so its segments are given up, each with a generation of its own."""
         self.finished = group.number
         if not group.began:
             self.discard(group)
             return
-        self.free.extend([segment for segment in group.taken if segment.fd >= 0])  # nothing in them was promised to anybody
+        self.free.extend([segment for segment in group.taken if segment.fd >= 0])  # nothing in them was acknowledged
         if self.tail is not None:
             self.give_up(self.tail.generation, self.tail.generation)
             self.void.append((self.tail.generation, self.tail.end))
@@ -305,11 +305,11 @@ class Log:
         self.tail = None
 
     def discard(self, group: LogGroup) -> None:
-        """The group won't be written: what it would have taken is free again."""
+        """The group won't be written: free the segments that it took."""
         self.free.extendleft([segment for segment in reversed(group.taken) if segment.fd >= 0])
 
     def give_up(self, first: int, last: int) -> None:
-        """Generations have no end, or nothing."""
+        """Record generations without an end, or without content."""
         if self.given_up and self.given_up[-1][1] == first - 1:
             first = self.given_up.pop()[0]
         self.given_up.append((first, last))
@@ -321,7 +321,7 @@ class Log:
                 segment.end = segment.size
 
     def release(self, *, kept: bool) -> list[Segment]:
-        """Free the oldest segments that hold nothing unsettled, if the marks that say so are durable; which those were.
+        """Free the oldest segments that hold nothing unsettled, if the marks are durable; return them.
 
         `kept`: some marks wait for longer than a group, so that nothing may be freed.
         """
@@ -336,7 +336,7 @@ class Log:
         return freed
 
     def surplus(self) -> list[Segment]:
-        """Free segments that need not be kept, taken off the list: they are to be deleted, which may take a while."""
+        """Take free segments off the list that need not be kept: the caller deletes them, which may take a while."""
         retired, self._retired = self._retired, []
         return retired + [self.free.popleft() for _ in range(len(self.free) - KEEP_FREE)]
 

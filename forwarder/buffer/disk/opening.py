@@ -1,8 +1,7 @@
-"""Opening a buffer's directory: what is readable goes on, what isn't is moved aside whole and told. Nothing is deleted, and there is never
-a fresh start that nobody hears of.
+"""Opens a buffer's directory: readable data is continued, unreadable data is quarantined whole and logged, nothing is deleted.
 
-The log goes on behind its last record, in a new segment only if something there can't be read: it is never written over. On a disk that
-can't be written the backlog is delivered all the same; new events are refused until it can.
+The log continues behind its last record, or in a new segment if something there can't be read: nothing is overwritten. On a disk that can't
+be written the backlog is delivered all the same; new events are rejected until it can.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from forwarder.storage.private import make_directory
 from forwarder.telemetry.labels import lane_label
 
 FEWEST_SEGMENTS: Final = 4
-"""However low the limit was set: where records from before are too large for the segments that it asks for, all are as large as theirs."""
+"""Least number of segments, however low the limit: if older records don't fit the limit's segments, all are as large as theirs."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPolicy:
-    """`max_bytes` bounds everything that the log has on disk; `window` the memory for events at hand."""
+    """`max_bytes` bounds everything that the log has on disk; `window` the memory for loaded events."""
 
     max_bytes: int
     ordering_of: Callable[[Lane], Ordering]
@@ -49,30 +48,30 @@ class OpenPolicy:
 
 
 class DeadLetterIndex(Protocol):
-    """What the dead letters' file knows that matters here."""
+    """What the opening needs to know of the dead letters."""
 
     def places(self) -> Collection[tuple[int, int]]:
         """The events of the log that are dead letters, by sequence and index."""
 
     def forget(self, numbers: Collection[int]) -> None:
-        """These letters are in the log again: they are no letters any more."""
+        """These dead letters are in the log again: remove them."""
 
     def gone(self, lane: Lane) -> int:
-        """Events of the log that the letters account for: those that are there or were dropped, less what never was in the log."""
+        """Events of the log that are or were dead letters: stored or dropped ones, without those that never were in the log."""
 
     def lanes(self) -> Collection[Lane]:
-        """The lanes that they know."""
+        """The lanes of dead letters."""
 
 
-def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: OpenPolicy, letters: DeadLetterIndex) -> DiskBuffer:
-    """Open the buffer of one worker, whose lock is held. It is to be started with its committer.
+def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: OpenPolicy, dead_letters: DeadLetterIndex) -> DiskBuffer:
+    """Open the buffer of one worker, whose lock is held. Start its committer afterwards.
 
     Raises `ConfigurationError` if the directory can't be used at all.
     """
     log_directory = directory / LOG
     try:
         make_directory(log_directory)
-        found = recover(log_directory, letters.places())
+        found = recover(log_directory, dead_letters.places())
     except OSError as error:
         raise ConfigurationError(
             f"buffer.path: {error.filename or log_directory} can't be read: {error.strerror or error}",
@@ -80,41 +79,49 @@ def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: Ope
         ) from error
     if failpoints.ARMED:
         failpoints.hit("opening.read")
-    aside = Quarantine(directory / ASIDE, clock.now)
-    _put_aside(found, aside)
+    quarantine = Quarantine(directory / ASIDE, clock.now)
+    _quarantine_problems(found, quarantine)
     size = _size(policy.max_bytes, found)
     most = max(FEWEST_SEGMENTS, policy.max_bytes // size)
     log = Log(log_directory, size=size, most=most, now=clock.now, sync=policy.sync)
     window = min(policy.window, policy.max_bytes)
-    buffer = DiskBuffer(log, committer, clock, max_bytes=policy.max_bytes, ordering_of=policy.ordering_of, window=window, aside=aside)
-    _take_over(buffer, found)
-    letters.forget(found.origins)
-    _balance(buffer, found, letters)
+    buffer = DiskBuffer(
+        log,
+        committer,
+        clock,
+        max_bytes=policy.max_bytes,
+        ordering_of=policy.ordering_of,
+        window=window,
+        quarantine=quarantine,
+    )
+    _continue_log(buffer, found)
+    dead_letters.forget(found.origins)
+    _balance(buffer, found, dead_letters)
     _sync(log)
     buffer.commits.begin()
     return buffer
 
 
 def _size(max_bytes: int, found: RecoveredLog) -> int:
-    """The size of segments: what the limit says, or that of older ones whose records wouldn't fit into such."""
+    """The size of segments: that of the limit, or that of older segments whose records wouldn't fit."""
     size = segment_size(max_bytes)
     largest = largest_event(max_bytes)
     return max([size, *(scan.header.size for scan in found.segments if scan.live and max(scan.lengths, default=0) > largest)])
 
 
-def _put_aside(found: RecoveredLog, aside: Quarantine) -> None:
+def _quarantine_problems(found: RecoveredLog, quarantine: Quarantine) -> None:
     generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
-    for finding in found.findings:
-        if finding.whole_file:
-            aside.move(finding.path, finding.what)
-        elif finding.damage is not None and finding.path in generations:
-            aside.keep(finding.path, generations[finding.path], finding.damage)
+    for problem in found.problems:
+        if problem.whole_file:
+            quarantine.move(problem.path, problem.what)
+        elif problem.damage is not None and problem.path in generations:
+            quarantine.copy(problem.path, generations[problem.path], problem.damage)
         else:
-            _log.error("the buffer's files aren't complete", file=str(finding.path), what=finding.what)
+            _log.error("the buffer's files aren't complete", file=str(problem.path), what=problem.what)
 
 
-def _take_over(buffer: DiskBuffer, found: RecoveredLog) -> None:
-    """Go on with what was read."""
+def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
+    """Continue the log that was read."""
     log = buffer.log
     for scan in found.segments:
         segment = _segment(scan)
@@ -152,7 +159,7 @@ def _take_over(buffer: DiskBuffer, found: RecoveredLog) -> None:
 
 
 def _give_up(log: Log, found: RecoveredLog) -> bool:
-    """Note which segments have no end or are missing: it was reported, and the next checkpoint says so. Whether that was known before."""
+    """Record segments without an end and missing ones, which were reported, for the next checkpoint. Return whether all were known."""
     known = True
     for scan, following in zip(found.segments, found.segments[1:], strict=False):
         first = scan.header.generation + scan.complete
@@ -164,7 +171,7 @@ def _give_up(log: Log, found: RecoveredLog) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Delete a file that holds nothing that is needed; on a disk that can't be written it stays."""
+    """Delete an unused file; on a disk that can't be written it stays."""
     try:
         path.unlink()
     except OSError as error:
@@ -172,7 +179,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(log: Log) -> None:
-    """What was read may never have been synced: a group that failed, a crash before its end. From now on it counts."""
+    """Sync what was read: after a failed group or a crash it may never have been synced, and counts from now on."""
     try:
         log.sync({segment.fd for segment in log.in_use})
     except OSError as error:
@@ -191,18 +198,18 @@ def _segment(scan: SegmentScan) -> Segment:
         return Segment(scan.path, fd, scan.header.size, scan.header.generation, read_only=True)
 
 
-def _balance(buffer: DiskBuffer, found: RecoveredLog, letters: DeadLetterIndex) -> None:
-    """Finish what a crash left between two steps, and make the books say what there is."""
+def _balance(buffer: DiskBuffer, found: RecoveredLog, dead_letters: DeadLetterIndex) -> None:
+    """Finish what a crash interrupted, and make the books match the buffer."""
     for lane, sequence, index in found.buried:
         buffer.commits.marks.of(lane, Fate.BURIED).add(sequence, index, 1, whole=False)
     accounts = buffer.log.accounts
-    for lane in {*found.runs, *(lane for lane in accounts.lanes if lane is not None), *letters.lanes()}:
+    for lane in {*found.runs, *(lane for lane in accounts.lanes if lane is not None), *dead_letters.lanes()}:
         account = accounts.lanes[lane]
         received = sum(account.received.values())
-        missing = received - account.delivered - sum(account.dropped.values()) - buffer.count(lane) - letters.gone(lane)
+        missing = received - account.delivered - sum(account.dropped.values()) - buffer.count(lane) - dead_letters.gone(lane)
         if missing > 0:
-            _log.error("events of the buffer are gone; they count as dropped", lane=lane_label(lane), events=missing)
-            buffer.commits.lose(lane, missing)
+            _log.error("events of the buffer are missing; they count as dropped", lane=lane_label(lane), events=missing)
+            buffer.commits.drop_damaged(lane, missing)
         elif missing < 0:
-            _log.warning("there are events that the books didn't know; they count as received", lane=lane_label(lane), events=-missing)
-            buffer.commits.find(lane, -missing)
+            _log.warning("events of the buffer are not in the books; they count as received", lane=lane_label(lane), events=-missing)
+            buffer.commits.receive_recovered(lane, -missing)

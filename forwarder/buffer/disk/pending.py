@@ -1,7 +1,7 @@
-"""What waits for the next group: offered events on their way into records, and marks of settled ones.
+"""What is pending for the next group: records of offered events, marks of settled ones, and the group with what is in it.
 
-Small chunks of a lane that keeps no order are put together in one record and one chunk: that is what makes an fsync for each request
-affordable, and the batches behind it cheaper to make.
+Small chunks of a lane that keeps no order are merged into one record and one chunk: that makes an fsync for each request affordable, and
+its batches cheaper.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate
 
 MERGE_BELOW: Final = 16 << 10
-"""Chunks smaller than this are put together."""
+"""Chunks smaller than this are merged."""
 
 MARK_BYTES: Final = 16
 
 MERGED_BYTES: Final = 256 << 10
 MERGED_EVENTS: Final = 1000
-"""How much becomes one record."""
+"""Most bytes and events of a merged record."""
 
 
 Offer: TypeAlias = tuple[Sequence[Chunk], AckCallback | None, int]
-"""Events that were offered together, who waits for them (None: the buffer answers for them already), and what they count for."""
+"""Events offered together, the callback (None: the buffer has accepted them already), and what they count for."""
 
 
 class NewRecord:
-    """Chunks that become one record."""
+    """Chunks that are written as one record."""
 
     __slots__ = ("ack", "count", "data", "ids", "lane", "origin", "placement", "received_at", "sequence", "size", "source", "uncounted")
 
@@ -54,7 +54,7 @@ class NewRecord:
         self.placement: Placement | None = None
 
     def add(self, chunk: Chunk, *, counted: bool) -> None:
-        """Put a further chunk behind the others."""
+        """Append a chunk."""
         self.data += (b",", chunk.data)
         self.size += len(chunk.data) + 1
         self.count += chunk.count
@@ -62,7 +62,7 @@ class NewRecord:
             self.uncounted += chunk.count
 
     def takes(self, chunk: Chunk, most: int) -> bool:
-        """Whether a further small chunk may go into it."""
+        """Whether another small chunk may be appended."""
         return self.size + len(chunk.data) < most and self.count < MERGED_EVENTS and chunk.source == self.source
 
     @property
@@ -72,7 +72,7 @@ class NewRecord:
 
 
 def merge(offers: Sequence[Offer], most: int = MERGED_BYTES) -> Iterator[NewRecord]:
-    """The records for what was offered, each lane's in order; small chunks are put together to about `most` bytes."""
+    """The records of the offers, each lane's in order; small chunks are merged to about `most` bytes."""
     open_records: dict[Lane, NewRecord] = {}
     for chunks, held, _ in offers:
         counted = held is None
@@ -113,13 +113,13 @@ class LaneMarks:
             yield LaneMarks(self.lane, self.fate, self.marks[at : at + step], 0 if at else self.events)
 
     def record(self) -> MarksRecord:
-        """As they go into the log."""
+        """As a record of the log."""
         flags = HISTORICAL if self.lane.historical else 0
         return MarksRecord(encode_meta(self.fate.value, self.lane.api_key), self.marks.tobytes(), flags, self.events)
 
 
 class Marks:
-    """All that was settled since the last group."""
+    """What was settled since the last group."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[Lane, Fate | DropReason], LaneMarks] = {}
@@ -128,21 +128,21 @@ class Marks:
         return bool(self._lanes)
 
     def of(self, lane: Lane, fate: Fate | DropReason) -> LaneMarks:
-        """Where a lane's settled events are noted."""
+        """The marks of a lane and fate."""
         found = self._lanes.get((lane, fate))
         if found is None:
             found = self._lanes[lane, fate] = LaneMarks(lane, fate, array("Q"))
         return found
 
     def take(self, *, buried: bool) -> list[LaneMarks]:
-        """All of the buried, or of the others, which are no longer here then."""
+        """Remove and return those of buried events, or the others."""
         taken = {key: marks for key, marks in self._lanes.items() if (key[1] is Fate.BURIED) == buried}
         for key in taken:
             del self._lanes[key]
         return list(taken.values())
 
     def put_back(self, taken: Sequence[LaneMarks]) -> None:
-        """They were not written."""
+        """Add marks that were not written."""
         for marks in taken:
             mine = self.of(marks.lane, marks.fate)
             mine.marks.extend(marks.marks)
@@ -150,7 +150,7 @@ class Marks:
 
 
 def add_piece(group: LogGroup, piece: MovedPiece) -> Placement:
-    """Put a copy of what is left of an old record into the group. Raises `BufferFull`."""
+    """Add a copy of the rest of an old record to the group. Raises `BufferFull`."""
     return group.add(
         RecordKind.DATA,
         (piece.data,),
@@ -166,7 +166,7 @@ def add_piece(group: LogGroup, piece: MovedPiece) -> Placement:
 
 
 def add_record(group: LogGroup, record: NewRecord) -> Placement:
-    """Put new events into the group. Raises `BufferFull`."""
+    """Add new events to the group. Raises `BufferFull`."""
     return group.add(
         RecordKind.DATA,
         record.data,
@@ -181,11 +181,11 @@ def add_record(group: LogGroup, record: NewRecord) -> Placement:
 
 
 class OffersDontFitError(Exception):
-    """What is offered takes more room than was thought: none of it goes into the group."""
+    """Offers take more room than estimated: none of them goes into the group."""
 
 
 class PendingGroup:
-    """A group that is under way, and what is in it."""
+    """The group that is being built or written, and what is in it."""
 
     __slots__ = ("buried", "group", "incomplete", "marks", "moved", "moving", "offers", "records", "refused", "size", "tally")
 
@@ -200,8 +200,6 @@ class PendingGroup:
         self.incomplete = False
         """Whether marks had no room in it."""
         self.moving = False
-        """Whether what was to be moved is in it."""
+        """Whether the pieces to be moved are in it."""
         self.tally: LogBooks | None = None
         self.size = 0
-
-# DOC: What one group of the log is made of, while it is under way.

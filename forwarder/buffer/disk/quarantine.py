@@ -1,6 +1,6 @@
-"""Where what can't be read goes: copied or moved aside whole, told, and never deleted.
+"""The quarantine of damaged data, the folder `aside/`: bytes are copied, files moved, whole, logged, and never deleted.
 
-Each find is a file in `aside/`, named after when and where it was found, and a line in `aside/README` that says what it is.
+Each is a file in `aside/`, named after when and where it was found, with a line in `aside/README` that describes it.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from forwarder.buffer.disk.reading import Damage
 from forwarder.buffer.disk.segment import open_segment, read_at
 from forwarder.storage.private import make_directory, open_file, sync_directory
 
-_HINT = "nothing of it was deleted; `forwarder buffer verify` tells more, docs/buffer.md what can be done"
+_HINT = "nothing of it was deleted; see `forwarder buffer verify`, and docs/buffer.md for what to do"
 
 _log = structlog.get_logger()
 
 
 class Quarantine:
-    """The folder for what can't be read."""
+    """The folder of a worker."""
 
     def __init__(self, directory: Path, now: Callable[[], float]) -> None:
         self.directory = directory
         self._now = now
-        self.found = self.count()
-        """How many finds there are: counted once, and as they come."""
+        self.files = self.count()
+        """How many files are in it: counted once, and with each new one."""
 
-    def keep(self, segment: Path, generation: int, damage: Damage) -> None:
-        """Copy a damaged place of a segment. A disk that refuses even that is told; the place itself stays until its file is used again."""
+    def copy(self, segment: Path, generation: int, damage: Damage) -> None:
+        """Copy a damaged part of a segment. Logs if even that fails; the part itself stays until its file is used again."""
         place = f"segment-{generation}-at-{damage.offset}.bytes"
         copied = next(self.directory.glob(f"*-{place}"), None)  # at an earlier start
         name = copied.name if copied else f"{self._stamp()}-{place}"
         _log.error(
-            "part of the buffer's files can't be read; it was copied aside",
+            "part of the buffer's files is damaged; a copy is quarantined",
             file=str(segment),
             at=damage.offset,
             bytes=damage.size,
@@ -57,10 +57,10 @@ class Quarantine:
                 os.close(fd)
             self._write(name, data, f"{damage.what}: {damage.size} bytes at {damage.offset} of {segment.name}, generation {generation}")
         except OSError as error:
-            _log.error("it couldn't be copied aside", why=error.strerror or str(error))
+            _log.error("damaged bytes can't be copied to the quarantine", why=error.strerror or str(error))
 
     def move(self, file: Path, what: str) -> bool:
-        """Move a whole file; whether that could be done."""
+        """Move a whole file; return whether that succeeded."""
         target = self.directory / f"{self._stamp()}-{file.name}"
         try:
             make_directory(self.directory)
@@ -70,16 +70,17 @@ class Quarantine:
             sync_directory(file.parent)
             self._note(target.name, what)
         except OSError as error:
-            _log.error("a file of the buffer can't be used, nor moved aside", file=str(file), what=what, why=error.strerror or str(error))
+            why = error.strerror or str(error)
+            _log.error("a file of the buffer can't be used, and can't be quarantined", file=str(file), what=what, why=why)
             return False
-        _log.error("a file of the buffer can't be used; it was moved aside whole", file=str(file), to=str(target), what=what, hint=_HINT)
+        _log.error("a file of the buffer can't be used; it was quarantined whole", file=str(file), to=str(target), what=what, hint=_HINT)
         return True
 
     def count(self) -> int:
-        """How many finds there are."""
+        """How many files are in it."""
         try:
             return sum(1 for entry in self.directory.iterdir() if entry.name != "README")
-        except OSError:  # mostly there are none, and no folder either
+        except OSError:  # usually there is no folder
             return 0
 
     def _stamp(self) -> str:
@@ -94,6 +95,6 @@ class Quarantine:
         self._note(name, what)
 
     def _note(self, name: str, what: str) -> None:
-        self.found += 1
+        self.files += 1
         with os.fdopen(open_file(self.directory / "README", os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
             file.write(f"{name}: {what}\n")

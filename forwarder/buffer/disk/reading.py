@@ -1,4 +1,4 @@
-"""Reading records out of a segment's bytes: the chain of records, and what stands where it is broken."""
+"""Reads a log's files: the segments in a directory, the chain of records in each, and where it is damaged. Changes nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ READ: Final = 1 << 20
 
 
 class FoundRecord(NamedTuple):
-    """A record, and where it is."""
+    """A record and its offset in the segment."""
 
     offset: int
     header: RecordHeader
@@ -61,7 +61,7 @@ class Damage:
 
     @property
     def events(self) -> int:
-        """How many events were in it, as far as it can be told: those of a record whose header is whole."""
+        """How many events it held, if known: those of a record whose header is whole."""
         return self.header.events if self.header is not None and self.header.kind == RecordKind.DATA else 0
 
 
@@ -156,7 +156,7 @@ def newest_generation(data: bytes) -> int:
 
 
 def remaining(first: int, count: int, gone: Ranges) -> Ranges:
-    """What is left of a record's events when some are settled, of it or of other pieces of what it was."""
+    """The record's events that aren't `gone`, which may name events of its other pieces."""
     left = []
     at = first
     for begin, size in overlap(first, count, gone):
@@ -169,7 +169,7 @@ def remaining(first: int, count: int, gone: Ranges) -> Ranges:
 
 
 def overlap(first: int, count: int, wanted: Ranges) -> Ranges:
-    """What a record's events and some ranges have in common."""
+    """The overlap of a record's events with some ranges."""
     end = first + count
     cut = [(max(begin, first), min(begin + size, end)) for begin, size in sorted(wanted)]
     return [(begin, stop - begin) for begin, stop in cut if stop > begin]
@@ -198,13 +198,13 @@ _PAGE: Final = 4096
 
 @dataclass(slots=True)
 class FileProblem:
-    """Something that isn't as it should be. `damage` is the place in the file, if it isn't all of it."""
+    """A problem of a file. `damage`: the part of it, if not all."""
 
     path: Path
     what: str
     damage: Damage | None = None
     whole_file: bool = False
-    """Whether nothing of the file can be used."""
+    """Whether nothing of the file is usable."""
 
 
 @dataclass(slots=True)
@@ -250,15 +250,15 @@ class SegmentScan:
 
 @dataclass(slots=True)
 class LogFiles:
-    """What is in a log's directory."""
+    """The files of a log's directory."""
 
     used: list[SegmentScan] = field(default_factory=list)
     """By generation."""
     unused: list[SegmentScan] = field(default_factory=list)
-    """Made, and not used yet."""
+    """Created, and not used yet."""
     unfinished: list[Path] = field(default_factory=list)
-    """Files whose making was not finished."""
-    findings: list[FileProblem] = field(default_factory=list)
+    """Files whose creation was not finished."""
+    problems: list[FileProblem] = field(default_factory=list)
 
 
 def find_segments(directory: Path) -> LogFiles:
@@ -266,14 +266,14 @@ def find_segments(directory: Path) -> LogFiles:
     files = LogFiles(unfinished=sorted(path for path in directory.iterdir() if path.name.endswith(UNFINISHED)))
     generations: dict[int, Path] = {}
     for path in sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIX)):
-        scan = _scan(path, files.findings)
+        scan = _scan(path, files.problems)
         if scan is None:
             continue
         generation = scan.header.generation
         if generation == UNUSED:
             files.unused.append(scan)
         elif generation in generations:
-            files.findings.append(FileProblem(path, f"it is a copy of {generations[generation].name}", whole_file=True))
+            files.problems.append(FileProblem(path, f"it is a copy of {generations[generation].name}", whole_file=True))
         else:
             generations[generation] = path
             files.used.append(scan)
@@ -281,10 +281,10 @@ def find_segments(directory: Path) -> LogFiles:
     return files
 
 
-def _scan(path: Path, findings: list[FileProblem]) -> SegmentScan | None:
-    """The segment in a file, if it is one that can be used."""
+def _scan(path: Path, problems: list[FileProblem]) -> SegmentScan | None:
+    """The segment in a file, if it is usable."""
     if not path.name.removesuffix(SUFFIX).isdecimal() or not path.is_file():
-        findings.append(FileProblem(path, "it is no segment", whole_file=True))
+        problems.append(FileProblem(path, "it is not a segment", whole_file=True))
         return None
     fd = open_segment(path, read_only=True)
     try:
@@ -298,23 +298,23 @@ def _scan(path: Path, findings: list[FileProblem]) -> SegmentScan | None:
         os.close(fd)
     if header is None:
         what = "neither its header nor any record in it can be read" if size else "it is empty"
-        findings.append(FileProblem(path, what, whole_file=True))
+        problems.append(FileProblem(path, what, whole_file=True))
     elif header.version != VERSION:
         what = f"it is of version {header.version} of the format; this forwarder reads version {VERSION}"
-        findings.append(FileProblem(path, what, whole_file=True))
+        problems.append(FileProblem(path, what, whole_file=True))
     else:
         if garbled:
             damage = Damage(0, SEGMENT_HEADER_SIZE, "the segment's header; its records can be read")
-            findings.append(FileProblem(path, damage.what, damage))
+            problems.append(FileProblem(path, damage.what, damage))
         if size < header.size:
             cut = Damage(size, header.size - size, f"the file was cut off at {size} of {header.size} bytes")
-            findings.append(FileProblem(path, cut.what, cut))
+            problems.append(FileProblem(path, cut.what, cut))
         return SegmentScan(path, header, ended=size < header.size or garbled, garbled=garbled)
     return None
 
 
 def read_segment(scan: SegmentScan) -> bytes:
-    """A segment's bytes. What the disk doesn't give is zeros, and shows as damage. Raises `OSError`."""
+    """A segment's bytes. Unreadable pages are zeros, and count as damage. Raises `OSError`."""
     fd = open_segment(scan.path, read_only=True)
     try:
         return _read_patiently(fd, scan.header.size)
@@ -341,5 +341,3 @@ def _page(fd: int, size: int, at: int) -> bytes | None:
         if error.errno != errno.EIO:
             raise
         return None
-
-# DOC: The files of a log: which of them are segments, in which order, and which can't be used at all. Reading changes nothing.

@@ -1,10 +1,10 @@
-"""Reading a log at the start, or beside a running daemon: what is in it, what is unsettled, and what is damaged. It changes nothing.
+"""Reads a log at the start, or beside a running daemon: what is in it, what is unsettled, and what is damaged. Changes nothing.
 
-Two passes: the first reads every record and gathers what the marks say, the second makes of the unsettled ones **runs**: stretches of a
-segment that hold a lane's records in the order of their sequences. So nothing is kept for each record once it is over.
+Two passes: the first reads every record and collects the marks, the second builds **runs** of the unsettled ones: stretches of a segment
+that hold a lane's records in the order of their sequences. So nothing is kept for each record afterwards.
 
 Invariants: of a record and its copies one is used: the copies if together they have all that is unsettled of it, else the record, as far
-as it can be read. No sequence that any record or mark names is given again.
+as it can be read. No sequence that any record or mark names is used again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from forwarder.core.event import Lane
 
 @dataclass(frozen=True, slots=True)
 class UnsettledRecord:
-    """Unsettled events of one record, for those who look into a buffer."""
+    """Unsettled events of one record, for commands that read a buffer."""
 
     lane: Lane
     sequence: int
@@ -60,20 +60,20 @@ class RecoveredLog:
     """Those that are needed, in order."""
     free: list[SegmentScan] = field(default_factory=list)
     unfinished: list[Path] = field(default_factory=list)
-    """Files whose making was not finished."""
+    """Files whose creation was not finished."""
     runs: dict[Lane, list[BacklogRun]] = field(default_factory=dict)
     accounts: LogBooks = field(default_factory=LogBooks)
-    findings: list[FileProblem] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
     next_sequence: int = 1
     next_generation: int = 1
     given_up: list[tuple[int, int]] = field(default_factory=list)
+    """Generations, from and to, that a failing disk left without an end, or without content."""
     void: dict[int, int] = field(default_factory=dict)
-    """From which place on a generation holds what a group wrote that failed: it was refused, or written again elsewhere."""
-    """Generations, from and to, that a failing disk left without an end, or without anything."""
+    """The offset in a generation from which on a failed group may have written: its content was rejected, or written again elsewhere."""
     origins: set[int] = field(default_factory=set)
     """The dead letters that were replayed by records that are still here."""
     closed: bool = False
-    """Whether the last process ended in good order."""
+    """Whether the last process shut down cleanly."""
     lanes: dict[Lane, int] = field(default_factory=dict)
     """The lanes that the scans number."""
     settled: set[int] = field(default_factory=set)
@@ -99,19 +99,19 @@ class RecoveredLog:
                 yield from _records_of(scans[run.generation], lane, run)
 
 
-def recover(directory: Path, letters: Collection[tuple[int, int]] = ()) -> RecoveredLog:
+def recover(directory: Path, dead_letters: Collection[tuple[int, int]] = ()) -> RecoveredLog:
     """Read the log in `directory` (the `log` folder of a worker). Raises `OSError` if a file can't be read at all.
 
-    `letters`: events, by sequence and index, that are dead letters: they are settled, also if a crash came before the mark that says so.
+    `dead_letters`: events, by sequence and index, that are dead letters: they are settled, even if a crash came before their marks.
     """
     found = RecoveredLog(directory)
     files = find_segments(directory)
-    found.unfinished, found.findings = files.unfinished, files.findings
+    found.unfinished, found.problems = files.unfinished, files.problems
     if files.used:
         found.next_generation = files.used[-1].header.generation + 1
         _read_all(found, files.used)
     found.free += files.unused
-    _bury(found, letters)
+    _bury(found, dead_letters)
     _choose_homes(found)
     _make_runs(found)
     return found
@@ -133,7 +133,7 @@ def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
         elif scan.header.generation >= oldest:
             found.segments.append(scan)
         elif scan.garbled:  # what it was used for last can't be told: only what it held before is readable
-            found.findings.append(FileProblem(scan.path, "its header and its last records can't be read", whole_file=True))
+            found.problems.append(FileProblem(scan.path, "its header and its last records can't be read", whole_file=True))
         else:
             found.free.append(scan)
     for scan in found.segments:
@@ -142,16 +142,16 @@ def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
 
 
 def _check_ends(found: RecoveredLog, base: int) -> None:
-    """Each segment up to the last checkpoint has an end and a next one, or was given up."""
+    """Report segments before the last checkpoint that have no end or no next one, and weren't given up."""
     for scan, following in zip(found.segments, found.segments[1:], strict=False):
         generation, next_one = scan.header.generation, following.header.generation
         known = [each for each in range(generation, next_one) if any(first <= each <= last for first, last in found.given_up)]
         missing = next_one - generation - 1 - sum(each > generation for each in known)
         if missing and next_one <= base:
-            found.findings.append(FileProblem(following.path, f"{missing} segments before it are missing"))
+            found.problems.append(FileProblem(following.path, f"{missing} segments before it are missing"))
         if not scan.complete and scan.end < scan.header.size and generation not in known and generation < base:
             damage = Damage(scan.end, scan.header.size - scan.end, "the segment's last records")
-            found.findings.append(FileProblem(scan.path, damage.what, damage))
+            found.problems.append(FileProblem(scan.path, damage.what, damage))
 
 
 def _checkpoint(scan: SegmentScan) -> dict[str, Any] | None:
@@ -164,7 +164,7 @@ def _checkpoint(scan: SegmentScan) -> dict[str, Any] | None:
 
 
 def _read_segment(found: RecoveredLog, scan: SegmentScan, *, counts: bool) -> None:
-    """Take account of a segment's records; `counts`: of its figures too, for the checkpoint that the books begin with is not behind it."""
+    """Read a segment's records; `counts`: count them in the books too, for it isn't before the checkpoint that these start from."""
     found.closed = False
     data = read_segment(scan)
     void = found.void.get(scan.header.generation, len(data))
@@ -196,8 +196,8 @@ def _read_segment(found: RecoveredLog, scan: SegmentScan, *, counts: bool) -> No
 
 
 def _damaged(found: RecoveredLog, scan: SegmentScan, damage: Damage, *, counts: bool) -> None:
-    """Report a damaged place. What a whole header says counts: so many events were received, and are gone."""
-    found.findings.append(FileProblem(scan.path, damage.what, damage))
+    """Report damage. The events of a whole header count as received, and are missing."""
+    found.problems.append(FileProblem(scan.path, damage.what, damage))
     scan.end, scan.ended = max(scan.end, damage.offset + damage.size), True
     scan.broken.append(damage.offset)
     header = damage.header
@@ -231,21 +231,21 @@ def _marks(found: RecoveredLog, item: FoundRecord, *, counts: bool) -> None:
             found.settled.add(sequence)
         else:
             found.parts.setdefault(sequence, []).append((place >> 32, place & 0xFFFFFFFF))
-    # a mark may be all that is left of a record: its sequence isn't given again
+    # a mark may be all that is left of a record: its sequence isn't used again
     found.next_sequence = max(found.next_sequence, max(marks[::2], default=0) + 1)
     if counts:
         fate, api_key = decode_meta(item.meta)
         found.accounts.settle(lane_of(api_key, item.header.flags), fate, item.header.events)
 
 
-def _bury(found: RecoveredLog, letters: Collection[tuple[int, int]]) -> None:
-    """Settle what is a dead letter already."""
+def _bury(found: RecoveredLog, dead_letters: Collection[tuple[int, int]]) -> None:
+    """Settle events that are dead letters."""
     by_sequence: defaultdict[int, list[int]] = defaultdict(list)
-    for sequence, index in letters:
+    for sequence, index in dead_letters:
         by_sequence[sequence].append(index)
         found.next_sequence = max(found.next_sequence, sequence + 1)
     lanes = list(found.lanes)
-    for scan in found.segments if letters else ():
+    for scan in found.segments if dead_letters else ():
         for at, sequence in enumerate(scan.sequences):
             if sequence not in by_sequence or sequence in found.settled:
                 continue
@@ -264,7 +264,7 @@ def _choose_homes(found: RecoveredLog) -> None:
     incomplete = set()
     for (sequence, original), generation in sorted(found.copies.items(), key=lambda each: each[0][1]):
         if found.homes.get(sequence, original) != original:
-            continue  # it is used from before that copy
+            continue  # an earlier one is used
         gone = [*found.parts.get(sequence, []), *held[sequence, generation]]
         needed = held.get((sequence, original), []) if sequence not in found.settled else []
         lacking = any(remaining(first, count, gone) for first, count in needed)
@@ -338,7 +338,7 @@ def _records_of(scan: SegmentScan, lane: Lane, run: BacklogRun) -> Iterator[Unse
 
 
 def unsettled(scan: SegmentScan, at: int) -> tuple[int, int]:
-    """Record number `at` of a segment: its unsettled events, and about what they count for."""
+    """The number of unsettled events of record number `at`, and about what they count for."""
     sequence, count, size = scan.sequences[at], scan.counts[at], scan.bodies[at]
     if sequence in scan.holes:
         left = sum([events for _, events in wanted_of(sequence, scan.firsts[at], count, scan.holes)])
@@ -347,7 +347,7 @@ def unsettled(scan: SegmentScan, at: int) -> tuple[int, int]:
 
 
 class _LaneRuns:
-    """The runs of one lane while they are made, segment by segment."""
+    """Builds the runs of one lane, segment by segment."""
 
     def __init__(self) -> None:
         self.runs: list[BacklogRun] = []
@@ -360,7 +360,7 @@ class _LaneRuns:
         end = offset + scan.lengths[at]
         run = self.runs[-1] if self.runs else None
         if run is not None and any(run.end <= broken < offset for broken in scan.broken):
-            run = None  # what is damaged is never read again
+            run = None  # damage isn't read again
         if run is None or run.generation != scan.header.generation or moved != self._moved or sequence < run.last or offset < run.end:
             self.runs.append(BacklogRun(scan.header.generation, offset, end, sequence, sequence, events, size, scan.times[at]))
             self._moved = moved

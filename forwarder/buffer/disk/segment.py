@@ -1,4 +1,4 @@
-"""A segment file that is in use, or free to be used again, and what the buffer knows of it."""
+"""A segment file, in use or free, and what the buffer knows of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ZEROS: Final = bytes(1 << 20)
 
 
 class StoredRecord:
-    """A record in a segment, of which something is at hand: waiting in memory or in flight.
+    """A record in a segment of which events are in memory: waiting or in flight.
 
     `left` events of it are unsettled; `gone` are the settled ones as (first, count), if not all go at once. `full`: it holds all events
     that its sequence ever had.
@@ -35,7 +35,7 @@ class StoredRecord:
         segment.stored[sequence, first] = self
 
     def settle(self, first: int, count: int) -> bool:
-        """Events of it are settled; whether that were all."""
+        """Events of it are settled; return whether those were the last ones."""
         self.left -= count
         if self.left > 0:
             if self.gone is None:
@@ -48,7 +48,7 @@ class StoredRecord:
         return True
 
     def move(self, segment: Segment, length: int) -> None:
-        """What is left of it is now in another segment, in so many bytes."""
+        """Its rest is now in another segment, in `length` bytes."""
         del self.segment.stored[self.sequence, self.first]
         self.segment.live -= self.length
         segment.live += length
@@ -57,7 +57,7 @@ class StoredRecord:
 
 
 class Segment:
-    """`end` is where the next record goes; `live` the bytes of records that aren't settled; `stored` those that are at hand, by
+    """`end` is where the next record goes; `live` the bytes of records that aren't settled; `stored` those in memory, by
     (sequence, first); `holes` what is settled among the others: whole records (None) or parts of them; `dead_in` the number of the group
     with the last marks of it."""
 
@@ -71,7 +71,7 @@ class Segment:
         self.generation = generation
         self.end = SEGMENT_HEADER_SIZE
         self.read_only = read_only
-        """Whether the file could only be opened for reading: for its next use it is made anew."""
+        """Whether the file could only be opened for reading: for its next use it is created anew."""
         self.live = 0
         self.stored: dict[tuple[int, int], StoredRecord] = {}
         self.holes: dict[int, list[tuple[int, int]] | None] = {}
@@ -83,7 +83,7 @@ class Segment:
 
     @classmethod
     def planned(cls, directory: Path, number: int, size: int) -> Segment:
-        """A segment whose file isn't made yet (`create` does that)."""
+        """A segment whose file isn't created yet (`create` does that)."""
         return cls(directory / f"{number:08d}{SUFFIX}", NO_FILE, size, 0)
 
     @property
@@ -96,7 +96,7 @@ class Segment:
         return encode_segment_header(SegmentHeader(VERSION, self.size, self.generation, made))
 
     def begin(self, generation: int) -> None:
-        """Use it (again), from its beginning."""
+        """Use it, from its beginning."""
         if self.read_only:
             self.close()
             self.read_only = False
@@ -129,7 +129,7 @@ class Segment:
         self.fd = fd
 
     def check_name(self) -> None:
-        """Raises `OSError` if somebody has removed the file: what is written into it would be gone with this process."""
+        """Raises `OSError` if the file was removed: what is written into it would be lost with this process."""
         if os.fstat(self.fd).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "the buffer's files were removed", str(self.path))
 

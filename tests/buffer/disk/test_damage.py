@@ -97,7 +97,7 @@ def test_a_garbled_page_costs_the_records_that_it_is_in(damaged: Damaged, kind: 
     lost = damaged.holding(lambda begin, end: begin < (page + 1) * PAGE and end > page * PAGE)[index]
     getattr(file, kind)(page)
     lines = damaged.reopen()
-    assert {line["event"] for line in lines} >= {"part of the buffer's files can't be read; it was copied aside"}
+    assert {line["event"] for line in lines} >= {"part of the buffer's files is damaged; a copy is quarantined"}
     assert lines[0]["file"] == str(file.path)
     damaged.check(lost)
     copies = aside(damaged.rig.directory)
@@ -116,7 +116,7 @@ def test_a_flipped_bit_in_an_event_costs_its_record(damaged: Damaged, index: int
     file.flip(item.offset + item.header.length - 10)
     lines = damaged.reopen()
     assert lines[0] | {"copy": "", "hint": ""} == {
-        "event": "part of the buffer's files can't be read; it was copied aside",
+        "event": "part of the buffer's files is damaged; a copy is quarantined",
         "log_level": "error",
         "file": str(file.path),
         "at": item.offset,
@@ -126,7 +126,7 @@ def test_a_flipped_bit_in_an_event_costs_its_record(damaged: Damaged, index: int
         "copy": "",
         "hint": "",
     }
-    assert lines[1]["event"] == "events of the buffer are gone; they count as dropped"
+    assert lines[1]["event"] == "events of the buffer are missing; they count as dropped"
     assert lines[1]["events"] == EACH
     damaged.check({item.header.sequence - 1})
     ((name, copy),) = aside(damaged.rig.directory).items()
@@ -171,7 +171,7 @@ def test_a_segment_without_header_and_records_is_moved_aside_whole(damaged: Dama
     garbage = bytes(range(1, 256)) * 100
     file.path.write_bytes(garbage)
     lines = damaged.reopen()
-    assert lines[0]["event"] == "a file of the buffer can't be used; it was moved aside whole"
+    assert lines[0]["event"] == "a file of the buffer can't be used; it was quarantined whole"
     assert lines[0]["what"] == "neither its header nor any record in it can be read"
     assert lines[1]["event"] == "the buffer's files aren't complete"
     damaged.check(lost)
@@ -187,7 +187,7 @@ def test_a_segment_that_lost_all_its_bytes_is_no_fresh_start(damaged: Damaged, c
     lost = set(sequences(file))
     file.path.write_bytes(content)
     lines = damaged.reopen()
-    assert lines[0]["event"] == "a file of the buffer can't be used; it was moved aside whole"
+    assert lines[0]["event"] == "a file of the buffer can't be used; it was quarantined whole"
     damaged.check(lost)
     assert list(aside(damaged.rig.directory).values()) == [content]
 
@@ -238,7 +238,7 @@ def test_a_missing_segment(damaged: Damaged) -> None:
     file.path.unlink()
     lines = damaged.reopen()
     assert (lines[0]["event"], lines[0]["what"]) == ("the buffer's files aren't complete", "1 segments before it are missing")
-    assert lines[1]["event"] == "events of the buffer are gone; they count as dropped"
+    assert lines[1]["event"] == "events of the buffer are missing; they count as dropped"
     damaged.check(lost)
     damaged.rig.abandon()
     assert damaged.reopen() == []
@@ -250,7 +250,7 @@ def test_the_oldest_segment_is_missing(damaged: Damaged) -> None:
     lost = set(sequences(file)[5:])
     file.path.unlink()
     (line,) = damaged.reopen()
-    assert (line["event"], line["events"]) == ("events of the buffer are gone; they count as dropped", EACH * len(lost))
+    assert (line["event"], line["events"]) == ("events of the buffer are missing; they count as dropped", EACH * len(lost))
     damaged.check(lost)
 
 
@@ -261,7 +261,7 @@ def test_a_segment_of_another_version_is_moved_aside_whole(damaged: Damaged) -> 
     file.write(0, encode_segment_header(SegmentHeader(7, file.path.stat().st_size, file.generation, 0.0)))
     content = file.data
     lines = damaged.reopen()
-    assert lines[0]["event"] == "a file of the buffer can't be used; it was moved aside whole"
+    assert lines[0]["event"] == "a file of the buffer can't be used; it was quarantined whole"
     assert lines[0]["what"] == "it is of version 7 of the format; this forwarder reads version 1"
     damaged.check(lost)
     assert list(aside(damaged.rig.directory).values()) == [content]
@@ -317,8 +317,8 @@ def test_a_foreign_file_is_put_away_or_left_alone(damaged: Damaged) -> None:
     (directory / "00000077.segment").mkdir()
     lines = damaged.reopen()
     assert [(line["what"], Path(line["file"]).name) for line in lines] == [
-        ("it is no segment", "00000077.segment"),
-        ("it is no segment", "notes.segment"),
+        ("it is not a segment", "00000077.segment"),
+        ("it is not a segment", "notes.segment"),
     ]
     damaged.check(set())
     assert (directory / "notes.txt").read_text() == "mine"

@@ -132,8 +132,8 @@ async def test_a_disk_that_is_full_at_the_start(disk: Mounted) -> None:
                 await whole.emptied()
         refusals = [line for line in logs if line["event"].startswith("the disk refuses to write")]
         assert refusals[0]["why"] == "No space left on device"
-        assert refusals[0]["hint"].startswith("free some space at buffer.path")
-        assert any(line["event"] == "the disk takes what is written again" for line in logs)
+        assert refusals[0]["hint"].startswith("free space at buffer.path")
+        assert any(line["event"] == "the disk can be written again" for line in logs)
 
 
 async def test_a_disk_that_cannot_be_written(disk: Mounted) -> None:

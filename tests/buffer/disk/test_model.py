@@ -160,11 +160,11 @@ class DiskMachine(RuleBasedStateMachine):
             taken: list[Chunk] = []
             holding = buffer.holdings[lane]
             while buffer.queue(lane) or holding.runs:
-                window, at_hand = buffer.memory.used, holding.at_hand
-                buffer.memory.used = holding.at_hand = 0  # as if what was taken had gone: all of a long backlog is to be seen
+                window, in_memory = buffer.memory.used, holding.in_memory
+                buffer.memory.used = holding.in_memory = 0  # as if what was taken had gone: all of a long backlog is to be seen
                 queue = buffer.queue(lane)
                 buffer.memory.used += window
-                holding.at_hand += at_hand
+                holding.in_memory += in_memory
                 assert queue, "what waits on disk doesn't come"
                 taken.append(queue.popleft())
             found[lane] = [event for chunk in taken for event in chunk.events()]
@@ -181,7 +181,7 @@ class DiskMachine(RuleBasedStateMachine):
         buffer = self.rig.buffer
         assert buffer.used == sum(holding.bytes for holding in buffer.holdings.values())
         assert buffer.used >= 0
-        assert all(holding.events >= 0 and holding.at_hand >= 0 for holding in buffer.holdings.values())
+        assert all(holding.events >= 0 and holding.in_memory >= 0 for holding in buffer.holdings.values())
         size = sum(path.stat().st_size for path in self.rig.log_directory.iterdir())
         assert size <= (1 << 20) + 2 * buffer.log.size, "the files are larger than the limit"
         assert all(segment.live >= 0 for segment in buffer.log.in_use)

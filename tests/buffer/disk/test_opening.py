@@ -97,7 +97,7 @@ def test_a_page_that_the_disk_does_not_give(tmp_path: Path, monkeypatch: pytest.
     with capture_logs() as logs:
         rig.open()
     assert [line["what"] for line in logs if line["log_level"] == "error" and "what" in line] == ["a record's body"]
-    assert any(line["event"] == "it couldn't be copied aside" for line in logs)
+    assert any(line["event"] == "damaged bytes can't be copied to the quarantine" for line in logs)
     assert rig.events(LANE) == [event(number, 5000) for number in range(20) if number != 7]
     assert rig.dropped(LANE) == {"damaged": 1}
     rig.abandon()

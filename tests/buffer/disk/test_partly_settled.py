@@ -37,7 +37,7 @@ class Opened:
         assert isinstance(self.stores.buffer, DiskBuffer)
         assert isinstance(self.stores.dead_letters, DeadLetterStore)
         self.buffer, self.letters = self.stores.buffer, self.stores.dead_letters
-        self.buffer.loader = InlineLoader(self.buffer)
+        self.buffer.loader = InlineLoader()
         self.commit()
 
     def commit(self, parts: int = 2) -> None:
