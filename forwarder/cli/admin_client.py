@@ -71,7 +71,7 @@ def _listen_as_written(path: Path) -> str | None:
 
 
 def _listen_as_read(path: Path) -> str:
-    from forwarder.config import load_settings
+    from forwarder.config.load import load_settings
 
     return load_settings(path, os.environ, require_upstream=False).settings.admin.listen
 

@@ -71,7 +71,7 @@ def _files_at(path: Path) -> list[WorkerFiles]:
 
 def _files_without_daemon(config: Path | None) -> list[WorkerFiles] | None:
     """The configured files; None if a daemon answers, or there are none: then it is to be asked."""
-    from forwarder.config import load_settings
+    from forwarder.config.load import load_settings
     from forwarder.inspect.state_files import files_of
 
     try:

@@ -16,7 +16,7 @@ from forwarder.cli.formats import Output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forwarder.config import Settings
+    from forwarder.config.settings import Settings
     from forwarder.inspect.buffer_contents import BufferContent
 
 DAMAGED = LEFT = 1
@@ -152,7 +152,7 @@ def drain(
 
 def _delivering(config: Path | None, upstream: str | None) -> Settings:
     """The configuration, to deliver a disk buffer's events with."""
-    from forwarder.config import load_settings
+    from forwarder.config.load import load_settings
 
     given = {"FORWARDER_UPSTREAM__URL": upstream} if upstream else {}
     return load_settings(config, {**os.environ, **given}).settings
@@ -214,7 +214,7 @@ def _directories(path: Path | None, config: Path | None) -> list[Path]:
 
 
 def _settings(config: Path | None) -> Settings:
-    from forwarder.config import load_settings
+    from forwarder.config.load import load_settings
 
     return load_settings(config, os.environ, require_upstream=False).settings
 

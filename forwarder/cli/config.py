@@ -14,7 +14,7 @@ import typer
 from forwarder.cli.run import Config
 
 if TYPE_CHECKING:
-    from forwarder.config import Loaded
+    from forwarder.config.load import Loaded
 
 WRONG_CONFIGURATION = 2
 """Exit code."""
@@ -32,7 +32,8 @@ class Output(StrEnum):
 def _load(file: Path | None, *, require_upstream: bool) -> Loaded:
     """The configuration; if it can't be used, all that is wrong with it on standard error, and exit code 2."""
     from forwarder.cli.main import report
-    from forwarder.config import InvalidConfiguration, load_settings
+    from forwarder.config.layers import InvalidConfiguration
+    from forwarder.config.load import load_settings
 
     try:
         return load_settings(file, os.environ, require_upstream=require_upstream)
@@ -68,7 +69,7 @@ def check(
 def _compile_mappings(loaded: Loaded) -> None:
     """Compile what is written in jq; what can't be is told like all else that is wrong."""
     from forwarder.cli.main import report
-    from forwarder.config import InvalidConfiguration, Problem
+    from forwarder.config.layers import InvalidConfiguration, Problem
     from forwarder.core.errors import ConfigurationError
     from forwarder.daemon.mappings import kafka_mapping
 
@@ -87,7 +88,7 @@ def _compile_mappings(loaded: Loaded) -> None:
 def _look_for_a_loop(loaded: Loaded) -> None:
     """Report an upstream that is this forwarder itself."""
     from forwarder.cli.main import report
-    from forwarder.config import InvalidConfiguration, Problem
+    from forwarder.config.layers import InvalidConfiguration, Problem
     from forwarder.daemon.own_address import HINT, own_addresses
 
     problems = [Problem(loaded.where(own.key), own.key, own.message, HINT) for own in own_addresses(loaded.settings)]

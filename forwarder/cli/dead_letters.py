@@ -188,7 +188,7 @@ def drop(
 def _files(config: Path | None, path: Path | None) -> list[LetterFile]:
     """The files that are there."""
     from forwarder.cli.dead_letter_files import letter_files
-    from forwarder.config import load_settings
+    from forwarder.config.load import load_settings
     from forwarder.core.errors import ConfigurationError
     from forwarder.inspect.state_files import files_at, files_of
 

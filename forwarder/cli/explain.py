@@ -69,7 +69,7 @@ def _ask(uuid: str, admin: str | None, config: Path | None) -> tuple[list[Trace]
 
 def _files(config: Path | None, path: Path | None) -> list[WorkerFiles]:
     """The files to look into."""
-    from forwarder.config import load_settings
+    from forwarder.config.load import load_settings
     from forwarder.inspect.state_files import files_at, files_of
 
     if path is not None:

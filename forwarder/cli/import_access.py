@@ -14,9 +14,10 @@ from typing import Final
 
 from forwarder.cli.import_options import Shared
 from forwarder.cli.sections import stronger
-from forwarder.config import Loaded, Settings
 from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
+from forwarder.config.load import Loaded
+from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.storage.directory import state_directories
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from forwarder import __version__
 from forwarder.cli.import_access import SECTIONS
 from forwarder.cli.sections import loaded_sections
-from forwarder.config import DEFAULT_FILE, Loaded
+from forwarder.config.load import DEFAULT_FILE, Loaded
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports import checkpoint, manifest
 from forwarder.sources.imports.manifest import ImportManifest, manifest_of

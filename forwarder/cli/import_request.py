@@ -14,7 +14,8 @@ from forwarder.cli.import_access import SECTIONS, project_key, settled, state_ro
 from forwarder.cli.import_options import Shared, own
 from forwarder.cli.import_values import character, moment, pairs, rate, time_offset
 from forwarder.cli.sections import loaded_sections
-from forwarder.config import DEFAULT_FILE, InvalidConfiguration, load_part
+from forwarder.config.layers import InvalidConfiguration
+from forwarder.config.load import DEFAULT_FILE, load_part
 from forwarder.config.settings import ImportSettings, MappingSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import mapping_of, rules_of

@@ -13,7 +13,7 @@ import typer
 from forwarder.cli.import_options import Form
 
 if TYPE_CHECKING:
-    from forwarder.config import Loaded
+    from forwarder.config.load import Loaded
     from forwarder.sources.imports.manifest import ImportManifest
     from forwarder.sources.imports.verification import StoredDays
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forwarder.core.errors import ForwarderError
 
 if TYPE_CHECKING:
-    from forwarder.config import Settings
+    from forwarder.config.settings import Settings
 
 WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
@@ -57,7 +57,7 @@ def launch(config: Path | None) -> int:
     from forwarder.workers.channel import read_assignment
 
     def load() -> Settings:
-        from forwarder.config import load_settings
+        from forwarder.config.load import load_settings
         from forwarder.telemetry.logs import configure_logging
 
         settings = load_settings(config, os.environ).settings

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from forwarder.cli.manage_body import STDIN
 from forwarder.cli.manage_words import OWNERS
 from forwarder.cli.sections import loaded_sections, stronger
-from forwarder.config import DEFAULT_FILE, Loaded
 from forwarder.config.addresses import check_management
 from forwarder.config.api_keys import check_personal_key, personal_key_in, read_personal_key
+from forwarder.config.load import DEFAULT_FILE, Loaded
 from forwarder.config.settings import ManagementSettings
 from forwarder.config.values import Duration
 from forwarder.contract.endpoints import Endpoint

@@ -74,7 +74,7 @@ def _interruptible() -> Iterator[None]:
 def _trial(config: Path | None, source: str) -> Trial:
     """The rules of a source, ready to be tried. Raises `ConfigurationError`."""
     from forwarder.cli.mapping_trial import Trial
-    from forwarder.config import load_settings
+    from forwarder.config.load import load_settings
     from forwarder.core.errors import ConfigurationError
     from forwarder.daemon.mappings import kafka_mapping
 

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from forwarder.config import InvalidConfiguration, Loaded, load_sections
-from forwarder.config.layers import DEFAULT, Place
+from forwarder.config.layers import DEFAULT, InvalidConfiguration, Place
+from forwarder.config.load import Loaded, load_sections
 from forwarder.core.errors import ConfigurationError
 
 _NOTHING: Final = Path(os.devnull)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from forwarder.config import Loaded, Settings, load_settings
 from forwarder.config.display import as_json, as_yaml, effective, inline
 from forwarder.config.keys import FIRST, dotted, keys, leaves
 from forwarder.config.layers import DEFAULT
+from forwarder.config.load import Loaded, load_settings
+from forwarder.config.settings import Settings
 from tests.support.certificates import make_certificate
 
 KEY = "phc_0123456789abcdefSECRETlast"

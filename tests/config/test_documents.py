@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.config import Settings, load_settings
 from forwarder.config.display import inline
 from forwarder.config.document import read_document
 from forwarder.config.keys import FIRST, Key, keys, lists
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.layers import nested
-from forwarder.config.settings import KafkaSettings
+from forwarder.config.load import load_settings
+from forwarder.config.settings import KafkaSettings, Settings
 from forwarder.daemon.mappings import mapping_of
 from forwarder.sources.imports.pacing import QuietHours
 from tests.support.certificates import make_certificate

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.config import InvalidConfiguration, load_part, load_sections, load_settings
 from forwarder.config.display import as_json, as_yaml
+from forwarder.config.layers import InvalidConfiguration
+from forwarder.config.load import load_part, load_sections, load_settings
 
 SECTIONS = ("upstream", "buffer", "batch", "import")
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forwarder.config import InvalidConfiguration, Loaded, Problem, load_settings
+from forwarder.config.layers import InvalidConfiguration, Problem
+from forwarder.config.load import Loaded, load_settings
 
 SECOND = "sources.kafka[1]"
 LIST = "FORWARDER_SOURCES__KAFKA"

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forwarder.config import InvalidConfiguration, Loaded, Problem, Settings, load_settings
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.keys import keys, lists, parts
-from forwarder.config.layers import Origin, Place, Sourced, nested
+from forwarder.config.layers import InvalidConfiguration, Origin, Place, Problem, Sourced, nested
+from forwarder.config.load import Loaded, load_settings
 from forwarder.config.section import MIB
+from forwarder.config.settings import Settings
 from forwarder.core.ack import AckLevel
 from forwarder.core.ports import Ordering
 

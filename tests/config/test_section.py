@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.config import InvalidConfiguration, load_section, load_settings
 from forwarder.config.display import as_yaml
+from forwarder.config.layers import InvalidConfiguration
+from forwarder.config.load import load_section, load_settings
 from forwarder.config.settings import Settings
 
 URL = "https://service.example.com"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from structlog.testing import capture_logs
 
-from forwarder.config import load_settings
+from forwarder.config.load import load_settings
 from forwarder.core.clock import SystemClock
 from forwarder.imports.job import ImportRun
 from forwarder.imports.request import ImportRequest

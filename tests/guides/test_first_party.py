@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from forwarder.config import load_settings
+from forwarder.config.load import load_settings
 from forwarder.sources.http.passthrough.allowed import PassedRoutes
 from forwarder.sources.http.routes import Routes
 from tests.guides.reading import DOCS, snippet, text_of

@@ -17,7 +17,8 @@ from typer.main import get_command
 from forwarder.cli import import_flow, import_look, import_verify, imports, main
 from forwarder.cli.app import app
 from forwarder.cli.lazy import LAZY, load
-from forwarder.config import Settings, load_settings
+from forwarder.config.load import load_settings
+from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
 from forwarder.imports.job import ImportRun

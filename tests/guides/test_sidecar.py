@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from forwarder.config import Settings, load_settings
+from forwarder.config.load import load_settings
+from forwarder.config.settings import Settings
 from tests.support.repository import ROOT
 
 FILE = ROOT / "config" / "sidecar.yaml"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.config import Settings
+from forwarder.config.settings import Settings
 from forwarder.inspect.state_files import NotABuffer, WorkerFiles, buffers_at, buffers_of, files_at, files_of, holder
 from forwarder.storage.directory import DEAD_LETTERS, LOG, state_directories, worker_directory
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from forwarder.config import load_settings
+from forwarder.config.load import load_settings
 from forwarder.config.section import keys_of
 from forwarder.config.settings import MappingSettings
 from forwarder.daemon.mappings import kafka_mapping
