@@ -1,7 +1,7 @@
 """Admission: the one way of events into the pipeline, for requests and for records.
 
 The steps, in order: reserve room for dead letters, check lanes and quotas, offer all chunks to the buffer or none, count them in the books,
-write dead letters, acknowledge. `Admission` does them; a `Submission` is what one request, or one batch of records, brings.
+write dead letters, acknowledge. `Admission` does them; a `Submission` is the content of one request, or of one batch of records.
 
 Senders and sources differ in one thing: a sender is answered within a limit of time, a source waits (`source_waits`). So at the level
 `delivered` the events of a sender that was answered 503 are withdrawn, and `when_full` may drop events of senders. A source's events are
@@ -74,7 +74,7 @@ class ReceiptDeadLetters(Protocol):
 
 
 class Submission:
-    """What one request, or one batch of records, brings; from the offer to the acknowledgement."""
+    """The content of one request, or of one batch of records; from the offer to the acknowledgement."""
 
     __slots__ = (
         "ack",
@@ -102,7 +102,7 @@ class Submission:
         """Until they are counted; from then on they are the buffer's alone."""
         self.source = source
         self.callback: AckCallback | None = callback
-        """None once it was called, or nobody waits any more."""
+        """None once it was called, or is not needed any more."""
         self.source_waits = source_waits
         self.letters: Sequence[DeadLetter] = ()
         """Dead letters that have to be kept."""

@@ -1,9 +1,9 @@
-"""What is given to the decoder process and what comes back: frames of a head in MessagePack, and bytes as they are.
+"""The jobs of the decoder process and their results: frames of a head in MessagePack, and bytes as they are.
 
 A large body becomes pieces of at most `PIECE_BYTES` and `PIECE_EVENTS` (or one event), each a chunk by itself, so that nothing which is
-done with one of them later takes long. Of rejected events at most `MAX_REJECTED` come back; the others are counted.
+done with one of them later takes long. Of rejected events at most `MAX_REJECTED` are returned; the others are counted.
 
-Invariant: what comes back is what reading the same body on the loop gives, but for where it is cut.
+Invariant: the result is that of reading the same body on the loop, but for where it is cut.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class DecodedHead(Struct, array_like=True):
     groups: Sequence[int] = ()
     """How many rejected events there are in each group."""
     overflow: Sequence[tuple[int, int]] = ()
-    """RejectedEvent events that don't come back: which of `kinds`, and how many."""
+    """Rejected events that are not returned: which of `kinds`, and how many."""
     nulled: int = 0
     with_results: bool = False
     sizes: Sequence[int] = ()
@@ -134,7 +134,7 @@ class DecodedBody(NamedTuple):
         return answer, lambda: Results.restored(_decode_results(state))
 
     def overflow(self) -> list[tuple[Lane | None, Reason, int]]:
-        """RejectedEvent events that did not come back."""
+        """Rejected events that were not returned."""
         kinds = self.head.kinds
         return [(self._lane(kinds[kind][0]), Reason(kinds[kind][1]), count) for kind, count in self.head.overflow]
 

@@ -39,10 +39,10 @@ from forwarder.wire.v1 import read_v1
 from forwarder.wire.v1_head import bearer_token, decode_v1_body
 
 LARGE_TEXT: Final = 1 << 20
-"""Bytes from which on a request is worked on only if there is headroom for the copy that becomes of it."""
+"""Bytes from which on a request is read only if there is headroom for its copy."""
 
 SMALL_BODY: Final = 64 * 1024
-"""Bytes on the wire up to which decoding takes no time worth speaking of, whatever they are."""
+"""Bytes on the wire up to which decoding takes little time, whatever they are."""
 
 _COMPRESSED: Final = (GZIP_MAGIC, ZSTD_MAGIC)
 _BY_HEADER: Final = (b"br", b"deflate")

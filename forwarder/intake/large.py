@@ -34,11 +34,11 @@ from forwarder.wire.decompress import ZSTD_MAGIC
 from forwarder.wire.encodings import GZIP_MAGIC
 
 MAX_WAITING: Final = 32
-"""Large bodies that wait or are worked on."""
+"""Large bodies that are pending."""
 MAX_OF_SENDER: Final = 16
-"""Those of one sender."""
+"""Pending bodies of one sender."""
 WAIT_SECONDS: Final = 30.0
-"""How long one waits for its turn."""
+"""How long a body waits for its turn."""
 DECODE_SECONDS: Final = 20.0
 """How long decoding one may take, on a machine that is busy; the process itself bounds its CPU time."""
 SLICE_SECONDS: Final = 0.005
@@ -47,9 +47,9 @@ SLICE_SECONDS: Final = 0.005
 _T = TypeVar("_T")
 
 _SEEN: Final = 4096
-"""Bytes of a text that are looked at."""
+"""Bytes of a text that are read."""
 _FED: Final = 8192
-"""Bytes of a compressed or encoded body that are looked at."""
+"""Bytes of a compressed or encoded body that are read."""
 _LAYERS: Final = 4
 _JSON: Final = (b"{", b"[")
 _MEMBER: Final = re.compile(
@@ -66,7 +66,7 @@ class Decoder(Protocol):
     """The process that reads large bodies."""
 
     async def decode(self, head: bytes, body: bytes, accept: Callable[[int], None]) -> tuple[bytes, list[bytes]]:
-        """Have `decoder_jobs.work` done elsewhere. `accept` is called with the bytes that are about to come back, and may raise.
+        """Have the process do `decoder_jobs.work`. `accept` is called with the size of its answer before that is read, and may raise.
 
         Raises `RequestTooLarge` for a body that takes more CPU time or memory than it may, and a `Backpressure` if there is no process to
         be had or the machine is too busy. Cancellation ends the process; the next call starts another.
@@ -75,10 +75,10 @@ class Decoder(Protocol):
 
 @dataclass(slots=True, eq=False)
 class LargeBody:
-    """A body on its way through the decoder."""
+    """A body that waits for the decoder, or is decoded."""
 
     sender: Hashable
-    """Who takes turns with others."""
+    """Senders take turns."""
     origin: object | None
     """The connection: what comes on it later waits behind this."""
     size: int
@@ -110,11 +110,11 @@ class LargeBodies:
 
     @property
     def waiting(self) -> int:
-        """Bodies that wait or are worked on."""
+        """Pending bodies, the one that is decoded included."""
         return self._counts.total()
 
     def submit(self, body: LargeBody) -> None:
-        """Have it worked on when its turn comes. Raises `BufferFull` if there is no place, `Draining` after `close`."""
+        """Queue it. Raises `BufferFull` if the queue is full, `Draining` after `close`."""
         if self._closed:
             raise Draining("shutting down", retry_after=2.0)
         if self.waiting >= MAX_WAITING or self._counts[body.sender] >= MAX_OF_SENDER:
@@ -152,11 +152,11 @@ class LargeBodies:
         return found
 
     async def drain(self, seconds: float) -> bool:
-        """Wait until nothing waits any more, at most `seconds`; whether that is so. Cancellation only ends the wait."""
+        """Wait until none is pending, at most `seconds`; whether that is so. Cancellation only ends the wait."""
         return await wait_for_event(self._idle, seconds, self._clock)
 
     async def close(self) -> None:
-        """Ask the senders of all that is left to come back."""
+        """Ask the senders of all pending bodies to repeat them."""
         self._closed = True
         task, self._task = self._task, None
         if task is not None:
@@ -238,7 +238,7 @@ def peek_key(incoming: Incoming, body: bytes) -> str | None:
 
 
 def _first_bytes(incoming: Incoming, body: bytes) -> bytes:
-    """The first bytes of the request's text, as far as they can be had without the rest."""
+    """The first bytes of the request's text, as far as they can be decoded without the rest."""
     encoding = incoming.content_encoding.lower()
     seen = body[:_FED]
     try:
@@ -249,7 +249,7 @@ def _first_bytes(incoming: Incoming, body: bytes) -> bytes:
             if seen.startswith(_JSON):
                 break
             seen = _layer(seen)
-    except (_ZLIB_ERROR, zstandard.ZstdError, brotli.error, binascii.Error):  # the whole body will say what is wrong with it
+    except (_ZLIB_ERROR, zstandard.ZstdError, brotli.error, binascii.Error):  # reading the whole body will report it
         return b""
     return seen.removeprefix(b"\xef\xbb\xbf").lstrip()[:_SEEN]
 

@@ -97,10 +97,10 @@ async def test_a_worker_without_listener_reads_nothing() -> None:
 
 def test_workers_clusters_are_one() -> None:
     """What was counted adds up, for the dead too; partitions and state are those of the living, and the gravest state is told."""
-    down = KafkaCluster("main", "forwarder", "down", why="nobody listens", commits={"ok": 1}, rebalances=1, last_commit=5.0)
+    down = KafkaCluster("main", "forwarder", "down", why="nothing listens", commits={"ok": 1}, rebalances=1, last_commit=5.0)
     dead = replace(KAFKA, partitions=(KafkaPartition("gone", 0, lag=9),), in_flight_bytes=7, expired=1, note="old")
     [merged, other] = merge_clusters([((KAFKA,), True), ((down, KafkaCluster("other")), True), ((dead,), False)])
-    assert (merged.state, merged.why, merged.note, merged.reads) == ("down", "nobody listens", KAFKA.note, False)
+    assert (merged.state, merged.why, merged.note, merged.reads) == ("down", "nothing listens", KAFKA.note, False)
     assert (merged.partitions, merged.in_flight_bytes) == (KAFKA.partitions, KAFKA.in_flight_bytes)
     assert (merged.commits, merged.rebalances, merged.expired) == ({"ok": 121, "failed": 4}, 7, 18)
     assert merged.records["taken"] == 4000
@@ -144,8 +144,8 @@ async def test_a_secret_in_the_clear_is_warned_of_once(security: dict[str, str],
     ("cluster", "words"),
     [
         (
-            KafkaCluster("m", state="down", why="bootstrap_servers: nobody listens on b:9092", hint="Start it.", next_try=NOW + 4),
-            ["kafka m: bootstrap_servers: nobody listens on b:9092 (Start it); retried in 4s"],
+            KafkaCluster("m", state="down", why="bootstrap_servers: nothing listens on b:9092", hint="Start it.", next_try=NOW + 4),
+            ["kafka m: bootstrap_servers: nothing listens on b:9092 (Start it); retried in 4s"],
         ),
         (KafkaCluster("m", state="down", why="no answer"), ["kafka m: no answer; retried continuously"]),
         (
@@ -189,5 +189,5 @@ def test_the_page_shows_clusters() -> None:
     for fact in ("main", "reading", "4,120", "max_in_flight", "2,000", "tombstone", "31.0 MiB", "2 failed", "1s ago", "expired unread"):
         assert fact in shown
     assert "topic &lt;b&gt;late&lt;/b&gt; isn&#x27;t there" in shown
-    assert "nobody listens on b:9092" in shown
+    assert "nothing listens on b:9092" in shown
     assert kafka(replace(FULL, kafka=())) == ""

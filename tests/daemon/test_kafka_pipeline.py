@@ -64,5 +64,5 @@ async def test_readiness_is_not_kafkas() -> None:
         await eventually(lambda: forwarder.snapshot.kafka[0].state == "down")
         assert forwarder.snapshot.ready
         [warning] = forwarder.snapshot.warnings
-        assert warning.startswith("kafka kafka: bootstrap_servers: nobody listens on 127.0.0.1:9")
+        assert warning.startswith("kafka kafka: bootstrap_servers: nothing listens on 127.0.0.1:9")
         assert "retried in" in warning

@@ -79,6 +79,6 @@ FULL = Snapshot(
     buffer_found=70,
     dead_letters_path="/var/lib/forwarder",
     dead_letters_wanted=3,
-    kafka=(KAFKA, KafkaCluster("other", "forwarder", "down", "bootstrap_servers: nobody listens on b:9092", next_try=1_767_229_270.0)),
+    kafka=(KAFKA, KafkaCluster("other", "forwarder", "down", "bootstrap_servers: nothing listens on b:9092", next_try=1_767_229_270.0)),
     workers=(Worker("worker-0", "running", 4711, received=1000), Worker("worker-1", "away", restarts=2, why="it was ended by SIGKILL")),
 )

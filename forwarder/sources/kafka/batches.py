@@ -1,7 +1,7 @@
-"""Units: neighbouring records of one partition, as the intake takes them (`core.records.RecordBatch`).
+"""Batches: neighbouring records of one partition, as the intake accepts them (`core.records.RecordBatch`).
 
-Nothing is made of a record but its value, as long as its events are complete: its place, key and headers are put into words when they are
-asked for.
+Nothing is made of a record but its value, as long as its events are complete: its position, key and headers are rendered when
+they are needed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PartitionKey: TypeAlias = tuple[str, int]
 
 MAX_RECORDS: Final = 500
 MAX_BYTES: Final = 1_000_000
-"""What a unit holds at most, unless a single record is larger."""
+"""What a batch holds at most, unless a single record is larger."""
 
 KEPT: Final = 800
-"""Bytes that a record costs beside its value as long as all of it is kept: until its unit is taken."""
+"""Bytes that a record costs beside its value as long as all of it is kept: until its batch is accepted."""
 
 
 class KafkaRecord(Protocol):
@@ -89,7 +89,7 @@ class KafkaBatch:
 
     @property
     def cost(self) -> int:
-        """Bytes that it takes as long as it isn't taken."""
+        """Bytes that it costs until it is accepted."""
         return self.size + KEPT * len(self._all)
 
     def facts(self, index: int) -> RecordFacts:
@@ -108,12 +108,12 @@ class KafkaBatch:
         return first, second
 
     def forget(self) -> None:
-        """It is taken: the intake has its own copy of what it needs."""
+        """Free the records: the intake has its own copy of what it needs."""
         self._all = self._records = ()
         self.values = self.rejected = ()
 
     def _sift(self) -> None:
-        """Leave out what is no event, map what is foreign."""
+        """Leave out tombstones, and map foreign records."""
         policy, mapping = self._policy, self._policy.mapping
         kept: list[KafkaRecord] = []
         values: list[bytes] = []
@@ -138,10 +138,10 @@ class KafkaBatch:
 
 
 def cut(policy: KafkaPolicy, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:
-    """Records of one partition, in order, as units."""
+    """Records of one partition, in order, as batches."""
     if len(records) <= MAX_RECORDS:
         return _small(policy, records)
-    return [unit for at in range(0, len(records), MAX_RECORDS) for unit in _small(policy, records[at : at + MAX_RECORDS])]
+    return [batch for at in range(0, len(records), MAX_RECORDS) for batch in _small(policy, records[at : at + MAX_RECORDS])]
 
 
 def _small(policy: KafkaPolicy, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:

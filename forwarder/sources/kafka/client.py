@@ -29,7 +29,7 @@ METADATA_SECONDS: Final = 30.0
 """After which new partitions are found."""
 
 SETTLING_SECONDS: Final = 10.0
-"""How long a revocation may take beyond `revocation_timeout`, before the group goes on without this member."""
+"""How long a revocation may take beyond `revocation_timeout`, before the group continues without this member."""
 
 REQUEST_SECONDS: Final = 10.0
 """How long a broker may take to answer, beyond what it may wait for others: for records, and for members to join again."""
@@ -41,7 +41,7 @@ CANCEL_AGAIN_SECONDS: Final = 0.5
 
 
 class RebalanceListener(Protocol):
-    """Who is told what the group decides."""
+    """Gets the decisions of the group."""
 
     async def on_revoked(self) -> None:
         """All partitions that were assigned are about to go; the group waits until this returns."""
@@ -60,7 +60,7 @@ class GroupMember(Protocol):
         """Leave the group, and close all connections. Cancelled, `cut` is to be called."""
 
     async def cut(self) -> None:
-        """Close all connections and end all tasks, without a word to the brokers."""
+        """Close all connections and end all tasks, without leaving the group."""
 
     async def topics(self) -> set[str]:
         """The topics that may be seen."""
@@ -69,13 +69,13 @@ class GroupMember(Protocol):
         """Read these from now on, as the group divides them. What was assigned before can't be committed any more."""
 
     async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[PartitionKey, Sequence[KafkaRecord]]:
-        """What came, as soon as something did. Nothing is lost by cancelling it."""
+        """The fetched records, as soon as there are some. Nothing is lost by cancelling it."""
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Have the brokers keep the offsets. Cancellation leaves it open whether they do."""
 
     def pause(self, *keys: PartitionKey) -> None:
-        """Hand over nothing of these any more; what was fetched is thrown away."""
+        """Hand over nothing of these any more; what was fetched is discarded."""
 
     def resume(self, *keys: PartitionKey) -> None:
         """Hand over again."""
@@ -87,7 +87,7 @@ class GroupMember(Protocol):
         """The partitions that are assigned."""
 
     def seek(self, key: PartitionKey, offset: int) -> None:
-        """Go on reading there."""
+        """Resume reading there."""
 
     def reached(self, key: PartitionKey) -> int | None:
         """The next offset that would be handed over; None if that isn't known now."""
@@ -123,7 +123,7 @@ class RealBrokers:
 
     def connect(self, policy: KafkaPolicy, listener: RebalanceListener) -> GroupMember:
         """See `Brokers`."""
-        free_what_is_thrown_away()
+        free_discarded_records()
         return _Consumer(policy, listener)
 
     async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
@@ -141,7 +141,7 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             client_id=policy.client_id,
             group_id=policy.group_id,
             group_instance_id=policy.group_instance_id,
-            auto_offset_reset="none",  # what the library would do by itself nobody would notice
+            auto_offset_reset="none",  # the library would do it silently
             enable_auto_commit=False,
             fetch_max_bytes=policy.fetch_max_bytes,
             max_partition_fetch_bytes=policy.max_partition_fetch_bytes,
@@ -157,19 +157,19 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             **connection(policy.security),
         )
         follow(self, policy.security)
-        self._told = _RebalanceCallbacks(listener)
+        self._callbacks = _RebalanceCallbacks(listener)
 
     def follow_topics(self, topics: Collection[str]) -> None:
         """See `GroupMember`."""
-        self.subscribe(topics=sorted(topics), listener=self._told)
+        self.subscribe(topics=sorted(topics), listener=self._callbacks)
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """See `GroupMember`. In place of the library's, which goes on in a task of its own when it is cancelled."""
+        """See `GroupMember`. Replaces the library's, which continues in a task of its own when it is cancelled."""
         coordinator = self._coordinator
         generation = coordinator.generation
         await coordinator.ensure_coordinator_known()
         async with coordinator._commit_lock:
-            if generation <= 0 or coordinator.generation != generation:  # without one a group that is empty just then would take it
+            if generation <= 0 or coordinator.generation != generation:  # an empty group would accept a commit without one
                 raise CommitFailedError("the group has divided the partitions anew, or doesn't know this member any more")
             await coordinator._do_commit_offsets(None, {key: OffsetAndMetadata(offset, "") for key, offset in offsets.items()})
 
@@ -194,7 +194,7 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
     def check(self) -> None:
         """See `GroupMember`."""
         if self._coordinator is not None:
-            self._coordinator.check_errors()  # it does nothing more until somebody has asked
+            self._coordinator.check_errors()  # it does nothing more until its errors were read
         for task in self._tasks():
             if task.done():
                 if not task.cancelled():
@@ -204,7 +204,7 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
     async def cut(self) -> None:
         """See `GroupMember`."""
         self._closed = True
-        self._client._get_conn = _nobody
+        self._client._get_conn = _no_connection
         await ended(*self._tasks(), *self._helpers(), limit=CUT_SECONDS)
         self._client._sync_task = None
         with contextlib.suppress(Exception):  # it is given up
@@ -229,7 +229,7 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
 
 
 class _RebalanceCallbacks(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
-    """Passes on what the library tells."""
+    """Passes on the library's calls."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
@@ -260,7 +260,7 @@ async def ended(*tasks: asyncio.Future[Any], limit: float = math.inf) -> None:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has cancelled the task that runs, and not only what it waited for: the library does that to requests and tasks."""
+    """Whether the running task itself was cancelled, and not only what it waits for: the library does that to requests and tasks."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
@@ -271,7 +271,7 @@ class Interrupted(KafkaConnectionError):  # type: ignore[misc]  # the library ha
 
 @contextlib.asynccontextmanager
 async def answered(seconds: float) -> AsyncIterator[None]:
-    """Around requests, which may take so long: raises `TimeoutError`, and `Interrupted` in place of a cancellation that was only theirs."""
+    """Bounds requests: raises `TimeoutError`, and `Interrupted` instead of a cancellation that was only theirs."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -281,7 +281,7 @@ async def answered(seconds: float) -> AsyncIterator[None]:
         raise Interrupted("a connection was closed while an answer was awaited") from None
 
 
-async def _nobody(*_: object, **__: object) -> None:
+async def _no_connection(*_: object, **__: object) -> None:
     """No connection is made any more."""
 
 
@@ -301,7 +301,7 @@ class _FetchedRecords:
         self._unpacking = _Unpacking(*args, **named)
 
     def __iter__(self) -> Iterator[Any]:
-        found: Iterator[Any] = self._unpacking  # itself, for this is asked of each record
+        found: Iterator[Any] = self._unpacking  # itself, because each record needs it
         return found
 
     def __next__(self) -> Any:
@@ -319,6 +319,6 @@ class _FetchedRecords:
         return offset
 
 
-def free_what_is_thrown_away() -> None:
-    """Let the client, in the whole process, put its records behind these. Any number of calls does it once."""
+def free_discarded_records() -> None:
+    """Have the library wrap its records in these, in the whole process. Any number of calls does it once."""
     fetcher.PartitionRecords = _FetchedRecords

@@ -49,12 +49,12 @@ class Trouble:
 
 
 def quiet() -> None:
-    """Keep what aiokafka logs of each attempt to itself: the source says once what is wrong."""
+    """Silence what aiokafka logs of each attempt: the source logs once what is wrong."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 def explain(error: BaseException) -> Trouble | None:
-    """What an error means that says so itself; None for one that hides its cause, as "unable to bootstrap" does."""
+    """What an error means that names its cause; None for one that hides it, as "unable to bootstrap" does."""
     match error:
         case SecurityError():
             return Trouble(error.key, error.message, error.hint)
@@ -96,16 +96,16 @@ def _of_login(error: BaseException, address: str, security: Security) -> Trouble
 
 
 def refused_login(address: str, security: Security, words: str = "") -> Trouble:
-    """Who we say we are isn't believed; `words` are the broker's."""
-    told = f": {words}" if words else ""
+    """The broker refuses our credentials; `words` are its own."""
+    reason = f": {words}" if words else ""
     if security.mechanism in PASSWORDS:
         key = "security.password_file" if security.password_file else "security.password"
-        return Trouble(key, f"{address} refuses user {security.username!r} with this password{told}", "Check security.username, too.")
+        return Trouble(key, f"{address} refuses user {security.username!r} with this password{reason}", "Check security.username, too.")
     if security.mechanism == "AWS_MSK_IAM":
         hint = "Check aws_region, and that the role may kafka-cluster:Connect."
-        return Trouble("security.mechanism", f"{address} refuses the AWS credentials{told}", hint)
+        return Trouble("security.mechanism", f"{address} refuses the AWS credentials{reason}", hint)
     key = "security.token_file" if security.token_file else "security.token_url"
-    return Trouble(key, f"{address} refuses the token{told}", "Check its expiry, audience, issuer and scope.")
+    return Trouble(key, f"{address} refuses the token{reason}", "Check its expiry, audience, issuer and scope.")
 
 
 def _of_tls(error: BaseException, address: str, security: Security) -> Trouble | None:
@@ -160,7 +160,7 @@ def asks_for_login(address: str, security: Security, offered: Sequence[str]) -> 
 
 
 def offers_others(address: str, security: Security, offered: Sequence[str]) -> Trouble:
-    """A mechanism that the broker doesn't have; `offered` are those that it has, if it says so."""
+    """The broker lacks a mechanism; `offered` are those that it has, if it reports them."""
     hint = f"It offers {', '.join(offered)}." if offered else ""
     return Trouble("security.mechanism", f"{address} doesn't offer {security.mechanism}", hint)
 
@@ -175,7 +175,7 @@ def _of_network(error: BaseException, address: str) -> Trouble | None:
     if isinstance(error, socket.gaierror):
         return Trouble("bootstrap_servers", f"no address is known for the name in {address}")
     if isinstance(error, ConnectionRefusedError) or _refused_by_all(error):
-        return Trouble("bootstrap_servers", f"nobody listens on {address}")
+        return Trouble("bootstrap_servers", f"nothing listens on {address}")
     if isinstance(error, TimeoutError | asyncio.TimeoutError | kafka.RequestTimedOutError):
         return Trouble("bootstrap_servers", f"{address} doesn't answer", "A firewall may drop what is sent there.")
     if isinstance(error, OSError) and error.errno in {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EPERM}:
@@ -198,7 +198,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _named(error: BaseException) -> str:
-    """Which group or topics, as far as the error says."""
+    """Which group or topics, as far as the error names them."""
     names: set[str] = set()
     for each in error.args:
         names |= {each} if isinstance(each, str) else {str(name) for name in each} if isinstance(each, Iterable) else set()
@@ -220,7 +220,7 @@ _FAILED: Final = (OSError, KafkaError, TimeoutError, ValueError, AssertionError)
 
 
 async def diagnose(servers: Sequence[str], security: Security, error: BaseException, limit: float = LIMIT) -> Trouble:
-    """Why `error` came about, within `limit` seconds. Where nothing is found, what it says itself. Cancellation ends the search."""
+    """The cause of `error`, found within `limit` seconds; else its own message. Cancellation ends the search."""
     known = explain(error)
     if known is not None:
         return known
@@ -259,12 +259,12 @@ async def _ask(server: str, security: Security, limit: float) -> Trouble | None:
 
 
 async def _why(address: str, security: Security, error: BaseException, limit: float) -> Trouble:
-    """The step that failed: as the error tells, else by asking the broker differently."""
+    """The step that failed: from the error, else by connecting to the broker differently."""
     if isinstance(error, UnsupportedSaslMechanismError):
         return offers_others(address, security, await _offered(address, security, limit))
-    told = unreachable(error, address, security)
-    if told is not None:
-        return told
+    trouble = unreachable(error, address, security)
+    if trouble is not None:
+        return trouble
     if security.encrypted:
         found = await _why_no_tls(address, security, limit)
     else:
@@ -288,7 +288,7 @@ async def _why_no_tls(address: str, security: Security, limit: float) -> Trouble
 
 
 async def _offered(address: str, security: Security, limit: float) -> list[str]:
-    """The mechanisms that a broker has; none if it asks for no login, or doesn't say."""
+    """The mechanisms that a broker has; none if it requires no login, or doesn't report them."""
     without = dataclasses.replace(security, protocol="SSL" if security.encrypted else "PLAINTEXT")
     try:
         async with _connected(address, without, limit) as conn:
@@ -308,7 +308,7 @@ async def _connected(address: str, security: Security, limit: float) -> AsyncIte
         yield conn
     finally:
         closed = conn.close()
-        if conn._protocol is not None:  # else nothing was connected, and nobody would tell of the end
+        if conn._protocol is not None:  # else nothing was connected, and no end would be reported
             await closed
 
 
@@ -331,7 +331,7 @@ async def _handshake(address: str, context: ssl.SSLContext, *, raising: bool = F
 
 
 async def _listen(reader: asyncio.StreamReader) -> None:
-    """Return when the broker has closed the connection, or seems to wait for us to say something. Raises its alert."""
+    """Return when the broker has closed the connection, or seems to wait for a request. Raises its alert."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ALERT_SECONDS):
             await reader.read(1)

@@ -35,10 +35,10 @@ DECODING_SECONDS: Final = 5.0
 """After which a record that is decoded elsewhere is requested again, unless it is reported as done before."""
 
 FAILURES: Final = 8
-"""Partitions that are tried in vain before the loop does something else: each try costs decoding a batch."""
+"""Partitions whose batches are rejected before the loop does something else: each try costs decoding a batch."""
 
 BURY_AGAIN_SECONDS: Final = 60.0
-"""After which what was buried of a batch, and still blocks it, is buried again: it was in flight, as with a probe, and has come back."""
+"""After which what was buried of a batch, and still blocks it, is buried again: it was in flight, as with a probe, and was put back."""
 
 HOLD_SECONDS: Final = 2.0
 """How long a partition pauses whose records the buffer had accepted and couldn't keep."""
@@ -59,7 +59,7 @@ class PartitionFlow:
         on_eased: Callable[[], None],
         on_rewound: Callable[[PartitionKey, int], None],
     ) -> None:
-        """`records`: where records are counted by what became of them: taken, tombstone, filtered, refused.
+        """`records`: counts records by their result: taken, tombstone, filtered, refused.
 
         `on_eased`: called when fewer partitions have to pause than before, or nothing is outstanding any more.
 

@@ -1,8 +1,8 @@
 """One life of a member of a consumer group: connects, reads, commits, and leaves.
 
 Invariants: from what `getmany` returns to the flow there is no pause, so that no assignment changes in between; after a `getmany` that
-failed only what the watermarks say is committed, for it may have swallowed records; whatever way it ends, what was taken and isn't settled
-is given back, and no task and no connection is left.
+failed only what the watermarks say is committed, for it may have lost records; however it ends, what was accepted and is not
+settled is given back, and no task and no connection is left.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from forwarder.sources.kafka.policy import KafkaPolicy, TopicsMissing, choose_to
 from forwarder.sources.kafka.report import ClusterReport, Condition
 
 MAX_RECORDS: Final = 1000
-"""Records that are taken out of what was fetched in one go: the loop does nothing else meanwhile."""
+"""Fetched records that are handed over at once: the loop does nothing else meanwhile."""
 
 POLL_MILLISECONDS: Final = 200
-"""How long is waited for records before anything else is looked at."""
+"""How long to wait for records before anything else is checked."""
 
 TICK_SECONDS: Final = 1.0
-"""Between two looks at halted lanes."""
+"""Between two checks of halted lanes."""
 
-LOOK_SECONDS: Final = 10.0
-"""Between two looks at where partitions end: that is how the lag of paused ones is known, and whether the brokers answer."""
+CHECK_SECONDS: Final = 10.0
+"""Between two requests for the ends of partitions: they show the lag of paused ones, and whether the brokers answer."""
 
 AGAIN_SECONDS: Final = 2.0
-"""Between two looks while the brokers don't answer, or topics are missing."""
+"""The same while the brokers don't answer, or topics are missing."""
 
 CONNECT_SECONDS: Final = 15.0
-"""How long connecting may take; each time another of the configured brokers is asked first."""
+"""How long connecting may take; each attempt begins with another of the configured brokers."""
 
 ANSWER_SECONDS: Final = 5.0
-"""How long a look, or a commit, may take; then it has failed."""
+"""How long a check, or a commit, may take; then it has failed."""
 
 LEAVE_SECONDS: Final = 3.0
 """How long each step of leaving may take, before the connections are cut."""
 
-PATIENCE: Final = 120.0
-"""How long the brokers may be away before the cluster is looked for anew, at the configured addresses."""
+AWAY_SECONDS: Final = 120.0
+"""How long the brokers may be away before the member connects anew, to the configured addresses."""
 
 _log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ class Membership:
         self._leaving = asyncio.Event()
         self._settled = asyncio.Event()
         """Set when nothing is outstanding any more."""
-        self._look_now = asyncio.Event()
+        self._check_now = asyncio.Event()
         self._committing = asyncio.Lock()
         self._trusted = True
         """Whether all that the client counts as handed over has come to the flow."""
@@ -89,10 +89,10 @@ class Membership:
         self._topics: frozenset[str] = frozenset()
         self._away_since: float | None = None
         self._interrupted = False
-        """Whether the last look was interrupted: once is no sign of anything."""
+        """Whether the last check was interrupted: a single time means nothing."""
         self._held = ""
         self._revocations = 0
-        """What was asked of the brokers for an assignment says nothing about the next one."""
+        """What the brokers answer for an assignment does not hold for the next one."""
 
     def hold(self) -> None:
         """Read nothing more, and stay a member."""
@@ -121,12 +121,12 @@ class Membership:
                 self._failed.exception()  # it was seen
 
     async def on_revoked(self) -> None:
-        """See `client.RebalanceListener`. What is in flight has a while to be settled; the rest is read by whoever gets the partitions."""
+        """See `client.RebalanceListener`. What is in flight has `revocation_timeout` to be settled; the next owner reads the rest."""
         self._revocations += 1
         self._report.now(Condition.JOINING)
         try:
             await self._release(0.0 if self._leaving.is_set() else self._policy.revocation_timeout)
-        except Exception as error:  # the library would keep it to itself
+        except Exception as error:  # the library would swallow it
             self._fail(error)
 
     async def on_assigned(self, keys: Collection[PartitionKey]) -> None:
@@ -134,10 +134,10 @@ class Membership:
         self.flow.begin(keys)
         self._apply_pauses()
         self._report.reading(len(keys))
-        self._look_now.set()
+        self._check_now.set()
 
     def _raise(self, ended_by_itself: asyncio.Future[None]) -> None:
-        """Raise why it has ended. The client cancels requests whose connection closes, and with them whoever waits for an answer."""
+        """Raise why it has ended. The client cancels requests whose connection closes, and with them the tasks that wait for an answer."""
         if ended_by_itself.cancelled():
             self.client.check()
             raise Interrupted("a connection was closed while an answer was awaited")
@@ -151,7 +151,7 @@ class Membership:
         async with answered(CONNECT_SECONDS):
             await self.client.start()
         self._report.now(Condition.JOINING)
-        tasks = [asyncio.ensure_future(each) for each in (self._poll(), self._commits(), self._looks())]
+        tasks = [asyncio.ensure_future(each) for each in (self._poll(), self._commits(), self._checks())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -176,7 +176,7 @@ class Membership:
                 self._apply_pauses()
                 self.client.check()
                 if came:
-                    await asyncio.sleep(0)  # others may have their turn: the client gives what it has without waiting
+                    await asyncio.sleep(0)  # other tasks run: the client returns what it has without waiting
         except Exception:
             self._trusted = False
             raise
@@ -211,7 +211,7 @@ class Membership:
                 client.seek(key, offset)
 
     async def _begin_again(self, lost: Mapping[PartitionKey, int]) -> None:
-        """Go on where partitions begin that don't have the offset any more, or not yet, that is to be read next."""
+        """Resume at the beginning of partitions that don't have the next offset any more, or not yet."""
         revocations = self._revocations
         async with answered(ANSWER_SECONDS):
             places = await self.client.beginning_offsets(list(lost))
@@ -249,7 +249,7 @@ class Membership:
                 self._fail(error)
             except (KafkaError, OSError, TimeoutError) as error:
                 self._report.commit_failed(str(error) or "no broker has answered in time")
-                self._look_now.set()
+                self._check_now.set()
             else:
                 self.flow.committed(offsets)
                 self._report.committed(self._clock.now())
@@ -266,21 +266,21 @@ class Membership:
         if returned:
             _log.info("kafka: events go back to the brokers unsent, for others to read", cluster=self._policy.name, events=returned)
 
-    async def _looks(self) -> None:
+    async def _checks(self) -> None:
         while True:
-            seconds = await self._look()
-            self._look_now.clear()
-            await wait_for_event(self._look_now, seconds, self._clock)
+            seconds = await self._check()
+            self._check_now.clear()
+            await wait_for_event(self._check_now, seconds, self._clock)
 
-    async def _look(self) -> float:
-        """Look at the cluster; after how many seconds to look again. Raises `BrokersAway`, and `TopicsMissing`."""
+    async def _check(self) -> float:
+        """Check the cluster; after how many seconds to check again. Raises `BrokersAway`, and `TopicsMissing`."""
         seen: Collection[str] | None = None
         self.client.check()
         try:
             async with answered(ANSWER_SECONDS):
                 if self._topics != frozenset(self._policy.topics) or not self.flow.partitions:
                     seen = await self.client.topics()
-                await self._look_for_ends()
+                await self._update_ends()
         except (KafkaError, OSError, TimeoutError) as error:
             if isinstance(error, Interrupted) and not self._interrupted:
                 self._interrupted = True
@@ -289,7 +289,7 @@ class Membership:
         self._away_since, self._interrupted = None, False
         self._report.back(Condition.READING if self.client.assignment() else Condition.JOINING)
         complete = seen is None or await self._choose(seen)
-        return LOOK_SECONDS if complete else AGAIN_SECONDS
+        return CHECK_SECONDS if complete else AGAIN_SECONDS
 
     async def _away(self, error: Exception) -> float:
         """The cluster didn't answer, or not as it should."""
@@ -297,14 +297,14 @@ class Membership:
         since = self._away_since = now if self._away_since is None else self._away_since
         trouble = await self._brokers.diagnose(self._policy, error)
         self._report.down(trouble)
-        if now - since > PATIENCE:
+        if now - since > AWAY_SECONDS:
             raise BrokersAway(trouble)
         return AGAIN_SECONDS
 
     async def _choose(self, seen: Collection[str]) -> bool:
-        """Follow the topics that are wanted, of those that may be seen; whether none is missing. Raises `TopicsMissing`.
+        """Follow the configured topics, as far as they are visible; whether none is missing. Raises `TopicsMissing`.
 
-        That is for the start: later they may be missing for a moment, as while brokers come back.
+        Only at the start: later they may be missing for a moment, as while brokers restart.
         """
         choice = choose_topics(self._policy, seen)
         if choice.why and not self._policy.wait_for_topics and not self._topics and not self._report.rebalances:
@@ -325,7 +325,7 @@ class Membership:
         self._topics = topics
         self._report.now(Condition.JOINING)
 
-    async def _look_for_ends(self) -> None:
+    async def _update_ends(self) -> None:
         client, partitions = self.client, self.flow.partitions
         keys = list(partitions)
         if not keys:

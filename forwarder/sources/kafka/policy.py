@@ -38,7 +38,7 @@ class KafkaPolicy:
     from_earliest: bool = True
     """Where to begin in a partition of which nothing is committed: at its beginning, else at its end."""
     mapping: RecordMapping | None = None
-    """How records become events; None: they are events, as the HTTP listener takes them."""
+    """How records become events; None: they are events, as the HTTP listener accepts them."""
     api_key: str | None = field(default=None, repr=False)
     api_key_header: str | None = None
     key_is_distinct_id: bool = False
@@ -55,13 +55,13 @@ class KafkaPolicy:
     max_poll_interval: float = 300.0
     revocation_timeout: float = 5.0
     halt_after: float | None = 3600.0
-    """How long a lane may be halted before its events become dead letters; None: as long as it takes."""
+    """How long a lane may be halted before its events become dead letters; None: without a limit."""
     read_committed: bool = True
     security: Security = field(default_factory=Security)
 
     @property
     def where(self) -> str:
-        """The brokers that are asked first, for a person."""
+        """The configured brokers, as text for users."""
         return ", ".join(self.bootstrap_servers)
 
 
@@ -70,7 +70,7 @@ NAMED = 5
 
 
 class TopicsMissing(ConfigurationError):
-    """Topics aren't there, and aren't to be waited for."""
+    """Topics are missing, and must not be waited for."""
 
     code = "topics_missing"
 

@@ -1,4 +1,4 @@
-"""How one cluster is: what is counted over all lives of its member, and what a person is told, once."""
+"""The state of one cluster: what is counted over all lives of its member, and what is logged, once."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class KafkaStatistics:
     why: str
     hint: str
     note: str
-    """What else a person should know."""
+    """What else users should know."""
     partitions: tuple[PartitionStatistics, ...]
     in_flight_bytes: int
     records: dict[str, int]
-    """By what became of them: taken, tombstone, filtered, refused."""
+    """By result: taken, tombstone, filtered, refused."""
     commits: dict[str, int]
     """By result: ok, failed."""
     rebalances: int
@@ -83,7 +83,7 @@ class ClusterReport:
         self.why = ""
         self.hint = ""
         self.note = ""
-        """What else a person should know."""
+        """What else users should know."""
         self.next_try: float | None = None
         self.records: Counter[str] = Counter(dict.fromkeys(RECORDS, 0))
         self.commits: Counter[str] = Counter(dict.fromkeys(COMMITS, 0))
@@ -91,11 +91,11 @@ class ClusterReport:
         self.expired = 0
         self.last_commit: float | None = None
         self._commits_fail = False
-        self._told = ""
+        self._logged = ""
         """The trouble that was logged last, as long as nothing is read."""
-        self._told_hint = ""
+        self._logged_hint = ""
         self._interrupted = False
-        """Whether the last life was, and nothing was told since."""
+        """Whether the last life was, and nothing was logged since."""
         self._comes_back = False
         """Whether that trouble came when partitions were assigned: to have some again doesn't mean that it is over."""
 
@@ -104,7 +104,7 @@ class ClusterReport:
         self.condition, self.why, self.hint, self.next_try = condition, why, hint, None
 
     def missing(self, why: str, hint: str, *, waits: bool) -> None:
-        """Topics aren't there (`why`; empty if all are); `waits`: none is read meanwhile."""
+        """Topics are missing (`why`; empty if none is); `waits`: none is read meanwhile."""
         if why and why != self.note:
             _log.warning("kafka: topics are missing; they are waited for", cluster=self.name, why=why, hint=hint)
         self.note = why
@@ -117,19 +117,19 @@ class ClusterReport:
         self._interrupted = False
         if not self._comes_back:
             _log.info("kafka: reading", cluster=self.name, partitions=partitions)
-            self._told = ""
+            self._logged = ""
         self.now(Condition.READING)
 
     def down(self, trouble: Trouble, next_try: float | None = None) -> None:
         """The brokers don't answer, or don't let it in; `next_try` is wall-clock time."""
-        if str(trouble) != self._told:
+        if str(trouble) != self._logged:
             _log.error("kafka: can't read", cluster=self.name, why=trouble.message, key=f"{self._key}.{trouble.key}", hint=trouble.hint)
         self._down(str(trouble), trouble.hint, next_try)
 
     def interrupted(self, trouble: Trouble, next_try: float) -> None:
-        """The client itself has cut a life off. That tells no cause: what was told last still stands, and once is no sign."""
-        if self._told:
-            self._down(self._told, self._told_hint, next_try)
+        """The client itself has cut a life off. That names no cause: what was logged last still holds, and a single time means nothing."""
+        if self._logged:
+            self._down(self._logged, self._logged_hint, next_try)
         elif self._interrupted:
             self.down(trouble, next_try)
         else:
@@ -137,14 +137,14 @@ class ClusterReport:
             self.now(Condition.CONNECTING)
 
     def broken(self, error: Exception, next_try: float) -> None:
-        """Reading failed in a way that nobody has thought of; `next_try` is wall-clock time."""
+        """Reading failed in an unforeseen way; `next_try` is wall-clock time."""
         why = f"reading failed in an unforeseen way: {type(error).__name__}"
-        if why != self._told:
+        if why != self._logged:
             _log.error("kafka: reading failed in an unforeseen way; it begins anew", cluster=self.name, exc_info=error)
         self._down(why, "That is a bug: the log has more.", next_try)
 
     def _down(self, why: str, hint: str, next_try: float | None) -> None:
-        self._told, self._told_hint, self._interrupted = why, hint, False
+        self._logged, self._logged_hint, self._interrupted = why, hint, False
         if next_try is not None:
             self._comes_back = self.condition is Condition.READING
         self.now(Condition.DOWN, why, hint)
@@ -153,7 +153,7 @@ class ClusterReport:
     def back(self, condition: Condition) -> None:
         """The brokers answer again."""
         if self.condition is Condition.DOWN:
-            self._told = ""
+            self._logged = ""
             _log.info("kafka: the brokers answer again", cluster=self.name)
             self.now(condition)
 
@@ -168,7 +168,7 @@ class ClusterReport:
             _log.info("kafka: commits succeed again", cluster=self.name)
         if self._comes_back:
             _log.info("kafka: reading again", cluster=self.name)
-            self._told = ""
+            self._logged = ""
         self._commits_fail = self._comes_back = False
         self.commits["ok"] += 1
         self.last_commit = at
@@ -182,7 +182,7 @@ class ClusterReport:
         self.commits["failed"] += 1
 
     def commit_refused(self) -> None:
-        """Offsets may not be committed: what ends the member for that is told."""
+        """Offsets may not be committed: the member ends, and that is logged."""
         self.commits["failed"] += 1
 
     def went_back(self, topic: str, partition: int, offset: int) -> None:

@@ -61,12 +61,12 @@ class Security:
 
     @property
     def shows_its_secret(self) -> bool:
-        """Whether whoever hears what is sent can read the password, or the token."""
+        """Whether the password, or the token, can be read on the wire."""
         return self.signs_in and not self.encrypted and self.mechanism not in {"SCRAM-SHA-256", "SCRAM-SHA-512"}
 
     @property
     def signs_in(self) -> bool:
-        """Whether whoever connects says who they are with SASL."""
+        """Whether connections log in with SASL."""
         return self.protocol.startswith("SASL")
 
 
@@ -139,7 +139,7 @@ def _provider(security: Security) -> TokenProvider:
         return TokenFile(security.token_file)
     if security.token_url is None or security.client_id is None:
         raise SecurityError("token_url", "OAUTHBEARER needs a `token_file`, or a `token_url` and a `client_id`")
-    read_secret("client_secret", security.client_secret, security.client_secret_file)  # so that a missing file is told before it is needed
+    read_secret("client_secret", security.client_secret, security.client_secret_file)  # reports a missing file before it is needed
     return ClientCredentials(
         security.token_url,
         security.client_id,
@@ -164,7 +164,7 @@ def _add_certificate(context: ssl.SSLContext, cert_file: Path, key_file: Path | 
 
 def _no_passphrase() -> str:
     """Where the key is encrypted the library would ask the terminal."""
-    raise SecurityError("key_file", "the private key is protected by a passphrase, which nobody can type here: decrypt it")
+    raise SecurityError("key_file", "the private key is protected by a passphrase, which can't be typed here: decrypt it")
 
 
 def _mismatch(error: ssl.SSLError, cert_file: Path, key_file: Path) -> str:
@@ -200,7 +200,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka's 
 
 
 class HearingAuthenticator(OAuthAuthenticator):  # type: ignore[misc]  # aiokafka's is untyped
-    """Hears that a token is refused. aiokafka takes the refusal for success, and the cluster for one without brokers."""
+    """Notices that a token is refused. aiokafka takes the refusal for success, and the cluster for one without brokers."""
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
         """A server that refuses says why, and fails only when it has had this answer (RFC 7628, section 3.2.3)."""
@@ -208,7 +208,7 @@ class HearingAuthenticator(OAuthAuthenticator):  # type: ignore[misc]  # aiokafk
 
 
 def hear_refusals() -> None:
-    """Have aiokafka's connections use it: they let nobody choose."""
+    """Have aiokafka's connections use it: they offer no option for it."""
     AIOKafkaConnection.authenticator_oauth = lambda conn: HearingAuthenticator(
         sasl_oauth_token_provider=conn._sasl_oauth_token_provider
     )
@@ -232,7 +232,7 @@ class CheckingAuthenticator(ScramAuthenticator):  # type: ignore[misc]  # aiokaf
 
 
 def check_servers() -> None:
-    """Have aiokafka's connections use it: they let nobody choose."""
+    """Have aiokafka's connections use it: they offer no option for it."""
     AIOKafkaConnection.authenticator_scram = lambda conn: CheckingAuthenticator(
         loop=conn._loop,
         sasl_plain_password=conn._sasl_plain_password,
@@ -242,7 +242,7 @@ def check_servers() -> None:
 
 
 class TokenFile(TokenProvider):
-    """A file that somebody else keeps current, as a sidecar or Kubernetes does."""
+    """A file that something else keeps current, as a sidecar or Kubernetes does."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -271,7 +271,7 @@ class _CachedToken(TokenProvider):
 
     @abstractmethod
     async def _fetch(self) -> tuple[str, float]:
-        """A new token, and the seconds for which it is good; 0 if nobody says."""
+        """A new token, and the seconds for which it is good; 0 if that is unknown."""
 
 
 class ClientCredentials(_CachedToken):
@@ -305,7 +305,7 @@ class ClientCredentials(_CachedToken):
         except TimeoutError:
             raise SecurityError("token_url", f"{self._host} gives no answer within {ANSWER_SECONDS:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SecurityError("token_url", f"{self._host} can't be asked: {_words(error)}") from error
+            raise SecurityError("token_url", f"{self._host} can't be reached: {_words(error)}") from error
 
     def _read(self, status: int, body: bytes) -> tuple[str, float]:
         try:
@@ -327,13 +327,13 @@ class ClientCredentials(_CachedToken):
 
     def _refused(self, status: int, answer: dict[str, Any]) -> SecurityError:
         words = [str(answer[key])[:WORDS] for key in ("error", "error_description") if isinstance(answer.get(key), str)]
-        told = f" ({': '.join(words)})" if words else ""
+        reason = f" ({': '.join(words)})" if words else ""
         if status == 401 or answer.get("error") in {"invalid_client", "unauthorized_client"}:
-            message = f"{self._host} refuses {self._client_id!r} with this secret: HTTP {status}{told}"
+            message = f"{self._host} refuses {self._client_id!r} with this secret: HTTP {status}{reason}"
             return SecurityError("client_secret", message, hint="Check `client_id` and its secret.")
         if answer.get("error") == "invalid_scope":
-            return SecurityError("scope", f"{self._host} refuses the scope: HTTP {status}{told}")
-        return SecurityError("token_url", f"{self._host} gives no token: HTTP {status}{told}")
+            return SecurityError("scope", f"{self._host} refuses the scope: HTTP {status}{reason}")
+        return SecurityError("token_url", f"{self._host} gives no token: HTTP {status}{reason}")
 
     def _tls(self) -> ssl.SSLContext:
         """The system's authorities, and those of `ca_file`, which may be the cluster's alone."""

@@ -1,7 +1,7 @@
 """One cluster as a source of events: it keeps a member in the group, whatever happens to it.
 
-Invariant: a member that ends is followed by another, after a pause that grows while they end soon; the only thing that isn't tried again
-is what the configuration says is an error.
+Invariant: a member that ends is followed by another, after a pause that grows while they end soon; the only thing that is not retried is
+a missing topic, where the configuration makes it an error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class KafkaSource:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"kafka {self._policy.name}")
 
     def stop_reading(self) -> None:
-        """Read nothing more; what was taken may be delivered, and the group keeps this member."""
+        """Read nothing more; what was accepted may be delivered, and the group keeps this member."""
         if self._stopping:
             return
         self._stopping = True
@@ -102,7 +102,7 @@ class KafkaSource:
                 return
             attempt = 1 if self._clock.monotonic() - began >= STEADY_SECONDS else attempt + 1
             pause = self._pauses.equal_jitter(attempt)
-            await self._tell(error, pause)
+            await self._report_end(error, pause)
             if await wait_for_event(self._closing, pause, self._clock):
                 return
 
@@ -121,22 +121,22 @@ class KafkaSource:
             self._membership = None
         return None
 
-    async def _tell(self, error: Exception, pause: float) -> None:
-        """Say what has ended a member, and when the next one begins."""
+    async def _report_end(self, error: Exception, pause: float) -> None:
+        """Report what has ended a member, and when the next one begins."""
         if not isinstance(error, BrokersAway | KafkaError | ForwarderError | OSError):
             self._report.broken(error, self._clock.now() + pause)
             return
         try:
             trouble = error.trouble if isinstance(error, BrokersAway) else await self._brokers.diagnose(self._policy, error)
-        except Exception as unforeseen:  # else nothing would be tried any more
+        except Exception as unforeseen:  # else nothing would be retried any more
             self._report.broken(unforeseen, self._clock.now() + pause)
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
             self._report.broken(error, self._clock.now() + pause)
         else:
-            tell = self._report.interrupted if isinstance(error, Interrupted) else self._report.down
-            tell(trouble, self._clock.now() + pause)
+            report = self._report.interrupted if isinstance(error, Interrupted) else self._report.down
+            report(trouble, self._clock.now() + pause)
 
 
 def _partition(membership: Membership, partition: AssignedPartition) -> PartitionStatistics:

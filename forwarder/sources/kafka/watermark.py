@@ -1,7 +1,7 @@
 """How far a partition is settled: the offset up to which nothing is outstanding, whatever was settled beyond it.
 
-Invariants: `position` never passes an offset whose record isn't settled, and never goes back; units are opened in the order of their
-offsets and settled in any. What is kept is one small entry for each unit past the first unsettled one. Knows nothing of brokers or loops.
+Invariants: `position` never passes an offset whose record isn't settled, and never goes back; batches are opened in the order of their
+offsets and settled in any. What is kept is one small entry for each batch past the first unsettled one. Knows nothing of brokers or loops.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 
 
 class Span:
-    """The place of one unit in its partition: it ends before offset `end`, and holds so many records."""
+    """The offsets of one batch in its partition: it ends before offset `end`, and holds so many records."""
 
     __slots__ = ("count", "end", "settled")
 
@@ -26,7 +26,7 @@ class Watermark:
     def __init__(self, start: int) -> None:
         """`start`: the first offset that is read."""
         self.position = start
-        """The next offset that somebody else would have to read: everything before it is settled."""
+        """The next offset that another member would have to read: everything before it is settled."""
         self.read = start
         """The next offset to be read."""
         self.window = 0

@@ -17,7 +17,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
 from forwarder.sources.kafka.batches import PartitionKey
-from forwarder.sources.kafka.client import RealBrokers, _FetchedRecords, free_what_is_thrown_away
+from forwarder.sources.kafka.client import RealBrokers, _FetchedRecords, free_discarded_records
 from forwarder.sources.kafka.policy import KafkaPolicy
 
 ZERO = TopicPartition("events", 0)
@@ -121,7 +121,7 @@ def test_they_are_as_the_clients_own() -> None:
 
 def test_the_client_makes_these() -> None:
     """In the whole process, however often it is asked for."""
-    free_what_is_thrown_away()
-    free_what_is_thrown_away()
+    free_discarded_records()
+    free_discarded_records()
     assert fetcher.PartitionRecords is _FetchedRecords
     assert isinstance(_fetched(), _FetchedRecords)

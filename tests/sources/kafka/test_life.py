@@ -184,7 +184,7 @@ async def test_the_broker_is_restarted(kafka: Kafka, topic: MakeTopic) -> None:
         try:
             await in_thread(kafka.broker.kill)
             await reader.until(Condition.DOWN)
-            assert "nobody listens" in reader.source.statistics().why
+            assert "nothing listens" in reader.source.statistics().why
         finally:
             await in_thread(kafka.broker.start)
         await produce(kafka.bootstrap, name, values(1000))
@@ -201,7 +201,7 @@ async def test_the_broker_is_down_at_the_start(kafka: Kafka, topic: MakeTopic) -
         async with reading(policy_of(kafka, name)) as reader:
             await reader.until(Condition.DOWN)
             found = reader.source.statistics()
-            assert (found.why, found.next_try is not None) == (f"bootstrap_servers: nobody listens on {kafka.bootstrap}", True)
+            assert (found.why, found.next_try is not None) == (f"bootstrap_servers: nothing listens on {kafka.bootstrap}", True)
             await in_thread(kafka.broker.start)
             await reader.until_read(10)
     finally:
@@ -312,7 +312,7 @@ async def test_a_missing_topic_may_be_an_error(kafka: Kafka, topic: MakeTopic) -
 async def test_new_topics_and_partitions_are_found(kafka: Kafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a pattern, while it runs."""
     monkeypatch.setattr("forwarder.sources.kafka.client.METADATA_SECONDS", 1.0)
-    monkeypatch.setattr("forwarder.sources.kafka.membership.LOOK_SECONDS", 1.0)
+    monkeypatch.setattr("forwarder.sources.kafka.membership.CHECK_SECONDS", 1.0)
     prefix = unique("orders")
     first = await topic(1, prefix)
     async with reading(replace(policy_of(kafka), topics_pattern=prefix)) as reader:

@@ -240,7 +240,7 @@ async def test_a_broker_that_is_elsewhere_than_it_says_is_named(access: Access) 
     """The port that was named answers; where the cluster says that its brokers are, nobody listens."""
     server = access.kafka.address("FARAWAY")
     found = await diagnose([server], Security(), NodeNotReadyError())
-    assert str(found) == "bootstrap_servers: nobody listens on 127.0.0.1:1"
+    assert str(found) == "bootstrap_servers: nothing listens on 127.0.0.1:1"
     assert found.hint == f"{server} names that address (advertised.listeners)."
 
 
@@ -255,7 +255,7 @@ async def test_a_port_on_which_nobody_listens_is_named() -> None:
     """Neither by number nor by name."""
     for server in ("127.0.0.1:1", "localhost:1"):
         found = await trouble(server, Security(), TOPIC)
-        assert str(found) == f"bootstrap_servers: nobody listens on {server}"
+        assert str(found) == f"bootstrap_servers: nothing listens on {server}"
 
 
 async def test_a_name_that_nobody_knows_is_named() -> None:

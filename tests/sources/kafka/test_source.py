@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from forwarder.core.errors import BufferFull
 from forwarder.sources.kafka.client import RebalanceListener
-from forwarder.sources.kafka.membership import LOOK_SECONDS, PATIENCE
+from forwarder.sources.kafka.membership import AWAY_SECONDS, CHECK_SECONDS
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.report import Condition
 from forwarder.sources.kafka.security import SecurityError
@@ -251,9 +251,9 @@ async def test_brokers_that_go_away_in_mid_stream(clock: FakeClock) -> None:
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
         bench.cluster.failure = GONE
-        await clock.advance(LOOK_SECONDS + 1)
+        await clock.advance(CHECK_SECONDS + 1)
         assert bench.condition == "down"
-        await clock.advance(PATIENCE / 2)
+        await clock.advance(AWAY_SECONDS / 2)
         bench.cluster.failure = None
         await clock.advance(5.0)
         assert bench.condition == "reading"
@@ -267,7 +267,7 @@ async def test_brokers_that_stay_away_are_looked_for_anew(clock: FakeClock) -> N
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
         bench.cluster.failure = GONE
-        await clock.advance(PATIENCE + LOOK_SECONDS + 10.0)
+        await clock.advance(AWAY_SECONDS + CHECK_SECONDS + 10.0)
         assert len(bench.cluster.clients) > 1
         assert len(bench.intake.given_back) == 1
 
@@ -292,7 +292,7 @@ async def test_a_cancellation_that_nobody_asked_for_ends_one_life_only(clock: Fa
             await clock.advance(10.0)
             assert len(bench.cluster.clients) == lives
         bench.cluster.failure = asyncio.CancelledError()
-        await clock.advance(PATIENCE + LOOK_SECONDS + 30.0)
+        await clock.advance(AWAY_SECONDS + CHECK_SECONDS + 30.0)
         assert bench.condition is Condition.DOWN
         assert len(bench.cluster.clients) > 3
         bench.cluster.failure = None
@@ -471,7 +471,7 @@ async def test_the_lag_is_known_of_paused_partitions(clock: FakeClock) -> None:
     async with reading(clock) as bench:
         bench.source.stop_reading()
         await bench.produce(ZERO, 50)
-        await clock.advance(LOOK_SECONDS)
+        await clock.advance(CHECK_SECONDS)
         [lag] = [each.lag for each in bench.source.statistics().partitions if each.partition == 0]
         assert lag == 50
 
@@ -483,7 +483,7 @@ async def test_missing_topics_are_waited_for(clock: FakeClock) -> None:
         await bench.produce(ZERO, 10)
         bench.settle()
         bench.cluster.topics.append("late")
-        await clock.advance(LOOK_SECONDS)
+        await clock.advance(CHECK_SECONDS)
         assert bench.client.topics_followed == {"events", "late"}
         assert bench.client.done[-2:] == ["commit [10]", "follow"], "what is settled is committed before the client forgets it"
         assert bench.source.statistics().note == ""
@@ -498,10 +498,10 @@ async def test_no_topic_at_all_is_waited_for(clock: FakeClock) -> None:
         assert bench.condition is Condition.WAITING
         assert "orders-.*" in bench.source.statistics().why
         bench.cluster.topics += ["orders-eu", "my-orders-eu"]
-        await clock.advance(LOOK_SECONDS)
+        await clock.advance(CHECK_SECONDS)
         assert bench.client.topics_followed == {"orders-eu"}
         bench.cluster.topics.append("orders-us")
-        await clock.advance(LOOK_SECONDS)
+        await clock.advance(CHECK_SECONDS)
         assert bench.client.topics_followed == {"orders-eu", "orders-us"}
     finally:
         await bench.source.close()
