@@ -1,8 +1,8 @@
-"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`. It only reads: snapshots, and where one event is.
+"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`. It only reads: snapshots, and where an event is.
 
-Invariants: `/livez` answers as long as the loop turns, whatever else is broken; `/readyz` fails only when nothing can be taken (a
-failing upstream must not make an orchestrator take the buffers away); no answer holds a secret; all but `/livez` is answered to known host
-names only (`forwarder.pages.hosts`).
+Invariants: `/livez` answers as long as the loop runs, whatever else is broken; `/readyz` fails only when nothing can be accepted (a
+failing upstream must not make an orchestrator remove the buffers); no answer contains a secret; all but `/livez` answers known host names
+only (`forwarder.pages.hosts`).
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ Explain: TypeAlias = Callable[[WantedUuid], Sequence[Sighting] | Awaitable[Seque
 
 
 class AdminServer:
-    """Serves what `take` sees, at once or after asking others. What that raises makes the answer 500."""
+    """Serves the snapshots of `take_snapshot`, which may be awaitable. An exception in it makes the answer 500."""
 
-    def __init__(self, take: Callable[[], Snapshot | Awaitable[Snapshot]], explain: Explain | None = None) -> None:
-        """`explain` says where an event is, as far as the daemon has it at hand; without it nobody can ask."""
-        self._take = take
+    def __init__(self, take_snapshot: Callable[[], Snapshot | Awaitable[Snapshot]], explain: Explain | None = None) -> None:
+        """`explain`: where an event is, as far as the daemon has it in memory; without it `/explain` doesn't exist."""
+        self._take_snapshot = take_snapshot
         self._explain = explain
         self._runner: web.AppRunner | None = None
         self._listening: list[socket.socket] = []
         self._socket: tuple[Path, int] | None = None
-        """The socket file and its inode: another process may have put its own in its place."""
+        """The socket file and its inode: another process may have replaced it by its own."""
         self.address = ""
         """Where it listens, once it does: `host:port` or `unix:/path`."""
 
     async def start(self, listen: str, hosts: Sequence[str] = (), inherited: Sequence[int] = (), *, removes_file: bool = False) -> None:
         """Listen on `host:port` or `unix:/path`; `hosts` are further names that it answers to.
 
-        With `inherited` descriptors it listens on those in place of the address, with `removes_file` as if they had been bound here. Raises
-        `ConfigurationError` when it can't listen. Cancelled, it listens nowhere.
+        With `inherited` descriptors it listens on those instead of the address; `removes_file`: it removes their socket file at its
+        end. Raises `ConfigurationError` when it can't listen. Cancelled, it listens nowhere.
         """
         sockets = self._sockets(listen, inherited, removes_file=removes_file)
         known = _known(describe(sockets[0]) if inherited else listen, hosts)
@@ -116,8 +116,8 @@ class AdminServer:
         return sockets
 
     async def _now(self) -> Snapshot:
-        taken = self._take()
-        return await taken if inspect.isawaitable(taken) else taken
+        snapshot = self._take_snapshot()
+        return await snapshot if inspect.isawaitable(snapshot) else snapshot
 
     def _application(self, known: KnownHosts | None = None) -> web.Application:
         application = web.Application(middlewares=() if known is None else [known.middleware(_is_livez)])
@@ -127,7 +127,7 @@ class AdminServer:
                 web.get("/livez", self._livez),
                 web.get("/readyz", self._readyz),
                 web.get("/status", self._status),
-                web.get("/explain", self._where),
+                web.get("/explain", self._explain_event),
                 web.get("/", self._root),
                 *page_routes(),
             ]
@@ -154,16 +154,16 @@ class AdminServer:
             return web.Response(text=page(snapshot), content_type="text/html", headers=headers)
         return web.Response(body=encode(snapshot), content_type="application/json", headers=headers)
 
-    async def _where(self, request: web.Request) -> web.Response:
-        """Where the event with the query's `uuid` is; `[]` when it isn't at hand."""
+    async def _explain_event(self, request: web.Request) -> web.Response:
+        """Where the event with the query's `uuid` is; `[]` if it isn't in memory."""
         if self._explain is None:
             raise web.HTTPNotFound
         try:
             wanted = WantedUuid.parse(request.query.get("uuid", ""))
         except NotAUuid as error:
             return web.Response(status=400, text=f"{error.message}\n")
-        told = self._explain(wanted)
-        found = await told if inspect.isawaitable(told) else told
+        sightings = self._explain(wanted)
+        found = await sightings if inspect.isawaitable(sightings) else sightings
         return web.Response(body=msgspec.json.encode(list(found)), content_type="application/json")
 
     async def _root(self, _: web.Request) -> web.Response:
@@ -176,5 +176,5 @@ def _known(listen: str, hosts: Sequence[str]) -> KnownHosts | None:
 
 
 def _is_livez(request: web.Request) -> bool:
-    """Whether the answer is the same whatever happens: an orchestrator that asks by a name is not to end the daemon for that."""
+    """Whether any host name is accepted: an orchestrator that uses an unknown name must not end the daemon for that."""
     return request.path == "/livez"

@@ -163,7 +163,7 @@ def _drain(directories: Sequence[Path], settings: Settings) -> int:
     from forwarder.cli.buffer_tables import left_lines
     from forwarder.cli.progress import EventProgress
     from forwarder.core.clock import SystemClock
-    from forwarder.inspect.drain import empty_directory
+    from forwarder.inspect.drain import drain_directory
 
     left = 0
     contents = _look(directories)
@@ -173,7 +173,7 @@ def _drain(directories: Sequence[Path], settings: Settings) -> int:
         return UNREACHABLE
     for directory, content in zip(directories, contents, strict=True):
         with EventProgress(f"draining {directory}", content.events) as progress:
-            done = asyncio.run(empty_directory(settings, directory, SystemClock(), progress.advance))
+            done = asyncio.run(drain_directory(settings, directory, SystemClock(), progress.advance))
         still = max(done.left_events, _look([directory])[0].events)
         dead = f", {done.buried:,} became dead letters" if done.buried else ""
         typer.echo(f"{directory}: {done.delivered:,} events delivered{dead}, {still:,} left")

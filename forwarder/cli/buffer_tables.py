@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.output import console
-from forwarder.inspect.buffer_contents import AsideFile, BufferContent, Flaw, LaneContent
+from forwarder.inspect.buffer_contents import BufferContent, Flaw, LaneContent, QuarantinedFile
 from forwarder.telemetry.readable import duration, size
 from forwarder.telemetry.snapshot import LaneSnapshot
 
@@ -82,7 +82,7 @@ def _flaws(flaws: Iterable[Flaw]) -> Iterator[str]:
         yield f"! {flaw.file}{place}: {flaw.what}{events}" + (", found before and copied aside" if flaw.known else "")
 
 
-def _aside(files: Sequence[AsideFile]) -> Iterator[str]:
+def _aside(files: Sequence[QuarantinedFile]) -> Iterator[str]:
     if files:
         yield f"! moved or copied aside because it couldn't be read ({len(files)}; docs/buffer.md says what to do with it):"
         yield from (f"    {file.file}, {size(file.size)}, {_iso(file.at)}" + (f": {file.what}" if file.what else "") for file in files)

@@ -58,13 +58,13 @@ def register(app: typer.Typer) -> None:
 def _ask(uuid: str, admin: str | None, config: Path | None) -> tuple[list[Trace], bool]:
     """What the running daemon has at hand, and whether it could be asked."""
     from forwarder.cli.admin_client import NoDaemon, get, resolve
-    from forwarder.inspect.explain import traces_told
+    from forwarder.inspect.explain import parse_traces
 
     try:
         code, body = get(resolve(admin, config), f"/explain?uuid={uuid}")
     except NoDaemon:
         return [], False
-    return (traces_told(body), True) if code == 200 else ([], False)
+    return (parse_traces(body), True) if code == 200 else ([], False)
 
 
 def _files(config: Path | None, path: Path | None) -> list[WorkerFiles]:

@@ -26,18 +26,18 @@ from forwarder.storage.directory import ASIDE, LOG, is_locked
 from forwarder.telemetry.labels import lane_label
 
 READS: Final = 4
-"""How often the log of a running daemon is read before what looks damaged is called so."""
+"""How often the log of a running daemon is read before apparent damage is reported."""
 
 _NOTES: Final = "README"
-"""The file beside what was moved aside that says what each of it is."""
+"""The file that describes the quarantined files beside it."""
 
 PAUSE: Final = 0.25
-"""Seconds between two looks: far longer than a commit takes."""
+"""Seconds between two reads: far longer than a commit takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneContent:
-    """What waits in a lane. `bytes` is what its events count for against the limit; `oldest` is wall-clock seconds."""
+    """A lane's buffered events. `bytes` is what they count for against the limit; `oldest` is wall-clock seconds."""
 
     label: str
     historical: bool
@@ -48,7 +48,7 @@ class LaneContent:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """A place that can't be read: in `file`, `size` bytes from `offset` on (0 and 0: the file as a whole), with so many events in it."""
+    """Damage in `file`: `size` bytes from `offset` on (0 and 0: the whole file), with this many events in it."""
 
     file: Path
     what: str
@@ -56,12 +56,12 @@ class Flaw:
     size: int = 0
     events: int = 0
     known: bool = False
-    """Whether a daemon has found it already, and copied it aside."""
+    """Whether a daemon has found it already, and quarantined a copy."""
 
 
 @dataclass(frozen=True, slots=True)
-class AsideFile:
-    """What a daemon couldn't read and moved aside, or a copy of it. `what`: what it said about it."""
+class QuarantinedFile:
+    """A damaged file that a daemon quarantined, or a copy of damage. `what`: the daemon's description."""
 
     file: Path
     size: int
@@ -71,17 +71,17 @@ class AsideFile:
 
 @dataclass(frozen=True, slots=True)
 class BufferContent:
-    """One worker's buffer. `process` is who has it now, if somebody has (0: it isn't known who)."""
+    """One worker's buffer. `process` is the process that uses it, if any (0: an unknown one)."""
 
     directory: Path
     process: int | None
     lanes: tuple[LaneContent, ...]
     flaws: tuple[Flaw, ...]
-    aside: tuple[AsideFile, ...]
+    aside: tuple[QuarantinedFile, ...]
 
     @property
     def damaged(self) -> bool:
-        """Whether there is damage that no daemon has dealt with."""
+        """Whether there is damage that no daemon has handled."""
         return any(not flaw.known for flaw in self.flaws)
 
     @property
@@ -91,12 +91,12 @@ class BufferContent:
 
     @property
     def bytes(self) -> int:
-        """What they count for."""
+        """What they count for against the limit."""
         return sum(lane.bytes for lane in self.lanes)
 
 
 def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) -> BufferContent:
-    """What is in a worker's directory. Raises `ConfigurationError` if its files can't be read at all."""
+    """The contents of a worker's directory. Raises `ConfigurationError` if its files can't be read at all."""
     found = read_log(directory, pause)
     lanes = [_content(lane, found) for lane in found.runs]
     aside = _aside(directory)
@@ -108,26 +108,26 @@ def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) 
 def read_log(
     directory: Path, pause: Callable[[float], None] = time.sleep, letters: Collection[tuple[int, int]] = ()
 ) -> RecoveredLog:
-    """A worker's log as it is now; `letters` are the places of events that are dead letters, and settled by that.
+    """A worker's log as it is now; `letters` are the log positions of events that are dead letters, and settled by that.
 
     Raises `ConfigurationError` if its files can't be read at all.
     """
     try:
         found = recover(directory / LOG, letters)
-        looks = 1
-        while found.problems and is_locked(directory) and looks < READS:
+        reads = 1
+        while found.problems and is_locked(directory) and reads < READS:
             pause(PAUSE)
             again = recover(directory / LOG, letters)
             again.problems = [finding for finding in again.problems if finding in found.problems]
             found = again
-            looks += 1
+            reads += 1
     except OSError as error:
         raise unreadable(directory, error) from error
     return found
 
 
 def process_of(directory: Path) -> int | None:
-    """Who has the directory; 0 if it isn't known who, None if nobody has."""
+    """The process that uses the directory; 0 if it is unknown, None if there is none."""
     return (holder(directory) or 0) if is_locked(directory) else None
 
 
@@ -143,7 +143,7 @@ def _content(lane: Lane, found: RecoveredLog) -> LaneContent:
     return LaneContent(lane_label(lane), lane.historical, found.events(lane), sum(run.bytes for run in runs), oldest)
 
 
-def _flaw(finding: FileProblem, generation: int, aside: Sequence[AsideFile]) -> Flaw:
+def _flaw(finding: FileProblem, generation: int, aside: Sequence[QuarantinedFile]) -> Flaw:
     damage = finding.damage
     if damage is None:
         return Flaw(finding.path, finding.what)
@@ -152,7 +152,7 @@ def _flaw(finding: FileProblem, generation: int, aside: Sequence[AsideFile]) -> 
     return Flaw(finding.path, finding.what, damage.offset, damage.size, damage.events, known)
 
 
-def _aside(directory: Path) -> tuple[AsideFile, ...]:
+def _aside(directory: Path) -> tuple[QuarantinedFile, ...]:
     folder = directory / ASIDE
     try:
         files = [(file, file.stat()) for file in sorted(folder.rglob("*")) if file.is_file() and file != folder / _NOTES]
@@ -160,11 +160,11 @@ def _aside(directory: Path) -> tuple[AsideFile, ...]:
     except OSError as error:
         raise unreadable(folder, error) from error
     notes = {name: what for name, _, what in (line.partition(": ") for line in lines)}
-    return tuple(AsideFile(file, stat.st_size, stat.st_mtime, notes.get(file.name, "")) for file, stat in files)
+    return tuple(QuarantinedFile(file, stat.st_size, stat.st_mtime, notes.get(file.name, "")) for file, stat in files)
 
 
 PASSES: Final = 5
-"""How often what vanished is looked for again; each time there is less of it."""
+"""How often missed runs are searched for again; each time there are fewer."""
 
 _Missed: TypeAlias = list[tuple[Lane, int, int]]
 """Lane, first and last sequence of runs that couldn't be read."""
@@ -199,7 +199,7 @@ def _pass(found: RecoveredLog, missed: _Missed, wanted: _Missed | None = None) -
 
 
 def _read(found: RecoveredLog, lane: Lane, run: BacklogRun, path: Path) -> list[UnsettledRecord] | None:
-    """The records of one run; None if its segment isn't what it was."""
+    """The records of one run; None if its segment has changed."""
     try:
         records = list(replace(found, runs={lane: [run]}).records())
         return records if _generation(path) == run.generation else None
@@ -217,7 +217,7 @@ def _generation(path: Path) -> int | None:
 
 
 def _among(found: RecoveredLog, wanted: _Missed) -> RecoveredLog:
-    """The log's runs that may hold what is wanted."""
+    """The log's runs that may contain missed records."""
     lanes = {lane for lane, _, _ in wanted}
     runs = {lane: [run for run in runs if _overlaps(lane, run, wanted)] for lane, runs in found.runs.items() if lane in lanes}
     return replace(found, runs=runs)

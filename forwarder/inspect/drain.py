@@ -22,17 +22,17 @@ from forwarder.storage.directory import worker_number
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState
 
 UPSTREAM_PATIENCE: Final = 60.0
-"""Seconds that an upstream may fail."""
+"""Seconds that the upstream may fail."""
 
-TOLD_EVERY: Final = 0.5
+REPORT_EVERY: Final = 0.5
 """Seconds between two reports of progress."""
 
 
-_LOOK_SECONDS: Final = 0.2
+_CHECK_SECONDS: Final = 0.2
 
 
 class Drainable(Protocol):
-    """What emptying asks of a pipeline."""
+    """What draining needs of a pipeline."""
 
     async def start(self) -> None:
         """Deliver."""
@@ -41,15 +41,15 @@ class Drainable(Protocol):
         """The state now."""
 
     async def drain(self, seconds: float) -> bool:
-        """Deliver what is buffered, for at most `seconds`; whether all of it was."""
+        """Deliver what is buffered, for at most `seconds`; whether all of it was delivered."""
 
     async def close(self) -> list[DeadLetter]:
         """Stop everything."""
 
 
 @dataclass(frozen=True, slots=True)
-class Emptied:
-    """What came of it, in events; `left` are the lanes that still hold some, `unreachable` is why the upstream could not be used."""
+class DrainResult:
+    """The result, in events; `left` are the lanes that still have some, `unreachable` is why the upstream could not be used."""
 
     delivered: int
     buried: int
@@ -62,28 +62,28 @@ class Emptied:
         return sum(lane.buffered for lane in self.left)
 
 
-async def empty_directory(settings: Settings, directory: Path, clock: Clock, told: Callable[[int], None]) -> Emptied:
-    """Deliver what a worker's directory holds; `told` is called with events that are done.
+async def drain_directory(settings: Settings, directory: Path, clock: Clock, report: Callable[[int], None]) -> DrainResult:
+    """Deliver what a worker's directory holds; `report` is called with the number of events that were settled since its last call.
 
-    Raises `Locked` if a process has the directory, `ConfigurationError` if it can't be used. Cancelled, it closes what it opened; what
-    wasn't delivered stays.
+    Raises `Locked` if a process has the directory, `ConfigurationError` if it can't be used. Cancelled, it closes what it opened;
+    undelivered events stay.
     """
     alone, role = _alone(settings, directory)
-    return await empty(build(alone, clock, role), clock, told)
+    return await drain_pipeline(build(alone, clock, role), clock, report)
 
 
-async def empty(pipeline: Drainable, clock: Clock, told: Callable[[int], None]) -> Emptied:
+async def drain_pipeline(pipeline: Drainable, clock: Clock, report: Callable[[int], None]) -> DrainResult:
     """Deliver what a pipeline that isn't started holds, and close it."""
     reporter: asyncio.Task[None] | None = None
     try:
         await pipeline.start()
         before = pipeline.snapshot()
-        progress = _Progress(told, before)
-        reporter = asyncio.create_task(_report(pipeline, clock, progress), name="report progress")
+        progress = _Progress(report, before)
+        reporter = asyncio.create_task(_report_regularly(pipeline, clock, progress), name="report progress")
         unreachable = await _drain(pipeline, clock)
         after = pipeline.snapshot()
-        progress.tell(after)
-        return _emptied(before, after, unreachable)
+        progress.update(after)
+        return _result(before, after, unreachable)
     finally:
         if reporter is not None:
             reporter.cancel()
@@ -92,16 +92,16 @@ async def empty(pipeline: Drainable, clock: Clock, told: Callable[[int], None]) 
 
 
 def _alone(settings: Settings, directory: Path) -> tuple[Settings, Role]:
-    """The settings and the part of a process that has to do with this directory alone."""
+    """The settings and the role of a process for this directory alone."""
     number = worker_number(directory)
     if number is None:
-        raise ConfigurationError(f"{directory} isn't called worker-<n>", hint="Move it to a directory of that name, such as worker-0.")
+        raise ConfigurationError(f"{directory} isn't named worker-<n>", hint="Rename it, for example to worker-0.")
     buffer = replace(settings.buffer, kind="disk", path=directory.resolve().parent)
     return replace(settings, buffer=buffer, workers=1), Role(number, listens=False)
 
 
 async def _drain(pipeline: Drainable, clock: Clock) -> str:
-    """Deliver until that is of no use any more; why the upstream can't be used, if that was it."""
+    """Deliver until nothing more can be delivered; the reason if that is a failing upstream."""
     while True:
         done, began = _delivered(pipeline.snapshot().lanes), clock.monotonic()
         if await pipeline.drain(UPSTREAM_PATIENCE) or clock.monotonic() - began < UPSTREAM_PATIENCE:
@@ -114,35 +114,35 @@ async def _drain(pipeline: Drainable, clock: Clock) -> str:
 
 
 async def _replayed(pipeline: Drainable, clock: Clock) -> bool:
-    """Whether dead letters that were to be sent again have come into the buffer: waits for that as long as there are such."""
+    """Whether marked dead letters have moved into the buffer; waits as long as there are marked ones."""
     wanted = pipeline.snapshot().dead_letters_wanted
     began = clock.monotonic()
     while wanted and pipeline.snapshot().dead_letters_wanted >= wanted and clock.monotonic() - began < UPSTREAM_PATIENCE:
-        await clock.sleep(_LOOK_SECONDS)
+        await clock.sleep(_CHECK_SECONDS)
     return pipeline.snapshot().dead_letters_wanted < wanted
 
 
 class _Progress:
-    """Tells how many events are done since it told last."""
+    """Reports how many events were settled since its last report."""
 
-    def __init__(self, told: Callable[[int], None], before: Snapshot) -> None:
-        self._told = told
-        self._done = _done(before)
+    def __init__(self, report: Callable[[int], None], before: Snapshot) -> None:
+        self._report = report
+        self._settled = _settled(before)
 
-    def tell(self, snapshot: Snapshot) -> None:
-        """Tell of those that are done by now."""
-        done = _done(snapshot)
-        self._told(done - self._done)
-        self._done = done
+    def update(self, snapshot: Snapshot) -> None:
+        """Report the events that were settled by now."""
+        settled = _settled(snapshot)
+        self._report(settled - self._settled)
+        self._settled = settled
 
 
-async def _report(pipeline: Drainable, clock: Clock, progress: _Progress) -> None:
+async def _report_regularly(pipeline: Drainable, clock: Clock, progress: _Progress) -> None:
     while True:
-        await clock.sleep(TOLD_EVERY)
-        progress.tell(pipeline.snapshot())
+        await clock.sleep(REPORT_EVERY)
+        progress.update(pipeline.snapshot())
 
 
-def _done(snapshot: Snapshot) -> int:
+def _settled(snapshot: Snapshot) -> int:
     return _delivered(snapshot.lanes) + _buried(snapshot.lanes)
 
 
@@ -154,7 +154,7 @@ def _buried(lanes: Sequence[LaneSnapshot]) -> int:
     return sum(lane.total_dead for lane in lanes)
 
 
-def _emptied(before: Snapshot, after: Snapshot, unreachable: str) -> Emptied:
+def _result(before: Snapshot, after: Snapshot, unreachable: str) -> DrainResult:
     left = tuple(lane for lane in after.lanes if lane.buffered)
     delivered = _delivered(after.lanes) - _delivered(before.lanes)
-    return Emptied(delivered, _buried(after.lanes) - _buried(before.lanes), left, unreachable)
+    return DrainResult(delivered, _buried(after.lanes) - _buried(before.lanes), left, unreachable)

@@ -20,8 +20,8 @@ from forwarder.inspect.state_files import WorkerFiles
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 _MEANINGS: Final = {
-    WAITING: "buffered, waiting to be sent",
-    SENDING: "buffered, in a request that is in flight or will be sent again",
+    WAITING: "buffered, not yet sent",
+    SENDING: "buffered, in a request that is in flight or will be retried",
     DEAD_LETTER: "dead letter in memory only",
 }
 
@@ -32,7 +32,7 @@ _LETTERS: Final = f"""SELECT number, reason, api_key, historical, at, why, mark,
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A copy of an event. `since` is wall-clock seconds; `note` says what to do, or what can't be told."""
+    """A copy of an event. `since` is wall-clock seconds; `note` says what to do, or what is unknown."""
 
     where: str
     lane: str
@@ -42,8 +42,8 @@ class Trace:
     note: str = ""
 
 
-def traces_told(answer: bytes) -> list[Trace]:
-    """What a daemon's answer to `/explain` says; nothing if it is none."""
+def parse_traces(answer: bytes) -> list[Trace]:
+    """The traces in a daemon's answer to `/explain`; none if it isn't such an answer."""
     try:
         found = msgspec.json.decode(answer, type=list[Sighting])
     except msgspec.DecodeError:
@@ -61,7 +61,7 @@ def search_files(wanted: WantedUuid, workers: Iterable[WorkerFiles]) -> Iterator
 
 
 def _in_buffer(wanted: WantedUuid, directory: Path) -> Iterator[Trace]:
-    note = f"in {directory}; its files don't say whether it is being sent now"
+    note = f"in {directory}; its files don't show whether it is being sent now"
     for record in unsettled(directory):
         for event in record.events:
             if wanted.is_of(event):

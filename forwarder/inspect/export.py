@@ -29,23 +29,25 @@ class NoSuchLane(ForwarderError):
 
 
 def check_lane(contents: Iterable[BufferContent], label: str) -> None:
-    """Raise `NoSuchLane`, naming those that there are, if no lane has that label."""
+    """Raise `NoSuchLane`, naming the existing lanes, if no lane has that label."""
     labels = sorted({lane.label for content in contents for lane in content.lanes})
     if label not in labels:
-        raise NoSuchLane(f"no lane {label} has events here", hint=f"There are {', '.join(labels)}." if labels else "The buffer is empty.")
+        hint = f"Lanes with events: {', '.join(labels)}." if labels else "The buffer is empty."
+        raise NoSuchLane(f"no lane {label} has events here", hint=hint)
 
 
-def export(directory: Path, label: str | None, write: Callable[[bytes], object], told: Callable[[int], None]) -> int:
-    """Write a line for each event of a worker's buffer, or of one lane of it; how many.
+def export(directory: Path, label: str | None, write: Callable[[bytes], object], report: Callable[[int], None]) -> int:
+    """Write a line for each event of a worker's buffer, or of one lane; return how many.
 
-    `told` is called with the events of each record. Raises `ConfigurationError` if the files can't be read, and what `write` raises.
+    `report` is called with the number of events of each record. Raises `ConfigurationError` if the files can't be read,
+    and what `write` raises.
     """
     count = 0
     for record in unsettled(directory):
         if label is None or lane_label(record.lane) == label:
             write(b"".join(lines(record)))
             count += len(record.events)
-            told(len(record.events))
+            report(len(record.events))
     return count
 
 

@@ -16,7 +16,7 @@ from forwarder.storage.directory import DEAD_LETTERS, LOCK, LOG, state_directori
 
 
 class NotABuffer(ConfigurationError):
-    """There is no disk buffer where one was looked for."""
+    """There is no disk buffer at this path."""
 
     code = "not_a_buffer"
 
@@ -26,7 +26,7 @@ def buffers_at(path: Path) -> list[Path]:
     found = [directory for directory in _directories(path) if _has_log(directory)]
     if not found:
         raise NotABuffer(
-            f"{path} is no disk buffer: {_what_is_wrong(path)}",
+            f"{path} isn't a disk buffer: {_what_is_wrong(path)}",
             hint="Name the directory of `buffer.path`, one of the `worker-<n>` directories in it, or a configuration with `--config FILE`.",
         )
     return found
@@ -36,7 +36,7 @@ def buffers_of(settings: Settings) -> list[Path]:
     """The workers' directories of the configured buffer. Raises `NotABuffer`."""
     if settings.buffer.kind != "disk":
         raise NotABuffer(
-            "the configuration's buffer is in memory (buffer.kind: memory): there are no files of it",
+            "the configured buffer is in memory (buffer.kind: memory) and has no files",
             hint="Name the directory of a disk buffer, or a configuration that has one with `--config FILE`.",
         )
     return buffers_at(settings.buffer.path)
@@ -51,17 +51,17 @@ class WorkerFiles:
 
 
 def files_at(path: Path) -> list[WorkerFiles]:
-    """The files of the workers that `path` names; none if there is nothing. Raises `NotABuffer` if it can't be looked into."""
+    """The files of the workers that `path` names; none if there are none. Raises `NotABuffer` if it can't be read."""
     found = [_files(directory, directory) for directory in _directories(path)]
     return [files for files in found if files != WorkerFiles(None, None)]
 
 
 def files_of(settings: Settings, environment: Mapping[str, str]) -> list[WorkerFiles]:
-    """The files of the configuration's workers; none if there is nothing. Raises `NotABuffer` if they can't be looked into."""
-    places = dead_letter_roots(settings, environment)
+    """The files of the configuration's workers; none if there are none. Raises `NotABuffer` if they can't be read."""
+    roots = dead_letter_roots(settings, environment)
     if settings.buffer.kind != "disk":
-        return [files for place in places for files in files_at(place)]
-    (letters,) = places
+        return [files for root in roots for files in files_at(root)]
+    (letters,) = roots
     if letters == settings.buffer.path:
         return files_at(letters)
     directories = {directory.name: directory for directory in (*_directories(letters), *_directories(settings.buffer.path))}
@@ -75,14 +75,14 @@ def _files(log: Path, letters: Path) -> WorkerFiles:
 
 
 def dead_letter_roots(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
-    """Where the configuration's dead letters are, or may be: where it isn't said, every place that a daemon would have tried."""
+    """Where the configuration's dead letters may be: without `dead_letters.path`, every directory that a daemon would have tried."""
     if settings.dead_letters.path is not None:
         return [settings.dead_letters.path]
     return [settings.buffer.path] if settings.buffer.kind == "disk" else list(state_directories(environment, is_root=os.geteuid() == 0))
 
 
 def holder(directory: Path) -> int | None:
-    """The process that says it has the directory's lock; None if it says nothing."""
+    """The process that the directory's lock file names; None if it names none."""
     try:
         return int((directory / LOCK).read_text("ascii", "replace"))
     except (OSError, ValueError):

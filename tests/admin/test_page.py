@@ -55,7 +55,7 @@ def test_page_tells_the_facts() -> None:
         assert fact in text
     for fact in ("unknown_key", "401 from <b>/decide</b>", "Check the project key.", "for 1h 11m, next probe in 12s"):
         assert fact in text
-    assert "30 of its events wait" in text
+    assert "30 of its events are buffered" in text
     for fact in ("https://analytics.example.com", "connection refused", "upstream is down"):
         assert fact in text
     assert "/batch" in text
@@ -115,7 +115,7 @@ def test_page_says_why_nothing_is_taken() -> None:
     """A daemon that isn't ready says so, and why."""
     text = read(replace(FULL, state=State.DRAINING, ready=False, not_ready=("draining",))).text
     assert "draining, not ready" in text
-    assert "Takes nothing: draining" in text
+    assert "Accepts nothing: draining" in text
 
 
 def test_page_shows_books_that_are_off() -> None:

@@ -80,7 +80,7 @@ async def test_what_is_no_buffer_is_told(tmp_path: Path, command: str) -> None:
     """Exit code 2, with what was wrong and what to name."""
     done = await forwarder("buffer", command, str(tmp_path / "none"))
     assert (done.code, done.out) == (2, "")
-    assert f"{tmp_path}/none is no disk buffer: it doesn't exist" in done.err
+    assert f"{tmp_path}/none isn't a disk buffer: it doesn't exist" in done.err
     assert "buffer.path" in done.err
     assert "holds no worker-<n> directory" in (await forwarder("buffer", command, str(tmp_path))).err
 

@@ -12,7 +12,7 @@ import pytest
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import DeadLetter
-from forwarder.inspect.drain import UPSTREAM_PATIENCE, empty, empty_directory
+from forwarder.inspect.drain import UPSTREAM_PATIENCE, drain_directory, drain_pipeline
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, Upstream, UpstreamState
 from tests.support.clock import FakeClock
 from tests.support.snapshots import FULL
@@ -72,7 +72,7 @@ async def test_it_goes_on_as_long_as_something_is_delivered(clock: FakeClock) ->
     """Also past the time of one drain; what became a dead letter is counted apart."""
     told: list[int] = []
     pipeline = FakeDrain(clock, delivering(3), burying, delivering(4))
-    work = asyncio.create_task(empty(pipeline, clock, told.append))
+    work = asyncio.create_task(drain_pipeline(pipeline, clock, told.append))
     await turned(clock, work)
     done = work.result()
     assert (done.delivered, done.buried, done.left_events, done.unreachable) == (7, 1, 0, "")
@@ -84,7 +84,7 @@ async def test_it_gives_up_on_an_upstream_that_fails(clock: FakeClock) -> None:
     """Nothing delivered in a whole drain, and it is down: it says why, and what is left."""
     pipeline = FakeDrain(clock, delivering(0))
     pipeline.state = UpstreamState.DOWN
-    work = asyncio.create_task(empty(pipeline, clock, lambda _: None))
+    work = asyncio.create_task(drain_pipeline(pipeline, clock, lambda _: None))
     await turned(clock, work)
     assert (work.result().unreachable, work.result().left_events) == ("connection refused", 8)
 
@@ -92,7 +92,7 @@ async def test_it_gives_up_on_an_upstream_that_fails(clock: FakeClock) -> None:
 async def test_it_leaves_what_nobody_takes(clock: FakeClock) -> None:
     """A drain that ends early with something left has nothing but lanes that were probed in vain."""
     pipeline = FakeDrain(clock, delivering(5), seconds=2.0)
-    work = asyncio.create_task(empty(pipeline, clock, lambda _: None))
+    work = asyncio.create_task(drain_pipeline(pipeline, clock, lambda _: None))
     await turned(clock, work)
     assert [(lane.label, lane.buffered) for lane in work.result().left] == [(LANE.label, 3)]
     assert work.result().unreachable == ""
@@ -100,5 +100,5 @@ async def test_it_leaves_what_nobody_takes(clock: FakeClock) -> None:
 
 async def test_a_directory_needs_a_workers_name(tmp_path: Path) -> None:
     """Its files are found by it."""
-    with pytest.raises(ConfigurationError, match="isn't called worker-<n>"):
-        await empty_directory(settings("http://127.0.0.1:9"), tmp_path / "copy", SystemClock(), lambda _: None)
+    with pytest.raises(ConfigurationError, match="isn't named worker-<n>"):
+        await drain_directory(settings("http://127.0.0.1:9"), tmp_path / "copy", SystemClock(), lambda _: None)

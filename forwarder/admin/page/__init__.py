@@ -63,7 +63,7 @@ def _opening() -> str:
 
 def _closing() -> str:
     return (
-        '<footer class="soft">The same for programs: <a href="status">/status</a> as JSON, <a href="metrics">/metrics</a> for Prometheus.'
+        '<footer class="soft">For programs: <a href="status">/status</a> as JSON, <a href="metrics">/metrics</a> for Prometheus.'
         "</footer></body></html>"
     )
 
@@ -73,30 +73,30 @@ _MOODS = {UpstreamState.UP: "good", UpstreamState.DOWN: "bad", UpstreamState.UNK
 
 def head(snapshot: Snapshot) -> Markup:
     """Name, state, and when this was so."""
-    taken = datetime.fromtimestamp(snapshot.now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    seen = datetime.fromtimestamp(snapshot.now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     readiness = "ready" if snapshot.ready else "not ready"
     return Markup(
         f'<header class="bar" data-part="head" data-now="{snapshot.now!r}" data-started="{snapshot.started_at!r}">'
         '<h1 class="brand"><img src="status/icon.svg" alt=""><span>forwarder '
         f"<small>{text(snapshot.version)}</small></span></h1>"
-        f'<p class="soft numbers">up {duration(snapshot.now - snapshot.started_at)} · <span id="seen">seen at {taken}</span></p>'
+        f'<p class="soft numbers">up {duration(snapshot.now - snapshot.started_at)} · <span id="seen">as of {seen}</span></p>'
         f"{pill(f'{snapshot.state}, {readiness}', 'good' if snapshot.ready else 'bad')}"
         f"{pill(f'upstream {snapshot.upstream.state}', _MOODS[snapshot.upstream.state])}</header>"
     )
 
 
 def notes(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Markup:
-    """What needs a hand, the gravest first; an empty part if nothing does."""
-    found = [*_not_taking(snapshot), *_halts(snapshot, lanes), *_off(lanes), *(_note("warn", text(each)) for each in snapshot.warnings)]
-    label = "What needs a hand" if found else "Nothing needs a hand"
+    """What needs attention, the most severe first; an empty part if nothing does."""
+    found = [*_not_accepting(snapshot), *_halts(snapshot, lanes), *_off(lanes), *(_note("warn", text(each)) for each in snapshot.warnings)]
+    label = "Needs attention" if found else "Nothing needs attention"
     return Markup(f'<section class="notes" data-part="notes" aria-label="{label}">{"".join(found)}</section>')
 
 
-def _not_taking(snapshot: Snapshot) -> Iterator[Markup]:
+def _not_accepting(snapshot: Snapshot) -> Iterator[Markup]:
     if snapshot.state is State.RUNNING and snapshot.ready:
         return
     for why in snapshot.not_ready:
-        yield _note("bad", Markup(f"<strong>Takes nothing: {text(why)}</strong>"))
+        yield _note("bad", Markup(f"<strong>Accepts nothing: {text(why)}</strong>"))
 
 
 def _halts(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Markup]:
@@ -105,7 +105,7 @@ def _halts(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Markup
             said = f"<blockquote>{text(lane.why)}</blockquote>" if lane.why else ""
             advice = f"<p>What to do: {text(lane.hint)}</p>" if lane.hint else ""
             title = f"<strong>Lane {code(lane.label)} is halted: {text(lane.halted)}{text(halt_times(lane, snapshot.now))}</strong>"
-            waiting = f"<p>{lane.buffered:,} of its events wait in the buffer, and none is lost.</p>" if lane.buffered else ""
+            waiting = f"<p>{lane.buffered:,} of its events are buffered; none is lost.</p>" if lane.buffered else ""
             yield _note("bad", Markup(f"{title}{said}{advice}{waiting}"))
 
 
@@ -151,7 +151,7 @@ def _buffer(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
     limit = max(1, snapshot.buffer_limit_bytes)
     meter = f'<meter min="0" max="{limit}" low="{limit // 2}" high="{limit * 9 // 10}" optimum="0" value="{snapshot.buffer_bytes}"></meter>'
     in_use = f'<label><span class="unseen">Buffer in use</span>{meter}</label>'
-    return _stage("buffer", "Buffer", (Markup(f"{waiting:,}"), "events wait"), facts, in_use)
+    return _stage("buffer", "Buffer", (Markup(f"{waiting:,}"), "events buffered"), facts, in_use)
 
 
 def _upstream(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
@@ -181,7 +181,7 @@ def _end(title: str, kind: str, counts: Mapping[str, int]) -> str:
 
 
 def _through(snapshot: Snapshot) -> str:
-    """What goes past the buffer: calls that wait for an answer."""
+    """What bypasses the buffer: calls that need the upstream's answer."""
     requests = snapshot.passthrough_requests
     total, failed = sum(requests.values()), sum(count for (_, status), count in requests.items() if status >= 500)
     failures = f', <span class="bad-text">{failed:,} of them failed</span>' if failed else ""

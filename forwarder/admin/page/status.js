@@ -136,7 +136,7 @@ function lost(error) {
   note.id = "lost";
   note.className = "note bad";
   note.setAttribute("role", "alert");
-  note.textContent = `Disconnected: the daemon ${error.message}. What follows is as it was, ${seen.textContent}.`;
+  note.textContent = `Disconnected: the daemon ${error.message}. The figures below are ${seen.textContent}.`;
   document.querySelector("main").before(note);
   return undefined;
 }

@@ -10,32 +10,32 @@ from forwarder.telemetry.readable import duration, size
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot
 
 _LANE_HEADS = ("lane", "state", "received", "buffered", "oldest", "delivered", "dead letters", "dropped", "books")
-_CLUSTER_HEADS = ("cluster", "state", "partitions", "lag", "records taken", "not settled", "commits", "last commit")
+_CLUSTER_HEADS = ("cluster", "state", "partitions", "lag", "records accepted", "not settled", "commits", "last commit")
 _BAD_STATES = ("down", "failed")
 _TOPICS = 8
-"""Topics whose lag is shown by itself, those with the longest."""
+"""Topics whose lag is shown separately, those with the most."""
 
 
 def lanes(found: Sequence[LaneSnapshot]) -> Markup:
-    """A row for each lane; those that need a hand come first, the others in order of first appearance."""
+    """A row for each lane; those that need attention come first, the others in order of first appearance."""
     ordered = sorted(found, key=lambda lane: not (lane.halted or lane.difference))
     rows = [("bad" if lane.halted or lane.difference else "", _lane(lane)) for lane in ordered]
     return section("lanes", f"Lanes ({len(found):,})" if found else "Lanes", table(_LANE_HEADS, rows, "Lanes"))
 
 
 def upstream(snapshot: Snapshot) -> Markup:
-    """What the upstream answered."""
+    """The upstream's answers."""
     rows = [("bad" if _is_bad(name) else "", [text(name), f"{count:,}"]) for name, count in sorted(snapshot.upstream_requests.items())]
-    return section("upstream", "What the upstream answered", table(("answer", "requests"), rows, "What the upstream answered"))
+    return section("upstream", "Answers of the upstream", table(("answer", "requests"), rows, "Answers of the upstream"))
 
 
 def senders(snapshot: Snapshot) -> Markup:
-    """What senders were answered, by route."""
-    return section("senders", "What senders were answered", _answers(snapshot.http_requests, "What senders were answered"))
+    """Answers to senders, by route."""
+    return section("senders", "Answers to senders", _answers(snapshot.http_requests, "Answers to senders"))
 
 
 def rejected(snapshot: Snapshot) -> Markup:
-    """Which requests were rejected, and why; nothing if none was."""
+    """Rejected requests, with the reason; nothing if there are none."""
     if not snapshot.rejected_requests:
         return Markup("")
     counts = sorted(snapshot.rejected_requests.items())
@@ -44,7 +44,7 @@ def rejected(snapshot: Snapshot) -> Markup:
 
 
 def passed(snapshot: Snapshot) -> Markup:
-    """What was passed through, by route; nothing if nothing was."""
+    """Passed-through requests, by route; nothing if there are none."""
     if not snapshot.passthrough_requests:
         return Markup("")
     return section("passed", "Passed through", _answers(snapshot.passthrough_requests, "Passed through"))
@@ -95,7 +95,7 @@ def _lane(lane: LaneSnapshot) -> list[str]:
 def _state(lane: LaneSnapshot) -> Markup:
     if lane.halted:
         return pill(f"halted: {lane.halted}", "bad")
-    return pill("waiting", "warn") if lane.buffered else pill("delivered", "good")
+    return pill("buffered", "warn") if lane.buffered else pill("delivered", "good")
 
 
 def _beyond_one(counts: Mapping[str, int]) -> str:
@@ -151,7 +151,7 @@ def _by_topic(cluster: KafkaCluster) -> str:
 
 
 def _others(cluster: KafkaCluster) -> str:
-    """Records that weren't taken."""
+    """Records that weren't accepted."""
     found = {outcome: count for outcome, count in cluster.records.items() if outcome != "taken"}
     return breakdown(found | ({"expired unread": cluster.expired} if cluster.expired else {}))
 
