@@ -36,10 +36,10 @@ from forwarder.sources.http.request import (
     KnownHead,
     KnownHeads,
     RequestHead,
-    asked_level,
-    echoed_request_id,
-    other_than_accept,
-    other_than_pass,
+    answer_if_no_events,
+    answer_if_not_passed,
+    echo_request_id,
+    parse_ack_level,
     rejection,
     remember,
     split_head,
@@ -281,11 +281,11 @@ class HttpConnection(asyncio.Protocol):
         except (HttpParserError, HttpParserUpgrade) as error:
             stop = error
         if stop is not None:
-            self._stopped(stop, data)
+            self._handle_stop(stop, data)
         if self._head.begun and self._life.phase < ENDING:
             self._wait_for_more(len(data))
 
-    def _stopped(self, error: Exception, data: bytes) -> None:
+    def _handle_stop(self, error: Exception, data: bytes) -> None:
         """The parser stopped: for good, or because it takes what follows an upgrade request for another protocol's.
 
         Never called while an exception is handled: that one would take the place of the cause that the parser attaches to the next.
@@ -366,7 +366,7 @@ class HttpConnection(asyncio.Protocol):
             unusual = route is self._state.routes.other or len(head.url) > self._state.policy.max_url
         self._route = route
         if route.v1:
-            self._v1, self._extra = v1_head(head.lines), echoed_request_id(head.lines)
+            self._v1, self._extra = v1_head(head.lines), echo_request_id(head.lines)
         if (
             unusual
             or head.rare
@@ -423,7 +423,7 @@ class HttpConnection(asyncio.Protocol):
         if self._state.draining:
             return _DRAINING
         passed = self._passed
-        early = other_than_accept(method, head.url, known=known) if passed is None else other_than_pass(method, reads=passed.reads)
+        early = answer_if_no_events(method, head.url, known=known) if passed is None else answer_if_not_passed(method, reads=passed.reads)
         return answers.LOOP_DETECTED if early is None and self._is_loop(head) else early
 
     def _is_loop(self, head: RequestHead) -> bool:
@@ -513,7 +513,7 @@ class HttpConnection(asyncio.Protocol):
             results = None if self._v1 is None else self._v1.results
             self._answers.send_when_acknowledged(self._route, answer, headers, results=results)
         if answer is ACCEPTED and not life.last and self._may_be_remembered(head):
-            self._rememberable = self._decided(head, headers)
+            self._rememberable = self._known_head(head, headers)
         head.lines.clear()
         self._forget_request()
 
@@ -541,7 +541,7 @@ class HttpConnection(asyncio.Protocol):
         client = self._stamp
         if head.forwarded_for or head.forwarded:
             client = self._state.addresses.client(self._peer, head.forwarded_for, head.forwarded)
-        ack = None if head.ack is None else asked_level(head.ack)
+        ack = None if head.ack is None else parse_ack_level(head.ack)
         encoding, event = head.content_encoding, self._route.event
         return Incoming(body, self._query, head.content_type, encoding, client, ack=ack, v1=self._v1, path=head.path, event=event)
 
@@ -549,9 +549,9 @@ class HttpConnection(asyncio.Protocol):
         fits = head.size + MAX_DIGITS <= self._max_header_bytes  # with the longest length too
         return fits and self._v1 is None and head.content_length >= 0 and b"expect" not in head.rare
 
-    def _decided(self, head: RequestHead, headers: bytes) -> KnownHead:
+    def _known_head(self, head: RequestHead, headers: bytes) -> KnownHead:
         """What was decided on the head of an accepted request."""
-        ack = None if head.ack is None else asked_level(head.ack)
+        ack = None if head.ack is None else parse_ack_level(head.ack)
         route, encoding = self._route, head.content_encoding
         incoming = Incoming(b"", self._query, head.content_type, encoding, ack=ack, path=head.path, event=route.event)
         accepted = ACCEPTED.render(headers)

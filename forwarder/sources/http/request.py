@@ -200,7 +200,7 @@ def rejection(head: RequestHead, version: str, policy: HttpPolicy) -> HttpAnswer
     return answers.URL_TOO_LONG if len(head.url) > policy.max_url else None
 
 
-def other_than_accept(method: bytes, url: bytes, *, known: bool) -> HttpAnswer | None:
+def answer_if_no_events(method: bytes, url: bytes, *, known: bool) -> HttpAnswer | None:
     """The answer to a request that brings no events, whatever its body is; None for one that does. `known`: its path accepts events."""
     if method == b"CONNECT":
         return answers.METHOD_NOT_ALLOWED
@@ -211,7 +211,7 @@ def other_than_accept(method: bytes, url: bytes, *, known: bool) -> HttpAnswer |
     return None if method == b"POST" else answers.METHOD_NOT_ALLOWED
 
 
-def other_than_pass(method: bytes, *, reads: bool = False) -> HttpAnswer | None:
+def answer_if_not_passed(method: bytes, *, reads: bool = False) -> HttpAnswer | None:
     """The answer to a request on a path that is passed through, if it is not for the upstream to give; `reads`: see `PassedRoute`."""
     if method == b"OPTIONS":
         return answers.READ_OPTIONS if reads else answers.PASSED_OPTIONS
@@ -223,7 +223,7 @@ def other_than_pass(method: bytes, *, reads: bool = False) -> HttpAnswer | None:
 _LEVELS: Final[Mapping[bytes, AckLevel]] = {level.value.encode(): level for level in AckLevel}
 
 
-def asked_level(value: bytes) -> AckLevel:
+def parse_ack_level(value: bytes) -> AckLevel:
     """The level of acknowledgement that a `Forwarder-Ack` header asks for. Raises `InvalidAck` for anything else."""
     level = _LEVELS.get(value.strip().lower())
     if level is None:
@@ -239,7 +239,7 @@ def v1_head(lines: Sequence[HeaderLine]) -> V1Head:
     return V1Head(value_of(lines, b"authorization"), value_of(lines, b"posthog-sdk-info"), value_of(lines, b"posthog-request-timestamp"))
 
 
-def echoed_request_id(lines: Sequence[HeaderLine]) -> bytes:
+def echo_request_id(lines: Sequence[HeaderLine]) -> bytes:
     """The header line that names the request as its sender did; empty if that can't be echoed safely."""
     request_id = value_of(lines, b"posthog-request-id")
     return b"PostHog-Request-Id: %b\r\n" % request_id if _REQUEST_ID.fullmatch(request_id) else b""
@@ -286,7 +286,7 @@ class KnownHead:
         self.prefix = self.suffix = b""
         self.prefix_size = self.suffix_size = 0
 
-    def keyed(self, prefix: bytes, suffix: bytes) -> None:
+    def set_key(self, prefix: bytes, suffix: bytes) -> None:
         """The head's bytes before and after the digits of its length."""
         self.prefix, self.suffix = prefix, suffix
         self.prefix_size, self.suffix_size = len(prefix), len(suffix)
@@ -329,7 +329,7 @@ def remember(heads: KnownHeads, key: tuple[bytes, bytes], known: KnownHead) -> N
         return
     if len(heads) >= MAX_KNOWN_HEADS:
         heads.clear()
-    known.keyed(prefix, suffix)
+    known.set_key(prefix, suffix)
     heads[key] = known
 
 

@@ -50,9 +50,9 @@ def bind_tcp(address: TcpAddress, *, shared: bool = False) -> list[socket.socket
     """
     sockets: list[socket.socket] = []
     try:
-        for family, host in _resolved(address):
+        for family, host in _resolve(address):
             port = sockets[0].getsockname()[1] if sockets else address.port
-            sockets.append(_bound(family, host, port, shared=shared))
+            sockets.append(_bind(family, host, port, shared=shared))
     except OSError:
         for bound in sockets:
             bound.close()
@@ -60,7 +60,7 @@ def bind_tcp(address: TcpAddress, *, shared: bool = False) -> list[socket.socket
     return sockets
 
 
-def _resolved(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
+def _resolve(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return list(dict.fromkeys((family, str(name[0])) for family, _, _, _, name in found if _is_there(family)))
 
@@ -74,7 +74,7 @@ def _is_there(family: socket.AddressFamily) -> bool:
     return True
 
 
-def _bound(family: socket.AddressFamily, host: str, port: int, *, shared: bool) -> socket.socket:
+def _bind(family: socket.AddressFamily, host: str, port: int, *, shared: bool) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

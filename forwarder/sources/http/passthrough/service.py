@@ -129,7 +129,7 @@ class PassThrough:
         return PausableTimeout(self._clock, self._policy.timeout, total=False)
 
     def _start(self, exchange: PassedExchange, run: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        task = exchange.task = asyncio.create_task(_guarded(exchange, run), name="pass a request through")
+        task = exchange.task = asyncio.create_task(_guard(exchange, run), name="pass a request through")
         self._tasks.add(task)
         self._idle.clear()
         task.add_done_callback(self._ended)
@@ -184,7 +184,7 @@ class PassThrough:
         return response.status
 
 
-async def _guarded(exchange: PassedExchange, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _guard(exchange: PassedExchange, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Whatever happens, the sender gets an answer or the end of its connection."""
     try:
         await run()
