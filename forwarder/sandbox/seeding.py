@@ -45,18 +45,21 @@ from forwarder.sandbox.times import format_time
 PATH: Final = "/sandbox/seed"
 """The path in the record of a seed's events."""
 SEED_NAMESPACE: Final = UUID("0d6a2ff4-6d1c-5a52-9a43-5b0c3f7d7f70")
-"""Of the ids that follow from what an entry says."""
+"""Namespace of the ids that are derived from an entry."""
 
 
 def apply_seed(seed: Seed, store: Store, now: datetime) -> Seed:
-    """Keep what of a seed is not there yet, all events of one project as one request; returns the seed."""
-    SeedWriter(store.connection, now).plant(seed.organizations)
-    sower = _EventMaker(now)
+    """Store what is new of a seed, the events of each project as one request; returns the seed.
+
+    Raises `ConfigurationError` if an organization has a unique value of another in this database.
+    """
+    SeedWriter(store.connection, now).write(seed.organizations)
+    repeats = Counter[str]()
     events: dict[str, list[IngestedEvent]] = {}
-    for sown in _event_drafts(seed):
-        event = sower.event(sown, len(events.get(sown.api_key, ())))
-        if not store.holds(sown.api_key, event.uuid or ""):
-            events.setdefault(sown.api_key, []).append(event)
+    for draft in _event_drafts(seed):
+        event = _event(draft, len(events.get(draft.api_key, ())), repeats, now)
+        if not store.holds(draft.api_key, event.uuid or ""):
+            events.setdefault(draft.api_key, []).append(event)
     for api_key, new in events.items():
         size = sum(len(event.raw) for event in new)
         store.add(RequestRecord(format_time(now), PATH, "", {}, 200, "", api_key=api_key, size=size, events=new, method="SEED"))
@@ -65,14 +68,14 @@ def apply_seed(seed: Seed, store: Store, now: datetime) -> Seed:
 
 @dataclass(slots=True)
 class SeedWriter:
-    """Plants at a time; transactions are the caller's."""
+    """Writes organizations with the given time; transactions are the caller's."""
 
     database: sqlite3.Connection
     now: datetime
     _repeats: Counter[str] = field(default_factory=Counter)
 
-    def plant(self, organizations: Iterable[SeedOrganization]) -> None:
-        """Plant them. Raises `ConfigurationError` if one of them claims what is another's in this database."""
+    def write(self, organizations: Iterable[SeedOrganization]) -> None:
+        """Insert what is new. Raises `ConfigurationError` if one of them has a unique value of another in this database."""
         for seed in organizations:
             organization = self._id(seed.id, "organization", seed.name)
             self._insert("organizations", None, organization, seed.name, format_time(self.now))
@@ -94,15 +97,15 @@ class SeedWriter:
         )
         user = self._user(seed.email)
         if user is None:
-            raise _claimed(f"the uuid of the member {seed.email}", "user")
+            raise _conflict(f"the uuid of the member {seed.email}", "user")
         joined = self._time(seed.joined_at)
         self._insert("members", None, self._id(None, "member", organization, uuid), organization, user, seed.level, joined, joined)
         for key in seed.personal_api_keys:
             if not self._key(user, key):
-                raise _claimed(f"a personal key of {seed.email}", "user")
+                raise _conflict(f"a personal key of {seed.email}", "user")
 
     def _key(self, user: int, seed: SeedKey) -> bool:
-        """Whether the key is the user's now."""
+        """Insert or update a key; whether it is the user's."""
         kept, scopes = key_digest(seed.key), json.dumps(seed.scopes)
         self._insert("personal_keys", None, kept, user, seed.label, scopes, format_time(self.now))
         changed = "UPDATE personal_keys SET label = ?, scopes = ? WHERE digest = ? AND user = ?"
@@ -111,22 +114,22 @@ class SeedWriter:
     def _domain(self, organization: str, seed: SeedDomain) -> None:
         verified = self._time(seed.verified_at, None)
         others = "SELECT 1 FROM domains WHERE domain = ? AND organization <> ? AND verified_at IS NOT NULL"
-        if verified is not None and self._there(others, seed.domain, organization):
-            raise _claimed(f"the domain {seed.domain}", "organization")
+        if verified is not None and self._exists(others, seed.domain, organization):
+            raise _conflict(f"the domain {seed.domain}", "organization")
         self._insert(
             *("domains", None, self._id(seed.id, "domain", organization, seed.domain), organization, seed.domain, verified),
             *(seed.verification_challenge or secrets.token_urlsafe(32), seed.jit_provisioning_enabled, seed.sso_enforcement),
             *(seed.saml_entity_id, seed.saml_acs_url, seed.saml_x509_cert),
         )
-        if not self._there("SELECT 1 FROM domains WHERE domain = ? AND organization = ?", seed.domain, organization):
-            raise _claimed(f"the id of the domain {seed.domain}", "domain")
+        if not self._exists("SELECT 1 FROM domains WHERE domain = ? AND organization = ?", seed.domain, organization):
+            raise _conflict(f"the id of the domain {seed.domain}", "domain")
 
     def _invite(self, organization: str, seed: SeedInvite, whole: SeedOrganization) -> None:
         fields = seed.settings
         email, send = normalized_email(fields["target_email"]), fields.get("send_email", True)
         invited = "SELECT 1 FROM invites WHERE organization = ? AND target_email = ?"
         member = "SELECT 1 FROM members JOIN users ON users.id = members.user WHERE organization = ? AND email = ?"
-        if self._there(invited, organization, email) or self._there(member, organization, email):
+        if self._exists(invited, organization, email) or self._exists(member, organization, email):
             return
         created = self._time(seed.created_at)
         self._insert(
@@ -135,18 +138,18 @@ class SeedWriter:
             *(fields.get("message", ""), json.dumps(fields.get("private_project_access")), send),
             fields.get("combine_pending_invites", False),
         )
-        if not self._there(invited, organization, email):
-            raise _claimed(f"the id of the invite of {email}", "invite")
+        if not self._exists(invited, organization, email):
+            raise _conflict(f"the id of the invite of {email}", "invite")
 
     def _project(self, organization: str, seed: SeedProject, whole: SeedOrganization) -> None:
         token, now = seed.api_key, format_time(self.now)
         found = self.database.execute("SELECT id, organization FROM projects WHERE api_token = ?", (token,)).fetchone()
         if found is not None and found[1] != organization:
-            raise _claimed(f"the api_key of a project of {whole.name}", "organization")
+            raise _conflict(f"the api_key of a project of {whole.name}", "organization")
         if found is None:
             new = ProjectDraft(organization, seed.settings, now, token, self._id(seed.uuid, "project", token))
-            if self._there("SELECT 1 FROM projects WHERE uuid = ?", new.uuid):
-                raise _claimed(f"the uuid of a project of {whole.name}", "project")
+            if self._exists("SELECT 1 FROM projects WHERE uuid = ?", new.uuid):
+                raise _conflict(f"the uuid of a project of {whole.name}", "project")
             project = add_project(self.database, new)
         else:
             project = int(found[0])
@@ -157,7 +160,7 @@ class SeedWriter:
             self._export(project, token, export)
 
     def _dashboards(self, project: int, seeds: Sequence[SeedDashboard] | None, owner: str) -> int | None:
-        """Plant those of a project; the first dashboard that it has."""
+        """Insert the dashboards of a project; returns the first one that it has."""
         wanted, counting = Counter[str](), "SELECT count(*) FROM dashboards WHERE project = ? AND name = ?"
         for seed in [SeedDashboard(name=DEFAULT_DASHBOARD, pinned=True)] if seeds is None else seeds:
             wanted[seed.name] += 1
@@ -177,8 +180,8 @@ class SeedWriter:
             *(seed.paused, created, created, created if seed.paused else None, self._time(seed.start_at, None)),
             *(self._time(seed.end_at, None), seed.hogql_query, json.dumps(seed.schema_), json.dumps(seed.filters)),
         )
-        if not self._there("SELECT 1 FROM batch_exports WHERE id = ? AND project = ?", identity, project):
-            raise _claimed(f"the id of the batch export {seed.name}", "project")
+        if not self._exists("SELECT 1 FROM batch_exports WHERE id = ? AND project = ?", identity, project):
+            raise _conflict(f"the id of the batch export {seed.name}", "project")
         for run in seed.runs:
             self._run(identity, run)
 
@@ -190,15 +193,15 @@ class SeedWriter:
             *(self._time(seed.data_interval_start, None), self._time(seed.data_interval_end, None), seed.cursor, created),
             *(self._time(seed.finished_at, None), self._time(seed.finished_at, created), seed.records_total_count),
         )
-        if not self._there("SELECT 1 FROM batch_export_runs WHERE id = ? AND batch_export = ?", identity, export):
-            raise _claimed(f"the id of a run {identity}", "batch export")
+        if not self._exists("SELECT 1 FROM batch_export_runs WHERE id = ? AND batch_export = ?", identity, export):
+            raise _conflict(f"the id of a run {identity}", "batch export")
 
     def _insert(self, table: str, *values: object) -> None:
-        """A row, unless there is one of the same id."""
+        """Insert a row, unless its id exists."""
         places = ", ".join("?" * len(values))
         self.database.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", values)  # noqa: S608 - names of this module
 
-    def _there(self, statement: str, *parameters: object) -> bool:
+    def _exists(self, statement: str, *parameters: object) -> bool:
         return self.database.execute(statement, parameters).fetchone() is not None
 
     def _user(self, email: str) -> int | None:
@@ -206,7 +209,7 @@ class SeedWriter:
         return None if found is None else int(found[0])
 
     def _id(self, given: UUID | None, *said: str, repeats: bool = True) -> str:
-        """The id that a seed gives, or one that follows from what it says; what it says twice is two things."""
+        """The given id, or one that is derived from the content; equal entries are different things."""
         if given is not None:
             return str(given)
         text = "\0".join(said)
@@ -232,30 +235,24 @@ class _EventDraft:
     uuid: UUID | None = None
 
 
-@dataclass(slots=True)
-class _EventMaker:
-    """Makes the events of a seed, giving each a uuid that follows from what it says."""
-
-    now: datetime
-    _repeats: Counter[str] = field(default_factory=Counter)
-
-    def event(self, sown: _EventDraft, position: int) -> IngestedEvent:
-        said = {"event": sown.event, "distinct_id": sown.distinct_id, "properties": sown.properties}
-        if sown.time is not None:
-            said["timestamp"] = format_time(sown.time)
-        text = seed_json({"api_key": sown.api_key, **said})
-        uuid = str(sown.uuid or uuid5(SEED_NAMESPACE, f"{self._repeats[text]}\0{text}"))
-        self._repeats[text] += 1
-        return IngestedEvent(
-            position=position,
-            uuid=uuid,
-            event=storable(sown.event),
-            distinct_id=storable(sown.distinct_id),
-            timestamp_sent=None if sown.time is None else seed_json(said["timestamp"]),
-            timestamp=format_time(sown.time or self.now),
-            properties=seed_json(sown.properties),
-            raw=seed_json({**said, "uuid": uuid}).encode(),
-        )
+def _event(draft: _EventDraft, position: int, repeats: Counter[str], now: datetime) -> IngestedEvent:
+    """An event with a uuid that is derived from its content, and from the number of equal ones before it."""
+    content = {"event": draft.event, "distinct_id": draft.distinct_id, "properties": draft.properties}
+    if draft.time is not None:
+        content["timestamp"] = format_time(draft.time)
+    text = seed_json({"api_key": draft.api_key, **content})
+    uuid = str(draft.uuid or uuid5(SEED_NAMESPACE, f"{repeats[text]}\0{text}"))
+    repeats[text] += 1
+    return IngestedEvent(
+        position=position,
+        uuid=uuid,
+        event=storable(draft.event),
+        distinct_id=storable(draft.distinct_id),
+        timestamp_sent=None if draft.time is None else seed_json(content["timestamp"]),
+        timestamp=format_time(draft.time or now),
+        properties=seed_json(draft.properties),
+        raw=seed_json({**content, "uuid": uuid}).encode(),
+    )
 
 
 def _event_drafts(seed: Seed) -> Iterator[_EventDraft]:
@@ -274,5 +271,5 @@ def _event_drafts(seed: Seed) -> Iterator[_EventDraft]:
         yield _EventDraft(one.api_key or otherwise, one.event, one.distinct_id, one.properties, one.timestamp, one.uuid)
 
 
-def _claimed(what: str, whose: str) -> ConfigurationError:
+def _conflict(what: str, whose: str) -> ConfigurationError:
     return ConfigurationError(f"{what} in the seed is another {whose}'s in the database", hint="Change the seed, or use another database.")

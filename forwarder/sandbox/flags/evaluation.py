@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
@@ -26,7 +25,7 @@ from forwarder.sandbox.http import (
 )
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
 from forwarder.sandbox.ingest.parsing import TOKEN_NAMES, read_object
-from forwarder.sandbox.ingest.recording import IngestPolicy, decode_body, record_rejection, record_response, request_record
+from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy
 from forwarder.sandbox.ingest.validation import check_key
 from forwarder.sandbox.store.database import Store
 
@@ -45,63 +44,50 @@ NESTED_SINCE: Final = {DECIDE: 4, FLAGS: 2}
 """The version from which on each flag is an object."""
 
 
-def evaluate_flags(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
-    """Answer a request for a user's flags, which was received at wall-clock second `at`."""
-    record = request_record(received, datetime.fromtimestamp(at, UTC))
-    try:
-        body = read_object(decode_body(received, policy, record).text)
-        api_key = _known_key(body, policy)
-        answer = _evaluation(received, body, api_key, at, strict=policy.strict)
-    except RequestRejected as rejection:
-        return record_rejection(store, record, rejection)
-    return record_response(store, record, answer, api_key)
+def evaluate_flags(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
+    """Answer a request for a user's flags."""
+    body = read_object(exchange.decoded_text(exchange.policy.max_body))
+    api_key = _known_key(body, exchange.policy)
+    return _evaluation(exchange.received, body, api_key, exchange.at, strict=exchange.policy.strict), api_key
 
 
-def evaluate_without_user(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+def evaluate_without_user(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a GET, which names no user: the settings of a client."""
-    record = request_record(received, datetime.fromtimestamp(at, UTC))
+    received, policy = exchange.received, exchange.policy
     api_key = next((value for name in TOKEN_NAMES if (value := received.parameter(name)) is not None), None)
-    try:
-        if api_key is not None:
-            check_key(api_key, policy.keys)
-        answer = _answer(received.path, _version(received, api_key), "", at, strict=policy.strict)
-        if received.path == FLAGS:
-            answer = ServiceResponse(
-                200, json.dumps({**_decide_settings(strict=True), "sessionRecording": False, **json.loads(answer.body)})
-            )
-    except RequestRejected as rejection:
-        return record_rejection(store, record, rejection)
-    return record_response(store, record, answer, api_key)
+    if api_key is not None:
+        check_key(api_key, policy.keys)
+    answer = _answer(received.path, _version(received, api_key), "", exchange.at, strict=policy.strict)
+    if received.path == FLAGS:
+        answer = ServiceResponse(200, json.dumps({**_decide_settings(strict=True), "sessionRecording": False, **json.loads(answer.body)}))
+    return answer, api_key
 
 
-def list_definitions(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+def list_definitions(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer an SDK's request for definitions, which requires a secret key; 304 if its ETag is current."""
-    record = request_record(received, datetime.fromtimestamp(at, UTC))
+    received = exchange.received
     api_key = received.parameter("token")
-    if rejection := _authorization_error(received, api_key, policy):
-        return record_response(store, record, rejection, api_key)
-    body = json.dumps({"flags": [], "group_type_mapping": _group_types(store, api_key), "cohorts": {}})
+    if rejection := _authorization_error(received, api_key, exchange.policy):
+        return rejection, api_key
+    body = json.dumps({"flags": [], "group_type_mapping": _group_types(exchange.store, api_key), "cohorts": {}})
     etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Cache-Control": "private, must-revalidate"}
-    if etag in _etags(received.headers.get("if-none-match", "")):
-        return record_response(store, record, ServiceResponse(304, "", headers=headers), api_key)
-    return record_response(store, record, ServiceResponse(200, body, headers=headers), api_key)
+    known = etag in _etags(received.headers.get("if-none-match", ""))
+    return ServiceResponse(304, "", headers=headers) if known else ServiceResponse(200, body, headers=headers), api_key
 
 
-def list_legacy_definitions(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+def list_legacy_definitions(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer an older SDK's request for definitions, which requires a secret key: an empty page of a list."""
-    record = request_record(received, datetime.fromtimestamp(at, UTC))
-    api_key = received.parameter("token")
+    api_key = exchange.received.parameter("token")
     page = ServiceResponse(200, json.dumps({"count": 0, "next": None, "previous": None, "results": []}))
-    return record_response(store, record, _authorization_error(received, api_key, policy) or page, api_key)
+    return _authorization_error(exchange.received, api_key, exchange.policy) or page, api_key
 
 
-def flag_payload(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+def flag_payload(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer an SDK's request for one flag's payload: the flag does not exist."""
-    record = request_record(received, datetime.fromtimestamp(at, UTC))
-    api_key = received.parameter("token")
+    api_key = exchange.received.parameter("token")
     missing = management_error_response(not_found())
-    return record_response(store, record, _authorization_error(received, api_key, policy) or missing, api_key)
+    return _authorization_error(exchange.received, api_key, exchange.policy) or missing, api_key
 
 
 def _known_key(body: Mapping[str, object], policy: IngestPolicy) -> str:

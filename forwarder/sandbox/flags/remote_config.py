@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
-from forwarder.sandbox.http import RequestRejected, ServiceResponse, management_error_response, not_found
+from forwarder.sandbox.http import ServiceResponse, management_error_response, not_found
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
-from forwarder.sandbox.ingest.recording import IngestPolicy, record_rejection, record_response, request_record
+from forwarder.sandbox.ingest.recording import Exchange
 from forwarder.sandbox.ingest.validation import check_token
-from forwarder.sandbox.store.database import Store
 
 SCRIPT: Final = "application/javascript"
 _NO_BUNDLES: Final = "The sandbox has no SDK bundles: install posthog-js as a package, or point its assets elsewhere.\n"
@@ -53,38 +51,31 @@ def remote_config(api_key: str) -> dict[str, Any]:
     }
 
 
-def serve_config(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+def serve_config(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer `/array/{token}/config` with JSON."""
-    return _for_project(received, at, policy, store, lambda api_key: ServiceResponse(200, json.dumps(remote_config(api_key))))
+    return _for_project(exchange, lambda api_key: ServiceResponse(200, json.dumps(remote_config(api_key))))
 
 
-def serve_config_script(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+def serve_config_script(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer `/array/{token}/config.js` with a script that leaves the settings where the SDK looks for them."""
-    return _for_project(received, at, policy, store, lambda api_key: ServiceResponse(200, _script(api_key), SCRIPT))
+    return _for_project(exchange, lambda api_key: ServiceResponse(200, _script(api_key), SCRIPT))
 
 
-def serve_empty_list(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+def serve_empty_list(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer with an empty list."""
-    return _for_project(received, at, policy, store, lambda _: ServiceResponse(200, json.dumps(_LISTS[received.path])))
+    return _for_project(exchange, lambda _: ServiceResponse(200, json.dumps(_LISTS[exchange.received.path])))
 
 
-def serve_no_bundle(received: ReceivedRequest, at: float, _rules: IngestPolicy, store: Store) -> ServiceResponse:
+def serve_no_bundle(_exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a request for a bundle of the SDK with 404."""
-    record = request_record(received, datetime.fromtimestamp(at, UTC))
-    return record_response(store, record, ServiceResponse(404, _NO_BUNDLES, "text/plain", error="no SDK bundles here"), None)
+    return ServiceResponse(404, _NO_BUNDLES, "text/plain", error="no SDK bundles here"), None
 
 
-def _for_project(
-    received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store, answer: Callable[[str], ServiceResponse]
-) -> ServiceResponse:
-    record = request_record(received, datetime.fromtimestamp(at, UTC))
-    try:
-        api_key = check_token(_token(received))
-    except RequestRejected as rejection:
-        return record_rejection(store, record, rejection)
-    if not policy.keys.knows(api_key):
-        return record_response(store, record, management_error_response(not_found()), api_key)
-    return record_response(store, record, answer(api_key), api_key)
+def _for_project(exchange: Exchange, answer: Callable[[str], ServiceResponse]) -> tuple[ServiceResponse, str | None]:
+    api_key = check_token(_token(exchange.received))
+    if not exchange.policy.keys.knows(api_key):
+        return management_error_response(not_found()), api_key
+    return answer(api_key), api_key
 
 
 def _token(received: ReceivedRequest) -> str | None:

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from email.message import Message
 from email.parser import BytesParser
 from typing import Final
 
 from forwarder.sandbox.http import ACCEPTED, ACCEPTED_BEACON, RequestRejected, ServiceResponse
-from forwarder.sandbox.ingest.decoding import DecodedBody, ReceivedRequest, gunzip
+from forwarder.sandbox.ingest.decoding import ReceivedRequest, gunzip
 from forwarder.sandbox.ingest.parsing import EventEnvelope, read_envelope, read_object
-from forwarder.sandbox.ingest.recording import IngestPolicy, decode_body, record_rejection, record_response, request_record
-from forwarder.sandbox.ingest.validation import ValidatedRequest, check_key, check_token, request_token, validate_request
-from forwarder.sandbox.store.database import Store
+from forwarder.sandbox.ingest.recording import Exchange
+from forwarder.sandbox.ingest.validation import check_key, check_token, request_token, validate_request
 from forwarder.sandbox.times import from_milliseconds
 
 AI_PATH: Final = "/i/v0/ai"
@@ -29,51 +27,37 @@ EVENT: Final = "event"
 PROPERTIES: Final = "event.properties"
 
 
-def accept_events(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
-    """Take a request of events that was received at wall-clock second `at`."""
-    now = datetime.fromtimestamp(at, UTC)
-    record = request_record(received, now)
-    try:
-        decoded = decode_body(received, policy, record)
-        validated = _validate(received, decoded, policy, now)
-    except RequestRejected as rejection:
-        return record_rejection(store, record, rejection)
-    record.events, record.not_ingested, record.historical = validated.events, validated.not_ingested, validated.historical
-    return record_response(store, record, ACCEPTED_BEACON if received.parameter("beacon") == "1" else ACCEPTED, validated.api_key)
-
-
-def accept_replay(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
-    """Take a part of a session's replay (`/s/`): checked as a request of events is, recorded, and its content dropped."""
-    record = request_record(received, datetime.fromtimestamp(at, UTC))
-    try:
-        api_key = request_token(read_envelope(decode_body(received, replace(policy, max_body=policy.max_replay), record).text))
-        if not policy.strict:
-            check_key(api_key, policy.keys)
-    except RequestRejected as rejection:
-        return record_rejection(store, record, rejection)
-    return record_response(store, record, ACCEPTED_BEACON if received.parameter("beacon") == "1" else ACCEPTED, api_key)
-
-
-def accept_ai_event(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
-    """Take one event of a language model that was received at wall-clock second `at`."""
-    now = datetime.fromtimestamp(at, UTC)
-    record = request_record(received, now)
-    try:
-        parts = _parts(received, policy.max_body)
-        record.encoding = received.headers.get("content-encoding", "plain").lower()
-        validated = validate_request(_envelope(received, parts), policy.keys, received.path, now, strict=policy.strict)
-    except RequestRejected as rejection:
-        return record_rejection(store, record, rejection)
-    record.events, record.not_ingested = validated.events, validated.not_ingested
-    return record_response(
-        store, record, ServiceResponse(200, json.dumps({"accepted_parts": [_shown(part) for part in parts]})), validated.api_key
-    )
-
-
-def _validate(received: ReceivedRequest, decoded: DecodedBody, policy: IngestPolicy, now: datetime) -> ValidatedRequest:
-    envelope = read_envelope(decoded.text)
+def accept_events(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
+    """Answer a request of events."""
+    received, policy, record = exchange.received, exchange.policy, exchange.record
+    envelope = read_envelope(exchange.decoded_text(policy.max_body))
     envelope.sent_at = envelope.sent_at or from_milliseconds(received.parameter("_"))
-    return validate_request(envelope, policy.keys, received.path, now, strict=policy.strict)
+    validated = validate_request(envelope, policy.keys, received.path, exchange.now, strict=policy.strict)
+    record.events, record.not_ingested, record.historical = validated.events, validated.not_ingested, validated.historical
+    return _accepted(received), validated.api_key
+
+
+def accept_replay(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
+    """Answer a part of a session's replay (`/s/`): validated as a request of events, recorded, and its content discarded."""
+    policy = exchange.policy
+    api_key = request_token(read_envelope(exchange.decoded_text(policy.max_replay)))
+    if not policy.strict:
+        check_key(api_key, policy.keys)
+    return _accepted(exchange.received), api_key
+
+
+def accept_ai_event(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
+    """Answer a request with one event of a language model."""
+    received, policy, record = exchange.received, exchange.policy, exchange.record
+    parts = _parts(received, policy.max_body)
+    record.encoding = received.headers.get("content-encoding", "plain").lower()
+    validated = validate_request(_envelope(received, parts), policy.keys, received.path, exchange.now, strict=policy.strict)
+    record.events, record.not_ingested = validated.events, validated.not_ingested
+    return ServiceResponse(200, json.dumps({"accepted_parts": [_shown(part) for part in parts]})), validated.api_key
+
+
+def _accepted(received: ReceivedRequest) -> ServiceResponse:
+    return ACCEPTED_BEACON if received.parameter("beacon") == "1" else ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
 
 from forwarder.sandbox.http import RequestRejected, ServiceResponse, rejection_response
-from forwarder.sandbox.ingest.decoding import DecodedBody, ReceivedRequest, decode
+from forwarder.sandbox.ingest.decoding import ReceivedRequest, decode
 from forwarder.sandbox.ingest.validation import ProjectKeys
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import RequestRecord
@@ -27,29 +28,47 @@ class IngestPolicy:
     """The same for session replays: 64 MB are accepted."""
 
 
-def request_record(received: ReceivedRequest, now: datetime) -> RequestRecord:
-    """The record of a request that was received at `now`, without its response."""
-    headers = {name: "hidden" if name in HIDDEN_HEADERS else value for name, value in received.headers.items()}
-    size = len(received.body)
-    return RequestRecord(
-        format_time(now), received.full_path, received.query, headers, status=0, answer="", size=size, method=received.method
-    )
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request on the store's thread, with what its handler uses. The handler adds the content of the request to `record`."""
+
+    received: ReceivedRequest
+    at: float
+    """Wall-clock second at which it was received."""
+    policy: IngestPolicy
+    store: Store
+    record: RequestRecord
+
+    @property
+    def now(self) -> datetime:
+        """The time at which it was received."""
+        return datetime.fromtimestamp(self.at, UTC)
+
+    def decoded_text(self, limit: int) -> str:
+        """The text of the body, shorter than `limit` bytes; its encoding is recorded. Raises `RequestRejected`."""
+        decoded = decode(self.received, limit)
+        self.record.encoding = decoded.encoding
+        return decoded.text
 
 
-def decode_body(received: ReceivedRequest, policy: IngestPolicy, record: RequestRecord) -> DecodedBody:
-    """The text of a request; its encoding is recorded. Raises `RequestRejected`."""
-    decoded = decode(received, policy.max_body)
-    record.encoding = decoded.encoding
-    return decoded
+RequestHandler: TypeAlias = Callable[[Exchange], tuple[ServiceResponse, str | None]]
+"""Returns the response and the project key of the request, if it has one. Raises `RequestRejected`."""
 
 
-def record_response(store: Store, record: RequestRecord, answer: ServiceResponse, api_key: str | None) -> ServiceResponse:
-    """Record a request with its response, and return the response."""
-    record.status, record.answer, record.error, record.api_key = answer.status, answer.body, answer.error, api_key
+def answer_request(handler: RequestHandler, received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+    """Run a handler, and record the request with its response."""
+    record = _new_record(received, datetime.fromtimestamp(at, UTC))
+    try:
+        response, api_key = handler(Exchange(received, at, policy, store, record))
+    except RequestRejected as rejection:
+        response, api_key = rejection_response(rejection), rejection.api_key
+    record.status, record.answer, record.error, record.api_key = response.status, response.body, response.error, api_key
     store.add(record)
-    return answer
+    return response
 
 
-def record_rejection(store: Store, record: RequestRecord, rejection: RequestRejected) -> ServiceResponse:
-    """Record a rejected request, and return its response."""
-    return record_response(store, record, rejection_response(rejection), rejection.api_key)
+def _new_record(received: ReceivedRequest, now: datetime) -> RequestRecord:
+    headers = {name: "hidden" if name in HIDDEN_HEADERS else value for name, value in received.headers.items()}
+    return RequestRecord(
+        format_time(now), received.full_path, received.query, headers, 0, "", size=len(received.body), method=received.method
+    )

@@ -16,16 +16,15 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
-from forwarder.sandbox.http import RequestRejected, ServiceResponse, rejection_response
+from forwarder.sandbox.http import RequestRejected, ServiceResponse
 from forwarder.sandbox.ingest.decoding import ENCODINGS, ReceivedRequest, decompress
 from forwarder.sandbox.ingest.parsing import EventElement, EventEnvelope, import_job_of, lacks_survey, parse_uuid, read_array
-from forwarder.sandbox.ingest.recording import IngestPolicy, record_response, request_record
+from forwarder.sandbox.ingest.recording import Exchange
 from forwarder.sandbox.ingest.validation import LARGEST_EVENT, check_token
 from forwarder.sandbox.json_scanner import InvalidJson, JsonMember, JsonScanner
-from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.meaning import storable
 from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
 from forwarder.sandbox.times import FUTURE, format_time, parse_rfc3339
@@ -57,10 +56,9 @@ _OPTIONS: Final = {
 _BOOLS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def accept_v1(received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
-    """Take a v1 request that was received at wall-clock second `at`."""
-    now = datetime.fromtimestamp(at, UTC)
-    record = request_record(received, now)
+def accept_v1(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
+    """Answer a v1 request; a rejection has the protocol's own form."""
+    received, policy, record = exchange.received, exchange.policy, exchange.record
     api_key: str | None = None
     try:
         api_key = _bearer(received)
@@ -71,21 +69,15 @@ def accept_v1(received: ReceivedRequest, at: float, policy: IngestPolicy, store:
         envelope = _read_body(_decompressed(received.body, record.encoding, policy.max_body))
         uuids = _uuids(envelope)
     except RequestRejected as rejection:
-        return record_response(store, record, _failure(rejection), api_key)
-    sender = V1Sender(received.headers["posthog-sdk-info"], sent_at, now, strict=policy.strict)
+        return v1_rejection_response(rejection), api_key
+    sender = V1Sender(received.headers["posthog-sdk-info"], sent_at, exchange.now, strict=policy.strict)
     events = [read_v1_event(element, index, uuids[index], sender) for index, element in enumerate(envelope.elements)]
     if not policy.keys.knows(api_key):
         events = [NotIngestedEvent(event.position, NotIngested.UNKNOWN_KEY, event.raw) for event in events]
     record.events = [event for event in events if isinstance(event, IngestedEvent)]
     record.not_ingested = [event for event in events if isinstance(event, NotIngestedEvent)]
     record.historical = envelope.historical
-    return record_response(store, record, _results(uuids, events), api_key)
-
-
-def reject_unread(received: ReceivedRequest, at: float, rejection: RequestRejected, store: Store) -> ServiceResponse:
-    """Keep a request of any protocol whose body was not even read to its end."""
-    answer = _failure(rejection) if received.path == V1_PATH else rejection_response(rejection)
-    return record_response(store, request_record(received, datetime.fromtimestamp(at, UTC)), answer, None)
+    return _results(uuids, events), api_key
 
 
 class V1Rejected(RequestRejected):
@@ -207,7 +199,8 @@ def _result(event: IngestedEvent | NotIngestedEvent) -> dict[str, str]:
     return {"result": "drop", "details": _DETAILS.get(event.reason, str(event.reason))}
 
 
-def _failure(rejection: RequestRejected) -> ServiceResponse:
+def v1_rejection_response(rejection: RequestRejected) -> ServiceResponse:
+    """The response to a rejected v1 request."""
     tag = rejection.tag if isinstance(rejection, V1Rejected) else _TAGS.get(rejection.status, "request_parsing_error")
     body = json.dumps({"error": tag, "error_description": rejection.message})
     return ServiceResponse(rejection.status, body, error=f"{tag}: {rejection.message}")

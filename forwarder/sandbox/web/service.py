@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from aiohttp import web
 
@@ -25,16 +25,14 @@ from forwarder.sandbox.flags.evaluation import (
     list_legacy_definitions,
 )
 from forwarder.sandbox.flags.remote_config import LIST_PATHS, serve_config, serve_config_script, serve_empty_list, serve_no_bundle
-from forwarder.sandbox.http import RequestRejected, ServiceResponse, answer_early, read_body
+from forwarder.sandbox.http import RequestRejected, ServiceResponse, answer_early, read_body, rejection_response
 from forwarder.sandbox.ingest.capture import AI_PATH, accept_ai_event, accept_events, accept_replay
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
-from forwarder.sandbox.ingest.recording import IngestPolicy
-from forwarder.sandbox.ingest.v1 import V1_PATH, accept_v1, reject_unread
-from forwarder.sandbox.store.database import Store
+from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy, RequestHandler, answer_request
+from forwarder.sandbox.ingest.v1 import V1_PATH, accept_v1, v1_rejection_response
 from forwarder.sandbox.store.thread import StoreThread
 
 EVENT_PATHS: Final = ("/batch", "/capture", "/e", "/i/v0/e", "/track", "/engage", "/i/v0/ai/batch")
-RequestHandler: TypeAlias = Callable[[ReceivedRequest, float, IngestPolicy, Store], ServiceResponse]
 POST_HANDLERS: Final[dict[str, RequestHandler]] = {
     **dict.fromkeys(EVENT_PATHS, accept_events),
     V1_PATH: accept_v1,
@@ -58,11 +56,11 @@ SCRIPT_HANDLERS: Final[dict[str, RequestHandler]] = {
     "/static/{name:.+}": serve_no_bundle,
 }
 """Files: these have no trailing slash."""
-METHODS: Final = "GET, POST, OPTIONS"
-HEADERS: Final = "Authorization, Content-Encoding, Content-Type, X-Requested-With"
+_CORS_METHODS: Final = "GET, POST, OPTIONS"
+_CORS_HEADERS: Final = "Authorization, Content-Encoding, Content-Type, X-Requested-With"
 """Request headers that are allowed if the preflight names none."""
-EXPOSED: Final = "ETag, Retry-After"
-MAX_AGE: Final = "86400"
+_CORS_EXPOSED: Final = "ETag, Retry-After"
+_MAX_AGE: Final = "86400"
 """Seconds for which a browser caches the preflight."""
 
 
@@ -84,17 +82,27 @@ class ServiceEndpoints:
         return [*posted, *gotten, *files, *preflights]
 
     async def _serve(self, handler: RequestHandler, request: web.Request) -> web.Response:
-        at = self._now()
-        received = _received(request, b"")
         limit = self._policy.max_replay if handler is accept_replay else self._policy.max_body
+        at, unread, body = self._now(), False, b""
         try:
-            received = _received(request, await read_body(request, limit))
+            body = await read_body(request, limit)
         except RequestRejected as rejection:
-            reason = rejection
-            answer = await self._thread.run(lambda store: reject_unread(received, at, reason, store))
-            return await answer_early(request, _response(request, answer))
-        answer = await self._thread.run(lambda store: handler(received, at, self._policy, store))
-        return _response(request, answer)
+            handler, unread = _rejecting(rejection), True
+        received, chosen = _received(request, body), handler
+        answer = await self._thread.run(lambda store: answer_request(chosen, received, at, self._policy, store))
+        response = answer.response()
+        response.headers.update(cors_headers(request))
+        return await answer_early(request, response) if unread else response
+
+
+def _rejecting(rejection: RequestRejected) -> RequestHandler:
+    """The handler of a request whose body could not be read to its end."""
+
+    def handle(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
+        v1 = exchange.received.path == V1_PATH
+        return (v1_rejection_response if v1 else rejection_response)(rejection), None
+
+    return handle
 
 
 def get_handlers(*, strict: bool) -> dict[str, RequestHandler]:
@@ -112,12 +120,6 @@ def served_methods(*, strict: bool) -> dict[str, list[str]]:
     return methods
 
 
-def _response(request: web.Request, answer: ServiceResponse) -> web.Response:
-    response = answer.response()
-    response.headers.update(cors_headers(request))
-    return response
-
-
 def _received(request: web.Request, body: bytes) -> ReceivedRequest:
     headers = {name.lower(): value for name, value in request.headers.items()}
     path, _, query = request.raw_path.encode("ascii", "backslashreplace").decode().partition("?")
@@ -132,13 +134,17 @@ def cors_headers(request: web.Request) -> dict[str, str]:
     return {
         "Access-Control-Allow-Origin": origin,
         "Access-Control-Allow-Credentials": "true",
-        "Access-Control-Expose-Headers": EXPOSED,
+        "Access-Control-Expose-Headers": _CORS_EXPOSED,
         "Vary": "Origin",
     }
 
 
 async def preflight(request: web.Request) -> web.Response:
     """Answer a browser's preflight request."""
-    wanted = request.headers.get("Access-Control-Request-Headers", HEADERS)
-    allowed = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Allow-Headers": wanted, "Access-Control-Max-Age": MAX_AGE}
+    wanted = request.headers.get("Access-Control-Request-Headers", _CORS_HEADERS)
+    allowed = {
+        "Access-Control-Allow-Methods": _CORS_METHODS,
+        "Access-Control-Allow-Headers": wanted,
+        "Access-Control-Max-Age": _MAX_AGE,
+    }
     return web.Response(headers={**cors_headers(request), **allowed})
