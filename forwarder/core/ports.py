@@ -266,7 +266,7 @@ class Sink(Protocol):
         """Make one attempt. What the network or the upstream does is in the reply, never raised. Cancelling drops the connection."""
 
 
-class Books(Protocol):
+class Ledger(Protocol):
     """The books: received = delivered + buffered + dead-lettered + dropped, per lane."""
 
     def receive(self, lane: Lane | None, source: str, count: int) -> None:

@@ -24,7 +24,7 @@ from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import Reply
-from forwarder.core.ports import Books, Buffer, DeadLetters, Ordering, Sink
+from forwarder.core.ports import Buffer, DeadLetters, Ledger, Ordering, Sink
 from forwarder.delivery.batching import BatchSource
 from forwarder.delivery.halting import HaltReport, Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
@@ -63,7 +63,7 @@ class Delivery:
         buffer: Buffer,
         sink: Sink,
         dead_letters: DeadLetters,
-        books: Books,
+        books: Ledger,
         clock: Clock,
         retry: RetryPolicy,
         concurrency: int | None,

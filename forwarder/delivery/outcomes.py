@@ -21,7 +21,7 @@ import structlog
 
 from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Retry, Scope, Split
-from forwarder.core.ports import Books, Buffer, DeadLetters, Fate, Ordering, Reason, letters_of
+from forwarder.core.ports import Buffer, DeadLetters, Fate, Ledger, Ordering, Reason, letters_of
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.lanes import LaneState, Moment, RetryPolicy
 from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup, halves
@@ -194,7 +194,7 @@ _log = structlog.get_logger()
 class Settler:
     """Settles batches with the dead letters, the books and the buffer: each batch whole or not at all."""
 
-    def __init__(self, buffer: Buffer, dead_letters: DeadLetters, books: Books) -> None:
+    def __init__(self, buffer: Buffer, dead_letters: DeadLetters, books: Ledger) -> None:
         self._buffer = buffer
         self._dead_letters = dead_letters
         self._books = books

@@ -27,7 +27,7 @@ from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, BufferFull, DeadLettersFull, Draining, LaneFull, NotAcknowledged, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import Books, Buffer, DeadLetter, DropReason, Revived, WhenFull
+from forwarder.core.ports import Buffer, DeadLetter, DropReason, Ledger, Revived, WhenFull
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
@@ -198,7 +198,7 @@ class Admission:
         self,
         buffer: Buffer,
         dead_letters: ReceiptDeadLetters,
-        books: Books,
+        books: Ledger,
         lanes: LaneRegistry,
         quotas: Quotas,
         *,

@@ -98,7 +98,7 @@ class DecodedHead(Struct, array_like=True):
     """Bytes of each part that follows."""
 
 
-class DecodedBody(NamedTuple):
+class DecoderReply(NamedTuple):
     """A decoded body: its head, and the parts that followed it."""
 
     head: DecodedHead

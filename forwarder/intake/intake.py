@@ -21,10 +21,10 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import Backpressure, Draining, InvalidAck, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.path import ForwarderPath, RequestPath
-from forwarder.core.ports import Books, Buffer, DeadLetter, EventResults, Incoming, Ordering, PatientWaiter, V1Head, WhenFull
+from forwarder.core.ports import Buffer, DeadLetter, EventResults, Incoming, Ledger, Ordering, PatientWaiter, V1Head, WhenFull
 from forwarder.core.shares import Headroom
 from forwarder.intake.admission import Admission, ReceiptDeadLetters, Submission
-from forwarder.intake.decoder_jobs import DecodedBody, RequestJob, encode_job
+from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, encode_job
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS, WAIT_SECONDS, Decoder, LargeBodies, LargeBody, peek_key
 from forwarder.intake.quotas import Quotas
@@ -83,7 +83,7 @@ class Intake:
         self,
         buffer: Buffer,
         dead_letters: ReceiptDeadLetters,
-        books: Books,
+        books: Ledger,
         lanes: LaneRegistry,
         quotas: Quotas,
         *,
@@ -402,7 +402,7 @@ class _LargeRequest:
         if self._intake.admission.admit(submission, self._level):
             self._callback(None)
 
-    async def _submission(self, decoded: DecodedBody, large: LargeBodies) -> Submission:
+    async def _submission(self, decoded: DecoderReply, large: LargeBodies) -> Submission:
         """What is to be admitted of it."""
         now = self._intake.clock.now()  # the buffer's queues are in this order
         chunks = await large.sliced(decoded.chunks(now, self._source))
@@ -437,7 +437,7 @@ def _letters(rejected: Iterable[tuple[Lane, RejectedEvent]], source: str, now: f
     return kept, droppable
 
 
-def _overflow(decoded: DecodedBody) -> list[tuple[Lane, int]]:
+def _overflow(decoded: DecoderReply) -> list[tuple[Lane, int]]:
     """How many rejected events of each lane exceed what one request may bring. Raises for those that must not be dropped."""
     counts: Counter[Lane] = Counter()
     for lane, reason, count in decoded.overflow():

@@ -29,7 +29,7 @@ from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.errors import BufferFull, Draining
 from forwarder.core.ports import Incoming
 from forwarder.core.shares import Headroom
-from forwarder.intake.decoder_jobs import DecodedBody, decode_head
+from forwarder.intake.decoder_jobs import DecoderReply, decode_head
 from forwarder.wire.decompress import ZSTD_MAGIC
 from forwarder.wire.encodings import GZIP_MAGIC
 
@@ -131,10 +131,10 @@ class LargeBodies:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="large bodies")
 
-    async def decode(self, head: bytes, body: bytes) -> DecodedBody:
+    async def decode(self, head: bytes, body: bytes) -> DecoderReply:
         """Read one. Raises what is wrong with it, and what the decoder raises."""
         reply, parts = await self._decoder.decode(head, body, self._headroom.check)
-        decoded = DecodedBody(decode_head(reply), parts)
+        decoded = DecoderReply(decode_head(reply), parts)
         error = decoded.error()
         if error is not None:
             raise error

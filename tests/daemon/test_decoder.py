@@ -18,7 +18,7 @@ import pytest_asyncio
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import Backpressure, BufferFull, RequestTooLarge
 from forwarder.daemon.decoder import IDLE_SECONDS, DecoderProcess
-from forwarder.intake.decoder_jobs import DecodedBody, RequestJob, decode_head, encode_job
+from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, decode_head, encode_job
 from forwarder.intake.requests import ReadingRules
 from tests.support.clock import FakeClock
 from tests.support.waiting import eventually, tick
@@ -44,10 +44,10 @@ def anything(_size: int) -> None:
     """Accept whatever comes back."""
 
 
-async def decoded(decoder: DecoderProcess, body: bytes = BODY) -> DecodedBody:
+async def decoded(decoder: DecoderProcess, body: bytes = BODY) -> DecoderReply:
     """What comes of a body."""
     head, parts = await decoder.decode(job(), body, anything)
-    return DecodedBody(decode_head(head), parts)
+    return DecoderReply(decode_head(head), parts)
 
 
 def decoder_of(clock: Any = None, command: tuple[str, ...] | None = None) -> DecoderProcess:
