@@ -29,7 +29,7 @@ from forwarder.core.clock import Clock, SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.daemon.allocator import fix_thresholds
-from forwarder.daemon.inheritance import NOTHING, Inherited
+from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
 from forwarder.daemon.pipeline import KeptDescriptors, build
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, unblock_signals
 from forwarder.daemon.roles import ALONE, Role
@@ -101,7 +101,7 @@ Build = Callable[[Settings, Clock, Role], Runnable]
 
 
 def run_daemon(
-    settings: Settings, load: Load | None = None, restart: InPlaceRestart | None = None, inherited: Inherited = NOTHING
+    settings: Settings, load: Load | None = None, restart: InPlaceRestart | None = None, inherited: InheritedDescriptors = NOTHING
 ) -> int:
     """Run until a signal ends it; the exit code. `load` reads the configuration again on SIGHUP, `restart` is for SIGUSR2.
 
@@ -146,7 +146,7 @@ class Daemon:
         clock: Clock | None = None,
         exit_now: Callable[[int], None] = os._exit,
         restart: InPlaceRestart | None = None,
-        inherited: Inherited = NOTHING,
+        inherited: InheritedDescriptors = NOTHING,
     ) -> None:
         """`restart`: how SIGUSR2 restarts it in place; `inherited`: what it uses in place of the configured addresses, and its locks."""
         self._inherited = inherited = inherited.fitting(settings)
@@ -251,10 +251,10 @@ class Daemon:
         _log.info("draining", seconds=shutdown.drain_timeout)
         await self._pipeline.shut_down(shutdown.drain_timeout)
 
-    def _keep(self) -> Inherited:
+    def _keep(self) -> InheritedDescriptors:
         """Have the sockets and locks stay open for the new program."""
         kept, before = self._pipeline.keep_descriptors(), self._inherited
-        return Inherited(
+        return InheritedDescriptors(
             (kept.sockets,) if kept.sockets else (),
             self._admin.keep(),
             kept.locks,

@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Inherited:
+class InheritedDescriptors:
     """Descriptors that a process has from before its start."""
 
     ingestion: tuple[tuple[int, ...], ...] = ()
@@ -53,7 +53,7 @@ class Inherited:
         """All of them."""
         return (*self.sockets, *self.admin, *(descriptor for _, descriptor in self.locks))
 
-    def without_locks(self) -> Inherited:
+    def without_locks(self) -> InheritedDescriptors:
         """The sockets alone; the locks are released."""
         _close(tuple(descriptor for _, descriptor in self.locks))
         return replace(self, locks=())
@@ -63,7 +63,7 @@ class Inherited:
         for descriptor in self.descriptors:
             os.close(descriptor)
 
-    def fitting(self, settings: Settings) -> Inherited:
+    def fitting(self, settings: Settings) -> InheritedDescriptors:
         """Those that match the settings; the others are closed, because their address has changed."""
         fitting = self
         if self.listen not in ("", settings.sources.http.listen):
@@ -81,10 +81,10 @@ class Inherited:
             _log.info("sockets were inherited", whence=whence, ingestion=len(self.sockets), admin=len(self.admin), locks=len(self.locks))
 
 
-NOTHING: Final = Inherited()
+NOTHING: Final = InheritedDescriptors()
 
 
-def inherit(environment: MutableMapping[str, str]) -> Inherited:
+def inherit(environment: MutableMapping[str, str]) -> InheritedDescriptors:
     """What this process inherits, by its environment, from which the variables are removed.
 
     Raises `ConfigurationError` if descriptors are announced that aren't open.
@@ -93,7 +93,7 @@ def inherit(environment: MutableMapping[str, str]) -> Inherited:
     listen = {name: environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")}
     inherited = NOTHING
     if own:
-        inherited = msgspec.json.decode(own, type=Inherited)
+        inherited = msgspec.json.decode(own, type=InheritedDescriptors)
         inherited = inherited if inherited.process == os.getpid() else NOTHING
     elif listen["LISTEN_PID"] == str(os.getpid()) and listen["LISTEN_FDS"].isdecimal():
         inherited = _from_systemd(int(listen["LISTEN_FDS"]), listen["LISTEN_FDNAMES"].split(":"))
@@ -108,16 +108,16 @@ def inherit(environment: MutableMapping[str, str]) -> Inherited:
     return inherited
 
 
-def announced(inherited: Inherited) -> dict[str, str]:
+def announced(inherited: InheritedDescriptors) -> dict[str, str]:
     """The variable that announces `inherited` to the next program of this very process."""
     return {VARIABLE: msgspec.json.encode(replace(inherited, process=os.getpid())).decode()}
 
 
-def _from_systemd(count: int, names: list[str]) -> Inherited:
+def _from_systemd(count: int, names: list[str]) -> InheritedDescriptors:
     descriptors = range(FIRST, FIRST + count)
     admin = tuple(each for each, name in zip(descriptors, names, strict=False) if name == ADMIN)
     ingestion = tuple(each for each in descriptors if each not in admin)
-    return Inherited((ingestion,) if ingestion else (), admin)
+    return InheritedDescriptors((ingestion,) if ingestion else (), admin)
 
 
 def _close(descriptors: tuple[int, ...]) -> None:

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 import structlog
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.daemon.inheritance import Inherited, announced
+from forwarder.daemon.inheritance import InheritedDescriptors, announced
 
 CHECK_LIMIT: Final = 60.0
 """Seconds that the new program may take to check the configuration."""
@@ -61,7 +61,7 @@ class InPlaceRestart:
         """Block signals until the new program handles them; called before this one's handlers are removed: they would end the process."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-    def replace(self, inherited: Inherited) -> NoReturn:
+    def replace(self, inherited: InheritedDescriptors) -> NoReturn:
         """Become the new program. Raises `OSError` if it can't be started any more."""
         sys.stdout.flush()
         sys.stderr.flush()
@@ -77,7 +77,7 @@ class PendingRestart:
     def __init__(self, how: InPlaceRestart | None, stop: asyncio.Event) -> None:
         self.decided = False
         """Whether the daemon ends to be replaced by a new program."""
-        self.kept: Inherited | None = None
+        self.kept: InheritedDescriptors | None = None
         """What the new program inherits, once it is known."""
         self._how = how
         self._stop = stop

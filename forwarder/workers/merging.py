@@ -15,24 +15,24 @@ from forwarder.telemetry.labels import MAX_LABELS, OTHER, UNDECODABLE
 from forwarder.telemetry.merging import merge_figures
 from forwarder.telemetry.snapshot import KafkaCluster, Snapshot, State, by_label
 
-_GRAVEST_FIRST: Final = ("failed", "down", "waiting", "connecting", "joining", "stopping", "reading")
+_WORST_FIRST: Final = ("failed", "down", "waiting", "connecting", "joining", "stopping", "reading")
 """The states of a Kafka cluster."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One worker's share of the sum."""
+class WorkerShare:
+    """One worker's part of the merged snapshot."""
 
     name: str
     snapshot: Snapshot
     listens: bool = True
-    """Whether it takes events: one that empties a directory that was left doesn't."""
+    """Whether it accepts events: a worker for the directory of a former one doesn't."""
     there: bool = True
-    """Whether its process runs; else the snapshot is the last that was seen, and only its books and its buffer count."""
+    """Whether its process runs; else the snapshot is its last one, and only its books and its buffer count."""
 
 
-class Labels:
-    """Lets at most `limit` labels through, first come first served, for good; the rest are `other`: each worker has so many of its own."""
+class LabelLimit:
+    """Keeps the first `limit` labels, for good; the rest become `other`: each worker has this many labels of its own."""
 
     def __init__(self, limit: int = MAX_LABELS) -> None:
         self._limit = limit
@@ -48,19 +48,19 @@ class Labels:
         return label
 
 
-def merge(members: Sequence[Member], labels: Callable[[str], str] = str) -> Snapshot:
-    """The sum of at least one member."""
+def merge(members: Sequence[WorkerShare], labels: Callable[[str], str] = str) -> Snapshot:
+    """One snapshot of at least one worker's."""
     there = [member for member in members if member.there] or list(members)
-    ready = any(_takes(member) for member in members)
+    ready = any(_accepts(member) for member in members)
     return replace(
         merge_figures([(member.snapshot, member.there) for member in members]),
         state=_state(members),
         lanes=by_label(replace(lane, label=labels(lane.label)) for member in members for lane in member.snapshot.lanes),
         buffer_limit_bytes=sum(member.snapshot.buffer_limit_bytes for member in members if member.listens),
-        warnings=(*_said(there, lambda snapshot: snapshot.warnings), *(_not_taking(members) if ready else ())),
+        warnings=(*_by_worker(there, lambda snapshot: snapshot.warnings), *(_not_accepting(members) if ready else ())),
         kafka=merge_clusters([(member.snapshot.kafka, member.there) for member in members]),
         ready=ready,
-        not_ready=() if ready else _not_taking(members),
+        not_ready=() if ready else _not_accepting(members),
         workers=(),
     )
 
@@ -75,33 +75,33 @@ def merge_clusters(members: Iterable[tuple[Sequence[KafkaCluster], bool]]) -> tu
 
 
 def _cluster(found: Sequence[tuple[KafkaCluster, bool]]) -> KafkaCluster:
-    """One that a worker can't read isn't well, and neither is one that nobody is there to read."""
+    """The worst state of all workers counts; a cluster that no running worker reads is `connecting`."""
     merged = merge_figures(sorted(found, key=lambda each: _rank(each[0].state)))
     return merged if any(there for _, there in found) else replace(merged, state="connecting", why="", hint="")
 
 
 def _rank(state: str) -> int:
-    return _GRAVEST_FIRST.index(state) if state in _GRAVEST_FIRST else 0
+    return _WORST_FIRST.index(state) if state in _WORST_FIRST else 0
 
 
-def _takes(member: Member) -> bool:
+def _accepts(member: WorkerShare) -> bool:
     return member.there and member.listens and member.snapshot.ready
 
 
-def _state(members: Iterable[Member]) -> State:
+def _state(members: Iterable[WorkerShare]) -> State:
     states = {member.snapshot.state for member in members if member.there and member.listens}
     return next((state for state in (State.RUNNING, State.STARTING, State.DRAINING) if state in states), State.STARTING)
 
 
-def _not_taking(members: Iterable[Member]) -> tuple[str, ...]:
+def _not_accepting(members: Iterable[WorkerShare]) -> tuple[str, ...]:
     listening = [member for member in members if member.there and member.listens]
-    return tuple(_said(listening, lambda snapshot: () if snapshot.ready else snapshot.not_ready or (snapshot.state.value,)))
+    return tuple(_by_worker(listening, lambda snapshot: () if snapshot.ready else snapshot.not_ready or (snapshot.state.value,)))
 
 
-def _said(members: Sequence[Member], words: Callable[[Snapshot], Iterable[str]]) -> list[str]:
-    """What each says, with who says it unless all say the same."""
+def _by_worker(members: Sequence[WorkerShare], texts: Callable[[Snapshot], Iterable[str]]) -> list[str]:
+    """The texts of all workers, with their names unless all workers have the same text."""
     names: dict[str, list[str]] = {}
     for member in members:
-        for text in words(member.snapshot):
+        for text in texts(member.snapshot):
             names.setdefault(text, []).append(member.name)
-    return [text if len(said) == len(members) else f"{', '.join(said)}: {text}" for text, said in names.items()]
+    return [text if len(having) == len(members) else f"{', '.join(having)}: {text}" for text, having in names.items()]

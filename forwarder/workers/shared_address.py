@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 
 from forwarder.core.errors import cannot_listen
-from forwarder.daemon.inheritance import Inherited
+from forwarder.daemon.inheritance import InheritedDescriptors
 from forwarder.sources.http.sockets import KEY, TcpAddress, adopt, bind_tcp, bind_unix, describe, duplicates, parse_listen, remove_unix
 
 
@@ -71,7 +71,7 @@ class SharedAddress:
             remove_unix(*self._unix)
 
 
-def hold_address(listen: str, inherited: Inherited, workers: int) -> SharedAddress:
+def hold_address(listen: str, inherited: InheritedDescriptors, workers: int) -> SharedAddress:
     """Hold `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`), or what was inherited for it.
 
     Raises `ConfigurationError` if it isn't an address or can't be bound.

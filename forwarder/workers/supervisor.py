@@ -25,14 +25,14 @@ from forwarder.core.clock import Clock, SystemClock, wait_for_event
 from forwarder.core.errors import ForwarderError
 from forwarder.core.path import new_instance
 from forwarder.daemon.daemon import INTERRUPTED, Load, announce_addresses, announce_buffer, log_interrupted, read_again
-from forwarder.daemon.inheritance import NOTHING, Inherited
+from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
 from forwarder.daemon.policies import keys_needing_restart
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, unblock_signals
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.workers.adoption import leftovers, letters_changed_at, remove_if_empty
 from forwarder.workers.channel import Assignment, Command
-from forwarder.workers.merging import Labels, merge
+from forwarder.workers.merging import LabelLimit, merge
 from forwarder.workers.shared_address import SharedAddress, hold_address
 from forwarder.workers.worker_process import Launch, WorkerProcess, WorkerState, launch
 
@@ -43,7 +43,11 @@ _log = structlog.get_logger(__name__)
 
 
 def run_supervisor(
-    settings: Settings, load: Load, arguments: Sequence[str], restart: InPlaceRestart | None = None, inherited: Inherited = NOTHING
+    settings: Settings,
+    load: Load,
+    arguments: Sequence[str],
+    restart: InPlaceRestart | None = None,
+    inherited: InheritedDescriptors = NOTHING,
 ) -> int:
     """Run until a signal ends it; the exit code. Each worker is `forwarder` with `arguments`.
 
@@ -72,7 +76,7 @@ class Supervisor:
         clock: Clock | None = None,
         exit_now: Callable[[int], None] = os._exit,
         restart: InPlaceRestart | None = None,
-        inherited: Inherited = NOTHING,
+        inherited: InheritedDescriptors = NOTHING,
     ) -> None:
         """`restart`: how SIGUSR2 restarts it in place; `inherited`: sockets to use in place of the configured addresses."""
         self._inherited = inherited.fitting(settings).without_locks()  # each worker takes its directory's lock itself
@@ -84,7 +88,7 @@ class Supervisor:
         self._instance = new_instance()
         self._admin = AdminServer(self.snapshot, self.find)
         self._started_at = self._clock.now()
-        self._labels = Labels()
+        self._labels = LabelLimit()
         self._address: SharedAddress | None = None
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
@@ -247,7 +251,7 @@ class Supervisor:
         self._stop.set()
         if self.restarting.decided:
             before = self._inherited
-            self.restarting.kept = Inherited(
+            self.restarting.kept = InheritedDescriptors(
                 address.keep(),
                 self._admin.keep(),
                 listen=before.listen if before.sockets else self._addresses[0],

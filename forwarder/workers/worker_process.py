@@ -25,7 +25,7 @@ from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.telemetry.snapshot import Snapshot, Worker
 from forwarder.workers.channel import Assignment, Command, SupervisorsEnd
-from forwarder.workers.merging import Member
+from forwarder.workers.merging import WorkerShare
 from forwarder.workers.worker import CANT_START
 
 ANSWER_SECONDS: Final = 2.0
@@ -151,11 +151,11 @@ class WorkerProcess:
         if self._line is not None and self.state in ALIVE:
             self._answers = bool(await self._line.ask(Command.SHOW, ANSWER_SECONDS))
 
-    def member(self) -> Member | None:
+    def member(self) -> WorkerShare | None:
         """Its part of the merged snapshot; None before its first one."""
         if self.snapshot is None:
             return None
-        return Member(self.name, self.snapshot, listens=self._listens, there=self.state in ALIVE)
+        return WorkerShare(self.name, self.snapshot, listens=self._listens, there=self.state in ALIVE)
 
     async def find(self, wanted: WantedUuid) -> list[Sighting]:
         """Where the process has the event in memory. Cancellation only ends the wait."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,14 @@ from tests.support.whole import KEY, Whole, batch, events, settings
 
 NOWHERE = "http://127.0.0.1:9"
 LIVE, HISTORICAL = Lane(KEY), Lane(KEY, historical=True)
+
+
+def test_what_is_not_configured_is_not_loaded() -> None:
+    """A daemon with a memory buffer loads no Kafka client, no SQLite, no disk buffer and no import; nor do the modules of its workers."""
+    script = "import sys, forwarder.daemon.daemon, forwarder.workers.worker; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    heavy = ("aiokafka", "sqlite3", "forwarder.buffer.disk", "forwarder.sources.kafka", "forwarder.sources.imports", "forwarder.sandbox")
+    assert [name for name in loaded if name.startswith(heavy)] == []
 
 
 async def test_an_authority_that_cant_be_read_is_one_clear_error(tmp_path: Path, clock: FakeClock) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forwarder.telemetry.labels import OTHER, UNDECODABLE
 from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, balanced
-from forwarder.workers.merging import Labels, Member, merge
+from forwarder.workers.merging import LabelLimit, WorkerShare, merge
 from tests.support.snapshots import FULL, GOOD
 
 COUNTS = st.integers(0, 1000)
@@ -17,9 +17,9 @@ LABELS = st.sampled_from(["phc_…aaaa#1", "phc_…bbbb#2", "phc_…cccc#3", OTH
 REASONS = st.sampled_from(["refused", "too_large"])
 
 
-def member(number: int, snapshot: Snapshot = FULL, **how: bool) -> Member:
+def member(number: int, snapshot: Snapshot = FULL, **how: bool) -> WorkerShare:
     """A worker's share."""
-    return Member(f"worker-{number}", snapshot, **how)
+    return WorkerShare(f"worker-{number}", snapshot, **how)
 
 
 @st.composite
@@ -40,7 +40,7 @@ def shown(lanes: list[LaneSnapshot]) -> Snapshot:
 @given(st.lists(st.lists(balanced_lanes(), max_size=6), min_size=1, max_size=5))
 def test_sums_of_balanced_books_balance(workers: list[list[LaneSnapshot]]) -> None:
     """Whatever the workers hold, if each one's books balance so do all together, and no event is lost in adding them up."""
-    merged = merge([member(number, shown(lanes)) for number, lanes in enumerate(workers)], Labels(2))
+    merged = merge([member(number, shown(lanes)) for number, lanes in enumerate(workers)], LabelLimit(2))
     assert balanced(merged)
     every = [lane for lanes in workers for lane in lanes]
     for figure in ("total_received", "delivered", "buffered", "total_dead", "total_dropped"):
@@ -143,5 +143,5 @@ def test_an_upstream_that_fails_for_one_fails() -> None:
 
 def test_labels_are_bounded_and_kept() -> None:
     """So many lanes as one process would show keep their label for good; those that come later share `other`, `none` stays."""
-    labels = Labels(2)
+    labels = LabelLimit(2)
     assert [labels(label) for label in ("a", "b", "c", UNDECODABLE, "a", OTHER)] == ["a", "b", OTHER, UNDECODABLE, "a", OTHER]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.daemon.inheritance import NOTHING, Inherited
+from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
 from forwarder.workers.shared_address import hold_address
 
 
@@ -100,7 +100,7 @@ def test_what_was_kept_is_held_again(workers: int) -> None:
         held.descriptors(number)
     kept = held.keep()
     held.close()
-    again = hold_address(held.listen, Inherited(kept, listen=held.listen), workers)
+    again = hold_address(held.listen, InheritedDescriptors(kept, listen=held.listen), workers)
     assert again.listen == held.listen
     given = [again.descriptors(number) for number in range(workers)]
     assert given == (list(kept) if workers == 2 else [(kept[0][0], kept[1][0])] * 3)
