@@ -1,4 +1,4 @@
-"""Asks a running daemon's admin server, with nothing but the standard library: a health check runs every few seconds."""
+"""Asks a running daemon's admin server, using only the standard library: a health check runs every few seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forwarder.core.host_port import split_host_port
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8321"
 MISDIRECTED: Final = 421
-"""The status code for a host that the server doesn't know: the body says what to do."""
+"""Status code for a host name that the server doesn't accept; the body says what to do."""
 TIMEOUT: Final = 5.0
 """Seconds for connecting and for each part of the answer."""
 
@@ -21,7 +21,7 @@ _ANY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - wh
 
 
 class NoDaemon(ForwarderError):
-    """Nobody answers at the admin address."""
+    """No daemon answers at the admin address."""
 
     code = "no_daemon"
 
@@ -29,7 +29,7 @@ class NoDaemon(ForwarderError):
 def get(address: str, path: str) -> tuple[int, bytes]:
     """The status code and body of `GET path`. `address` is `host:port`, `http://host:port` or `unix:/path`.
 
-    Raises `NoDaemon`, and `ConfigurationError` if `address` is none.
+    Raises `NoDaemon`, and `ConfigurationError` if `address` is invalid.
     """
     connection = _connection(address)
     try:
@@ -43,12 +43,12 @@ def get(address: str, path: str) -> tuple[int, bytes]:
         why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
         raise NoDaemon(
             f"no daemon answers at {address}: {why}",
-            hint="Start one with `forwarder run`, or say where it is with `--admin ADDRESS` (its setting `admin.listen`).",
+            hint="Start one with `forwarder run`, or name its address with `--admin ADDRESS` (its setting `admin.listen`).",
         ) from error
 
 
 def resolve(admin: str | None, config: Path | None) -> str:
-    """The admin address: as given, from the environment, from the configuration file, or the default one."""
+    """The admin address: given, from the environment, from the configuration file, or the default one."""
     return admin or os.environ.get("FORWARDER_ADMIN__LISTEN") or _from_file(config) or DEFAULT_ADDRESS
 
 
@@ -60,7 +60,7 @@ def _from_file(config: Path | None) -> str | None:
 
 
 def _listen_as_written(path: Path) -> str | None:
-    """The file's `admin.listen` if that is plain: most are, and the whole machinery takes longer than the health check itself."""
+    """The file's `admin.listen` if it is plain text, as most are: loading all settings takes longer than the health check itself."""
     import yaml
 
     try:
@@ -94,5 +94,5 @@ def _connection(address: str) -> http.client.HTTPConnection:
     try:
         host, port = split_host_port(address.removeprefix("http://").rstrip("/"))
     except ValueError:
-        raise ConfigurationError(f"{address!r} is no admin address", hint="Write host:port or unix:/path.") from None
+        raise ConfigurationError(f"{address!r} is not an admin address", hint="Write host:port or unix:/path.") from None
     return http.client.HTTPConnection(_ANY.get(host, host), port, timeout=TIMEOUT)

@@ -1,43 +1,86 @@
-"""The `forwarder` command: its sub-commands and its version."""
+"""The `forwarder` command: its list of commands and its version.
+
+Invariant: this module imports no command. The list shows names and summaries that are written here; a command's module is imported when
+the command is called, so that a health check doesn't pay for all of them.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
+from typer.main import get_command, get_group
 
 from forwarder import __version__
-from forwarder.cli import lazy
-from forwarder.cli.audit import audit
-from forwarder.cli.demo import demo
-from forwarder.cli.run import run
-from forwarder.cli.status import health, status
+from forwarder.cli.options import CommandGroup, Group
 
-UPSTREAM = "FORWARDER_UPSTREAM__URL=https://us.i.example.com"
+COMMANDS: Final = {
+    "run": ("run", "Run the daemon: receive events and deliver them to the upstream."),
+    "status": ("status", "Show the running daemon: events in, buffered and out, and what needs attention."),
+    "health": ("status", "Exit with 0 if the running daemon is healthy, else with 1."),
+    "audit": ("status", "Print the books of each lane: received = delivered + buffered + dead-lettered + dropped."),
+    "explain": ("status", "Find one event: buffered, dead-lettered and why, or else delivered or never received."),
+    "config": ("config", "Check the configuration, show the effective values, print the schema."),
+    "buffer": ("buffer", "List, verify, export or drain a disk buffer, also while its daemon is down."),
+    "dead-letters": ("dead_letters", "List, show, replay or drop events that could not be delivered."),
+    "mapping": ("mapping", "Try the rules of a mapping on sample records before any is sent."),
+    "import": ("imports", "Import historical events from files; an interrupted import resumes without duplicates."),
+    "manage": ("manage", "Administer organizations: domains, invites, members, projects, batch exports and dashboards."),
+    "sandbox": ("sandbox", "Run a small analytics service, to watch events arrive and to test against."),
+    "demo": ("demo", "Run a sandbox and a forwarder, and send sample events through them."),
+    "drill": ("demo", "Simulate an outage, a kill -9 and a wrong key, and show that no event is lost."),
+}
+"""Name, module in `forwarder.cli`, and the first sentence of its help.
 
-app = typer.Typer(name="forwarder", cls=lazy.LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
-app.command(epilog=f"Example: {UPSTREAM} forwarder run")(run)
-app.command(epilog="Example: forwarder demo --once")(demo)
-app.command(epilog="Example: forwarder status --admin 127.0.0.1:8321")(status)
-app.command(epilog="Example: forwarder health --ready")(health)
-app.command(epilog="Example: forwarder audit --config /etc/forwarder/forwarder.yaml")(audit)
-lazy.register(app)
+A module has a group as `app`, or the command as a function of the command's name."""
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
-    if wanted:
+class LazyGroup(Group):
+    """Lists placeholders, and imports a command when it is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, (_, summary) in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=summary, rich_markup_mode=None))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that `args` name, with its module imported."""
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        return name, placeholder if name is None else load(name), rest
+
+
+@cache
+def load(name: str) -> Any:
+    """The command of that name."""
+    module = import_module(f"forwarder.cli.{COMMANDS[name][0]}")
+    if hasattr(module, "app"):
+        return get_group(module.app)
+    alone = CommandGroup(name, "")
+    alone.command(name)(getattr(module, name))
+    return get_command(alone)
+
+
+HELP: Final = """Forward product-analytics events to your analytics service: buffered, unchanged, and accounted for.
+
+Exit codes: 0 done; 1 the answer is no; 2 wrong usage or configuration; 3 unreachable; 130 interrupted.
+
+Example: FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run"""
+
+app = CommandGroup("forwarder", HELP, cls=LazyGroup, add_completion=True)
+
+
+def _version(requested: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if requested:
         sys.stdout.write(f"forwarder {__version__}\n")
         raise typer.Exit
 
 
-@app.callback(epilog=f"Example: {UPSTREAM} forwarder run")
+@app.callback()
 def options(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
-    ] = False,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    """Takes product-analytics events and brings every one of them, unchanged and on time, to an analytics service.
-
-    Exit codes: 0 done; 1 the answer is no; 2 wrong usage or configuration; 3 unreachable; 130 interrupted.
-    """
+    """Accept the options that stand before a command."""

@@ -1,4 +1,4 @@
-"""`forwarder buffer`: look into, check, save or empty a disk buffer, also one whose daemon is down or gone."""
+"""`forwarder buffer`: list, verify, export or drain a disk buffer, also while its daemon is down."""
 
 from __future__ import annotations
 
@@ -6,51 +6,41 @@ import asyncio
 import json
 import os
 import sys
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from forwarder.cli.formats import Output
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.options import CommandGroup, Config, Output, TableOrJson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forwarder.config.settings import Settings
-    from forwarder.inspect.buffer_contents import BufferContent
+    from forwarder.inspect.buffer_contents import BufferContent, Flaw, LaneContent, QuarantinedFile
+    from forwarder.telemetry.snapshot import LaneSnapshot
 
-DAMAGED = LEFT = 1
-"""Exit code: the answer is no."""
-UNREACHABLE = 3
-"""Exit code."""
+app = CommandGroup("buffer", "List, verify, export or drain a disk buffer, also while its daemon is down.")
 
-app = typer.Typer(name="buffer", no_args_is_help=True, help="Look into, check, save or empty a disk buffer, also one whose daemon is down.")
-
-Where = Annotated[
+Directory = Annotated[
     Path | None,
-    typer.Argument(metavar="[PATH]", help="A buffer's directory (buffer.path), or one worker's in it; without it the configured one."),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="The configuration that names the buffer, where no PATH does."),
+    typer.Argument(metavar="PATH", help="Directory of a buffer (buffer.path) or of one worker in it. Default: the configured one."),
 ]
 
 
 @app.command()
-def ls(
-    path: Where = None,
-    config: Config = None,
-    output: Annotated[Output, typer.Option("--output", help="A table for a person, or JSON.")] = Output.TABLE,
-) -> None:
-    """Show what waits in a disk buffer: for each worker and lane its events, their bytes and the age of the oldest.
+def ls(path: Directory = None, config: Config = None, output: TableOrJson = Output.TABLE) -> None:
+    """List buffered events by worker and lane: count, bytes and the age of the oldest.
 
-    Works beside a running daemon. Project keys are shown by their labels only.
+    Works while the daemon runs. Project keys are shown by their labels only.
 
     Example: forwarder buffer ls /var/lib/forwarder
     """
-    from forwarder.cli.buffer_tables import as_json, print_contents
-
-    contents = _look(_directories(path, config))
+    contents = _inspect(_directories(path, config))
     if output is Output.JSON:
         typer.echo(json.dumps(as_json(contents), indent=2, ensure_ascii=False))
     else:
@@ -58,35 +48,33 @@ def ls(
 
 
 @app.command()
-def verify(path: Where = None, config: Config = None) -> None:
-    """Check every record's checksum; say which places are damaged, and how many events were in them.
+def verify(path: Directory = None, config: Config = None) -> None:
+    """Verify every record's checksum, and report what is damaged and how many events it held.
 
-    Works beside a running daemon, and changes nothing.
+    Works while the daemon runs, and changes nothing.
 
-    Exit codes: 0 all is whole; 1 something is damaged; 2 it is no buffer.
+    Exit codes: 0 undamaged; 1 damaged; 2 not a buffer.
 
     Example: forwarder buffer verify /var/lib/forwarder/worker-0
     """
-    from forwarder.cli.buffer_tables import verdict
-
-    contents = _look(_directories(path, config))
+    contents = _inspect(_directories(path, config))
     for line in verdict(contents):
         typer.echo(line)
     if any(content.damaged for content in contents):
-        raise typer.Exit(DAMAGED)
+        raise typer.Exit(ExitCode.NO)
 
 
 @app.command()
 def export(
-    path: Where = None,
+    path: Directory = None,
     config: Config = None,
-    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to this file, whole or not at all.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to this file, atomically.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     lane: Annotated[str | None, typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`.")] = None,
 ) -> None:
-    """Write each waiting event as a line of JSON that could be sent again. The lines hold project keys.
+    """Write each buffered event as a line of JSON that can be sent again. The lines contain project keys.
 
-    Each line is {"api_key":…,"historical_migration":…,"batch":[EVENT]}, with the event's bytes as they were received.
+    Each line is {"api_key":…,"historical_migration":…,"batch":[EVENT]}, with the event's bytes as received.
 
     Example: forwarder buffer export /var/lib/forwarder --output events.jsonl
     """
@@ -94,7 +82,7 @@ def export(
     from forwarder.storage.private import atomic_file
 
     directories = _directories(path, config)
-    contents = _look(directories)
+    contents = _inspect(directories)
     if lane is not None:
         check_lane(contents, lane)
     total = sum(each.events for content in contents for each in content.lanes if lane in (None, each.label))
@@ -103,11 +91,39 @@ def export(
     else:
         with atomic_file(output, replace=force) as file:
             count = _export(directories, lane, file, total)
-    _say_exported(count, output, contents)
+    where = f" to {output}" if output else ""
+    sys.stderr.write(f"{count:,} events exported{where}. They contain project keys: protect them like the keys.\n")
+    if any(content.flaws for content in contents):
+        damaged = sum(flaw.events for content in contents for flaw in content.flaws)
+        what = f"parts of the buffer can't be read (at least {damaged:,} events)"
+        sys.stderr.write(f"Error: {what}\n  `forwarder buffer verify` lists them.\n")
+        raise typer.Exit(ExitCode.NO)
+
+
+@app.command()
+def drain(
+    path: Directory = None,
+    config: Config = None,
+    upstream: Annotated[str | None, typer.Option("--upstream", metavar="URL", help="Deliver to this service.")] = None,
+) -> None:
+    """Deliver the events of a disk buffer whose daemon is down. Events that the service refuses become dead letters beside it.
+
+    Exit codes: 0 the buffer is empty; 1 events are left; 2 not a buffer, or in use by a process; 3 the upstream can't be reached.
+
+    Example: forwarder buffer drain /var/lib/forwarder --upstream https://us.i.example.com
+    """
+    from forwarder.config.load import load_settings
+    from forwarder.telemetry.logs import configure_logging
+
+    directories = _directories(path, config)
+    given = {"FORWARDER_UPSTREAM__URL": upstream} if upstream else {}
+    settings = load_settings(config, {**os.environ, **given}).settings
+    configure_logging(settings.log.format, "warning")
+    raise typer.Exit(_drain(directories, settings))
 
 
 def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total: int) -> int:
-    from forwarder.cli.progress import EventProgress
+    from forwarder.cli.tables import EventProgress
     from forwarder.inspect.export import export as write_lines
 
     try:
@@ -115,111 +131,173 @@ def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total
             count = sum([write_lines(directory, lane, file.write, progress.advance) for directory in directories])
         file.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter stumbles over the pipe at its end
-        raise typer.Exit(LEFT) from None
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter fails on the pipe when it exits
+        raise typer.Exit(ExitCode.NO) from None
     return count
 
 
-def _say_exported(count: int, output: Path | None, contents: Sequence[BufferContent]) -> None:
-    where = f" to {output}" if output else ""
-    sys.stderr.write(f"{count:,} events exported{where}. They hold project keys: keep them as you keep those.\n")
-    damaged = sum(flaw.events for content in contents for flaw in content.flaws)
-    if any(content.flaws for content in contents):
-        what = f"parts of the buffer can't be read ({damaged:,} events at least)"
-        sys.stderr.write(f"Error: {what}\n  `forwarder buffer verify` says which.\n")
-        raise typer.Exit(DAMAGED)
-
-
-@app.command()
-def drain(
-    path: Where = None,
-    config: Config = None,
-    upstream: Annotated[str | None, typer.Option("--upstream", metavar="URL", help="Deliver to this service.")] = None,
-) -> None:
-    """Deliver what waits in a disk buffer whose daemon is down. What the service refuses for good becomes a dead letter beside it.
-
-    Exit codes: 0 the buffer is empty; 1 events are left; 2 it is no buffer, or a process has it; 3 the upstream can't be reached.
-
-    Example: forwarder buffer drain /var/lib/forwarder --upstream https://us.i.example.com
-    """
-    from forwarder.telemetry.logs import configure_logging
-
-    directories = _directories(path, config)
-    settings = _delivering(config, upstream)
-    configure_logging(settings.log.format, "warning")
-    raise typer.Exit(_drain(directories, settings))
-
-
-def _delivering(config: Path | None, upstream: str | None) -> Settings:
-    """The configuration, to deliver a disk buffer's events with."""
-    from forwarder.config.load import load_settings
-
-    given = {"FORWARDER_UPSTREAM__URL": upstream} if upstream else {}
-    return load_settings(config, {**os.environ, **given}).settings
-
-
-def _drain(directories: Sequence[Path], settings: Settings) -> int:
-    """Empty one directory after the other, as long as the upstream can be used; the exit code."""
-    from forwarder.cli.buffer_tables import left_lines
-    from forwarder.cli.progress import EventProgress
+def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
+    """Empty one directory after the other, as long as the upstream is available."""
+    from forwarder.cli.config import ask_upstream
+    from forwarder.cli.tables import EventProgress
     from forwarder.core.clock import SystemClock
     from forwarder.inspect.drain import drain_directory
 
     left = 0
-    contents = _look(directories)
-    _refuse_if_in_use(contents)
-    if any(content.events for content in contents) and (lines := _unreachable(settings)):
-        sys.stderr.write("Error: " + "\n".join(lines) + "\n")
-        return UNREACHABLE
+    contents = _inspect(directories)
+    _reject_if_in_use(contents)
+    if any(content.events for content in contents):
+        answer = asyncio.run(ask_upstream(settings.upstream, ()))
+        if answer.error:
+            sys.stderr.write("Error: " + "\n".join(answer.lines(settings.upstream.url)) + "\n")
+            return ExitCode.UNREACHABLE
     for directory, content in zip(directories, contents, strict=True):
         with EventProgress(f"draining {directory}", content.events) as progress:
             done = asyncio.run(drain_directory(settings, directory, SystemClock(), progress.advance))
-        still = max(done.left_events, _look([directory])[0].events)
+        still = max(done.left_events, _inspect([directory])[0].events)
         dead = f", {done.buried:,} became dead letters" if done.buried else ""
         typer.echo(f"{directory}: {done.delivered:,} events delivered{dead}, {still:,} left")
         if done.unreachable:
-            sys.stderr.write(f"Error: the upstream can't be used: {done.unreachable}\n  What is left stays in the buffer.\n")
-            return UNREACHABLE
+            sys.stderr.write(f"Error: the upstream is unavailable: {done.unreachable}\n  The remaining events stay in the buffer.\n")
+            return ExitCode.UNREACHABLE
         for line in left_lines(done.left):
             sys.stderr.write(line + "\n")
         if still > done.left_events:
-            sys.stderr.write("Error: not all of what was delivered could be written down; it would be delivered again\n")
+            sys.stderr.write("Error: some deliveries could not be recorded on disk, so these events would be delivered again\n")
         left += still
-    return LEFT if left else 0
+    return ExitCode.NO if left else ExitCode.DONE
 
 
-def _refuse_if_in_use(contents: Sequence[BufferContent]) -> None:
+def _reject_if_in_use(contents: Sequence[BufferContent]) -> None:
     from forwarder.core.errors import ConfigurationError
 
     for content in contents:
         if content.process is not None:
             who = f" (process {content.process})" if content.process else ""
-            hint = "It delivers what is there itself; stop it first if you want to do it yourself."
+            hint = "It delivers these events itself; stop it before draining."
             raise ConfigurationError(f"{content.directory} is in use by another forwarder{who}", hint=hint)
 
 
-def _unreachable(settings: Settings) -> list[str]:
-    """Why the upstream can't be reached, asked once, before anything is opened; nothing if it answers."""
-    from forwarder.cli.upstream_check import ask_upstream
-
-    findings = asyncio.run(ask_upstream(settings.upstream, ()))
-    return findings.lines(settings.upstream.url) if findings.error else []
-
-
 def _directories(path: Path | None, config: Path | None) -> list[Path]:
-    """The workers' directories that are meant. A PATH goes before the configuration."""
+    """The workers' directories: those of PATH, or else of the configuration."""
+    from forwarder.config.load import load_settings
     from forwarder.inspect.state_files import buffers_at, buffers_of
 
-    return buffers_at(path) if path is not None else buffers_of(_settings(config))
+    return buffers_at(path) if path is not None else buffers_of(load_settings(config, os.environ, require_upstream=False).settings)
 
 
-def _settings(config: Path | None) -> Settings:
-    from forwarder.config.load import load_settings
-
-    return load_settings(config, os.environ, require_upstream=False).settings
-
-
-def _look(directories: Sequence[Path]) -> list[BufferContent]:
+def _inspect(directories: Sequence[Path]) -> list[BufferContent]:
     from forwarder.inspect.buffer_contents import read_contents
 
     return [read_contents(directory) for directory in directories]
+
+
+def print_contents(contents: Sequence[BufferContent]) -> None:
+    """Print a table for each worker's directory, and the total."""
+    from rich.text import Text
+
+    from forwarder.cli.tables import console, plain_table
+    from forwarder.telemetry.readable import duration, size
+
+    def table(lanes: Iterable[LaneContent]) -> Any:
+        rows = plain_table({"lane": False} | dict.fromkeys(("events", "bytes", "oldest", "kind"), True))
+        for lane in lanes:
+            oldest = "" if lane.oldest is None else duration(max(0.0, now - lane.oldest))
+            rows.add_row(Text(lane.label), f"{lane.events:,}", size(lane.bytes), oldest, "historical" if lane.historical else "live")
+        return rows
+
+    out, now = console(), time.time()
+    for content in contents:
+        head = Text(str(content.directory), style="bold")
+        if content.process is not None:
+            head.append(f" (in use by process {content.process})" if content.process else " (in use by another process)", style="default")
+        out.print(head)
+        out.print(table(content.lanes) if content.lanes else Text("  No buffered events.", style="dim"))
+        for line in (*_flaws(content.flaws), *_aside(content.aside)):
+            out.print(Text(line, style="yellow"), soft_wrap=True)
+    events, used = sum(content.events for content in contents), sum(content.bytes for content in contents)
+    out.print(Text(f"{_events(events)} in total, {size(used)}"))
+
+
+def verdict(contents: Iterable[BufferContent]) -> Iterator[str]:
+    """What is damaged in each worker's directory."""
+    for content in contents:
+        if content.damaged:
+            yield f"{content.directory}: damaged, {_events(content.events)} readable"
+        else:
+            yield f"{content.directory}: undamaged, {_events(content.events)}"
+        yield from _flaws(content.flaws)
+        yield from _aside(content.aside)
+
+
+def left_lines(lanes: Iterable[LaneSnapshot]) -> Iterator[str]:
+    """Which lanes still have events, and why."""
+    for lane in lanes:
+        why = f": halted, {lane.halted}" + (f" ({lane.why})" if lane.why else "") if lane.halted else ""
+        yield f"! lane {lane.label} still has {_events(lane.buffered)}{why}"
+        if lane.hint:
+            yield f"    what to do: {lane.hint}"
+
+
+def as_json(contents: Sequence[BufferContent]) -> dict[str, Any]:
+    """The same for programs: times in ISO 8601, sizes in bytes."""
+    return {
+        "directories": [_content_as_json(content) for content in contents],
+        "events": sum(content.events for content in contents),
+        "bytes": sum(content.bytes for content in contents),
+    }
+
+
+def _content_as_json(content: BufferContent) -> dict[str, Any]:
+    return {
+        "directory": str(content.directory),
+        "in_use": content.process is not None,
+        "process": content.process or None,
+        "lanes": [
+            {
+                "lane": lane.label,
+                "historical": lane.historical,
+                "events": lane.events,
+                "bytes": lane.bytes,
+                "oldest": None if lane.oldest is None else _iso(lane.oldest),
+            }
+            for lane in content.lanes
+        ],
+        "events": content.events,
+        "bytes": content.bytes,
+        "damage": [
+            {
+                "file": str(flaw.file),
+                "offset": flaw.offset,
+                "size": flaw.size,
+                "what": flaw.what,
+                "events": flaw.events,
+                "known": flaw.known,
+            }
+            for flaw in content.flaws
+        ],
+        "aside": [{"file": str(file.file), "size": file.size, "at": _iso(file.at), "what": file.what} for file in content.aside],
+    }
+
+
+def _flaws(flaws: Iterable[Flaw]) -> Iterator[str]:
+    for flaw in flaws:
+        place = f" at offset {flaw.offset}, {flaw.size} bytes" if flaw.size else ""
+        events = f" ({_events(flaw.events)})" if flaw.events else ""
+        yield f"! {flaw.file}{place}: {flaw.what}{events}" + (", already quarantined" if flaw.known else "")
+
+
+def _aside(files: Sequence[QuarantinedFile]) -> Iterator[str]:
+    from forwarder.telemetry.readable import size
+
+    if files:
+        yield f"! quarantined because it could not be read ({len(files)}; docs/buffer.md says what to do with it):"
+        yield from (f"    {file.file}, {size(file.size)}, {_iso(file.at)}" + (f": {file.what}" if file.what else "") for file in files)
+
+
+def _events(count: int) -> str:
+    return "1 event" if count == 1 else f"{count:,} events"
+
+
+def _iso(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")

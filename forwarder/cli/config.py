@@ -1,142 +1,84 @@
-"""`forwarder config`: check the configuration, show what is in effect, print its schema."""
+"""`forwarder config`: check the configuration, show the effective values, print the schema."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forwarder.cli.run import Config
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.options import CommandGroup, Config
 
 if TYPE_CHECKING:
+    from forwarder.config.layers import Problem
     from forwarder.config.load import Loaded
+    from forwarder.config.settings import UpstreamSettings
 
-WRONG_CONFIGURATION = 2
-"""Exit code."""
-
-app = typer.Typer(name="config", no_args_is_help=True, help="Check the configuration, show what is in effect, print its schema.")
+app = CommandGroup("config", "Check the configuration, show the effective values, print the schema.")
 
 
-class Output(StrEnum):
-    """How `show` writes."""
+class YamlOutput(StrEnum):
+    """The form of `show`."""
 
     YAML = "yaml"
     JSON = "json"
-
-
-def _load(file: Path | None, *, require_upstream: bool) -> Loaded:
-    """The configuration; if it can't be used, all that is wrong with it on standard error, and exit code 2."""
-    from forwarder.cli.main import report
-    from forwarder.config.layers import InvalidConfiguration
-    from forwarder.config.load import load_settings
-
-    try:
-        return load_settings(file, os.environ, require_upstream=require_upstream)
-    except InvalidConfiguration as error:
-        report(error)
-        raise typer.Exit(WRONG_CONFIGURATION) from error
 
 
 @app.command()
 def check(
     config: Config = None,
     *,
-    online: Annotated[bool, typer.Option("--online", help="Also ask the upstream if it is there and knows the api_keys.")] = False,
+    online: Annotated[bool, typer.Option("--online", help="Also check that the upstream answers and knows the api_keys.")] = False,
 ) -> None:
-    """Say what is wrong with the configuration: file, line, key, and how to mend it.
+    """Report every problem of the configuration: file, line, key, and how to fix it.
 
-    Exit codes: 0 all is well; 1 the upstream doesn't know a key; 2 the configuration can't be used; 3 the upstream can't be reached.
+    Exit codes: 0 valid; 1 the upstream doesn't know a key; 2 invalid configuration; 3 the upstream can't be reached.
 
     Example: forwarder config check --config forwarder.yaml --online
     """
     from forwarder.config.checks import advice
 
     loaded = _load(config, require_upstream=True)
-    _compile_mappings(loaded)
-    _look_for_a_loop(loaded)
+    _end_with(_mapping_problems(loaded))
+    _end_with(_own_address_problems(loaded))
     typer.echo(f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment")
     for each in advice(loaded.settings):
         typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
     if online:
-        _ask(loaded)
-
-
-def _compile_mappings(loaded: Loaded) -> None:
-    """Compile what is written in jq; what can't be is told like all else that is wrong."""
-    from forwarder.cli.main import report
-    from forwarder.config.layers import InvalidConfiguration, Problem
-    from forwarder.core.errors import ConfigurationError
-    from forwarder.daemon.mappings import kafka_mapping
-
-    problems = []
-    for number, cluster in enumerate(loaded.settings.sources.kafka):
-        try:
-            kafka_mapping(cluster, number)
-        except ConfigurationError as error:
-            key, _, what = error.message.partition(": ")
-            problems.append(Problem(loaded.where(key), key, what, error.hint))
-    if problems:
-        report(InvalidConfiguration(problems))
-        raise typer.Exit(WRONG_CONFIGURATION)
-
-
-def _look_for_a_loop(loaded: Loaded) -> None:
-    """Report an upstream that is this forwarder itself."""
-    from forwarder.cli.main import report
-    from forwarder.config.layers import InvalidConfiguration, Problem
-    from forwarder.daemon.own_address import HINT, own_addresses
-
-    problems = [Problem(loaded.where(own.key), own.key, own.message, HINT) for own in own_addresses(loaded.settings)]
-    if problems:
-        report(InvalidConfiguration(problems))
-        raise typer.Exit(WRONG_CONFIGURATION)
-
-
-def _ask(loaded: Loaded) -> None:
-    """Tell what the upstream answers, and exit with the code that says it."""
-    from forwarder.cli.upstream_check import ask_upstream
-
-    upstream = loaded.settings.upstream
-    findings = asyncio.run(ask_upstream(upstream, loaded.settings.sources.http.api_keys))
-    code = findings.exit_code()
-    typer.echo("\n".join(findings.lines(upstream.url)), err=code != 0)
-    raise typer.Exit(code)
-
-
-def _variables(loaded: Loaded) -> str:
-    count = len({origin.name for origin in loaded.origins.values() if origin.place == "environment"})
-    return "1 key" if count == 1 else f"{count} keys"
+        upstream = loaded.settings.upstream
+        answer = asyncio.run(ask_upstream(upstream, loaded.settings.sources.http.api_keys))
+        code = answer.exit_code()
+        typer.echo("\n".join(answer.lines(upstream.url)), err=code != ExitCode.DONE)
+        raise typer.Exit(code)
 
 
 @app.command()
 def show(
     config: Config = None,
-    output: Annotated[Output, typer.Option("--output", help="YAML with origins in comments, or JSON.")] = Output.YAML,
+    output: Annotated[YamlOutput, typer.Option("--output", help="YAML with origins in comments, or JSON.")] = YamlOutput.YAML,
 ) -> None:
-    """Show every key's effective value and where it came from; secrets are masked.
+    """Show every key's effective value and its origin. Secrets are masked.
 
     Example: forwarder config show --output json
     """
     from forwarder.config.display import as_json, as_yaml
 
     loaded = _load(config, require_upstream=False)
-    text = json.dumps(as_json(loaded), indent=2, ensure_ascii=False) if output is Output.JSON else as_yaml(loaded)
-    if output is Output.YAML and os.isatty(1):
-        _print_coloured(text)
+    text = json.dumps(as_json(loaded), indent=2, ensure_ascii=False) if output is YamlOutput.JSON else as_yaml(loaded)
+    if output is YamlOutput.YAML and os.isatty(1):
+        from rich.console import Console
+        from rich.syntax import Syntax
+
+        Console().print(Syntax(text.rstrip("\n"), "yaml", background_color="default"))
     else:
         typer.echo(text.rstrip("\n"))
-
-
-def _print_coloured(text: str) -> None:
-    from rich.console import Console
-    from rich.syntax import Syntax
-
-    Console().print(Syntax(text.rstrip("\n"), "yaml", background_color="default"))
 
 
 @app.command()
@@ -148,3 +90,103 @@ def schema() -> None:
     from forwarder.config.display import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamAnswer:
+    """How the service answered for each key ("" if none is configured), and why it can't be reached, if so."""
+
+    statuses: Mapping[str, int]
+    error: str = ""
+
+    def exit_code(self) -> ExitCode:
+        """`UNREACHABLE` also if an answer is neither 200 nor 401, as an analytics service's is."""
+        if self.error or self._undecided():
+            return ExitCode.UNREACHABLE
+        return ExitCode.NO if self._unknown() else ExitCode.DONE
+
+    def lines(self, url: str) -> list[str]:
+        """The answer in words."""
+        if self.error:
+            return [f"{url} can't be reached: {self.error}", "    check upstream.url, upstream.proxy and upstream.ca_file"]
+        from forwarder.core.secrets import mask_key
+
+        known = len(self.statuses) - len(self._unknown()) - len(self._undecided()) - ("" in self.statuses)
+        answers = f"{url} answers" + (f" (HTTP {self.statuses['']})" if "" in self.statuses else f" and knows {known} of the api_keys")
+        unknown = [f"{mask_key(key)} is unknown to it: events with this key would be lost" for key in self._unknown()]
+        return [answers, *unknown, *[f"{mask_key(key)} can't be checked (HTTP {status})" for key, status in self._undecided().items()]]
+
+    def _unknown(self) -> list[str]:
+        return [key for key, status in self.statuses.items() if key and status == 401]
+
+    def _undecided(self) -> dict[str, int]:
+        return {key: status for key, status in self.statuses.items() if key and status not in {200, 401}}
+
+
+async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> UpstreamAnswer:
+    """Ask the service once for each key, or once without any, as the daemon does. Cancelling drops the connection."""
+    from forwarder.core.clock import SystemClock
+    from forwarder.core.secrets import mask_secrets
+    from forwarder.daemon.policies import open_sink
+
+    statuses: dict[str, int] = {}
+    sink = open_sink(upstream, SystemClock())
+    try:
+        for key in keys or [""]:
+            reply = await sink.decide(key)
+            if reply.status is None:
+                return UpstreamAnswer(statuses, mask_secrets(reply.error))
+            statuses[key] = reply.status
+    finally:
+        await sink.close()
+    return UpstreamAnswer(statuses)
+
+
+def _load(file: Path | None, *, require_upstream: bool) -> Loaded:
+    """The configuration. Ends the command with exit code 2 and every problem if it is invalid."""
+    from forwarder.config.layers import InvalidConfiguration
+    from forwarder.config.load import load_settings
+
+    try:
+        return load_settings(file, os.environ, require_upstream=require_upstream)
+    except InvalidConfiguration as error:
+        _end_with(error.problems)
+        raise
+
+
+def _end_with(problems: Iterable[Problem]) -> None:
+    """Report the problems, and end the command if there are any."""
+    from forwarder.cli.output import report
+    from forwarder.config.layers import InvalidConfiguration
+
+    found = list(problems)
+    if found:
+        report(InvalidConfiguration(found))
+        raise typer.Exit(ExitCode.WRONG_USAGE)
+
+
+def _mapping_problems(loaded: Loaded) -> Iterable[Problem]:
+    """Expressions of mappings that don't compile."""
+    from forwarder.config.layers import Problem
+    from forwarder.core.errors import ConfigurationError
+    from forwarder.daemon.mappings import kafka_mapping
+
+    for number, cluster in enumerate(loaded.settings.sources.kafka):
+        try:
+            kafka_mapping(cluster, number)
+        except ConfigurationError as error:
+            key, _, what = error.message.partition(": ")
+            yield Problem(loaded.where(key), key, what, error.hint)
+
+
+def _own_address_problems(loaded: Loaded) -> Iterable[Problem]:
+    """An upstream that is this forwarder itself."""
+    from forwarder.config.layers import Problem
+    from forwarder.daemon.own_address import HINT, own_addresses
+
+    return [Problem(loaded.where(own.key), own.key, own.message, HINT) for own in own_addresses(loaded.settings)]
+
+
+def _variables(loaded: Loaded) -> str:
+    count = len({origin.name for origin in loaded.origins.values() if origin.place == "environment"})
+    return "1 key" if count == 1 else f"{count} keys"

@@ -1,52 +1,58 @@
-"""`forwarder dead-letters`: look at what could not be delivered, send it again, or drop it; with the daemon up or down."""
+"""`forwarder dead-letters`: list, show, replay or drop events that could not be delivered, with the daemon up or down.
+
+Replay has five steps: preview, check, confirm, mark, and follow until the daemon has sent the letters. Letters of an import are sent at
+the end of its next run; the command doesn't follow that.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from forwarder.cli.asking import may
-from forwarder.cli.formats import Output
+from forwarder.cli.dead_letter_tables import data_as_json, letter_as_json, letters, print_letter, print_table, readable, without_keys
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.options import CommandGroup, Config, Output, State, TableOrJson, Yes
+from forwarder.cli.output import confirm
+from forwarder.cli.tables import EventProgress
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.event import Lane
+from forwarder.core.ports import Reason
+from forwarder.deadletter.selection import DeadLetterFilter, contents, mark_for_replay, notes_of, still_marked, summaries
+from forwarder.imports.batching import SOURCE
+from forwarder.inspect import dead_letters as found_letters
+from forwarder.inspect.dead_letters import LetterQuery, SelectedLetters, WorkerLetters, letter_files, newest, parse_query, with_content
+from forwarder.sources.imports.checkpoint import read_checkpoint
+from forwarder.sources.imports.status import PREFLIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from forwarder.deadletter.editing import Edit, Replacement
 
-    from forwarder.cli.dead_letter_files import LetterFile, Wanted
-    from forwarder.cli.dead_letter_work import Selected
+    Editor = Edit | Replacement
 
-NO: int = 1
-"""Exit code: the answer is no."""
+LIMIT: Final = 50
+MAX_LIMIT: Final = 10_000_000
+_PREVIEWED: Final = 10
+_MAX_NOTES: Final = 10
+_POLL_SECONDS: Final = 0.25
+_BY_HAND: Final = """  Fix a record that isn't JSON by hand: write it with `forwarder dead-letters show {letter} --raw > FILE`, edit FILE,
+  then run `forwarder dead-letters replay {letter} --with FILE`
+"""
 
-LIMIT = 50
-MOST = 10_000_000
-"""Nobody means more by `--limit`."""
+app = CommandGroup("dead-letters", "List, show, replay or drop events that could not be delivered.")
 
-HELP = "Look at events that could not be delivered, send them again, or drop them."
-
-app = typer.Typer(name="dead-letters", no_args_is_help=True, help=HELP)
-
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NUMBER|UUID]...", help="Letters by their numbers in `ls`, or events by uuid.")]
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The configuration of the daemon; it says where its dead letters are.")
-]
-Place = Annotated[
-    Path | None, typer.Option("--path", metavar="DIR", help="Look into this state directory instead, one worker's in it, or an import's.")
-]
-WithReason = Annotated[str, typer.Option("--reason", metavar="REASON", help="Only letters with this reason.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NUMBER|UUID", help="Dead letters by their numbers in `ls`, or events by uuid.")]
+WithReason = Annotated[str, typer.Option("--reason", metavar="REASON", help="Only dead letters with this reason.")]
 WithEvent = Annotated[str, typer.Option("--event", metavar="NAME", help="Only events of this name.")]
 WithLane = Annotated[str, typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`.")]
-Since = Annotated[str, typer.Option("--since", metavar="TIME", help="Only letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, max=MOST, metavar="N", help="At most so many, the oldest first.")]
-WithFile = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Send the JSON object in this file instead: for one letter.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-
-
-As = Annotated[Output, typer.Option("--output", help="A table for a person, or JSON.")]
+Since = Annotated[str, typer.Option("--since", metavar="TIME", help="Only dead letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, max=MAX_LIMIT, metavar="N", help="At most this many, the oldest first.")]
 
 
 @app.command()
@@ -54,60 +60,58 @@ def ls(
     names: Names = None,
     *,
     config: Config = None,
-    path: Place = None,
+    path: State = None,
     reason: WithReason = "",
     event: WithEvent = "",
     lane: WithLane = "",
     since: Since = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, metavar="N", help="Show at most so many, the newest.")] = LIMIT,
-    output: As = Output.TABLE,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_LIMIT, metavar="N", help="At most this many, the newest first.")] = LIMIT,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
-    """Show the dead letters of all workers, the newest first: why each is one, and what was asked to be done with it.
+    """List the dead letters of all workers, the newest first, with their reasons and marks.
 
-    Works beside a running daemon. Project keys are shown by their labels only.
+    Works while the daemon runs. Project keys are shown by their labels only.
 
     Example: forwarder dead-letters ls --reason refused --since 2h
     """
-    from forwarder.cli.dead_letter_tables import as_json, print_table
-    from forwarder.cli.dead_letter_work import newest
-
     files = _files(config, path)
-    found, total = newest(files, _wanted(names, files, reason=reason, event=event, lane=lane, since=since), limit)
+    found, total = newest(files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit)
     if output is Output.JSON:
-        typer.echo(as_json(found, total))
+        document = {"count": total, "results": [letter_as_json(file, letter) for file, letter in found]}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         print_table(found, total, time.time())
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NUMBER|UUID", help="The letter's number in `ls`, or the event's uuid.")],
+    name: Annotated[str, typer.Argument(metavar="NUMBER|UUID", help="The dead letter's number in `ls`, or the event's uuid.")],
     *,
     config: Config = None,
-    path: Place = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Write the event's original bytes, and nothing else.")] = False,
-    output: As = Output.TABLE,
+    path: State = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Write only the event's original bytes.")] = False,
+    output: TableOrJson = Output.TABLE,
 ) -> None:
-    """Show everything about a letter, and its event. What looks like a key is masked, but with --raw.
+    """Show one dead letter and its event. Anything that looks like a key is masked, except with --raw.
 
-    Exit codes: 0 shown; 1 there is no such letter.
+    Exit codes: 0 shown; 1 not found.
 
     Example: forwarder dead-letters show 17 --raw > event.json
     """
-    from forwarder.cli.dead_letter_tables import letter_as_json, print_letter
-    from forwarder.cli.dead_letter_work import with_content
-
     files = _files(config, path)
-    found = with_content(files, _wanted([name], files))
+    found = with_content(files, _query([name], files))
     if not found:
-        sys.stderr.write(f"Error: there is no dead letter {name}\n  `forwarder dead-letters ls` shows those that there are.\n")
-        raise typer.Exit(NO)
+        sys.stderr.write(f"Error: dead letter {name} was not found\n  `forwarder dead-letters ls` lists all of them.\n")
+        raise typer.Exit(ExitCode.NO)
     for file, letter, content in found:
         if raw:
             sys.stdout.buffer.write(content.data)
             sys.stdout.buffer.flush()
         elif output is Output.JSON:
-            typer.echo(letter_as_json(file, letter, content))
+            document = {**letter_as_json(file, letter), "intact": content.intact, **data_as_json("data", content.data, letter.lane)}
+            if content.replacement is not None:
+                document |= data_as_json("replacement", content.replacement, letter.lane)
+            typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         else:
             print_letter(file, letter, content)
 
@@ -117,42 +121,43 @@ def replay(
     names: Names = None,
     *,
     config: Config = None,
-    path: Place = None,
+    path: State = None,
     reason: WithReason = "",
     event: WithEvent = "",
     lane: WithLane = "",
     since: Since = "",
     limit: Limit = None,
-    edit: Annotated[str, typer.Option("--edit", metavar="JQ", help="Send what this jq expression makes of each event instead.")] = "",
-    replacement: WithFile = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.01, metavar="N", help="At most so many events a second (100).")] = None,
+    edit: Annotated[str, typer.Option("--edit", metavar="JQ", help="Send the result of this jq expression instead of each event.")] = "",
+    replacement: Annotated[
+        Path | None, typer.Option("--with", metavar="FILE", help="Send the JSON object in this file instead of one event.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.01, metavar="N", help="At most this many events a second (100).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and change nothing.")] = False,
     yes: Yes = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the daemon has taken them.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the daemon has accepted them.")] = True,
 ) -> None:
-    """Send dead letters again, through the running daemon: each event with its own uuid and timestamp, and its own bytes unless edited.
+    """Send dead letters again through the running daemon, each with its own uuid and timestamp.
 
-    Without a daemon they are marked, and go with its next start, or with `forwarder buffer drain`. Those of an import (--path STATE)
-    go when its command is run again: records that its format refused, mended by --edit or --with, go through the format again.
+    An event keeps its bytes unless it is edited. If no daemon runs, the dead letters are marked, and sent at its next start or by
+    `forwarder buffer drain`. Those of an import (--path STATE) are sent when its command runs again; records that its format rejected,
+    fixed by --edit or --with, are converted again.
 
-    Exit codes: 0 done; 1 letters were left; 2 the expression, or an argument, is wrong.
+    Exit codes: 0 done; 1 some are left; 2 invalid expression or argument.
 
     Example: forwarder dead-letters replay --reason refused --edit '.properties.plan = "free"' --dry-run
     """
-    from forwarder.cli import dead_letter_replay as replaying
-
     files = _files(config, path)
-    selected = _select(files, _wanted(names, files, reason=reason, event=event, lane=lane, since=since), limit)
-    replaying.check_rate(selected, rate)
-    editor = replaying.editor(edit, replacement, selected)
+    selected = _select(files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit)
+    check_rate(selected, rate)
+    change = editor(edit, replacement, selected)
     if dry_run:
-        replaying.preview(selected, editor)
+        preview(selected, change)
         return
-    replaying.check(selected, editor)
-    if not may(f"Send {_letters(selected)} again?", yes=yes):
-        raise typer.Exit(NO)
-    replaying.mark(selected, editor, rate)
-    raise typer.Exit(0 if replaying.follow(selected, wait=wait) else NO)
+    check(selected, change)
+    if not confirm(f"Send {letters(_count(selected))} again?", yes=yes):
+        raise typer.Exit(ExitCode.NO)
+    mark(selected, change, rate)
+    raise typer.Exit(ExitCode.DONE if follow(selected, wait=wait) else ExitCode.NO)
 
 
 @app.command()
@@ -160,7 +165,7 @@ def drop(
     names: Names = None,
     *,
     config: Config = None,
-    path: Place = None,
+    path: State = None,
     reason: WithReason = "",
     event: WithEvent = "",
     lane: WithLane = "",
@@ -168,71 +173,209 @@ def drop(
     limit: Limit = None,
     yes: Yes = False,
 ) -> None:
-    """Drop dead letters for good; the books count them as dropped by an operator.
+    """Drop dead letters permanently; the books count them as dropped by an operator.
 
     Exit codes: 0 done; 1 nothing was dropped, or not all of it yet.
 
     Example: forwarder dead-letters drop --reason missing_event --since 1h
     """
-    from forwarder.cli.dead_letter_work import drop as drop_letters
-
     files = _files(config, path)
-    selected = _select(files, _wanted(names, files, reason=reason, event=event, lane=lane, since=since), limit)
-    if not may(f"Drop {_letters(selected)} for good?", yes=yes):
-        raise typer.Exit(NO)
-    dropped, left = drop_letters(selected)
-    typer.echo(f"{dropped:,} dropped" + (f"; {left:,} are marked, and the daemon, or import, drops them as soon as it can" if left else ""))
-    raise typer.Exit(NO if left else 0)
+    selected = _select(files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit)
+    if not confirm(f"Drop {letters(_count(selected))} permanently?", yes=yes):
+        raise typer.Exit(ExitCode.NO)
+    dropped, left = found_letters.drop(selected)
+    typer.echo(f"{dropped:,} dropped" + (f"; {left:,} marked, to be dropped by the daemon or import that uses them" if left else ""))
+    raise typer.Exit(ExitCode.NO if left else ExitCode.DONE)
 
 
-def _files(config: Path | None, path: Path | None) -> list[LetterFile]:
-    """The files that are there."""
-    from forwarder.cli.dead_letter_files import letter_files
+def _files(config: Path | None, path: Path | None) -> list[WorkerLetters]:
+    """The files in the state directory `path`, or else those of the configuration. Raises `ConfigurationError`."""
     from forwarder.config.load import load_settings
-    from forwarder.core.errors import ConfigurationError
     from forwarder.inspect.state_files import files_at, files_of
 
     if path is not None:
         workers = files_at(path)
         if not workers and not _may_be_empty(path):
-            hint = "Name the directory that `buffer.path` or `dead_letters.path` names, or the state folder of an import."
-            raise ConfigurationError(f"{path} holds no state of forwarder", hint=hint)
+            hint = "Name the directory of `buffer.path` or `dead_letters.path`, or the state folder of an import."
+            raise ConfigurationError(f"{path} is not a state directory of forwarder", hint=hint)
     else:
         workers = files_of(load_settings(config, os.environ, require_upstream=False).settings, os.environ)
     return letter_files([worker.dead_letters for worker in workers if worker.dead_letters is not None])
 
 
 def _may_be_empty(path: Path) -> bool:
-    """Whether it is no mistake that nothing is there yet: no daemon has used it, or an import that hasn't sent anything."""
-    from forwarder.sources.imports.status import PREFLIGHT
-
+    """Whether a directory without letters is no mistake: no daemon has used it yet, or an import that hasn't sent anything."""
     return path.is_dir() and (not any(path.iterdir()) or (path / PREFLIGHT).is_file())
 
 
-def _wanted(
-    names: Sequence[str] | None, files: Sequence[LetterFile], *, reason: str = "", event: str = "", lane: str = "", since: str = ""
-) -> Wanted:
-    from forwarder.cli.dead_letter_files import wanted
-    from forwarder.core.errors import ConfigurationError
-    from forwarder.core.ports import Reason
-
+def _query(
+    names: Sequence[str] | None, files: Sequence[WorkerLetters], *, reason: str = "", event: str = "", lane: str = "", since: str = ""
+) -> LetterQuery:
     if reason and reason not in list(Reason):
-        raise ConfigurationError(f"--reason: there is no reason {reason!r}", hint=f"There are {', '.join(Reason)}.")
-    return wanted(names or (), files, reason=reason, event=event, lane=lane, since=since, now=time.time())
+        raise ConfigurationError(f"--reason: {reason!r} is not a reason", hint=f"The reasons are {', '.join(Reason)}.")
+    return parse_query(names or (), files, reason=reason, event=event, lane=lane, since=since, now=time.time())
 
 
-def _select(files: Sequence[LetterFile], meant: Wanted, limit: int | None) -> list[Selected]:
-    """The letters that are meant. Ends the command if there are none."""
-    from forwarder.cli.dead_letter_work import select
-
-    selected = select(files, meant, limit)
+def _select(files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None) -> list[SelectedLetters]:
+    """The matching letters. Ends the command if there are none."""
+    selected = found_letters.select(files, query, limit)
     if not selected:
-        sys.stderr.write("No dead letter is meant by that.\n")
-        raise typer.Exit(NO if meant.numbers or meant.criteria.uuids else 0)
+        sys.stderr.write("No dead letter matches.\n")
+        raise typer.Exit(ExitCode.NO if query.numbers or query.criteria.uuids else ExitCode.DONE)
     return selected
 
 
-def _letters(selected: Sequence[Selected]) -> str:
-    from forwarder.cli.dead_letter_tables import letters
+def _count(selected: Sequence[SelectedLetters]) -> int:
+    return sum(len(each.numbers) for each in selected)
 
-    return letters(sum(len(each.numbers) for each in selected))
+
+def editor(expression: str, file: Path | None, selected: Sequence[SelectedLetters]) -> Editor | None:
+    """The requested edit, if any. Raises `ConfigurationError` if the expression doesn't compile or the file can't be used."""
+    if not expression and file is None:
+        return None
+    from forwarder.deadletter.editing import Edit, Replacement
+
+    if file is None:
+        return Edit(expression)
+    count = _count(selected)
+    if expression or count != 1:
+        what = "--edit and --with exclude each other" if expression else f"--with: {letters(count)} match"
+        raise ConfigurationError(what, hint="`--with FILE` replaces one event: name its dead letter by its number in `ls`.")
+    return Replacement(file)
+
+
+def check_rate(selected: Sequence[SelectedLetters], rate: float | None) -> None:
+    """Raises `ConfigurationError` for a rate with letters of an import."""
+    if rate is not None and any(_is_of_import(each.file) for each in selected):
+        raise ConfigurationError("--rate: an import sends its dead letters at its own rate", hint="Use --rate of `forwarder import`.")
+
+
+def preview(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
+    """Print what would be sent: the first few events, before and after the edit."""
+    total = _count(selected)
+    typer.echo(f"{letters(total)} would be sent again; nothing was changed.")
+    left = _PREVIEWED
+    for each in selected:
+        with each.file.reading() as connection:
+            for letter in summaries(connection, DeadLetterFilter(numbers=tuple(each.numbers[:left])))[::-1]:
+                typer.echo(f"{each.file.name(letter.number)}  {letter.reason}  {letter.label}")
+                for _, data in contents(connection, [letter.number]):
+                    typer.echo(f"  - {readable(data, letter.lane)}" if edit else f"    {readable(data, letter.lane)}")
+                    if edit:
+                        typer.echo(f"  + {_after(edit, data, letter.lane)}")
+                left -= 1
+    if total > _PREVIEWED:
+        typer.echo(f"… and {total - _PREVIEWED:,} more")
+    check(selected, edit)
+
+
+def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
+    """Try the edit on every event before anything is changed. Ends the command with exit code 1 if it fails for one."""
+    if edit is None:
+        return
+    from forwarder.deadletter.editing import NotEditable, UnreadableEvent
+
+    failures: list[str] = []
+    unreadable = ""
+    for each in selected:
+        with each.file.reading() as connection:
+            for number, data in contents(connection, each.numbers):
+                try:
+                    edit.apply(data)
+                except NotEditable as error:
+                    failures.append(f"{each.file.name(number)}: {without_keys(error.message, None)}")
+                    if isinstance(error, UnreadableEvent):
+                        unreadable = unreadable or f"{each.file.name(number)} --path {each.file.path.parent}"
+    if failures:
+        shown = "\n  ".join(failures[:_MAX_NOTES])
+        sys.stderr.write(f"Error: --edit fails for {letters(len(failures))}; nothing was changed\n  {shown}\n")
+        if unreadable:
+            sys.stderr.write(_BY_HAND.format(letter=unreadable))
+        raise typer.Exit(ExitCode.NO)
+
+
+def mark(selected: Sequence[SelectedLetters], edit: Editor | None, rate: float | None) -> None:
+    """Mark the letters, each with its edited event if there is an edit."""
+    with EventProgress("marking", _count(selected)) as progress:
+        for each in selected:
+            with each.file.reading() as reading, each.file.writing() as writing:
+                if edit is None:
+                    changed: Iterator[tuple[int, bytes | None]] = ((number, None) for number in each.numbers)
+                else:
+                    changed = ((number, edit.apply(data)) for number, data in contents(reading, each.numbers))
+                mark_for_replay(writing, changed, rate, progress.advance)
+
+
+def follow(selected: Sequence[SelectedLetters], *, wait: bool, pause: Callable[[float], None] = time.sleep) -> bool:
+    """Follow the running daemons until they have sent the marked letters. False if a daemon stopped or could not send one."""
+    daemons: list[SelectedLetters] = []
+    marked = 0
+    for each in selected:
+        if _is_of_import(each.file):
+            typer.echo(f"{letters(len(each.numbers))} marked; {_by_import(each.file)}")
+        elif each.file.has_daemon:
+            daemons.append(each)
+        else:
+            marked += len(each.numbers)
+    if marked:
+        typer.echo(f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by `forwarder buffer drain`")
+    if daemons and wait:
+        return _report(daemons, _watch(daemons, pause))
+    if daemons:
+        typer.echo(f"{letters(_count(daemons))} marked; the daemon sends them")
+    return True
+
+
+def _is_of_import(file: WorkerLetters) -> bool:
+    return file.source == SOURCE
+
+
+def _by_import(file: WorkerLetters) -> str:
+    """When the letters of an import are sent."""
+    if file.has_daemon:
+        return "the running import sends them after its source is read; `ls` shows what is left then"
+    try:
+        saved = read_checkpoint(file.path.parent)
+    except ConfigurationError:
+        saved = None
+    example = "" if saved is None else f": forwarder import {saved.job.format} {saved.job.source} …"
+    return f"no import runs: they are sent when its command runs again{example}"
+
+
+def _watch(daemons: Sequence[SelectedLetters], pause: Callable[[float], None]) -> dict[WorkerLetters, set[int]]:
+    """Wait until no letter is marked any more, or its daemon has stopped. Returns the letters that are still marked."""
+    left = {each.file: set(each.numbers) for each in daemons}
+    with EventProgress("replaying", sum(map(len, left.values()))) as progress:
+        while True:
+            for file, numbers in left.items():
+                with file.reading() as connection:
+                    left[file] = still_marked(connection, "replay", numbers)
+                progress.advance(len(numbers) - len(left[file]))
+            if not any(numbers and file.has_daemon for file, numbers in left.items()):
+                return left
+            pause(_POLL_SECONDS)
+
+
+def _report(daemons: Sequence[SelectedLetters], left: dict[WorkerLetters, set[int]]) -> bool:
+    """Report what was sent, what could not be, and what is still marked. True if all was sent."""
+    notes: list[str] = []
+    for each in daemons:
+        with each.file.reading() as connection:
+            notes += [f"{each.file.name(number)}: {note}" for number, note in notes_of(connection, each.numbers).items()]
+    pending = sum(map(len, left.values()))
+    typer.echo(f"{letters(_count(daemons) - pending - len(notes))} sent again")
+    if notes:
+        shown = "\n  ".join(without_keys(note, None) for note in notes[:_MAX_NOTES])
+        sys.stderr.write(f"{letters(len(notes))} can't be sent as they are:\n  {shown}\n")
+    if pending:
+        sys.stderr.write(f"The daemon stopped; {letters(pending)} marked: they are sent at its next start.\n")
+    return not notes and not pending
+
+
+def _after(edit: Editor, data: bytes, lane: Lane | None) -> str:
+    from forwarder.deadletter.editing import NotEditable
+
+    try:
+        return readable(edit.apply(data), lane)
+    except NotEditable as error:
+        return f"(can't be edited: {error.message})"

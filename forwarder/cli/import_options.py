@@ -1,7 +1,4 @@
-"""What can be typed behind `forwarder import FORMAT`: the options that every format has, once, and those that its description names.
-
-Of both the parameters of a command are made, as typer reads them.
-"""
+"""The command line of `forwarder import FORMAT`: the options of every format, and those of one, as parameters that typer reads."""
 
 from __future__ import annotations
 
@@ -15,23 +12,17 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
+from forwarder.cli.options import Config, TextOrJson, TextOutput, parameter
 from forwarder.sources.files.records import Framing
 from forwarder.sources.imports.format import FormatOption, ImportFormat
 
-_WHERE: Final = "From where, to where"
+_WHERE: Final = "Source and target"
 _WHAT: Final = "What is sent"
 _HOW: Final = "How it is sent"
 _READING: Final = "How the source is read"
 
 
-class Form(StrEnum):
-    """How a command writes what it found."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class Persons(StrEnum):
+class PersonsOption(StrEnum):
     """What becomes of `$set`."""
 
     SET_ONCE = "set_once"
@@ -40,7 +31,7 @@ class Persons(StrEnum):
 
 
 def _codes(incomplete: str) -> list[str]:
-    """What completes --accept."""
+    """Completions of --accept."""
     from forwarder.sources.imports.preflight_report import SEVERITIES, FindingSeverity
 
     return [code for code, severity in SEVERITIES.items() if severity is FindingSeverity.STOPS and code.startswith(incomplete)]
@@ -51,85 +42,89 @@ def _option(*declaration: str, words: str, panel: str, metavar: str | None = Non
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
-    """What is typed for any format; each field is an option."""
+class CommonOptions:
+    """What can be typed for any format; each field is an option."""
 
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", help="Files, folders, patterns, addresses (s3:// gs:// az://); - is standard input."),
+        typer.Argument(metavar="PATH", help="Files, folders, patterns or addresses (s3:// gs:// az://); - is standard input."),
     ]
-    upstream: Annotated[str | None, _option("--upstream", metavar="URL", words="The service; else `upstream.url`.", panel=_WHERE)] = None
+    upstream: Annotated[
+        str | None, _option("--upstream", metavar="URL", words="Address of the service. Default: `upstream.url`.", panel=_WHERE)
+    ] = None
     api_key: Annotated[
         str | None,
-        _option("--api-key", metavar="KEY", words="The project's key; else `import.api_key` or its file, or you are asked.", panel=_WHERE),
+        _option(
+            "--api-key", metavar="KEY", words="Project key. Default: `import.api_key` or its file; else it is asked for.", panel=_WHERE
+        ),
     ] = None
     via: Annotated[
-        str | None, _option("--via", metavar="URL", words="Send through the forwarder that runs there: live events go first.", panel=_WHERE)
+        str | None,
+        _option("--via", metavar="URL", words="Send through a running forwarder, which gives live events priority.", panel=_WHERE),
     ] = None
     state: Annotated[
         Path | None,
-        _option("--state", metavar="DIR", words="The import's folder; else the same command finds one in `import.state`.", panel=_WHERE),
+        _option("--state", metavar="DIR", words="State folder of the import. Default: one in `import.state` per command.", panel=_WHERE),
     ] = None
-    config: Annotated[
-        Path | None,
-        _option("--config", metavar="FILE", words="The configuration; else /etc/forwarder/forwarder.yaml if it is there.", panel=_WHERE),
-    ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look at the source, and say what would be sent.")] = False
+    config: Config = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only analyze the source, and report what would be sent.")] = False
     accept: Annotated[
         list[str] | None,
-        typer.Option("--accept", metavar="CODE", help="Start in spite of this finding; may be given again.", autocompletion=_codes),
+        typer.Option("--accept", metavar="CODE", help="Start despite this finding; repeatable.", autocompletion=_codes),
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", help="Send without asking; required without a terminal, also to resume.")] = False
-    output: Annotated[Form, typer.Option("--output", help="Text for a person, or JSON.")] = Form.TEXT
+    yes: Annotated[bool, typer.Option("--yes", help="Send without asking. Required without a terminal, also to resume.")] = False
+    output: TextOrJson = TextOutput.TEXT
     since: Annotated[
-        str | None, _option("--since", metavar="TIME", words="Events from then on: 2024-01-31, or an ISO 8601 time. UTC.", panel=_WHAT)
+        str | None, _option("--since", metavar="TIME", words="Only events from then on: 2024-01-31, or an ISO 8601 time; UTC.", panel=_WHAT)
     ] = None
-    until: Annotated[str | None, _option("--until", metavar="TIME", words="Events before then; else before 48 h ago.", panel=_WHAT)] = None
-    event: Annotated[
-        list[str] | None, _option("--event", metavar="NAME", words="Only events of this name; may be given again.", panel=_WHAT)
-    ] = None
+    until: Annotated[str | None, _option("--until", metavar="TIME", words="Only events before then. Default: 48 h ago.", panel=_WHAT)] = (
+        None
+    )
+    event: Annotated[list[str] | None, _option("--event", metavar="NAME", words="Only events of this name; repeatable.", panel=_WHAT)] = (
+        None
+    )
     exclude_event: Annotated[
-        list[str] | None, _option("--exclude-event", metavar="NAME", words="No events of this name; may be given again.", panel=_WHAT)
+        list[str] | None, _option("--exclude-event", metavar="NAME", words="No events of this name; repeatable.", panel=_WHAT)
     ] = None
-    limit: Annotated[int | None, _option("--limit", metavar="N", min=1, words="At most so many events, the first.", panel=_WHAT)] = None
+    limit: Annotated[int | None, _option("--limit", metavar="N", min=1, words="At most this many events, the first.", panel=_WHAT)] = None
     person_properties: Annotated[
-        Persons | None,
+        PersonsOption | None,
         _option(
             "--person-properties",
-            words="What becomes of $set: only what a person hasn't yet (set_once), nothing, or old values over today's.",
+            words="What $set does: set only what a person lacks (set_once), nothing, or overwrite current values.",
             panel=_WHAT,
         ),
     ] = None
-    geoip: Annotated[bool, _option("--geoip", words="Let the service look up where an event's $ip is.", panel=_WHAT)] = False
+    geoip: Annotated[bool, _option("--geoip", words="Let the service look up the location of an event's $ip.", panel=_WHAT)] = False
     rate: Annotated[
-        str | None, _option("--rate", metavar="N|unlimited", words="Events a second; else `import.rate`, 2000.", panel=_HOW)
+        str | None, _option("--rate", metavar="N|unlimited", words="Events a second. Default: `import.rate`, 2000.", panel=_HOW)
     ] = None
     quiet_hours: Annotated[
         str | None,
-        _option("--quiet-hours", metavar="HOURS", words="Send nothing then: 08:00-20:00 Europe/Berlin; `none` for none.", panel=_HOW),
+        _option("--quiet-hours", metavar="HOURS", words="Hours without sending: 08:00-20:00 Europe/Berlin, or `none`.", panel=_HOW),
     ] = None
-    sort: Annotated[bool, _option("--sort", words="Sort by time first, on disk: for files that aren't oldest first.", panel=_HOW)] = False
+    sort: Annotated[bool, _option("--sort", words="Sort by time on disk first: for files that are not oldest first.", panel=_HOW)] = False
     follow_links: Annotated[
-        bool, _option("--follow-links", words="Read what links lead to outside of the folder that is named.", panel=_READING)
+        bool, _option("--follow-links", words="Also read the targets of links that lead out of the named folder.", panel=_READING)
     ] = False
     store: Annotated[
         list[str] | None,
         _option(
             "--store",
             metavar="NAME=TEXT",
-            words="An option of the object store, such as region=eu-central-1; may be given again.",
+            words="An option of the object store, such as region=eu-central-1; repeatable.",
             panel=_READING,
         ),
     ] = None
 
 
 _TIME_OFFSET: Final = _option(
-    "--time-offset", metavar="+HH:MM", words="How far ahead of UTC times without a zone are: +02:00, or 0 for UTC.", panel=_READING
+    "--time-offset", metavar="+HH:MM", words="Offset from UTC of times without a zone: +02:00, or 0 for UTC.", panel=_READING
 )
-_DELIMITER: Final = _option("--delimiter", metavar="CHARACTER", words="Between cells; else a comma, in .tsv files a tab.", panel=_READING)
-_QUOTE: Final = _option("--quote", metavar="CHARACTER", words='Around a cell with delimiters in it; else ".', panel=_READING)
-_MAPPING: Final = _option("--mapping", metavar="FILE", words="YAML file of the rules; else `import.mapping`.", panel=_READING)
-_FRAMING: Final = _option("--framing", words="How records are told from each other; auto: by content and name.", panel=_READING)
+_DELIMITER: Final = _option("--delimiter", metavar="CHARACTER", words="Between cells. Default: comma; in .tsv files, tab.", panel=_READING)
+_QUOTE: Final = _option("--quote", metavar="CHARACTER", words='Around a cell that contains delimiters. Default: ".', panel=_READING)
+_MAPPING: Final = _option("--mapping", metavar="FILE", words="YAML file of the rules. Default: `import.mapping`.", panel=_READING)
+_FRAMING: Final = _option("--framing", words="How records are separated; auto: by content and name.", panel=_READING)
 
 
 def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
@@ -137,47 +132,43 @@ def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
     for said in form.said:
         yield _own(form, said)
     if form.takes_time_offset:
-        yield _parameter("time_offset", str | None, _TIME_OFFSET)
+        yield parameter("time_offset", str | None, _TIME_OFFSET)
     if form.takes_mapping:
-        yield _parameter("mapping", Path | None, _MAPPING)
+        yield parameter("mapping", Path | None, _MAPPING)
     if len(form.framings) > 1:
-        yield _parameter("framing", _framings(form) | None, _FRAMING)
+        yield parameter("framing", _framings(form) | None, _FRAMING)
     if Framing.CSV in form.framings:
-        yield _parameter("delimiter", str | None, _DELIMITER)
-        yield _parameter("quote", str | None, _QUOTE)
-    hints = get_type_hints(Shared, include_extras=True)
-    for each in dataclasses.fields(Shared):
+        yield parameter("delimiter", str | None, _DELIMITER)
+        yield parameter("quote", str | None, _QUOTE)
+    hints = get_type_hints(CommonOptions, include_extras=True)
+    for each in dataclasses.fields(CommonOptions):
         default = inspect.Parameter.empty if each.default is dataclasses.MISSING else each.default
         yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name], default=default)
 
 
-def shared(typed: Mapping[str, Any]) -> Shared:
-    """What was typed of that which any format has."""
-    return Shared(**{each.name: typed[each.name] for each in dataclasses.fields(Shared)})
+def common_options(typed: Mapping[str, Any]) -> CommonOptions:
+    """The typed options of every format."""
+    return CommonOptions(**{each.name: typed[each.name] for each in dataclasses.fields(CommonOptions)})
 
 
-def own(form: ImportFormat[Any], typed: Mapping[str, Any]) -> Any:
-    """What was typed of that which only this format has, as its options. Raises `ValueError` if they don't fit together."""
+def own_options(form: ImportFormat[Any], typed: Mapping[str, Any]) -> Any:
+    """The typed options of this format alone. Raises `ValueError` if they contradict each other."""
     values = {each.field: typed[each.name] for each in form.said if typed[each.name] not in (None, [], ())}
     return form.options(**{name: frozenset(value) if isinstance(value, list | tuple) else value for name, value in values.items()})
 
 
 def _own(form: ImportFormat[Any], said: FormatOption) -> inspect.Parameter:
-    words = f"{said.help[:-1]}; may be given again." if isinstance(said.default, frozenset) else said.help
+    words = f"{said.help[:-1]}; repeatable." if isinstance(said.default, frozenset) else said.help
     if isinstance(said.default, str) and said.default:
-        words = f"{words[:-1]}; else {said.default}."
-    panel = f"Of the format {form.name}"
+        words = f"{words} Default: {said.default}."
+    panel = f"Format {form.name}"
     if isinstance(said.default, bool):
-        return _parameter(said.name, bool, _option(f"--{said.flag}", words=words, panel=panel), default=False)
+        return parameter(said.name, bool, _option(f"--{said.flag}", words=words, panel=panel), default=False)
     kind = list[str] | None if isinstance(said.default, frozenset) else str | None
-    return _parameter(said.name, kind, _option(f"--{said.flag}", metavar=said.metavar, words=words, panel=panel))
+    return parameter(said.name, kind, _option(f"--{said.flag}", metavar=said.metavar, words=words, panel=panel))
 
 
 def _framings(form: ImportFormat[Any]) -> Any:
-    """A choice of the framings that a format can have."""
+    """The framings that a format can have, to choose from."""
     members: Any = [(each.name, each.value) for each in form.framings]
     return StrEnum("Framing", members)
-
-
-def _parameter(name: str, kind: Any, marker: Any, default: Any = None) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, marker], default=default)

@@ -1,40 +1,56 @@
-"""From what was typed, and the configuration under it, to a request for an import."""
+"""From the command line and the configuration to the request for an import: settings, key, format, filters, rate, and state folder.
+
+Invariant: a key, and the text of a `--store` option, is part of no message.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from forwarder.cli.import_access import SECTIONS, project_key, settled, state_root, via
-from forwarder.cli.import_options import Shared, own
-from forwarder.cli.import_values import character, moment, pairs, rate, time_offset
-from forwarder.cli.sections import loaded_sections
+from forwarder.cli.import_options import CommonOptions, own_options
+from forwarder.cli.settings import ask_for_key, key_or_file, loaded_sections
+from forwarder.config.addresses import check_upstream
+from forwarder.config.api_keys import check_project_key, read_key_file
 from forwarder.config.layers import InvalidConfiguration
-from forwarder.config.load import DEFAULT_FILE, load_part
-from forwarder.config.settings import ImportSettings, MappingSettings
+from forwarder.config.load import Loaded, load_part
+from forwarder.config.settings import ImportSettings, MappingSettings, Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import mapping_of, rules_of
 from forwarder.imports.request import ImportRequest
 from forwarder.sources.files.records import Framing, ReadOptions
+from forwarder.sources.imports import checkpoint, manifest
 from forwarder.sources.imports.conversion import EventFilters
-from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties
+from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties, RecordRefused
 from forwarder.sources.imports.pacing import QuietHours
 from forwarder.sources.imports.preflight_report import unaccepted
+from forwarder.sources.imports.times import parse_time
+from forwarder.storage.directory import is_locked, state_directories
 
+SECTIONS: Final = ("upstream", "buffer", "batch", "delivery", "dead_letters", "log", "import", "workers")
+"""The sections of the configuration that imports read."""
+IMPORTS: Final = "imports"
+UNLIMITED: Final = "unlimited"
 _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"
+_KEY_WAYS: Final = "Use --api-key KEY, `import.api_key` or `import.api_key_file` in the configuration, or FORWARDER_IMPORT__API_KEY(_FILE)."
+_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})", re.ASCII)
+_UTC: Final = frozenset({"0", "z", "utc", "+0", "-0"})
+_MAX_RATE: Final = 1_000_000
 
 
-def request_of(form: ImportFormat[Any], typed: Shared, more: Mapping[str, Any]) -> ImportRequest:
-    """The request; `more` is what was typed that not every format has. Raises `ConfigurationError`."""
+def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str, Any]) -> ImportRequest:
+    """The request; `more` has the options that not every format has. Raises `ConfigurationError`."""
     unaccepted((), typed.accept or ())
-    loaded = loaded_sections(SECTIONS, typed.config, DEFAULT_FILE)
-    settings = settled(loaded, typed)
+    found = loaded(typed.config)
+    settings = _settings(found, typed)
     section = settings.import_
     persons: PersonProperties = typed.person_properties.value if typed.person_properties else section.person_properties
     reading, filters = _reading(form, section, typed, more), _filters(typed)
@@ -42,19 +58,95 @@ def request_of(form: ImportFormat[Any], typed: Shared, more: Mapping[str, Any]) 
         chosen=_chosen(form, persons, section, reading, more, since=filters.since),
         paths=tuple(typed.paths),
         settings=settings,
-        api_key=project_key(loaded, typed),
+        api_key=project_key(found, typed.api_key, required=not typed.dry_run),
         state=typed.state,
         state_root=state_root(settings) if typed.state is None else typed.state.parent,
-        via=via(typed),
+        via=_address("--via", typed.via) if typed.via else "",
         reading=reading,
         filters=filters,
         person_properties=persons,
         geoip=typed.geoip,
-        rate=_rate(typed.rate, section),
+        rate=rate(str(section.rate) if typed.rate is None else typed.rate),
         quiet_hours=_quiet(typed.quiet_hours, section),
         sort=typed.sort or form.is_unsorted,
         accepted=frozenset(typed.accept or ()),
     )
+
+
+def loaded(config: Path | None) -> Loaded:
+    """The settings that concern imports. Raises `ConfigurationError`."""
+    return loaded_sections(SECTIONS, config)
+
+
+def project_key(found: Loaded, typed: str | None, *, required: bool) -> str:
+    """The project key: typed, or configured, or else asked for; empty if there is none and none is `required`.
+
+    Raises `ConfigurationError`.
+    """
+    if typed is not None:
+        try:
+            return check_project_key(typed.strip())
+        except ValueError as error:
+            raise ConfigurationError(f"--api-key: {error}") from None
+    section = found.settings.import_
+    key, file = key_or_file(found, "import", section.api_key, section.api_key_file)
+    if key:
+        return key
+    if file:
+        return _key_in(file)
+    return ask_for_key("project key", check_project_key, _KEY_WAYS) if required else ""
+
+
+def state_root(settings: Settings) -> Path:
+    """The directory with a state folder for each import. Raises `ConfigurationError` if this user has none."""
+    if settings.import_.state is not None:
+        return settings.import_.state
+    if settings.buffer.kind == "disk":
+        return settings.buffer.path / IMPORTS
+    for found in state_directories(os.environ, is_root=os.geteuid() == 0):
+        return found / IMPORTS
+    raise ConfigurationError("there is no directory for the import's state: this user has no HOME", hint="Name one with --state DIR.")
+
+
+def folders(root: Path) -> list[Path]:
+    """The state folders in `root`, by name. Raises `ConfigurationError` if they can't be listed."""
+    try:
+        return sorted(each for each in root.iterdir() if _is_state(each)) if root.is_dir() else []
+    except OSError as error:
+        hint = "Run this as the user that imports, or name one folder with --state DIR."
+        raise ConfigurationError(f"{root} can't be listed: {error.strerror or error}", hint=hint) from error
+
+
+def _is_state(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (checkpoint.FILE, manifest.FILE)) or is_locked(folder)
+
+
+def _settings(found: Loaded, typed: CommonOptions) -> Settings:
+    """The settings with the typed address. Raises `ConfigurationError` if there is none to send to."""
+    settings = found.settings
+    if typed.upstream is not None:
+        settings = replace(settings, upstream=replace(settings.upstream, url=_address("--upstream", typed.upstream)))
+    if not (settings.upstream.url or typed.via or typed.dry_run):
+        hint = "For example --upstream https://us.i.example.com, or `upstream.url` in the configuration."
+        raise ConfigurationError("--upstream URL is missing: the address of the service that receives the events", hint=hint)
+    return settings
+
+
+def _address(option: str, text: str) -> str:
+    try:
+        return check_upstream(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+
+
+def _key_in(file: Path) -> str:
+    try:
+        found = read_key_file(file)
+    except ValueError as error:
+        raise ConfigurationError(f"import.api_key_file: {error}") from None
+    if len(found) > 1:
+        raise ConfigurationError(f"import.api_key_file: {file} contains {len(found)} keys", hint="Keep only the project's key.")
+    return found[0]
 
 
 def _chosen(
@@ -75,15 +167,15 @@ def _chosen(
     if form.takes_mapping:
         settings, key = _mapping(section, more.get("mapping"))
         given = replace(given, mapping=_rules(settings, key))
-    form.make(options, given)  # what doesn't fit together is said now
+    form.make(options, given)  # raises now if the options contradict each other
     if form.takes_mapping:
-        said["mapping"] = _as_json(settings)
+        said["mapping"] = _mapping_as_json(settings)
     make, times = partial(form.make, options, given), tuple(form.times(options, given))
     return ChosenFormat(form.name, said, make, times, zone_said=form.zone_said(options, given))
 
 
 def _as_read(form: ImportFormat[Any], reading: ReadOptions) -> dict[str, str]:
-    """What was said about reading that makes other records."""
+    """The options for reading that change the records."""
     usual = ReadOptions(framing=form.framings[0])
     said = {"framing": str(reading.framing), "delimiter": reading.delimiter, "quote": reading.quote}
     return {name: value for name, value in said.items() if value != getattr(usual, name)}
@@ -91,17 +183,17 @@ def _as_read(form: ImportFormat[Any], reading: ReadOptions) -> dict[str, str]:
 
 def _own(form: ImportFormat[Any], more: Mapping[str, Any]) -> Any:
     try:
-        return own(form, more)
+        return own_options(form, more)
     except ValueError as error:
-        raise ConfigurationError(str(error), hint=f"`forwarder import {form.name} --help` says what each option is.") from None
+        raise ConfigurationError(str(error), hint=f"`forwarder import {form.name} --help` describes each option.") from None
 
 
 def _mapping(section: ImportSettings, file: Path | None) -> tuple[MappingSettings, str]:
-    """The rules as they are written, and what errors call the place."""
+    """The rules as written, and the place that errors name."""
     if file is not None:
         return _rules_in(file), str(file)
     if not section.mapping.given:
-        hint = f"Write the rules into `{_MAPPING}` of the configuration, or into a file of their own: --mapping FILE."
+        hint = f"Write them under `{_MAPPING}` in the configuration, or into a file of their own: --mapping FILE."
         raise ConfigurationError("the format mapping has no rules", hint=hint)
     return section.mapping, _MAPPING
 
@@ -111,7 +203,7 @@ def _rules_in(file: Path) -> MappingSettings:
         found = load_part(_MAPPING, file, os.environ).import_.mapping
     except InvalidConfiguration as error:
         problems = "\n".join(str(each).replace(f"{_MAPPING}.", "").replace(" --config FILE", " --mapping FILE") for each in error.problems)
-        raise ConfigurationError(f"--mapping: {problems}", hint="docs/mapping.md says what rules there are.") from None
+        raise ConfigurationError(f"--mapping: {problems}", hint="docs/mapping.md describes the rules.") from None
     if not found.given:
         raise ConfigurationError(f"--mapping: {file} has no rules", hint="Write at least event, distinct_id and timestamp.")
     return found
@@ -121,8 +213,8 @@ def _rules(settings: MappingSettings, key: str) -> ChosenMapping:
     return ChosenMapping(rules_of(settings, key), lambda: mapping_of(settings, "import", key), settings.timestamp.zone is not None)
 
 
-def _as_json(settings: MappingSettings) -> dict[str, Any]:
-    """The rules as one value, whatever file they stand in; of the key of hashes what tells it from another, and nothing of itself."""
+def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
+    """The rules as one value, whatever file has them; of the salt only a digest that tells it from another."""
     said = settings.as_document(changed_only=True)
     if settings.hash.salt_file is not None:
         salt = hashlib.sha256(b"import" + settings.hash.salt_file.read_bytes().strip()).hexdigest()
@@ -130,7 +222,7 @@ def _as_json(settings: MappingSettings) -> dict[str, Any]:
     return said
 
 
-def _reading(form: ImportFormat[Any], section: ImportSettings, typed: Shared, more: Mapping[str, Any]) -> ReadOptions:
+def _reading(form: ImportFormat[Any], section: ImportSettings, typed: CommonOptions, more: Mapping[str, Any]) -> ReadOptions:
     options = ReadOptions(
         framing=Framing(more.get("framing") or form.framings[0]),
         store={**section.store, **pairs("--store", typed.store or ())},
@@ -142,16 +234,12 @@ def _reading(form: ImportFormat[Any], section: ImportSettings, typed: Shared, mo
     return options if quote is None else replace(options, quote=character("--quote", quote))
 
 
-def _filters(typed: Shared) -> EventFilters:
+def _filters(typed: CommonOptions) -> EventFilters:
     since = None if typed.since is None else moment("--since", typed.since)
     until = None if typed.until is None else moment("--until", typed.until)
     if since is not None and until is not None and since >= until:
-        raise ConfigurationError(f"--since {typed.since} isn't before --until {typed.until}: no event is left", hint="Exchange the two.")
+        raise ConfigurationError(f"--since {typed.since} is not before --until {typed.until}: no event is left", hint="Exchange the two.")
     return EventFilters(since, until, frozenset(typed.event or ()), frozenset(typed.exclude_event or ()), typed.limit)
-
-
-def _rate(text: str | None, section: ImportSettings) -> float | None:
-    return rate(str(section.rate) if text is None else text)
 
 
 def _quiet(text: str | None, section: ImportSettings) -> QuietHours | None:
@@ -159,3 +247,51 @@ def _quiet(text: str | None, section: ImportSettings) -> QuietHours | None:
     return None if not said or said == _NO_QUIET else QuietHours.parse(said)
 
 
+def moment(option: str, text: str) -> int:
+    """Microseconds since 1970 of a date or a time; without a zone it is UTC."""
+    try:
+        return parse_time(text)
+    except RecordRefused:
+        hint = "Write a date, 2024-01-31, or a time, 2024-01-31T12:00:00Z: fixed ones, so that the same command resumes tomorrow."
+        raise ConfigurationError(f"{option}: {text!r} is not a time", hint=hint) from None
+
+
+def time_offset(text: str) -> int:
+    """Minutes ahead of UTC."""
+    if text.strip().lower() in _UTC:
+        return 0
+    found = _OFFSET.fullmatch(text.strip())
+    hours, minutes = (int(found[2]), int(found[3])) if found else (99, 0)
+    if found is None or minutes > 59 or hours > 14:
+        hint = "Write +02:00 for two hours ahead of UTC, -08:00 for eight behind, 0 for UTC."
+        raise ConfigurationError(f"--time-offset: {text!r} is not an offset", hint=hint)
+    return (hours * 60 + minutes) * (-1 if found[1] == "-" else 1)
+
+
+def rate(text: str) -> float | None:
+    """Events a second; None for no limit."""
+    if text.strip().lower() == UNLIMITED:
+        return None
+    try:
+        found = float(text.replace(",", "").replace("_", ""))
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= _MAX_RATE:
+        raise ConfigurationError(f"--rate: invalid rate {text!r}", hint="Write events a second, such as 2000, or `unlimited`.")
+    return found
+
+
+def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Names with their texts."""
+    found = [text.partition("=") for text in texts]
+    if any(not (name.strip() and equals) for name, equals, _ in found):
+        raise ConfigurationError(f"{option}: not of the form NAME=TEXT", hint=f"Write {option} region=eu-central-1.")
+    return {name.strip(): value for name, _, value in found}
+
+
+def character(option: str, text: str) -> str:
+    """One character; a tab may be written as \\t."""
+    found = "\t" if text in (r"\t", "tab") else text
+    if len(found) != 1:
+        raise ConfigurationError(f"{option}: {text!r} is not one character", hint=f"Write {option} ';', or {option} '\\t' for a tab.")
+    return found

@@ -1,89 +1,143 @@
-"""`forwarder import FORMAT PATH…`: a command for each format of the catalog, beside `status` and `verify`."""
+"""`forwarder import`: a command for each format of the catalog, `status` of imports, and `verify` (`import_verify`)."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any, Final
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 
-from forwarder.cli.import_options import parameters, shared
-from forwarder.cli.import_status import status
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.import_options import common_options, parameters
 from forwarder.cli.import_verify import verify
+from forwarder.cli.options import CommandGroup, Config, Group, TextOrJson, TextOutput, generated
 from forwarder.sources.imports.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.format import ImportFormat
 
-HELP = "Move years of events into the service: run it twice, kill it anywhere, and each is there once."
-WRONG_USAGE: Final = 2
-REFUSED: Final = 3
-INTERRUPTED: Final = 130
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forwarder.sources.imports.status import ImportStatus
+
 _CODES: Final = (
-    "Exit codes: 0 all is there; 1 records were refused, files are broken, or findings stop it; 2 wrong usage, or the source changed; "
-    "3 the service can't be reached or doesn't know the key; 130 interrupted: the same command goes on."
+    "Exit codes: 0 complete; 1 records were rejected, files are damaged, or findings stop the import; 2 wrong usage, or the source "
+    "changed; 3 the service can't be reached or doesn't know the key; 130 interrupted: the same command resumes."
 )
 
 
-class Formats(TyperGroup):
-    """Says which formats there are to who types another."""
+class FormatGroup(Group):
+    """Lists the formats if another one is typed."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that `args` name."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            ctx.fail(f"There is no format {args[0]!r}. The formats are {', '.join(BY_NAME)}.")
+            ctx.fail(f"Unknown format {args[0]!r}. The formats are {', '.join(BY_NAME)}.")
         return super().resolve_command(ctx, args)
 
 
-def build() -> typer.Typer:
-    """All commands."""
-    group = typer.Typer(name="import", cls=Formats, no_args_is_help=True, help=HELP)
-    for form in FORMATS:
-        group.command(form.name, help=f"{form.summary}\n\n{_CODES}", epilog=f"Example: forwarder import {form.name} {form.example}")(
-            _command(form)
-        )
-    group.command("status")(status)
-    group.command("verify")(verify)
-    return group
+def status(
+    *,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="DIR", help="State folder of one import. Default: all in `import.state`.")
+    ] = None,
+    config: Config = None,
+    output: TextOrJson = TextOutput.TEXT,
+) -> None:
+    """Show the progress of imports by their last checkpoints, also while they run.
+
+    Exit codes: 0 shown, complete or not; 1 there is no import; 2 wrong usage, or a checkpoint can't be read.
+
+    Example: forwarder import status --state /var/lib/forwarder/imports/segment-1a2b3c4d
+    """
+    from forwarder.cli.import_request import loaded, state_root
+    from forwarder.sources.imports.status import as_json
+
+    place = state or state_root(loaded(config).settings)
+    found, damaged = ([_standing(state)], False) if state else _all_in(place)
+    if not damaged and all(each.checkpoint is None and not each.running for each in found):
+        sys.stderr.write(f"Error: there is no import in {place}\n  Name the folder of another one with --state DIR.\n")
+        raise typer.Exit(ExitCode.NO)
+    if output is TextOutput.JSON:
+        sys.stdout.write(as_json(list(found)).decode() + "\n")
+    else:
+        now = time.time()
+        sys.stdout.write("\n".join("".join(f"{line}\n" for line in each.words(now)) for each in found))
+    raise typer.Exit(ExitCode.WRONG_USAGE if damaged else ExitCode.DONE)
 
 
-def _command(form: ImportFormat[Any]) -> Callable[..., None]:
-    """The function that typer makes a command of: its parameters are the format's."""
+def _all_in(root: Path) -> tuple[Sequence[ImportStatus], bool]:
+    """The imports below a folder, and whether some can't be read, which is reported."""
+    from forwarder.cli.import_request import folders
+    from forwarder.cli.output import report
+    from forwarder.sources.imports.checkpoint import CheckpointDamaged
 
-    def command(**typed: Any) -> None:
-        raise typer.Exit(_run(form, typed))
+    found, damaged = [], False
+    for folder in folders(root):
+        try:
+            found.append(_standing(folder))
+        except CheckpointDamaged as error:
+            report(error)
+            damaged = True
+    return found, damaged
 
-    found = list(parameters(form))
-    command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in found}
-    return command
+
+def _standing(folder: Path) -> ImportStatus:
+    """Checks the lock first: a process that ends meanwhile is shown as running, never as stopped early."""
+    from forwarder.sources.imports.checkpoint import read_checkpoint
+    from forwarder.sources.imports.status import ImportStatus, counted_in
+    from forwarder.storage.directory import is_locked
+
+    running = is_locked(folder)
+    return ImportStatus(folder, read_checkpoint(folder), running, counted_in(folder))
 
 
-def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> int:
-    """Run an import; the exit code that says what came of it."""
-    from forwarder.cli.import_flow import Flow
+def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> ExitCode:
+    """Run an import."""
     from forwarder.cli.import_request import request_of
-    from forwarder.cli.import_signals import termination_interrupts
-    from forwarder.cli.import_words import say, tell
+    from forwarder.cli.import_run import ImportCommand, say, termination_interrupts
+    from forwarder.cli.output import report_visible
     from forwarder.core.clock import SystemClock
     from forwarder.core.errors import ForwarderError
     from forwarder.imports.job import ImportRun
     from forwarder.imports.target import UpstreamRefuses
     from forwarder.telemetry.logs import configure_logging
 
-    asked = shared(typed)
+    common = common_options(typed)
     try:
-        request = request_of(form, asked, typed)
+        request = request_of(form, common, typed)
         log = request.settings.log
         configure_logging(log.format, "warning" if log.level == "info" else log.level)
         with termination_interrupts():
-            return Flow(ImportRun.open(request, SystemClock()), request, asked).run()
+            return ImportCommand(ImportRun.open(request, SystemClock()), request, common).run()
     except KeyboardInterrupt:
-        say("Interrupted. Nothing is on its way; the same command goes on, or begins.")
-        return INTERRUPTED
+        say("Interrupted. Nothing is in flight; the same command starts again, or resumes.")
+        return ExitCode.INTERRUPTED
     except ForwarderError as error:
-        tell(error)
-        return REFUSED if isinstance(error, UpstreamRefuses) else WRONG_USAGE
+        report_visible(error)
+        return ExitCode.UNREACHABLE if isinstance(error, UpstreamRefuses) else ExitCode.WRONG_USAGE
 
 
-app = build()
+def _command(form: ImportFormat[Any]) -> Any:
+    """The function that typer makes a command of: its parameters are the format's."""
+
+    def run(typed: dict[str, Any]) -> None:
+        raise typer.Exit(_run(form, typed))
+
+    return generated(run, list(parameters(form)))
+
+
+def _build() -> CommandGroup:
+    commands = CommandGroup(
+        "import", "Import historical events from files; an interrupted import resumes without duplicates.", cls=FormatGroup
+    )
+    for form in FORMATS:
+        words = f"{form.summary}\n\n{_CODES}\n\nExample: forwarder import {form.name} {form.example}"
+        commands.command(form.name, help=words)(_command(form))
+    commands.command("status")(status)
+    commands.command("verify")(verify)
+    return commands
+
+
+app = _build()

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from forwarder.cli.main import launch
-
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="The configuration; without it /etc/forwarder/forwarder.yaml if it is there."),
-]
+from forwarder.cli.launch import launch
+from forwarder.cli.options import Config
 
 
 def run(config: Config = None) -> None:
-    """Run the daemon: take events, and bring them to the upstream.
+    """Run the daemon: receive events and deliver them to the upstream.
 
-    With `workers` above 1 it supervises that many processes, which share the listening address.
+    With `workers` above 1, a supervisor runs that many processes, which share the listening address.
 
-    SIGTERM and SIGINT drain and end it (exit code 1 when events were left), a second one ends it at once (130), SIGHUP reads
-    the configuration again, SIGUSR2 restarts it in place. Sockets of systemd's socket activation are used where it passes some.
+    SIGTERM and SIGINT drain and stop it (exit code 1 if events are left); a second one stops it at once (130). SIGHUP reloads the
+    configuration, SIGUSR2 restarts it in place. Sockets passed by systemd's socket activation are used.
+
+    Example: FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run
     """
     raise typer.Exit(launch(config))

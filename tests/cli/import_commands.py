@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from forwarder.cli.main import WRONG_USAGE
+from forwarder.cli.exit_codes import ExitCode
 from forwarder.core.errors import ForwarderError
 from forwarder.sources.imports import checkpoint, manifest
 from tests.sources.imports.samples import manifests
@@ -26,7 +26,7 @@ def run(command: Callable[..., None], *arguments: str | Path) -> Finished:
     app.command()(command)
     done = CliRunner().invoke(app, [str(each) for each in arguments])
     if isinstance(done.exception, ForwarderError):
-        return Finished(WRONG_USAGE, done.stdout, f"{done.stderr}Error: {done.exception.message}\n  {done.exception.hint}\n")
+        return Finished(ExitCode.WRONG_USAGE, done.stdout, f"{done.stderr}Error: {done.exception.message}\n  {done.exception.hint}\n")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Finished(done.exit_code, done.stdout, done.stderr)

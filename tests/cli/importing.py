@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from forwarder.cli.import_flow import Flow
-from forwarder.cli.import_options import Shared
+from forwarder.cli.import_options import CommonOptions
+from forwarder.cli.import_run import ImportCommand
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ForwarderError
+from forwarder.imports.job import ImportRun
 from forwarder.imports.request import ImportProgress, ImportRequest, ReportProgress
 from forwarder.imports.target import UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
@@ -102,4 +103,4 @@ def request(**changes: Any) -> ImportRequest:
 
 def flow(opened: FakeImport, asked: ImportRequest | None = None, *, yes: bool = True, **typed: Any) -> int:
     """Run an import that is opened with what was typed; the exit code."""
-    return Flow(opened, asked or request(), Shared(paths=["export"], yes=yes, **typed)).run()
+    return ImportCommand(cast("ImportRun", opened), asked or request(), CommonOptions(paths=["export"], yes=yes, **typed)).run()

@@ -14,8 +14,7 @@ from typing import Any, Final
 from typer.testing import CliRunner
 
 from forwarder.cli.app import app
-from forwarder.cli.manage_fields import fields_of
-from forwarder.cli.manage_words import OWNERS
+from forwarder.cli.manage_fields import OWNERS, fields_of
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
 from forwarder.contract.resources import LEVELS
 from tests.contract.calls import ROWS, Service, ids_of

@@ -66,7 +66,7 @@ def test_nobody_there(address: str) -> None:
 @pytest.mark.parametrize("address", ["no-port", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", ""])
 def test_what_is_no_address_is_wrong_usage(address: str) -> None:
     """An address that can't be one is told from a daemon that isn't there."""
-    with pytest.raises(ConfigurationError, match="is no admin address"):
+    with pytest.raises(ConfigurationError, match="is not an admin address"):
         get(address, "/livez")
 
 

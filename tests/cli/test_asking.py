@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from forwarder.cli.asking import may
+from forwarder.cli.output import confirm
 
 
 @pytest.mark.parametrize(
@@ -15,13 +15,13 @@ from forwarder.cli.asking import may
 def test_only_a_yes_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, *, agreed: bool) -> None:
     """Anything else, and nobody there, is a no: then it is said that nothing was changed."""
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-    assert may("Remove it?", yes=False) is agreed
+    assert confirm("Remove it?", yes=False) is agreed
     asked = capsys.readouterr()
-    said = "" if agreed else "Nothing was changed; --yes goes on without asking.\n"
+    said = "" if agreed else "Nothing was changed. Use --yes to skip this question.\n"
     assert (asked.out, asked.err) == ("", f"Remove it? [y/N] \n{said}")
 
 
-@pytest.mark.parametrize(("typed", "said"), [("y\n", ""), ("", "\nNothing was changed; --yes goes on without asking.\n")])
+@pytest.mark.parametrize(("typed", "said"), [("y\n", ""), ("", "\nNothing was changed. Use --yes to skip this question.\n")])
 def test_what_follows_a_question_on_a_terminal_has_a_line_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, said: str
 ) -> None:
@@ -29,11 +29,11 @@ def test_what_follows_a_question_on_a_terminal_has_a_line_of_its_own(
     terminal = io.StringIO(typed)
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
-    may("Remove it?", yes=False)
+    confirm("Remove it?", yes=False)
     assert capsys.readouterr().err == f"Remove it? [y/N] {said}"
 
 
 def test_who_said_yes_before_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
     """`--yes` goes on."""
-    assert may("Remove it?", yes=True)
+    assert confirm("Remove it?", yes=True)
     assert capsys.readouterr().err == ""

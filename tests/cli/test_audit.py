@@ -103,4 +103,4 @@ async def test_a_path_without_state(tmp_path: Path) -> None:
     """Wrong usage, not balanced books of nothing."""
     done = await forwarder("audit", "--path", str(tmp_path))
     assert done.code == 2
-    assert "holds no buffer" in done.err
+    assert "contains no buffer" in done.err

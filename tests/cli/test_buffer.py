@@ -122,7 +122,7 @@ async def test_damage_that_a_daemon_has_dealt_with_is_only_mentioned(tmp_path: P
     (aside / "README").write_text(f"20260101T000000.000000Z-segment-1-at-{at}.bytes: a record's body: 1 bytes\n")
     done = await forwarder("buffer", "verify", str(tmp_path))
     assert done.code == 0
-    assert "(3 events), found before and copied aside" in done.out
+    assert "(3 events), already quarantined" in done.out
     assert ".bytes, 1 B, " in done.out
     assert ": a record's body: 1 bytes" in done.out
     assert "README" not in done.out

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.cli.lazy import LAZY
+from forwarder.cli.app import COMMANDS
 from forwarder.contract.endpoints import ENDPOINTS
 from tests.support.commands import environment
 
@@ -64,7 +64,7 @@ def test_bash_is_offered_what_can_follow(line: str, offered: list[str]) -> None:
 
 def test_every_command_is_offered() -> None:
     """Those that are imported when they are called, and the others."""
-    assert {*LAZY, "run", "status", "health"} <= set(bash("forwarder "))
+    assert set(COMMANDS) <= set(bash("forwarder "))
 
 
 def test_options_are_offered() -> None:

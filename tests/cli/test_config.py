@@ -176,7 +176,7 @@ def test_online_is_content_if_every_key_is_known(service: Service) -> None:
     """One question a key."""
     service.answers[OTHER] = 200
     result = online(service, GOOD, OTHER)
-    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, f"{service.url} answers, and knows 2 of the api_keys")
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, f"{service.url} answers and knows 2 of the api_keys")
     assert [body["api_key"] for _, _, body in service.asked] == [GOOD, OTHER]
 
 
@@ -184,7 +184,7 @@ def test_online_names_an_unknown_key_masked(service: Service) -> None:
     """Events of such a key would be lost without a word: exit code 1."""
     result = online(service, GOOD, OTHER)
     assert result.exit_code == 1
-    assert "knows 1 of the api_keys\nphc_…gone is unknown there" in result.stderr
+    assert "knows 1 of the api_keys\nphc_…gone is unknown to it" in result.stderr
     assert "hunter2" not in result.output
 
 
@@ -194,7 +194,7 @@ def test_online_cannot_tell_from_other_answers(service: Service, status: int) ->
     service.answers[OTHER] = status
     result = online(service, GOOD, OTHER)
     assert result.exit_code == 3
-    assert f"phc_…gone: it can't tell (HTTP {status})" in result.stderr
+    assert f"phc_…gone can't be checked (HTTP {status})" in result.stderr
     assert len(service.asked) == 2
 
 

@@ -14,13 +14,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import forwarder.cli.app as module
-from forwarder.cli import dead_letter_replay, dead_letter_work
-from forwarder.cli.dead_letter_files import letter_files
+from forwarder.cli import dead_letters
 from forwarder.cli.dead_letters import app
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.deadletter.replay import Replayer
+from forwarder.inspect import dead_letters as inspect_letters
+from forwarder.inspect.dead_letters import letter_files
 from forwarder.storage.directory import DEAD_LETTERS, LockedDirectory
 from forwarder.telemetry.labels import lane_label
 from tests.deadletter.rig import StoreRig, query, started
@@ -177,7 +178,7 @@ def test_show(state: Path) -> None:
 def test_show_says_that_the_disk_changed_it(state: Path) -> None:
     """Bytes that aren't those that were written are shown as that."""
     query(state / "worker-0", "UPDATE letters SET data = CAST(replace(data, 'sign', 'sigh') AS BLOB) WHERE number = 1")
-    assert "the disk has changed them" in invoke("show", "1", "--path", str(state)).output
+    assert "damaged: they differ" in invoke("show", "1", "--path", str(state)).output
 
 
 def test_several_workers(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_a_path_without_any_state(tmp_path: Path) -> None:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "file").touch()
     for path in (tmp_path / "foreign", tmp_path / "foreign" / "file", tmp_path / "nowhere"):
-        with pytest.raises(ConfigurationError, match="holds no state"):
+        with pytest.raises(ConfigurationError, match="is not a state directory of forwarder"):
             raise invoke("ls", "--path", str(path)).exception or AssertionError("nothing was raised")
 
 
@@ -219,7 +220,7 @@ def test_drop_asks(state: Path) -> None:
     for answer in ("n\n", ""):
         result = invoke("drop", "--reason", "refused", "--path", str(state), answer=answer)
         assert result.exit_code == 1
-        assert "Drop 1 dead letter for good?" in result.output
+        assert "Drop 1 dead letter permanently?" in result.output
     result = invoke("drop", "--reason", "refused", "--path", str(state), answer="y\n")
     assert (result.exit_code, "1 dropped" in result.output) == (0, True)
     assert query(state / "worker-0", "SELECT number FROM letters") == [(2,)]
@@ -276,7 +277,7 @@ def test_an_edit_that_is_no_expression(state: Path) -> None:
 @pytest.mark.parametrize("edit", ["", '.distinct_id = "bob"'])
 async def test_replay_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str) -> None:
     """The daemon sends what was marked, and the command waits for it."""
-    monkeypatch.setattr(dead_letter_replay, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(dead_letters, "_POLL_SECONDS", 0.01)
     directory, door = tmp_path / "worker-0", Door()
     await _fill(directory, events=30)
     async with daemon(directory, door):
@@ -289,7 +290,7 @@ async def test_replay_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.Monkey
 
 async def test_replay_of_what_is_still_unfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The letters stay, and the command says why."""
-    monkeypatch.setattr(dead_letter_replay, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(dead_letters, "_POLL_SECONDS", 0.01)
     directory = tmp_path / "worker-0"
     await _fill(directory)
     async with daemon(directory, Door(ConfigurationError("the event has no distinct_id"))):
@@ -300,7 +301,7 @@ async def test_replay_of_what_is_still_unfit(tmp_path: Path, monkeypatch: pytest
 
 async def test_drop_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon does it, with its books."""
-    monkeypatch.setattr(dead_letter_work, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(inspect_letters, "_POLL_SECONDS", 0.01)
     directory = tmp_path / "worker-0"
     await _fill(directory)
     async with daemon(directory, Door()) as rig:
@@ -316,7 +317,7 @@ async def test_a_daemon_that_does_not_get_round_to_it(tmp_path: Path) -> None:
     locked = LockedDirectory.acquire(directory, "dead_letters.path")
     try:
         (file,) = letter_files([directory / DEAD_LETTERS])
-        assert dead_letter_work.drop([dead_letter_work.Selected(file, [1, 2])], lambda _: None) == (0, 2)
+        assert inspect_letters.drop([inspect_letters.SelectedLetters(file, [1, 2])], lambda _: None) == (0, 2)
     finally:
         locked.release()
 

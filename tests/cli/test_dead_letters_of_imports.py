@@ -91,10 +91,10 @@ def test_a_file_in_a_records_place(state: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--with", "{file}"], "--with: 2 dead letters are meant"),
-        (["1", "--with", "{file}", "--edit", "."], "--edit and --with can't both be said"),
+        (["--with", "{file}"], "--with: 2 dead letters match"),
+        (["1", "--with", "{file}", "--edit", "."], "--edit and --with exclude each other"),
         (["1", "--with", "{file}.not"], "can't be read"),
-        (["1", "--rate", "5"], "at its own pace"),
+        (["1", "--rate", "5"], "at its own rate"),
     ],
 )
 def test_what_can_not_be_meant(state: Path, tmp_path: Path, args: list[str], words: str) -> None:
@@ -114,14 +114,14 @@ def test_while_the_import_runs(state: Path) -> None:
         result = invoke("replay", "2", "--edit", ".time = 1", "--yes", "--path", str(state))
     finally:
         running.release()
-    assert (result.exit_code, "the import that runs sends them" in result.output) == (0, True)
+    assert (result.exit_code, "the running import sends them" in result.output) == (0, True)
 
 
 def test_a_checkpoint_that_can_not_be_read_hides_nothing_else(state: Path) -> None:
     """Which command it was isn't known then."""
     (state / FILE).write_text("{")
     result = invoke("replay", "2", "--yes", "--path", str(state))
-    assert result.output.rstrip().endswith("they go when its command is run again")
+    assert result.output.rstrip().endswith("they are sent when its command runs again")
 
 
 def test_the_reasons_are_documented() -> None:

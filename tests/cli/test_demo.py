@@ -19,7 +19,7 @@ async def test_once_exits_with_0_when_everything_arrived() -> None:
     """`--once` sends the sample, compares, prints the books and exits with 0."""
     done = await forwarder("demo", "--once", "--port", "0")
     assert (done.code, done.err) == (0, "")
-    assert "0 missing, 0 changed on the way; the books balance." in done.out
+    assert "0 missing, 0 changed in transit; the books balance." in done.out
     assert "balanced" in done.out
     assert "host='http://127.0.0.1:" in done.out
 
@@ -65,7 +65,7 @@ async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
     """`--kafka --once` starts a broker, produces the sample, compares, prints the books and exits with 0."""
     done = await forwarder("demo", "--kafka", "--once", "--port", "0", limit=50)
     assert (done.code, done.err) == (0, "")
-    assert "0 missing, 0 changed on the way, 1 unreadable and 1 among the dead letters; the books balance." in done.out
+    assert "0 missing, 0 changed in transit, 1 unreadable and 1 among the dead letters; the books balance." in done.out
     assert "send records to   Kafka 127.0.0.1:" in done.out
 
 

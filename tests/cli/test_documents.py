@@ -13,9 +13,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from forwarder.cli.app import app
+from forwarder.cli.app import app, load
 from forwarder.cli.import_options import parameters
-from forwarder.cli.lazy import LAZY, load
 from forwarder.sources.imports import catalog
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
@@ -34,7 +33,7 @@ def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, command
         return
     for name, child in children.items():
-        yield from commands(load(name) if path == "forwarder" and name in LAZY else child, f"{path} {name}")
+        yield from commands(load(name) if path == "forwarder" else child, f"{path} {name}")
 
 
 def options(path: str, command: Any) -> Iterator[str]:

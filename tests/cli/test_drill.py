@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.cli.drill import print_verdict, step_page
-from forwarder.cli.output import console
+from forwarder.cli.demo import print_drill_verdict, step_page
+from forwarder.cli.tables import console
 from forwarder.demo.drill.checks import Check, DrillVerdict, Step
 from forwarder.telemetry.snapshot import LaneSnapshot
 from tests.support.commands import forwarder, running
@@ -77,7 +77,7 @@ async def test_it_ends_with_all_events_there(place: Path) -> None:
     assert "✗" not in done.out
     assert done.out.count("balanced") >= len(STEPS)
     assert "unknown_key" in done.out
-    assert "0 missing, 0 changed on the way; the books balance." in done.out
+    assert "0 missing, 0 changed in transit; the books balance." in done.out
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_a_step_shows_what_was_done_what_that_shows_and_the_books(capsys: pytest
 
 def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """A line for each thing that is wrong; a good verdict says so in one."""
-    print_verdict(DrillVerdict((STEP,), frozenset("ab"), frozenset("a")))
+    print_drill_verdict(DrillVerdict((STEP,), frozenset("ab"), frozenset("a")))
     assert capsys.readouterr().err == "Not good:\n  The upstream is down: events wait (1 of 2)\n  1 of 2 events are missing: b\n"
-    print_verdict(DrillVerdict((), frozenset("ab"), frozenset("ab")))
+    print_drill_verdict(DrillVerdict((), frozenset("ab"), frozenset("ab")))
     assert capsys.readouterr().out.startswith("\nGood: 2 events sent")
 
 

@@ -69,8 +69,8 @@ async def test_a_dead_letter_that_cannot_be_decoded(state: Path) -> None:
 async def test_an_event_that_is_gone_or_never_was(state: Path) -> None:
     """The two can't be told apart; exit code 1, and it says that no daemon was asked."""
     done = await forwarder("explain", uuid_of(GONE), "--path", str(state), env=NOBODY)
-    assert (done.code, done.out) == (1, "delivered, or never here\n")
-    assert "No daemon was asked" in done.err
+    assert (done.code, done.out) == (1, "not found: delivered, or never received\n")
+    assert "No daemon answered" in done.err
 
 
 async def test_the_configuration_says_where_to_look(state: Path) -> None:
@@ -91,7 +91,7 @@ async def test_the_daemon_knows_more_than_its_files(state: Path, daemon: Answeri
     assert (await forwarder("explain", uuid_of(GONE), "--admin", daemon.address)).code == 0
     daemon.sightings = []
     done = await forwarder("explain", uuid_of(GONE), "--admin", daemon.address)
-    assert (done.code, done.out, done.err) == (1, "delivered, or never here\n", "")
+    assert (done.code, done.out, done.err) == (1, "not found: delivered, or never received\n", "")
 
 
 async def test_what_is_no_uuid() -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from forwarder.cli.import_flow import DONE, INTERRUPTED, NO, code_of
-from forwarder.cli.import_options import Form
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.import_run import code_of
+from forwarder.cli.options import TextOutput
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.imports.target import UpstreamRefuses
@@ -44,7 +45,7 @@ def without_refusals(found: FakeImport) -> None:
 def test_a_first_run_looks_before_it_sends(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
     """The key first, then the source, then the events; at the end the report and where more of it is."""
     without_refusals(opened)
-    assert flow(opened) == DONE
+    assert flow(opened) == ExitCode.DONE
     assert opened.asked == ["check_key", "preflight", "run", "close"]
     shown = capsys.readouterr()
     assert "Nothing stops this import." in shown.out
@@ -58,7 +59,7 @@ def test_a_first_run_looks_before_it_sends(opened: FakeImport, capsys: pytest.Ca
 
 def test_refused_records_are_exit_code_1(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
     """And it is said where they are."""
-    assert flow(opened) == NO
+    assert flow(opened) == ExitCode.NO
     assert f"forwarder dead-letters ls --path {opened.state}" in capsys.readouterr().err
 
 
@@ -81,7 +82,7 @@ def test_the_key_is_not_asked_about_where_nobody_wants_it(opened: FakeImport) ->
 def test_findings_that_stop_it_stop_it(opened: FakeImport, capsys: pytest.CaptureFixture[str], accepted: frozenset[str]) -> None:
     """Nothing is sent while one of them isn't accepted; what was found is kept, and how to go on is said."""
     opened.found = report(STOPPING)
-    assert flow(opened, request(accepted=accepted)) == NO
+    assert flow(opened, request(accepted=accepted)) == ExitCode.NO
     assert opened.asked == ["check_key", "preflight", "close"]
     assert "--accept illegal-ids" in capsys.readouterr().out
     assert "illegal-ids" in json.loads((opened.state / "preflight.json").read_bytes())["stopped_by"]
@@ -94,7 +95,7 @@ def test_findings_that_are_accepted_do_not(opened: FakeImport) -> None:
     assert "run" in opened.asked
 
 
-@pytest.mark.parametrize(("stops", "code"), [(False, DONE), (True, NO)])
+@pytest.mark.parametrize(("stops", "code"), [(False, ExitCode.DONE), (True, ExitCode.NO)])
 def test_a_dry_run_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixture[str], *, stops: bool, code: int) -> None:
     """Its exit code says whether the import would start."""
     if stops:
@@ -105,24 +106,22 @@ def test_a_dry_run_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("lacks", [{"api_key": ""}, {"settings": Settings()}])
-def test_a_dry_run_needs_neither_key_nor_service(
-    opened: FakeImport, capsys: pytest.CaptureFixture[str], lacks: dict[str, object]
-) -> None:
+def test_a_dry_run_needs_neither_key_nor_service(opened: FakeImport, capsys: pytest.CaptureFixture[str], lacks: dict[str, object]) -> None:
     """That the key isn't verified is said."""
-    assert flow(opened, request(**lacks), dry_run=True) == DONE
+    assert flow(opened, request(**lacks), dry_run=True) == ExitCode.DONE
     assert opened.asked == ["preflight", "close"]
     assert "isn't verified" in capsys.readouterr().err
 
 
 def test_a_look_as_json_is_one_document(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing else is on standard output."""
-    assert flow(opened, dry_run=True, output=Form.JSON) == DONE
+    assert flow(opened, dry_run=True, output=TextOutput.JSON) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)["report"]["records"] == 5
 
 
 def test_an_import_as_json_is_one_document(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
     """The report; the look before it is in its file."""
-    flow(opened, output=Form.JSON)
+    flow(opened, output=TextOutput.JSON)
     assert json.loads(capsys.readouterr().out)["job"]["format"] == "mixpanel"
 
 
@@ -131,13 +130,13 @@ def test_a_later_run_goes_on(opened: FakeImport, capsys: pytest.CaptureFixture[s
     opened.saved = checkpoint()
     flow(opened)
     assert opened.asked == ["check_key", "run", "close"]
-    assert "goes on where it stood at 2025-06-15T15:16:40Z" in capsys.readouterr().err
+    assert "resumes from its checkpoint of 2025-06-15T15:16:40Z" in capsys.readouterr().err
 
 
 def test_a_complete_one_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
     """It says so, and shows what came of it once more; nobody needs to be asked about a key."""
     opened.saved, opened.is_complete = checkpoint(complete=True), True
-    assert flow(opened) == DONE
+    assert flow(opened) == ExitCode.DONE
     assert opened.asked == ["close"]
     shown = capsys.readouterr()
     assert "This import is complete" in shown.err
@@ -149,13 +148,13 @@ def test_dead_letters_that_are_marked_are_sent_by_the_same_command(opened: FakeI
     opened.saved = checkpoint(complete=True)
     flow(opened)
     assert opened.asked == ["check_key", "run", "close"]
-    assert "what is marked of the dead letters" in capsys.readouterr().err
+    assert "now the marked dead letters" in capsys.readouterr().err
 
 
 def test_a_look_at_a_complete_one_is_a_look(opened: FakeImport) -> None:
     """`--dry-run` asks about the source, whatever became of it."""
     opened.saved, opened.is_complete = checkpoint(complete=True), True
-    assert flow(opened, dry_run=True) == DONE
+    assert flow(opened, dry_run=True) == ExitCode.DONE
     assert opened.asked == ["check_key", "preflight", "close"]
 
 
@@ -173,9 +172,9 @@ def test_who_sits_there_is_asked(
 ) -> None:
     """Before the first event; how many, to where, and that it is for good."""
     at_a_terminal(monkeypatch, answer)
-    assert flow(opened, yes=False) == NO
+    assert flow(opened, yes=False) == ExitCode.NO
     assert ("run" in opened.asked) is runs
-    assert f"Send 5 events to {URL}, project phc_…good? They can't be taken back. [y/N] " in capsys.readouterr().err
+    assert f"Send 5 events to {URL}, project phc_…good? This can't be undone. [y/N] " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("terminals", [set(), {"stdin"}, {"stderr"}])
@@ -197,9 +196,9 @@ def test_without_a_terminal_it_sends_only_with_yes(
 
 def test_without_a_terminal_a_look_needs_no_yes(opened: FakeImport) -> None:
     """Nor does a command that finds nothing left to send."""
-    assert flow(opened, yes=False, dry_run=True) == DONE
+    assert flow(opened, yes=False, dry_run=True) == ExitCode.DONE
     opened.saved, opened.is_complete = checkpoint(complete=True), True
-    assert flow(opened, yes=False) == DONE
+    assert flow(opened, yes=False) == ExitCode.DONE
 
 
 def test_who_said_yes_is_not_asked(opened: FakeImport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,8 +213,8 @@ def test_broken_files_are_told_and_exit_code_1(opened: FakeImport, capsys: pytes
     """By the look, and after all else was brought."""
     without_refusals(opened)
     opened.broken = (BROKEN,)
-    assert flow(opened, dry_run=True) == NO
-    assert flow(opened) == NO
+    assert flow(opened, dry_run=True) == ExitCode.NO
+    assert flow(opened) == ExitCode.NO
     assert capsys.readouterr().err.count("export/0.json.gz: can't be read after 17 bytes") == 3
 
 
@@ -231,17 +230,17 @@ def test_a_signal_lets_it_end(opened: FakeImport, capsys: pytest.CaptureFixture[
     """What is on its way is settled, the report says that it isn't complete, and the exit code is that of an interruption."""
     opened.result = manifest(2, ended=False)
     opened.waits = lambda: os.kill(os.getpid(), number)
-    assert flow(opened) == INTERRUPTED
+    assert flow(opened) == ExitCode.INTERRUPTED
     assert opened.asked == ["check_key", "preflight", "run", "stop", "close"]
     shown = capsys.readouterr()
-    assert f"{number.name}: nothing more is read" in shown.err
+    assert f"{number.name}: reading stops" in shown.err
     assert "not complete: the same command goes on with it" in shown.out
 
 
 def test_exit_codes() -> None:
     """Broken files and refused records are a no; records that were mended since aren't."""
     done, part = manifest(2), manifest(2, ended=False)
-    assert (code_of(part, ()), code_of(part, (BROKEN,)), code_of(done, (BROKEN,))) == (INTERRUPTED, NO, NO)
-    assert code_of(done, ()) == NO
+    assert (code_of(part, ()), code_of(part, (BROKEN,)), code_of(done, (BROKEN,))) == (ExitCode.INTERRUPTED, ExitCode.NO, ExitCode.NO)
+    assert code_of(done, ()) == ExitCode.NO
     done.books.mended = sum(done.books.refused.values())
-    assert code_of(done, ()) == DONE
+    assert code_of(done, ()) == ExitCode.DONE

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-import forwarder.cli.import_request as module
-from forwarder.cli.import_options import shared
+import forwarder.cli.settings as module
+from forwarder.cli.import_options import common_options
 from forwarder.cli.import_request import request_of
 from forwarder.cli.imports import app
 from forwarder.core.errors import ConfigurationError
@@ -46,7 +46,7 @@ def typed(name: str, *words: str) -> ImportRequest:
     """The request of `forwarder import` with these words."""
     command: Any = get_command(app)
     parsed = command.commands[name].make_context(name, [*words])
-    return request_of(BY_NAME[name], shared(parsed.params), parsed.params)
+    return request_of(BY_NAME[name], common_options(parsed.params), parsed.params)
 
 
 def configured(folder: Path, text: str) -> tuple[str, str]:
@@ -224,7 +224,7 @@ def test_the_key_of_a_file(tmp_path: Path) -> None:
     config = configured(tmp_path, f"import: {{api_key_file: {file}}}\nupstream: {{url: {URL}}}")
     assert typed("native", "x", *config).api_key == KEY
     file.write_text(f"{KEY}\n{KEY}2\n")
-    with pytest.raises(ConfigurationError, match="holds 2 keys"):
+    with pytest.raises(ConfigurationError, match="contains 2 keys"):
         typed("native", "x", *config)
     file.unlink()
     with pytest.raises(ConfigurationError, match=r"import\.api_key_file: .* can't be read"):
@@ -239,13 +239,13 @@ def test_a_key_beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("FORWARDER_IMPORT__API_KEY", "phc_environment")
     assert typed("native", "x", *one).api_key == "phc_environment"
     monkeypatch.setenv("FORWARDER_IMPORT__API_KEY_FILE", str(file))
-    with pytest.raises(ConfigurationError, match=r"import\.api_key can't be beside import\.api_key_file"):
+    with pytest.raises(ConfigurationError, match=r"import\.api_key and import\.api_key_file are both set"):
         typed("native", "x", *one)
 
 
 def test_a_missing_key_is_asked_for_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a terminal; elsewhere the error says how else to give it."""
-    with pytest.raises(ConfigurationError, match="there is no project key") as raised:
+    with pytest.raises(ConfigurationError, match="the project key is missing") as raised:
         typed("native", "x", "--upstream", URL)
     assert "FORWARDER_IMPORT__API_KEY" in raised.value.hint
     terminal = io.StringIO()
@@ -272,4 +272,4 @@ def test_a_configuration_that_may_not_be_read_is_passed_over(
 
     monkeypatch.setattr(Path, "open", refuse)
     assert typed("native", "x", *TARGET).settings.upstream.url == URL
-    assert "can't be read by this user and is passed over" in capsys.readouterr().err
+    assert "is not readable by this user and is skipped" in capsys.readouterr().err

@@ -9,7 +9,8 @@ import signal
 import pytest
 from typer.testing import CliRunner
 
-from forwarder.cli.import_signals import INTERRUPTED, stopped_by_signals, termination_interrupts
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.import_run import stopped_by_signals, termination_interrupts
 from forwarder.cli.imports import app
 from tests.support.waiting import eventually
 
@@ -21,10 +22,10 @@ async def test_the_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[s
         os.kill(os.getpid(), signal.SIGTERM)
         await eventually(lambda: heard == ["stop"])
         os.kill(os.getpid(), signal.SIGINT)
-        await eventually(lambda: heard == ["stop", "tidy", INTERRUPTED])
+        await eventually(lambda: heard == ["stop", "tidy", ExitCode.INTERRUPTED])
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("SIGTERM: nothing more is read")
-    assert said[1].startswith("Ended at once")
+    assert said[0].startswith("SIGTERM: reading stops")
+    assert said[1].startswith("Stopped at once")
 
 
 def test_an_interruption_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,8 +36,8 @@ def test_an_interruption_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("forwarder.cli.import_request.request_of", interrupt)
     ended = CliRunner().invoke(app, ["native", "x"])
-    assert ended.exit_code == INTERRUPTED
-    assert ended.stderr.startswith("Interrupted. Nothing is on its way")
+    assert ended.exit_code == ExitCode.INTERRUPTED
+    assert ended.stderr.startswith("Interrupted. Nothing is in flight")
 
 
 def test_before_it_sends_sigterm_is_what_ctrl_c_is() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.cli import import_look
-from forwarder.cli.import_status import status
+from forwarder.cli.imports import status
 from forwarder.sources.imports.checkpoint import FILE
+from forwarder.sources.imports.status import PREFLIGHT
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.import_commands import run, state
 from tests.sources.imports.samples.manifests import JOB
@@ -75,7 +75,7 @@ def test_a_checkpoint_that_is_damaged(root: Path) -> None:
 def test_how_much_was_counted_before(tmp_path: Path) -> None:
     """What the preflight left beside the checkpoint is compared with, from the file that it writes."""
     folder = state(tmp_path / "x", ended=False)
-    (folder / import_look.FILE).write_text('{"report": {"records": 400}}')
+    (folder / PREFLIGHT).write_text('{"report": {"records": 400}}')
     assert "% of the 400 records that were counted" in run(status, "--state", folder).out
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_there(root: Path, *, made: bool) -> None:
     for arguments in ((), ("--state", root / "x")):
         done = run(status, *arguments)
         assert (done.code, done.out) == (1, "")
-        assert f"no import has left anything in {root}" in done.err
+        assert f"there is no import in {root}" in done.err
 
 
 def test_a_place_that_cannot_be_looked_at(root: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forwarder.cli.import_values import character, moment, pairs, rate, time_offset
+from forwarder.cli.import_request import character, moment, pairs, rate, time_offset
 from forwarder.core.errors import ConfigurationError
 
 
@@ -25,7 +25,7 @@ def test_times(text: str, micros: int) -> None:
 @pytest.mark.parametrize("text", ["yesterday", "48h", "", "2024-13-01"])
 def test_a_time_that_moves_is_none(text: str) -> None:
     """The same command has to mean the same import tomorrow."""
-    with pytest.raises(ConfigurationError, match=r"--until: .* is no time"):
+    with pytest.raises(ConfigurationError, match=r"--until: .* is not a time"):
         moment("--until", text)
 
 
@@ -40,7 +40,7 @@ def test_offsets(text: str, minutes: int) -> None:
 @pytest.mark.parametrize("text", ["2", "120", "+2", "02:00", "+02:60", "+15:00", "Europe/Berlin", ""])
 def test_an_offset_that_could_mean_two_things_is_none(text: str) -> None:
     """Two could be hours or minutes."""
-    with pytest.raises(ConfigurationError, match="is no offset"):
+    with pytest.raises(ConfigurationError, match="is not an offset"):
         time_offset(text)
 
 
@@ -53,7 +53,7 @@ def test_rates(text: str, events: float | None) -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "fast", "nan", "inf", "1e9", ""])
 def test_what_is_no_rate(text: str) -> None:
     """Nothing and everything aren't rates."""
-    with pytest.raises(ConfigurationError, match="is no rate"):
+    with pytest.raises(ConfigurationError, match="invalid rate"):
         rate(text)
 
 
@@ -69,5 +69,5 @@ def test_options_of_a_store() -> None:
 def test_characters() -> None:
     """A tab can't be typed in most shells."""
     assert [character("--delimiter", text) for text in (";", r"\t", "tab", "\t")] == [";", "\t", "\t", "\t"]
-    with pytest.raises(ConfigurationError, match="isn't one character"):
+    with pytest.raises(ConfigurationError, match="is not one character"):
         character("--delimiter", "ab")

@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pyarrow import parquet
 
-from forwarder.cli import import_sandbox
+from forwarder.cli import import_verify
 from forwarder.cli.import_verify import verify
 from forwarder.sandbox import Sandbox
 from forwarder.sources.imports import checkpoint, manifest
@@ -70,7 +70,7 @@ def kept(tmp_path: Path) -> Path:
 
 async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event once, however many pages they take; repeats and events of nobody's import don't count. Exit code 0."""
-    monkeypatch.setattr(import_sandbox, "PAGE", 3)
+    monkeypatch.setattr(import_verify, "PAGE", 3)
     async with talking() as client:
         await send(client, [sent(each) for each in delivered()])
         await send(client, [sent(each) for each in delivered()[:4]])
@@ -128,7 +128,7 @@ async def test_the_configured_upstream_is_asked(kept: Path, monkeypatch: pytest.
         state(kept.parent / "second")
         several = await run_beside(verify)
     assert several.code == 2
-    assert "has several imports: kept, second" in several.err
+    assert f"there are several imports in {kept.parent}: kept, second" in several.err
 
 
 def test_nothing_to_compare_with(kept: Path) -> None:
@@ -153,7 +153,7 @@ def test_no_address_of_a_sandbox(kept: Path, url: str) -> None:
     """Exit code 2, with the form that it should have."""
     done = run(verify, "--state", kept, "--sandbox", url)
     assert done.code == 2
-    assert "is no address of a sandbox" in done.err
+    assert "is not the address of a sandbox" in done.err
 
 
 @pytest.mark.parametrize(("status", "body", "code"), [(404, "", 2), (200, "<html>", 2), (200, '{"results": [{}]}', 2), (502, "", 3)])
@@ -258,7 +258,7 @@ def test_a_row_that_is_no_event(kept: Path, row: Any) -> None:
     path = exported(kept.parent / "x.jsonl", [sent(delivered()[0]), row, sent(delivered()[1])])
     done = run(verify, "--state", kept, "--export", path)
     assert (done.code, done.out) == (2, "")
-    assert f"Error: {path}:2 is no event of an export: " in done.err
+    assert f"Error: {path}:2 is not an exported event: " in done.err
     assert "`uuid`, `timestamp`" in done.err
 
 

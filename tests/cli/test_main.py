@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 
 import forwarder.cli.app as module
 from forwarder import __version__
-from forwarder.cli.lazy import LAZY, load
+from forwarder.cli.app import COMMANDS, load
 from forwarder.cli.main import is_plain_run, main
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.catalog import FORMATS
 from tests.support.commands import forwarder
 
-COMMANDS = [
+PATHS = [
     *("run", "demo", "drill", "status", "health", "audit", "explain", "sandbox"),
     *("buffer ls", "buffer verify", "buffer export", "buffer drain"),
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
@@ -36,7 +36,7 @@ def invoke(*args: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *PATHS])
 def test_help_has_an_example(command: str) -> None:
     """`--help` of every command ends with an example of its own."""
     code, output = invoke(*command.split(), "--help")
@@ -48,13 +48,13 @@ def test_help_has_an_example(command: str) -> None:
 def test_help_lists_every_command() -> None:
     """`forwarder --help` names each command."""
     output = invoke("--help")[1]
-    assert {command.partition(" ")[0] for command in COMMANDS} == {word for word in output.split() if word in {*COMMANDS, *LAZY}}
+    assert {command.partition(" ")[0] for command in PATHS} == set(COMMANDS) == {word for word in output.split() if word in COMMANDS}
 
 
-@pytest.mark.parametrize("name", LAZY)
-def test_lazy_commands_are_listed_with_their_own_words(name: str) -> None:
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_are_listed_with_their_own_words(name: str) -> None:
     """The line in the list is the one that the command's module has."""
-    assert LAZY[name] in " ".join(load(name).help.split())
+    assert COMMANDS[name][1] in " ".join(load(name).help.split())
 
 
 def test_version() -> None:

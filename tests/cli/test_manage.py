@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from forwarder.cli.manage import build
-from forwarder.cli.manage_fields import Kind, fields_of
-from forwarder.cli.manage_words import OWNERS, RUNS, WORDS, endpoint_of, example
+from forwarder.cli.manage import app
+from forwarder.cli.manage_fields import OWNERS, RUNS, WORDS, FieldKind, endpoint_of, example, fields_of
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
 from forwarder.contract.resources import BatchExportRun, User
 from tests.cli.managing import BY_NAME, typed
 
-ROOT: Any = get_command(build())
+ROOT: Any = get_command(app)
 
 
 def command(endpoint: Endpoint[Any, Any]) -> Any:
@@ -66,7 +65,7 @@ def test_help_says_what_it_does_and_what_the_key_needs(endpoint: Endpoint[Any, A
     assert done.code == 0
     said = " ".join(done.out.split())
     assert endpoint.summary in said
-    assert f"needs the scope {endpoint.scope}." in said
+    assert f"requires the scope {endpoint.scope}." in said
     assert example(endpoint) in said
 
 
@@ -106,8 +105,8 @@ def test_whatever_can_be_removed_can_be_named() -> None:
 def test_levels_and_choices_are_known_fields() -> None:
     """What is completed comes from the contract."""
     found = {field.name: field for field in fields_of(BY_NAME["invites create"])}
-    assert (found["level"].kind, found["level"].choices) == (Kind.LEVEL, ("member", "admin", "owner"))
+    assert (found["level"].kind, found["level"].choices) == (FieldKind.LEVEL, ("member", "admin", "owner"))
     export = {field.name: field for field in fields_of(BY_NAME["batch-exports update"])}
     assert export["model"].choices == ("events", "persons")
     assert "every 5 minutes" in export["interval"].choices
-    assert (export["filters"].kind, export["start_at"].kind, export["start_at"].nullable) == (Kind.JSON, Kind.TIME, True)
+    assert (export["filters"].kind, export["start_at"].kind, export["start_at"].nullable) == (FieldKind.JSON, FieldKind.TIME, True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import forwarder.cli.manage_access as module
-from forwarder.cli.manage_access import Access, access
+import forwarder.cli.settings as module
+from forwarder.cli.manage_request import ManagementAccess, access
 from forwarder.core.errors import ConfigurationError
 from tests.cli.managing import BY_NAME
 
@@ -27,7 +27,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
 
 
-def found(name: str = "domains list", **typed: Any) -> Access:
+def found(name: str = "domains list", **typed: Any) -> ManagementAccess:
     """The access of a command."""
     return access(BY_NAME[name], typed)
 
@@ -103,7 +103,7 @@ def test_of_two_keys_that_of_the_environment_counts(monkeypatch: pytest.MonkeyPa
     written(tmp_path, f"management: {{api_key_file: {file}}}\n")
     assert found(config=named).key == KEY
     settings(monkeypatch, api_key_file=str(file))
-    assert "management.api_key can't be beside management.api_key_file" in refused()
+    assert "management.api_key and management.api_key_file are both set" in refused()
     monkeypatch.delenv("FORWARDER_MANAGEMENT__API_KEY")
     written(tmp_path, f"management: {{api_key: {KEY}}}\n")
     assert found(config=kept).key == OTHER
@@ -130,7 +130,7 @@ def test_a_missing_address_is_named_by_option_and_key(monkeypatch: pytest.Monkey
 def test_a_missing_key_is_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal, unseen; elsewhere it is said how to give one."""
     said = refused(url=URL, organization="o")
-    assert "there is no personal API key" in said
+    assert "the personal API key is missing" in said
     assert "--api-key-file" in said
     asked: list[str] = []
 
@@ -219,7 +219,7 @@ def test_the_usual_file_may_be_closed(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(Path, "open", closed)
     assert "--url URL is missing" in refused()
-    assert capsys.readouterr().err == f"{file} can't be read by this user and is passed over; name another with --config FILE.\n"
+    assert capsys.readouterr().err == f"{file} is not readable by this user and is skipped. Name another file with --config FILE.\n"
 
 
 @pytest.mark.parametrize(("url", "times"), [("http://sandbox:8322", 1), ("http://127.0.0.1:8322", 0), ("http://[::1]:1", 0), (URL, 0)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.cli.manage_body import body_of
+from forwarder.cli.manage_request import body_of
 from forwarder.core.errors import ConfigurationError
 from tests.cli.managing import BY_NAME
 
@@ -92,18 +92,18 @@ def test_a_needed_field_that_is_missing_is_named() -> None:
 
 def test_an_update_wants_a_change() -> None:
     """Sending nothing would change nothing, and look as if it had."""
-    assert refused("domains update") == "nothing is to be changed"
+    assert refused("domains update") == "there is nothing to change"
     assert body("domains update", '{"newer": 1}') == {"newer": 1}
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"week_start_day": "monday"}, "--week-start-day: 'monday' is no whole number"),
-        ({"week_start_day": "٣"}, "--week-start-day: '٣' is no whole number"),
-        ({"modifiers": "{"}, "--modifiers: it isn't JSON: Expecting property name"),
-        ({"modifiers": "[NaN]"}, "--modifiers: it isn't JSON: NaN is no value of it"),
-        ({"modifiers": "[" * 100_000}, "--modifiers: it is nested too deeply"),
+        ({"week_start_day": "monday"}, "--week-start-day: 'monday' is not a whole number"),
+        ({"week_start_day": "٣"}, "--week-start-day: '٣' is not a whole number"),
+        ({"modifiers": "{"}, "--modifiers: invalid JSON: Expecting property name"),
+        ({"modifiers": "[NaN]"}, "--modifiers: invalid JSON: NaN is not allowed"),
+        ({"modifiers": "[" * 100_000}, "--modifiers: JSON is nested too deeply"),
         ({"modifiers": "@/nowhere/at.all"}, "--modifiers: /nowhere/at.all can't be read: No such file"),
     ],
 )
@@ -131,4 +131,4 @@ def test_a_secret_in_data_is_not_repeated() -> None:
 
 def test_an_unknown_level_says_which_there_are() -> None:
     """By their names."""
-    assert refused("members update", level="boss") == "--level: 'boss' is no level: write member, admin, owner, or a number"
+    assert refused("members update", level="boss") == "--level: 'boss' is not a level: write member, admin, owner, or a number"

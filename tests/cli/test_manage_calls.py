@@ -45,7 +45,7 @@ async def test_a_removal_names_what_goes_and_asks(manager: Manager, resource: st
     words, (thing, _) = without_yes(f"{resource} delete"), REMOVALS[resource]
     refused = await manager.type(*words)
     assert (refused.code, refused.out) == (1, "")
-    assert refused.err == f"Remove {thing}? [y/N] \nNothing was changed; --yes goes on without asking.\n"
+    assert refused.err == f"Remove {thing}? [y/N] \nNothing was changed. Use --yes to skip this question.\n"
     assert (await manager.type(*words, stdin="n\n")).code == 1
     assert (await manager.type(*words, stdin="y\n")).code == 0
     assert (await manager.type(*words, stdin="y\n")).code == 1
@@ -83,7 +83,7 @@ async def test_bodies_of_the_real_service_are_printed(tmp_path: Path) -> None:
 async def test_an_offset_beside_all_is_wrong_usage(manager: Manager) -> None:
     """One of them can't be meant."""
     done = await manager.type("domains", "list", "--all", "--offset", "1")
-    assert (done.code, "--offset can't be beside --all" in done.err) == (2, True)
+    assert (done.code, "--offset and --all exclude each other" in done.err) == (2, True)
 
 
 def test_standard_input_is_one() -> None:

@@ -10,8 +10,7 @@ from typing import Final
 
 import pytest
 
-from forwarder.cli.manage_fields import Field, Kind, fields_of
-from forwarder.cli.manage_words import OWNERS
+from forwarder.cli.manage_fields import OWNERS, BodyField, FieldKind, fields_of
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.sandbox import SandboxOptions
 from tests.cli.managing import aside
@@ -35,17 +34,17 @@ def commands() -> list[str]:
 
 def fields() -> list[str]:
     """The rows of the table of fields, commands with the same ones together."""
-    users: dict[tuple[Field, ...], list[str]] = {}
+    users: dict[tuple[BodyField, ...], list[str]] = {}
     for endpoint in ENDPOINTS:
         if endpoint.takes_body:
             users.setdefault(fields_of(endpoint), []).append(f"`{endpoint.name}`")
     return [f"| {', '.join(names)} | {', '.join(map(option, found))} |" for found, names in users.items()]
 
 
-def option(field: Field) -> str:
+def option(field: BodyField) -> str:
     """How the page writes an option."""
-    value = {Kind.FLAG: "", Kind.LEVEL: " LEVEL", Kind.JSON: " JSON", Kind.TEXTS: " TEXT …"}.get(field.kind, f" {field.kind}")
-    return f"`{field.option}{value}`"
+    special = {FieldKind.FLAG: "", FieldKind.LEVEL: " LEVEL", FieldKind.JSON: " JSON", FieldKind.TEXTS: " TEXT …"}
+    return f"`{field.option}{special.get(field.kind, f' {field.kind}')}`"
 
 
 def examples() -> str:

@@ -38,7 +38,7 @@ async def test_what_is_ignored_is_reported(tmp_path: Path) -> None:
         assert (made.code, made.json["domain"]) == (0, "new.example.net")
         assert made.err.splitlines() == [
             "Ignored: is_verified. domains create does not accept it.",
-            "Not applied: jit_provisioning_enabled, sso_enforcement. Verify the domain, then set them by domains update.",
+            "Not applied: jit_provisioning_enabled, sso_enforcement. Verify the domain, then set them with domains update.",
         ]
         changed = await manager.call("domains update", ids={"id": made.json["id"]}, data={"saml_entity_id": "x"})
         assert (changed.code, changed.err) == (0, "")

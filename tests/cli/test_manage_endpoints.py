@@ -152,7 +152,7 @@ async def test_pages(manager: Manager, name: str) -> None:
     last = await manager.call(name, "--limit", "1", "--offset", str(len(items) - 1))
     assert [done.json["results"] for done in (first, middle, last)] == [items[:1], items[1:2], items[-1:]]
     assert [done.json["previous"] is None for done in (first, middle, last)] == [True, False, False]
-    assert middle.err == f"1 of {len(items)} are shown; --offset 2 goes on, --all shows all.\n"
+    assert middle.err == f"1 of {len(items)} are shown; --offset 2 shows the next, --all shows all.\n"
     assert (last.json["next"], last.err) == (None, "")
     whole = await manager.call(name, "--limit", "2", "--all")
     assert [json.loads(each) for each in whole.out.splitlines()] == items

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.cli.manage_output import Rows, cell, columns_of, print_answer, print_json, print_lines
+from forwarder.cli.manage_calls import PagedTable, cell, columns_of, print_answer, print_json, print_lines
 from tests.cli.managing import BY_NAME
 
 ODD = "[red]x[/red]\x1b[2J\x9b\u202e\ud800\n"
@@ -41,7 +41,7 @@ def test_json_is_what_was_answered(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_tables_show_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """No markup of others is obeyed, nor are their control characters."""
-    Rows(("id", "name")).print([{"id": 1, "name": ODD}])
+    PagedTable(("id", "name")).print([{"id": 1, "name": ODD}])
     print_answer(BY_NAME["domains get"], {}, {"domain": ODD, ODD: 1})
     out = capsys.readouterr().out
     assert out.count(SHOWN) == 3
@@ -71,7 +71,7 @@ def test_cells(field: str, value: Any, shown: str) -> None:
 
 def test_tables_are_not_cut_for_files(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever reads a pipe gets everything, whatever the width of the screen."""
-    Rows(("id", "name")).print([{"id": "i" * 36, "name": "n" * 3000}])
+    PagedTable(("id", "name")).print([{"id": "i" * 36, "name": "n" * 3000}])
     print_answer(BY_NAME["domains get"], {}, {"saml_x509_cert": "c" * 3000})
     out = capsys.readouterr().out
     assert "n" * 3000 in out
@@ -83,7 +83,7 @@ def test_lists_are_cut_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("TERM", "dumb")  # which has 80 columns
-    table = Rows(("id", "name"))
+    table = PagedTable(("id", "name"))
     for _ in range(2):
         table.print([{"id": "i" * 20, "name": "n" * 3000}])
     print_answer(BY_NAME["domains get"], {}, {"saml_x509_cert": "c" * 3000})
@@ -103,7 +103,7 @@ def test_what_a_person_knows_a_thing_by_is_readable_on_narrow_terminals(monkeypa
     monkeypatch.setenv("COLUMNS", columns)
     fields = {name.rpartition(".")[2]: "v" * 9 for name in columns_of(BY_NAME["members list"])}
     user = {**fields, "uuid": "u" * 36, "email": "olga@example.com"}
-    Rows(columns_of(BY_NAME["members list"])).print([{**fields, "user": user}])
+    PagedTable(columns_of(BY_NAME["members list"])).print([{**fields, "user": user}])
     _, row = screen.getvalue().splitlines()
     assert len(row.split()) == titles
     assert ("olga@example.com" in row, len(row) <= int(columns)) == (columns != "20",) * 2
@@ -111,7 +111,7 @@ def test_what_a_person_knows_a_thing_by_is_readable_on_narrow_terminals(monkeypa
 
 def test_a_table_in_pieces_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     """The titles come once, and later columns are as wide as the first; wide characters count twice."""
-    table = Rows(("id", "name", "level"))
+    table = PagedTable(("id", "name", "level"))
     table.print([{"id": 1, "name": "漢字漢字", "level": 1}])
     table.print([{"id": 2, "name": "a", "level": 15}])
     first, second, third = capsys.readouterr().out.splitlines()
@@ -121,13 +121,13 @@ def test_a_table_in_pieces_is_one_table(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_an_empty_list_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Not an empty screen."""
-    Rows(("id",)).print([])
+    PagedTable(("id",)).print([])
     assert capsys.readouterr().out == "None.\n"
 
 
 def test_what_is_missing_or_new_does_no_harm(capsys: pytest.CaptureFixture[str]) -> None:
     """A column whose field isn't there is empty; a field that isn't known is shown with the others."""
-    Rows(("user.email", "id")).print([{"user": 7}])
+    PagedTable(("user.email", "id")).print([{"user": 7}])
     print_answer(BY_NAME["domains get"], {}, {"newer": {"a": 1}, "latest_runs": [1], "domain": None})
     assert '{"a": 1}' in capsys.readouterr().out
 

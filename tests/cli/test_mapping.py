@@ -72,7 +72,7 @@ def test_what_would_be_sent(config: Path) -> None:
     first, _, second = result.stdout.partition("line 3: sent")
     assert "the record's" not in first
     assert "timestamp: the record's own time" in second
-    assert "uuid: derived from the record's place" in second
+    assert "uuid: derived from the record's position" in second
     assert "line 4: skipped by where" in second
     assert result.stdout.endswith("3 records: 2 sent, 1 skipped by where, 0 not sent\n")
 
@@ -127,7 +127,7 @@ def test_json(config: Path) -> None:
     assert document["results"][0]["events"][0]["event"]["event"] == "order placed"
     assert document["results"][3]["events"][1]["derived"] == {
         "timestamp": "the record's own time",
-        "uuid": "derived from the record's place",
+        "uuid": "derived from the record's position",
     }
 
 
@@ -158,8 +158,8 @@ def test_no_records(config: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "message", "hint"),
     [
-        ("nobody", "there is no source 'nobody'", "events, orders"),
-        ("events", "events takes events as they are", "sources.kafka[0].format: json"),
+        ("nobody", "'nobody' is not a configured source", "events, orders"),
+        ("events", "events has no mapping; its records are events already", "sources.kafka[0].format: json"),
     ],
 )
 def test_sources_without_a_mapping(config: Path, source: str, message: str, hint: str) -> None:

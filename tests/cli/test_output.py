@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
-from forwarder.cli.output import flow, lane_table, status_page
+from forwarder.cli.tables import flow, lane_table, status_page
 from tests.support.snapshots import FULL, GOOD, HALTED
 
 

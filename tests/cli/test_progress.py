@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from forwarder.cli.progress import EVERY, EventProgress
+from forwarder.cli.tables import EVERY, EventProgress
 
 
 def test_a_line_every_few_seconds_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ async def test_status_says_why_nothing_is_taken(daemon: Answering) -> None:
     """A daemon that isn't ready says why."""
     daemon.snapshot = replace(FULL, state=State.DRAINING, ready=False, not_ready=("draining",), lanes=())
     done = await forwarder("status", "--admin", daemon.address)
-    assert "takes nothing: draining" in done.out
+    assert "accepts no events: draining" in done.out
     assert "No events yet." in done.out
 
 
@@ -90,7 +90,7 @@ async def test_an_address_that_is_none_is_wrong_usage() -> None:
     """A slip in `--admin` is exit code 2, not the 3 of a daemon that is down."""
     done = await forwarder("status", "--admin", "localhost")
     assert (done.code, done.out) == (2, "")
-    assert "'localhost' is no admin address" in done.err
+    assert "'localhost' is not an admin address" in done.err
 
 
 async def test_health_follows_livez(daemon: Answering) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.cli.visible import as_json, visible
+from forwarder.cli.output import as_json, visible
 
 
 @pytest.mark.parametrize(

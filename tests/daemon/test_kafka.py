@@ -11,7 +11,7 @@ from rich.console import Console
 from structlog.testing import capture_logs
 
 from forwarder.admin.page.tables import kafka
-from forwarder.cli.output import status_page
+from forwarder.cli.tables import status_page
 from forwarder.config.settings import Settings
 from forwarder.core.ack import AckLevel
 from forwarder.core.clock import SystemClock

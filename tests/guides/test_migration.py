@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from typer.main import get_command
 
-from forwarder.cli import import_flow, import_look, import_verify, imports, main
-from forwarder.cli.app import app
-from forwarder.cli.lazy import LAZY, load
+from forwarder.cli.app import COMMANDS, load
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.import_run import Preflight
 from forwarder.config.load import load_settings
 from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
@@ -54,7 +53,7 @@ TYPED: Final = (DOCS / "migration.md", DOCS / "dead-letters.md", ROOT / "README.
 
 def groups() -> dict[str, Any]:
     """The commands of the first level."""
-    return {**getattr(get_command(app), "commands", {}), **{name: load(name) for name in LAZY}}
+    return {name: load(name) for name in COMMANDS}
 
 
 def test_there_is_something_to_hold() -> None:
@@ -121,8 +120,7 @@ def test_messages_are_those_of_the_program() -> None:
 def test_exit_codes_are_those_of_the_command() -> None:
     """The table has each once."""
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", PARTS["Exit codes"], re.MULTILINE)}
-    assert imports.REFUSED == import_verify.UNREACHABLE == 3
-    assert table == {import_flow.DONE, import_flow.NO, main.WRONG_USAGE, imports.REFUSED, import_flow.INTERRUPTED}
+    assert table == set(ExitCode)
 
 
 def test_defaults_are_as_told() -> None:
@@ -172,7 +170,7 @@ async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     request = ImportRequest(chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True)
     job = ImportRun.open(request, SystemClock())
     try:
-        import_look.Looked.judged(*job.preflight(lambda _records, _bytes: None), frozenset()).keep(state)
+        Preflight.judged(*job.preflight(lambda _records, _bytes: None), frozenset()).save(state)
         assert (await job.run(lambda _: None)).complete
     finally:
         job.close()

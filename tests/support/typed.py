@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from typer.main import get_command
-
-from forwarder.cli.app import app
-from forwarder.cli.lazy import LAZY, load
+from forwarder.cli.app import COMMANDS, load
 
 
 def commands() -> set[str]:
     """The first words that `forwarder` takes."""
-    return set(getattr(get_command(app), "commands", {})) | set(LAZY)
+    return set(COMMANDS)
 
 
 def command(words: Sequence[str]) -> Any:
     """The command that the first of these words name; more may follow them."""
-    found = load(words[0]) if words[0] in LAZY else getattr(get_command(app), "commands", {})[words[0]]
+    found = load(words[0])
     for word in words[1:]:
         found = getattr(found, "commands", {}).get(word, found)
     return found

@@ -1,0 +1,64 @@
+"""Starts the daemon, a worker of one, or the supervisor of several.
+
+Invariant: nothing that only the command line or a terminal needs is imported here: what is loaded stays in memory as long as the daemon
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forwarder.config.settings import Settings
+
+
+def launch(config: Path | None) -> int:
+    """Run it; returns the exit code. Raises `ForwarderError`."""
+    _import_structlog()
+    from forwarder.daemon.inheritance import inherit
+    from forwarder.storage.failpoints import arm_from_environment
+    from forwarder.workers.adoption import needs_supervisor
+    from forwarder.workers.channel import read_assignment
+
+    def load() -> Settings:
+        from forwarder.config.load import load_settings
+        from forwarder.telemetry.logs import configure_logging
+
+        settings = load_settings(config, os.environ).settings
+        configure_logging(settings.log.format, settings.log.level)
+        return settings
+
+    arm_from_environment(os.environ)
+    inherited = inherit(os.environ)
+    settings = load()
+    assigned = read_assignment(os.environ)
+    if assigned is not None:
+        from forwarder.workers.worker import run_worker
+
+        return run_worker(settings, load, assigned)
+    from forwarder.daemon.own_address import reject_own_address
+    from forwarder.daemon.restart import restart_of
+
+    reject_own_address(settings)
+    given = ["--config", str(config)] if config else []
+    restart = restart_of(["run", *given], ["config", "check", *given])
+    if needs_supervisor(settings):
+        from forwarder.workers.supervisor import run_supervisor
+
+        return run_supervisor(settings, load, ["run", *given], restart, inherited)
+    from forwarder.daemon.daemon import run_daemon
+
+    return run_daemon(settings, load, restart, inherited)
+
+
+def _import_structlog() -> None:
+    """Import structlog without rich, which it loads where it is installed, for tracebacks that the daemon's log doesn't use: 3 MB."""
+    modules: dict[str, Any] = sys.modules
+    if "rich" not in modules:
+        modules["rich"] = None
+        import structlog  # noqa: F401
+
+        del modules["rich"]

@@ -1,0 +1,127 @@
+"""What command lines share: options that select the same things, forms of output, and the layout of help.
+
+Help is plain text: typer's richer one takes longer to import than most commands take to run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+WIDTH: Final = 110
+"""Help is at most this wide, or as wide as the terminal."""
+
+
+class Output(StrEnum):
+    """The form of a command's results."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class TextOutput(StrEnum):
+    """The form of results that are no table."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+TableOrJson = Annotated[Output, typer.Option("--output", help="A table, or JSON for programs.")]
+TextOrJson = Annotated[TextOutput, typer.Option("--output", help="Text, or JSON for programs.")]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Configuration file. Default: /etc/forwarder/forwarder.yaml, if it exists."),
+]
+Admin = Annotated[str | None, typer.Option("--admin", metavar="ADDRESS", help="Admin address of the daemon: host:port or unix:/path.")]
+State = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="State directory to read instead of the configured one.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
+Port = Annotated[
+    int,
+    typer.Option("--port", min=0, max=65533, help="Port for events; admin and sandbox use the next two. 0: any free ports."),
+]
+
+
+class Group(TyperGroup):
+    """A group whose help lists each command with its whole first sentence."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.help = _example_on_one_line(self.help)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(WIDTH * 2)) for name, command in commands if command is not None])
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help lists its options by section (`rich_help_panel`)."""
+
+    def __init__(self, name: str | None, **attributes: Any) -> None:
+        super().__init__(name, **attributes)
+        self.help = _example_on_one_line(self.help)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, options of no section, then each section."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for each in self.get_params(ctx):
+            is_argument = each.param_type_name == "argument"
+            record = each.get_help_record(ctx)
+            if record is not None:
+                section = getattr(each, "rich_help_panel", None) or ("Arguments" if is_argument else "Options")
+                sections.setdefault(section, []).append((each.metavar or each.name.upper(), record[1]) if is_argument else record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+class CommandGroup(typer.Typer):
+    """Commands with plain help."""
+
+    def __init__(self, name: str, help_text: str, *, cls: type[TyperGroup] = Group, add_completion: bool = False) -> None:
+        super().__init__(
+            name=name,
+            cls=cls,
+            help=help_text,
+            no_args_is_help=True,
+            add_completion=add_completion,
+            rich_markup_mode=None,
+            context_settings={"max_content_width": WIDTH},
+            pretty_exceptions_enable=False,
+        )
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
+        """Add a command."""
+        return super().command(name, cls=PlainCommand, context_settings={"max_content_width": WIDTH}, **more)
+
+
+def _example_on_one_line(text: str | None) -> str | None:
+    """The help without wrapping of its example, which is to be copied."""
+    return text and text.replace("\n\nExample: ", "\n\n\b\nExample: ")
+
+
+def parameter(name: str, kind: Any, marker: Any, default: Any = None) -> inspect.Parameter:
+    """A parameter of a generated command, as typer reads it; `...` for no default."""
+    default = inspect.Parameter.empty if default is ... else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, marker], default=default)
+
+
+def generated(run: Any, parameters: list[inspect.Parameter]) -> Any:
+    """A function that typer makes a command of: it passes what was typed, by name, to `run`."""
+
+    def command(**typed: Any) -> None:
+        run(typed)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command

@@ -1,0 +1,202 @@
+"""Output that several commands share and that needs a terminal library: the console, the table of lanes, the
+state of a daemon, and progress.
+
+Invariant: labels and words from outside are printed as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from forwarder.telemetry.readable import duration, halt_times, size
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot, UpstreamState, Worker, by_label
+
+EVERY: Final = 5.0
+"""Seconds between two lines of progress where standard error is not a terminal."""
+_PLAIN_WIDTH: Final = 140
+"""Width of tables where standard output is not a terminal."""
+
+
+def console() -> Console:
+    """Standard output: coloured on a terminal, plain elsewhere."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+
+
+def plain_table(columns: Mapping[str, bool]) -> Table:
+    """A table without borders; `columns` says of each whether it is aligned to the right."""
+    table = Table(box=None, pad_edge=True, header_style="dim")
+    for name, right in columns.items():
+        table.add_column(name, justify="right" if right else "left", no_wrap=not right)
+    return table
+
+
+def flow(snapshot: Snapshot) -> Text:
+    """One line: in, buffer, out."""
+    lanes = snapshot.lanes
+    text = Text("  in ")
+    text.append(f"{sum(lane.total_received for lane in lanes):,}", style="bold")
+    text.append(" → buffer ")
+    text.append(f"{sum(lane.buffered for lane in lanes):,}", style="bold")
+    text.append(f" ({size(snapshot.buffer_bytes)} of {size(snapshot.buffer_limit_bytes)}) → out ")
+    text.append(f"{sum(lane.delivered for lane in lanes):,}", style="bold green")
+    for name, count in (("dead letters", sum(lane.total_dead for lane in lanes)), ("dropped", sum(lane.total_dropped for lane in lanes))):
+        text.append(f"   {name} ")
+        text.append(f"{count:,}", style="bold red" if count else "bold")
+    return text
+
+
+def lane_table(lanes: Iterable[LaneSnapshot], *, books: bool) -> RenderableType:
+    """One row per lane; with `books`, the difference of its books instead of the age of its oldest event."""
+    last = "books" if books else "oldest"
+    table = plain_table({"lane": False} | dict.fromkeys(("received", "delivered", "buffered", "dead letters", "dropped", last), True))
+    for lane in lanes:
+        end = _books(lane) if books else Text("" if lane.oldest_age is None else duration(lane.oldest_age))
+        figures = (f"{lane.total_received:,}", f"{lane.delivered:,}", f"{lane.buffered:,}", _reasons(lane.dead_lettered))
+        table.add_row(Text(lane.label), *figures, _reasons(lane.dropped), end)
+    return table if table.row_count else Text("  No events yet.", style="dim")
+
+
+def _books(lane: LaneSnapshot) -> Text:
+    if not lane.difference:
+        return Text("balanced", style="green")
+    return Text(f"{lane.difference:,} missing" if lane.difference > 0 else f"{-lane.difference:,} too many", style="bold red")
+
+
+def _reasons(counts: Mapping[str, int]) -> Text:
+    shown = {reason: count for reason, count in counts.items() if count}
+    return Text("\n".join(f"{count:,} {reason}" for reason, count in shown.items()) or "0")
+
+
+def status_page(snapshot: Snapshot, address: str) -> RenderableType:
+    """The state of a daemon on one screen."""
+    lanes = by_label(snapshot.lanes)
+    parts: list[RenderableType] = [_head(snapshot, address), Text(), flow(snapshot), Text(), lane_table(lanes, books=False), Text()]
+    parts.append(_upstream(snapshot))
+    if snapshot.rejected_requests:
+        parts.append(_rejected(snapshot.rejected_requests))
+    parts.extend(_kafka(cluster, snapshot.now) for cluster in snapshot.kafka)
+    parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
+    parts.extend(_halts(lanes, snapshot.now))
+    parts.extend(Text(f"! {warning}", style="yellow") for warning in snapshot.warnings)
+    return Group(*parts)
+
+
+def _head(snapshot: Snapshot, address: str) -> Text:
+
+    text = Text(f"forwarder {snapshot.version}: ")
+    text.append(snapshot.state, style="bold")
+    text.append(", ready" if snapshot.ready else ", not ready", style="green" if snapshot.ready else "bold red")
+    text.append(f", up {duration(snapshot.now - snapshot.started_at)}; admin {address}")
+    if snapshot.addresses:
+        text.append(f", listens on {', '.join(snapshot.addresses)}")
+    for why in snapshot.not_ready:
+        text.append(f"\n! accepts no events: {why}", style="red")
+    return text
+
+
+def _upstream(snapshot: Snapshot) -> Text:
+
+    upstream = snapshot.upstream
+    text = Text(f"  upstream {upstream.url} is ")
+    text.append(upstream.state, style="red" if upstream.state is UpstreamState.DOWN else "green")
+    text.append(f"; {snapshot.in_flight:,} requests in flight, at most {snapshot.concurrency_limit:g}")
+    answers = ", ".join(f"{code}: {count:,}" for code, count in sorted(snapshot.upstream_requests.items()))
+    if answers:
+        text.append(f"; answers {answers}")
+    if upstream.last_error:
+        text.append(f"\n  last error: {upstream.last_error}", style="red")
+    return text
+
+
+def _rejected(requests: Mapping[tuple[str, str], int]) -> Text:
+    """One line: rejected requests, the most frequent first."""
+    counts = sorted(requests.items(), key=lambda entry: (-entry[1], entry[0]))
+    shown = ", ".join(f"{path} {reason}: {count:,}" for (path, reason), count in counts)
+    return Text(f"  rejected requests  {shown}", style="yellow")
+
+
+def _kafka(cluster: KafkaCluster, now: float) -> Text:
+
+    text = Text(f"  kafka {cluster.name} (group {cluster.group}) is ")
+    text.append(cluster.state, style="green" if cluster.reads else "red")
+    paused = f", {cluster.paused} of them paused" if cluster.paused else ""
+    text.append(f"; {len(cluster.partitions)} partitions{paused}, lag {cluster.lag:,}, {size(cluster.in_flight_bytes)} not settled")
+    if cluster.last_commit is not None:
+        text.append(f"; last commit {duration(now - cluster.last_commit)} ago")
+    return text
+
+
+def _worker(worker: Worker) -> str:
+    process = f", process {worker.process}" if worker.process else ""
+    return f"  {worker.name} is {worker.state}{process}; {worker.received:,} received, {worker.restarts:,} restarts"
+
+
+def _halts(lanes: Iterable[LaneSnapshot], now: float) -> Iterable[Text]:
+
+    for lane in lanes:
+        if lane.halted:
+            text = Text(f"! lane {lane.label} is halted: {lane.halted}{halt_times(lane, now)}", style="red")
+            text.append(f" ({lane.why})" if lane.why else "")
+            text.append(f"\n  what to do: {lane.hint}" if lane.hint else "", style="default")
+            yield text
+
+
+class EventProgress:
+    """Counts events up to `total` on standard error, as a context manager: a bar on a terminal, a line every few seconds elsewhere.
+
+    Without a terminal, work that ends within the first seconds writes nothing.
+    """
+
+    def __init__(self, title: str, total: int, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._title = title
+        self._total = total
+        self._now = now
+        self._began = self._written = now()
+        self._bar = _bar() if sys.stderr.isatty() else None
+        self._task = self._bar.add_task(title, total=total) if self._bar else None
+        self.done = 0
+
+    def __enter__(self) -> EventProgress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, events: int) -> None:
+        """Count `events` more."""
+        self.done += events
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self.done)
+        elif self._now() - self._written >= EVERY:
+            self._written = self._now()
+            sys.stderr.write(self._line() + "\n")
+
+    def _line(self) -> str:
+        rate = self.done / max(self._now() - self._began, 1e-9)
+        left = f", {duration((self._total - self.done) / rate)} left" if 0 < self.done < self._total else ""
+        return f"{self._title}: {self.done:,} of {self._total:,} events, {rate:,.0f} a second{left}"
+
+
+class _Rate(ProgressColumn):
+    """Events a second."""
+
+    def render(self, task: Task) -> Text:
+        """The recent rate."""
+        return Text(f"{task.finished_speed or task.speed or 0:,.0f}/s")
+
+
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True))

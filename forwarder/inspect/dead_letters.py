@@ -1,0 +1,240 @@
+"""The dead letters of all workers together, as a command line names them: found, selected, and dropped, with a daemon or without one.
+
+Invariant: letters are dropped directly only while this process has the lock of their directory; a running daemon is asked by marks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from forwarder.config.units import parse_duration
+from forwarder.core.errors import ConfigurationError
+from forwarder.deadletter.schema import UnreadableDatabase, open_readable, open_writable
+from forwarder.deadletter.selection import (
+    DeadLetterContent,
+    DeadLetterFilter,
+    DeadLetterSummary,
+    content_of,
+    count_of,
+    drop_now,
+    first_source,
+    mark_for_drop,
+    numbers_of,
+    still_marked,
+    summaries,
+)
+from forwarder.storage.directory import Locked, LockedDirectory, is_locked
+
+DROP_TIMEOUT: Final = 10.0
+"""Seconds to wait for a running daemon, which drops marked letters within one."""
+_POLL_SECONDS: Final = 0.2
+_NUMBER: Final = re.compile(r"(?:(?P<worker>\d{1,4})/)?(?P<number>\d{1,18})", re.ASCII)
+_WORKER: Final = re.compile(r"worker-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLetters:
+    """One worker's file. `worker` is its number if there are several files, else empty."""
+
+    path: Path
+    worker: str = ""
+
+    @property
+    def has_daemon(self) -> bool:
+        """Whether a process has its directory now."""
+        return is_locked(self.path.parent)
+
+    @property
+    def number(self) -> str:
+        """The worker's number, also if its file is the only one; empty if no worker's directory holds it."""
+        match = _WORKER.fullmatch(self.path.parent.name)
+        return self.worker or (match[1] if match else "")
+
+    @property
+    def source(self) -> str:
+        """The source of its first letter; empty if it has none."""
+        with self.reading() as connection:
+            return first_source(connection)
+
+    def name(self, number: int) -> str:
+        """A letter's name on the command line."""
+        return f"{self.worker}/{number}" if self.worker else str(number)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that reads. Raises `ConfigurationError`."""
+        with self._explained(), contextlib.closing(open_readable(self.path)) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A connection that writes. Raises `ConfigurationError`."""
+        with self._explained(), contextlib.closing(open_writable(self.path)) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (UnreadableDatabase, sqlite3.Error, OSError) as error:
+            raise ConfigurationError(
+                f"{self.path} can't be used: {error}",
+                hint="Run this as the user that forwarder runs as. The next start quarantines a damaged file and recovers what it can.",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LetterQuery:
+    """The letters that a command line names, not yet bound to files."""
+
+    numbers: tuple[tuple[str, int], ...]
+    """Worker (empty if not named) and number."""
+    criteria: DeadLetterFilter
+
+    def of(self, file: WorkerLetters) -> DeadLetterFilter | None:
+        """The criteria for this file; None if they match nothing in it."""
+        if not self.numbers and not self.criteria.uuids:
+            return self.criteria
+        numbers = tuple(number for worker, number in self.numbers if worker in ("", file.number))
+        if not numbers and not self.criteria.uuids:
+            return None
+        return replace(self.criteria, numbers=numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedLetters:
+    """Letters of one file."""
+
+    file: WorkerLetters
+    numbers: list[int]
+
+
+def letter_files(paths: Sequence[Path]) -> list[WorkerLetters]:
+    """The files, each with a distinct worker if there are several."""
+    if len(paths) == 1:
+        return [WorkerLetters(paths[0])]
+    numbers = [match[1] if (match := _WORKER.fullmatch(path.parent.name)) else "" for path in paths]
+    if "" in numbers or len(set(numbers)) < len(numbers):
+        numbers = [str(index) for index in range(len(paths))]
+    return [WorkerLetters(path, number) for path, number in zip(paths, numbers, strict=True)]
+
+
+def parse_query(
+    names: Sequence[str], files: Sequence[WorkerLetters], *, reason: str = "", event: str = "", lane: str = "", since: str = "", now: float
+) -> LetterQuery:
+    """The query for these arguments at the time `now`. Raises `ConfigurationError`."""
+    numbers: list[tuple[str, int]] = []
+    uuids: list[str] = []
+    for name in names:
+        match = _NUMBER.fullmatch(name)
+        if match is None:
+            uuids.append(_uuid(name))
+        elif match["worker"] is None and len(files) > 1:
+            raise ConfigurationError(f"{name} is ambiguous: there are several workers", hint="Write it as `ls` does, for example 1/7.")
+        else:
+            numbers.append((match["worker"] or "", int(match["number"])))
+    criteria = DeadLetterFilter(uuids=tuple(uuids), reason=reason, event=event, lane=lane, since=_time(since, now) if since else None)
+    return LetterQuery(tuple(numbers), criteria)
+
+
+def newest(files: Sequence[WorkerLetters], query: LetterQuery, limit: int) -> tuple[list[tuple[WorkerLetters, DeadLetterSummary]], int]:
+    """The newest matching letters, and the number of all."""
+    found: list[tuple[WorkerLetters, DeadLetterSummary]] = []
+    total = 0
+    for file, criteria in _criteria(files, query):
+        with file.reading() as connection:
+            total += count_of(connection, criteria)
+            found += [(file, letter) for letter in summaries(connection, criteria, limit)]
+    return sorted(found, key=lambda each: -each[1].at)[:limit], total
+
+
+def with_content(files: Sequence[WorkerLetters], query: LetterQuery) -> list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]]:
+    """The matching letters with their bytes."""
+    found: list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]] = []
+    for file, criteria in _criteria(files, query):
+        with file.reading() as connection:
+            for letter in summaries(connection, criteria):
+                content = content_of(connection, letter.number)
+                if content is not None:
+                    found.append((file, letter, content))
+    return found
+
+
+def select(files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None) -> list[SelectedLetters]:
+    """The matching letters, at most `limit`, file by file, the oldest of each first."""
+    selected: list[SelectedLetters] = []
+    left = limit
+    for file, criteria in _criteria(files, query):
+        if left == 0:
+            break
+        with file.reading() as connection:
+            numbers = numbers_of(connection, criteria, left)
+        if numbers:
+            selected.append(SelectedLetters(file, numbers))
+            left = None if left is None else left - len(numbers)
+    return selected
+
+
+def drop(selected: Sequence[SelectedLetters], pause: Callable[[float], None] = time.sleep) -> tuple[int, int]:
+    """Drop the letters: at once where no daemon has them, else by marking them. Returns how many are dropped, and how many still marked."""
+    dropped = left = 0
+    for each in selected:
+        try:
+            directory = LockedDirectory.acquire(each.file.path.parent, "dead_letters.path")
+        except Locked:
+            marked, remaining = _mark_and_wait(each, pause)
+            dropped, left = dropped + marked - remaining, left + remaining
+            continue
+        try:
+            with each.file.writing() as connection:
+                dropped += drop_now(connection, each.numbers)
+        finally:
+            directory.release()
+    return dropped, left
+
+
+def _mark_and_wait(selected: SelectedLetters, pause: Callable[[float], None]) -> tuple[int, int]:
+    """Mark the letters, and wait until the daemon has dropped them, at most `DROP_TIMEOUT`."""
+    with selected.file.writing() as connection:
+        marked = set(mark_for_drop(connection, selected.numbers))
+        remaining, waited = marked, 0.0
+        while remaining and waited < DROP_TIMEOUT:
+            pause(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+            remaining = still_marked(connection, "drop", marked)
+    return len(marked), len(remaining)
+
+
+def _criteria(files: Sequence[WorkerLetters], query: LetterQuery) -> Iterator[tuple[WorkerLetters, DeadLetterFilter]]:
+    for file in files:
+        criteria = query.of(file)
+        if criteria is not None:
+            yield file, criteria
+
+
+def _uuid(text: str) -> str:
+    try:
+        return uuid.UUID(text).hex
+    except ValueError:
+        what = f"{text!r} is neither the number of a dead letter nor a uuid"
+        raise ConfigurationError(what, hint="`forwarder dead-letters ls` shows both.") from None
+
+
+def _time(text: str, now: float) -> float:
+    """The time of `--since`: an age, or a date, in UTC if it has no zone."""
+    with contextlib.suppress(ValueError):
+        return now - parse_duration(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"--since: {text!r} is not a time", hint="Write 2h, 3d, or 2026-01-31T12:00:00Z.") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
