@@ -17,10 +17,11 @@ HISTORICAL_EVERY: Final = 20
 
 
 class Turns:
-    """Keeps the bytes that each waiting lane was served, and the requests since the last historical one."""
+    """Keeps the bytes that each waiting lane was served, and counts the requests since the last historical one."""
 
     def __init__(self) -> None:
-        self._served: dict[Lane, int] = {}
+        self._served: dict[bool, dict[Lane, int]] = {False: {}, True: {}}
+        """By kind: live, historical."""
         self._since_historical = 0
 
     def order(self, pending: Collection[Lane], waiting: Collection[Lane], *, pending_first: bool = False) -> Iterator[Lane]:
@@ -43,13 +44,13 @@ class Turns:
 
     def count_batch(self, lane: Lane, size: int) -> None:
         """The lane was given a fresh batch of `size` bytes."""
-        self._served[lane] = self._served.get(lane, 0) + size
+        served = self._served[lane.historical]
+        served[lane] = served.get(lane, 0) + size
 
     def _by_bytes(self, waiting: Collection[Lane], historical: bool) -> list[Lane]:  # noqa: FBT001 - a kind of lanes
         lanes = [lane for lane in waiting if lane.historical == historical]
-        known = {lane: self._served[lane] for lane in lanes if lane in self._served}
-        level = min(known.values(), default=0)
-        others = {lane: served for lane, served in self._served.items() if lane.historical != historical}
-        served = {lane: known.get(lane, level) for lane in lanes}
-        self._served = {**others, **served}
-        return sorted(lanes, key=lambda lane: served[lane])
+        known = self._served[historical]
+        level = min([known[lane] for lane in lanes if lane in known], default=0)
+        served = self._served[historical] = {lane: known.get(lane, level) for lane in lanes}
+        lanes.sort(key=served.__getitem__)
+        return lanes
