@@ -70,13 +70,13 @@ def withdraw(holdings: Mapping[Lane, LaneHolding], acks: Collection[Ack], lane: 
 
 
 def settle_acks(chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
-    """Tell the acks of settled chunks how that ended."""
+    """Settle the acks of chunks with their fate."""
     for chunk in chunks:
         if chunk.ack is not None:
             chunk.ack.settle(chunk.count, chunk.data, fate)
 
 
 def drop_oldest(holdings: Mapping[Lane, LaneHolding], lane: Lane | None) -> list[Chunk]:
-    """Take the chunk that has waited longest, in `lane` or anywhere, off its queue; empty if none is at hand."""
+    """Take the chunk that has waited longest, in `lane` or anywhere, off its queue; empty if none is in memory."""
     queues = [holding.queue for each, holding in holdings.items() if holding.queue and lane in (None, each)]
     return [min(queues, key=lambda queue: queue.oldest or 0.0).popleft()] if queues else []

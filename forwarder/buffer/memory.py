@@ -1,7 +1,7 @@
 """The buffer in memory: bounded in bytes, gone with the process.
 
-Invariants: `used` is the sum of the costs of all chunks that were offered and not settled, waiting or in flight; it never exceeds
-the limit by more than the overhead of chunks that were cut after they were taken. A lane without events isn't remembered.
+Invariants: `used` is the sum of the costs of all chunks that were offered and not settled, waiting or in flight; it exceeds the limit only
+by the overhead of chunks that were cut afterwards. A lane without events isn't remembered.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MemoryBuffer:
         self._forget([chunk])
 
     def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
-        """Forget chunks of one lane, and the lane with its last one; tell their acks."""
+        """Forget chunks of one lane, and the lane with its last one; settle their acks."""
         self._forget(chunks)
         settle_acks(chunks, fate)
 

@@ -1,1 +1,1 @@
-"""Where events go that can't be delivered: kept with their reason and their original bytes."""
+"""Dead letters: events that can't be delivered, in memory or in a database, and their replay."""

@@ -105,7 +105,7 @@ class Room:
         return min(self.limit, max(self.limit // RECEIPT_SHARE, -(-largest * (ALPHA + 1) // ALPHA)))
 
     def distinguish(self, known: KnownKeyLookup) -> None:
-        """Tell known keys from unknown ones, from now on; to be called again whenever they change."""
+        """Distinguish known keys from unknown ones from now on; call it again whenever they change."""
         self._known = known
         self._unknown = sum([size for key, size in self._by_key.items() if key not in known])
 

@@ -226,7 +226,7 @@ class DeadLetterStore:
         self._keep(letters, receipt=True)
 
     def distinguish(self, known: KnownKeyLookup) -> None:
-        """Tell known keys from unknown ones, from now on; to be called again whenever they change."""
+        """Distinguish known keys from unknown ones from now on; call it again whenever they change."""
         self._room.distinguish(known)
 
     def reserve(self, size: int, count: int) -> int | None:

@@ -1,7 +1,7 @@
 """Makes batches of a lane's waiting events: closed by bytes, by count or by age.
 
 Invariants: a batch's size is the exact size of its request's body, envelope included, and is below the limit unless it is one event that
-alone is over it. Chunks are taken whole, and cut only where one doesn't fit an empty batch. A chunk with an event
+alone is over it. Chunks stay whole, and are cut only where one doesn't fit an empty batch. A chunk with an event
 that is blocked keeps its place in the queue, and holds back every later chunk that shares an id with it: to cut such chunks event by event
 would cost more than the one round trip that its other events wait (docs/decisions/0005-order-by-request-not-by-event.md).
 """

@@ -9,7 +9,7 @@ minutes, and none of its kind was accepted since: so not each of a hundred poiso
 accepted are not suspected for as long.
 
 Invariants: no event overtakes an earlier one with which it shares an ordering key (under `strict` it overtakes none at all); the parts hold
-the same events, byte for byte; each suspect is a chunk of its own, so that it can be told from its neighbours wherever it is moved.
+the same events, byte for byte; each suspect is a chunk of its own, so that it is separate from its neighbours wherever it is moved.
 """
 
 from __future__ import annotations

@@ -1,2 +1,5 @@
-"""The buffer on disk: a log of preallocated, recycled segment files. `format.py` has the format, `log.py` the writing, `recovery.py`
-the reading at the start, `compaction.py` what keeps an old event from pinning a segment, `buffer.py` the buffer itself."""
+"""The disk buffer: a log of preallocated, recycled segment files.
+
+Format and files: `format`, `segment`, `reading`, `books`. Writing: `log`, `pending`, `commits`. At the start: `recovery`, `quarantine`,
+`opening`. Beside: `backlog` (what is on disk alone), `compaction` (so that an old event doesn't pin a segment). `buffer` is the whole.
+"""

@@ -180,7 +180,7 @@ class DiskBuffer:
             failpoints.hit("bisect.cut")
 
     def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
-        """Forget chunks of one lane, mark them in the log, tell their acks."""
+        """Forget chunks of one lane, mark them in the log, settle their acks."""
         lane = chunks[0].lane
         holding = self.holdings[lane]
         marks = self.commits.marks.of(lane, fate)

@@ -1,13 +1,12 @@
 """The bytes of the log.
 
-A **segment** is a file of a fixed size, `log/<number>.segment`, filled with zeros when it is made (as `.new`, which it is until it is
-whole), so that writing into it changes nothing but data. It begins with a header of 512 bytes (one sector: it is written whole or not at
-all):
+A **segment** is a file of a fixed size, `log/<number>.segment`, filled with zeros when it is created (named `.new` until it is complete),
+so that writing into it changes nothing but data. It begins with a header of 512 bytes (one sector, written whole or not at all):
 
     magic 8s "FWDSEG\\r\\n" | version u32 | reserved u32 | size u64 | generation u64 | made f64 (seconds since 1970) | crc u32 | zeros
 
 `generation` rises with each use of a file: the log is the segments in the order of their generations; 0 is a file that wasn't used yet. A
-file is used again when nothing of it is needed; what its last use left behind is told by the generation in each record.
+file is reused when nothing of it is needed; records of an earlier use are recognized by their generation.
 
 **Records** follow, one after the other, without gaps, all integers little-endian:
 
@@ -26,15 +25,15 @@ NUL project key |
 | TALLY | JSON: what was received and dropped without being in the buffer | |
 | CHECKPOINT | JSON: the oldest generation that is needed, the next sequence, the generations that a failing disk left without an end, and \
 the books as of all records before | first in each segment |
-| END | none | the segment was given up for the next one |
-| CLOSED | none | the process ended in good order; the next one goes on behind it |
+| END | none | the log continues in the next segment |
+| CLOSED | none | the process shut down cleanly; the next one continues behind it |
 
 Invariants: sequences are never used twice; a mark never stands before its record's segment; a segment is used again only when nothing in
 it is unsettled and the marks that say so are durable; segments are given up oldest first. So recovery needs no more than the segments from
 the last checkpoint's oldest generation on, and a mark that it needs is in one of them. A segment is freed only when copies of all that was
 unsettled in it are durable; until then copies count where they are complete.
 
-The sizes of a record's events aren't stored: its body is the inside of a JSON array, and is parted only when a part of it is settled, or
+The sizes of a record's events aren't stored: its body is the inside of a JSON array, and is split only when a part of it is settled, or
 copied (docs/decisions/0009-no-sizes-in-records.md).
 """
 
@@ -67,7 +66,6 @@ _PREFIX: Final = struct.Struct("<4sI")
 _FIELDS: Final = struct.Struct("<QBBHIQIIIdQQ")
 RECORD_HEADER: Final = struct.Struct("<4sIQBBHIQIIIdQQ")
 RECORD_HEADER_SIZE: Final = RECORD_HEADER.size
-MAX_META: Final = 4096
 
 
 class RecordKind(IntEnum):
@@ -82,7 +80,7 @@ class RecordKind(IntEnum):
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says of itself."""
+    """A segment's header."""
 
     version: int
     size: int
@@ -91,7 +89,7 @@ class SegmentHeader(NamedTuple):
 
 
 class RecordHeader(NamedTuple):
-    """A record but for its meta and its body."""
+    """A record without its meta and its body."""
 
     magic: bytes
     crc: int
@@ -145,7 +143,7 @@ def encode_record_header(
     origin: int = 0,
     moved_from: int = 0,
 ) -> bytes:
-    """All of a record that stands before its body."""
+    """A record's header and meta."""
     fields = _FIELDS.pack(generation, kind, flags, len(meta), events, sequence, first, size, body_crc, received_at, origin, moved_from)
     fields += meta
     return _PREFIX.pack(MAGIC, crc32(fields)) + fields
@@ -166,7 +164,7 @@ def decode_record_header(data: bytes | memoryview, at: int, generation: int) -> 
 
 
 def search_key(generation: int) -> bytes:
-    """What stands between a record's magic and its fields is a checksum, so this is searched 8 bytes behind the record's begin."""
+    """The bytes to search for a record by: they stand 8 bytes behind its start, after magic and checksum."""
     return struct.pack("<Q", generation)
 
 

@@ -132,7 +132,7 @@ def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
             found.free.append(scan)
         elif scan.header.generation >= oldest:
             found.segments.append(scan)
-        elif scan.garbled:  # what it was used for last can't be told: only what it held before is readable
+        elif scan.garbled:  # its last use is unknown: only records of an earlier one are readable
             found.problems.append(FileProblem(scan.path, "its header and its last records can't be read", whole_file=True))
         else:
             found.free.append(scan)
