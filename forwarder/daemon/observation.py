@@ -7,7 +7,7 @@ A figure `name` in a part's statistics is the snapshot's `<part>_<name>`, where 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from forwarder import __version__
@@ -15,10 +15,15 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, WhenFull
+from forwarder.daemon.decoder import DecoderProcess
+from forwarder.daemon.key_memory import KeyMemory
 from forwarder.daemon.stores import Stores
+from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery, DeliveryStatistics, HistogramCounts
 from forwarder.delivery.halting import HaltReport
+from forwarder.delivery.sink import HttpSink
 from forwarder.intake.intake import Intake
+from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics
 from forwarder.telemetry.books import Account, Books
@@ -29,6 +34,7 @@ from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, Stat
 if TYPE_CHECKING:
     from forwarder.buffer.disk.buffer import DiskStatistics
     from forwarder.daemon.kafka import KafkaSources
+    from forwarder.deadletter.replay import Replayer
 
 FULL: Final = 0.98
 """The share of the buffer in use from which on it counts as full: hardly a request fits any more."""
@@ -39,45 +45,47 @@ MAX_NAMED: Final = 3
 _FIGURES: Final = frozenset(field.name for field in fields(Snapshot))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineParts:
+    """The parts of a pipeline. None: what isn't configured."""
+
+    sink: HttpSink
+    known: KnownKeys
+    books: Books
+    stores: Stores
+    key_memory: KeyMemory | None
+    batcher: Batcher
+    delivery: Delivery
+    decoder: DecoderProcess
+    lanes: LaneRegistry
+    intake: Intake
+    replayer: Replayer | None
+    passthrough: PassThrough | None
+    listener: HttpListener
+    kafka: KafkaSources | None
+
+
 class Observer:
     """Takes snapshots of one pipeline."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        *,
-        books: Books,
-        stores: Stores,
-        delivery: Delivery,
-        intake: Intake,
-        listener: HttpListener,
-        passthrough: PassThrough | None = None,
-        kafka: KafkaSources | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, clock: Clock, parts: PipelineParts) -> None:
+        self._parts = parts
         self._when_full = settings.buffer.when_full
         self._url = without_credentials(settings.upstream.url)
         self._clock = clock
-        self._books = books
-        self._stores = stores
-        self._delivery = delivery
-        self._intake = intake
-        self._listener = listener
-        self._passthrough = passthrough
-        self._kafka = kafka
         self._labels = LaneLabels()
         self._started_at = clock.now()
-        self._found = sum(map(stores.buffer.count, stores.buffer.waiting_lanes()))
-        self._dropped_before = sum(_dropped_when_full(books))
+        self._found = sum(map(parts.stores.buffer.count, parts.stores.buffer.waiting_lanes()))
+        self._dropped_before = sum(_dropped_when_full(parts.books))
 
     def snapshot(self, state: State) -> Snapshot:
         """The state of all parts now."""
-        now, stores = self._clock.now(), self._stores
-        delivery, listener, letters = self._delivery.statistics(), self._listener.statistics(), stores.dead_letters.statistics()
+        parts, stores, now = self._parts, self._parts.stores, self._clock.now()
+        delivery, listener, letters = parts.delivery.statistics(), parts.listener.statistics(), stores.dead_letters.statistics()
         disk = None if stores.disk_buffer is None else stores.disk_buffer.statistics()
         buffer = disk or stores.buffer.statistics()
-        passed = PassThroughStatistics({}) if self._passthrough is None else self._passthrough.statistics()
-        kafka, kafka_warnings = ((), []) if self._kafka is None else self._kafka.observe(now)
+        passed = PassThroughStatistics({}) if parts.passthrough is None else parts.passthrough.statistics()
+        kafka, kafka_warnings = ((), []) if parts.kafka is None else parts.kafka.observe(now)
         not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.write_error if disk else "")
         return Snapshot(
             **_figures(upstream=delivery, http=listener, passthrough=passed, buffer=buffer),
@@ -97,14 +105,14 @@ class Observer:
             in_flight=delivery.in_flight,
             rejected_requests=listener.rejected,
             connections=listener.connections,
-            addresses=tuple(self._listener.addresses),
+            addresses=tuple(parts.listener.addresses),
             dead_letters_path=str(letters.path or ""),
             dead_letters_wanted=letters.marked,
             kafka=kafka,
             ready=not not_ready,
             not_ready=not_ready,
             warnings=(
-                *_warnings(delivery, self._intake.statistics().nulled_numbers),
+                *_warnings(delivery, parts.intake.statistics().nulled_numbers),
                 *self._retries(delivery, now),
                 *_passthrough_warnings(passed),
                 *kafka_warnings,
@@ -116,7 +124,7 @@ class Observer:
     def _lanes(self, delivery: DeliveryStatistics, now: float) -> tuple[LaneSnapshot, ...]:
         halts = {halt.lane: halt for halt in delivery.halts}
         oldest = self._oldest()
-        accounts = self._books.accounts
+        accounts = self._parts.books.accounts
         lanes = [self._lane(lane, account, halts.get(lane) if lane else None, oldest, now) for lane, account in accounts.items()]
         return by_label([*lanes, _of_account(OTHER, accounts.others)] if accounts.others.received else lanes)
 
@@ -126,7 +134,7 @@ class Observer:
         since = oldest.get(lane) if lane else None
         return replace(
             _of_account(self._labels.label(lane), account),
-            buffered=self._stores.buffer.count(lane) if lane else 0,
+            buffered=self._parts.stores.buffer.count(lane) if lane else 0,
             oldest_age=None if since is None else max(0.0, now - since),
             halted=halt.reason.value if halt else None,
             halted_since=halt.since if halt else None,
@@ -147,15 +155,15 @@ class Observer:
         """Damage of the buffer's files, and events that were dropped because it was full."""
         if disk and disk.quarantined:
             yield f"{disk.quarantined} quarantined files hold what couldn't be read of the buffer; `forwarder buffer ls` lists them"
-        dropped = sum(_dropped_when_full(self._books)) - self._dropped_before
+        dropped = sum(_dropped_when_full(self._parts.books)) - self._dropped_before
         if dropped and self._when_full is not WhenFull.REJECT:
             yield f"{dropped} events were dropped since the start because the buffer was full (buffer.when_full: {self._when_full.value})"
 
     def _oldest(self) -> dict[Lane, float]:
         """When each lane's oldest event was received, waiting or in flight."""
-        oldest = self._delivery.oldest()
-        for lane in self._stores.buffer.waiting_lanes():
-            waiting = self._stores.buffer.oldest(lane)
+        oldest = self._parts.delivery.oldest()
+        for lane in self._parts.stores.buffer.waiting_lanes():
+            waiting = self._parts.stores.buffer.oldest(lane)
             if waiting is not None:
                 oldest[lane] = min(waiting, oldest.get(lane, waiting))
         return oldest

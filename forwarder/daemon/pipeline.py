@@ -26,7 +26,7 @@ from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_o
 from forwarder.core.shares import Headroom
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.key_memory import KeyMemory
-from forwarder.daemon.observation import Observer
+from forwarder.daemon.observation import Observer, PipelineParts
 from forwarder.daemon.policies import (
     batch_policy,
     http_policy,
@@ -38,12 +38,12 @@ from forwarder.daemon.policies import (
     retry_policy,
 )
 from forwarder.daemon.roles import ALONE, Role
-from forwarder.daemon.stores import Stores, open_stores
+from forwarder.daemon.stores import open_stores
 from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
-from forwarder.delivery.sink import HttpSink, describe_network_error
+from forwarder.delivery.sink import describe_network_error
 from forwarder.intake.intake import Intake
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS
@@ -58,7 +58,6 @@ from forwarder.telemetry.snapshot import Snapshot, State
 
 if TYPE_CHECKING:
     from forwarder.daemon.kafka import KafkaSources
-    from forwarder.deadletter.replay import Replayer
 
 GRACE: Final = 1.5
 """Seconds after which a stop closes connections whose senders bring nothing: those that send learn of the end by an answer."""
@@ -132,17 +131,6 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path)
     kafka = _kafka_sources(settings, role, SourceIntake(intake, delivery, halts), clock)
 
-    observer = Observer(
-        settings,
-        clock,
-        books=books,
-        stores=stores,
-        delivery=delivery,
-        intake=intake,
-        listener=listener,
-        passthrough=passthrough,
-        kafka=kafka,
-    )
     parts = PipelineParts(
         stores=stores,
         books=books,
@@ -158,7 +146,6 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         passthrough=passthrough,
         listener=listener,
         kafka=kafka,
-        observer=observer,
     )
     return Pipeline(settings, clock, role, parts)
 
@@ -181,27 +168,6 @@ def _kafka_sources(settings: Settings, role: Role, intake: SourceIntake, clock: 
     return KafkaSources.of(settings, role, intake, clock)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineParts:
-    """The parts of a pipeline, in the order in which they are built. None: what isn't configured."""
-
-    sink: HttpSink
-    known: KnownKeys
-    books: Books
-    stores: Stores
-    key_memory: KeyMemory | None
-    batcher: Batcher
-    delivery: Delivery
-    decoder: DecoderProcess
-    lanes: LaneRegistry
-    intake: Intake
-    replayer: Replayer | None
-    passthrough: PassThrough | None
-    listener: HttpListener
-    kafka: KafkaSources | None
-    observer: Observer
-
-
 @dataclass(frozen=True, slots=True)
 class KeptDescriptors:
     """Descriptors that outlive a pipeline."""
@@ -220,6 +186,7 @@ class Pipeline:
         self._clock = clock
         self._role = role
         self._parts = parts
+        self._observer = Observer(settings, clock, parts)
         self._tls: ssl.SSLContext | None = None
         self.state = State.STARTING
 
@@ -354,7 +321,7 @@ class Pipeline:
 
     def snapshot(self) -> Snapshot:
         """The state now."""
-        return self._parts.observer.snapshot(self.state)
+        return self._observer.snapshot(self.state)
 
     def explain(self, wanted: WantedUuid) -> list[Sighting]:
         """Where an event is, as far as it is in memory."""
