@@ -77,7 +77,7 @@ class IntakeStatistics:
 
 
 class Intake:
-    """See `core.ports.Intake`."""
+    """See `core.ports.RequestIntake`."""
 
     def __init__(
         self,

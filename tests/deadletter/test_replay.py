@@ -39,7 +39,7 @@ class Door:
     waiters: list[AckCallback] = field(default_factory=list)
 
     def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
-        """See `core.ports.Intake`."""
+        """See `core.ports.RequestIntake`."""
         if isinstance(self.answer, Exception):
             raise self.answer
         self.taken.append(incoming)

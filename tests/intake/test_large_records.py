@@ -20,16 +20,16 @@ from forwarder.intake.records import MAX_LARGE
 from forwarder.wire.effort import INLINE
 from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.intakes import KEY, batch, stamped_event
-from tests.support.records import RecordsRig, Unit, unit
+from tests.support.records import RecordList, RecordsRig, record_list
 from tests.support.waiters import Told
 
 LANE = Lane(KEY)
 EVENT = {"event": "e", "distinct_id": "d"}
 
 
-def large(events: int = INLINE.events + 1) -> Unit:
+def large(events: int = INLINE.events + 1) -> RecordList:
     """One record with more events than are stamped at once."""
-    return unit(batch(*[EVENT] * events))
+    return record_list(batch(*[EVENT] * events))
 
 
 class Rig(RecordsRig):
@@ -39,16 +39,16 @@ class Rig(RecordsRig):
         self.here = HereDecoder(closed=more.pop("closed", False))
         super().__init__(decoder=self.here, **more)
 
-    def try_to_take(self, records: Unit) -> StillDecoding | None:
-        """Offer a unit; what says that it is still being decoded, if it is."""
+    def try_to_take(self, records: RecordList) -> StillDecoding | None:
+        """Offer a batch; what says that it is still being decoded, if it is."""
         try:
             self.records.accept(records, Told(), AckLevel.DELIVERED)
         except StillDecoding as error:
             return error
         return None
 
-    async def take_all(self, records: Unit) -> None:
-        """Offer a unit until it is taken."""
+    async def take_all(self, records: RecordList) -> None:
+        """Offer a batch until it is taken."""
         while (error := self.try_to_take(records)) is not None:
             assert await self.intake.drain(10.0), error
         assert self.balanced()
@@ -93,8 +93,8 @@ async def test_several_records_that_take_too_much_together_come_in_smaller_parts
     """None of them goes to the decoder for the others' sake."""
     half = batch(*[EVENT] * (INLINE.events // 2 + 1))
     with pytest.raises(TogetherTooLarge):
-        rig.try_to_take(unit(half, half))
-    assert rig.try_to_take(unit(half)) is None
+        rig.try_to_take(record_list(half, half))
+    assert rig.try_to_take(record_list(half)) is None
     assert rig.here.bodies == []
 
 
@@ -102,7 +102,7 @@ async def test_a_record_over_the_bound_is_large_even_if_it_is_complete(rig: Rig)
     """As it is, and as what a few bytes stand for."""
     body = json.dumps(batch(*[stamped_event()] * 9000)).encode()
     for value in (body, gzip.compress(body)):
-        await rig.take_all(unit(value))
+        await rig.take_all(record_list(value))
     assert len(rig.here.bodies) == 2
     assert rig.buffer.count(LANE) == 18_000
 
@@ -110,7 +110,7 @@ async def test_a_record_over_the_bound_is_large_even_if_it_is_complete(rig: Rig)
 async def test_a_record_that_cannot_be_read_is_one_dead_letter(rig: Rig) -> None:
     """With the bytes that came, and where they were."""
     value = b"[" * 2_000_000
-    await rig.take_all(unit(value, offset=7))
+    await rig.take_all(record_list(value, offset=7))
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.data, letter.coordinates) == (Reason.UNDECODABLE, value, "kafka/events/0/7")
 
@@ -119,7 +119,7 @@ async def test_an_event_that_no_dead_letters_could_hold_does_not_stop_its_partit
     """A few bytes stand for an event that is larger than all dead letters together may be: the record is kept as it came."""
     rig = Rig(dead_letter_bytes=1_000_000)
     value = gzip.compress(json.dumps(batch({**EVENT, "x": "y" * 3_000_000})).encode())
-    await rig.take_all(unit(value))
+    await rig.take_all(record_list(value))
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value)
     await rig.intake.close()
@@ -171,7 +171,7 @@ async def test_the_decoder_makes_of_a_record_what_is_made_of_it_at_once(record: 
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
     found = []
     for rig in (Rig(ordering=ordering), Rig(ordering=ordering, effort=NOTHING)):
-        await rig.take_all(unit(record, api_key=key, foreign=foreign))
+        await rig.take_all(record_list(record, api_key=key, foreign=foreign))
         chunks = [(chunk.lane, [event.strip() for event in chunk.events()], chunk.ids) for chunk in rig.chunks()]
         letters = sorted((each.reason, each.lane or LANE, each.data, each.why, each.attributes) for each in rig.dead_letters.letters)
         found.append((chunks, letters, rig.intake.statistics().nulled_numbers))

@@ -18,7 +18,7 @@ from forwarder.core.ports import DropReason, Fate, Incoming, Ordering, Reason, W
 from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.intake.stamp_event import RECORD_NAMESPACE
 from tests.support.intakes import KEY, UUID, batch, stamped_event, unique
-from tests.support.records import AT, PLACE, RecordsRig, Unit, unit
+from tests.support.records import AT, PLACE, RecordList, RecordsRig, record_list
 from tests.support.waiters import Told
 
 LANE = Lane(KEY)
@@ -27,8 +27,8 @@ NOW = "2026-01-01T00:00:00.123Z"
 """`AT`, as a stamp."""
 
 
-def take(rig: RecordsRig, records: Unit, level: AckLevel = AckLevel.DELIVERED) -> Told:
-    """Take a unit; who waits for it."""
+def take(rig: RecordsRig, records: RecordList, level: AckLevel = AckLevel.DELIVERED) -> Told:
+    """Take a batch; who waits for it."""
     told = Told()
     told.reached = rig.records.accept(records, told, level) is None
     assert rig.balanced()
@@ -61,7 +61,7 @@ def letters(rig: RecordsRig) -> list[tuple[Reason, Lane | None, bytes]]:
 def test_complete_records_go_on_as_they_are() -> None:
     """Joined, in one chunk, in their order; nothing more is asked about them."""
     rig = RecordsRig()
-    records = unit(*[stamped_event(n=n) for n in range(5)])
+    records = record_list(*[stamped_event(n=n) for n in range(5)])
     told = take(rig, records)
     (chunk,) = rig.chunks()
     assert chunk.events() == list(records.values)
@@ -76,7 +76,7 @@ def test_a_record_may_name_its_own_project_key() -> None:
     """Its own counts before the configured one; each lane has its events in the order of the records."""
     rig = RecordsRig()
     own = [stamped_event(n=n, api_key="phc_other") for n in range(2)]
-    records = unit(own[0], stamped_event(n=9), own[1], stamped_event(n=8))
+    records = record_list(own[0], stamped_event(n=9), own[1], stamped_event(n=8))
     take(rig, records)
     by_lane = {chunk.lane: [json.loads(event)["n"] for event in chunk.events()] for chunk in rig.chunks()}
     assert by_lane == {OTHER: [0, 1], LANE: [9, 8]}
@@ -87,29 +87,29 @@ def test_a_project_key_at_another_name_counts_as_well(where: str) -> None:
     """Before the one that is configured."""
     rig = RecordsRig()
     named = {"properties": {"token": "phc_other"}} if where == "properties" else {where: "phc_other"}
-    take(rig, unit(stamped_event(), stamped_event(**named)))
+    take(rig, record_list(stamped_event(), stamped_event(**named)))
     assert {chunk.lane for chunk in rig.chunks()} == {LANE, OTHER}
 
 
 def test_a_header_may_name_the_project_key() -> None:
     """Record by record."""
     rig = RecordsRig()
-    take(rig, unit(stamped_event(), api_key=None, header_key="phc_other"))
+    take(rig, record_list(stamped_event(), api_key=None, header_key="phc_other"))
     assert [chunk.lane for chunk in rig.chunks()] == [OTHER]
 
 
 def test_ordering_keys_are_those_of_the_events() -> None:
     """The second ids included, where order is kept, whichever way a record goes."""
     rig = RecordsRig(ordering=Ordering.PER_DISTINCT_ID)
-    take(rig, unit(stamped_event(distinct_id="ann"), stamped_event(distinct_id="bob", properties={"$anon_distinct_id": "anon"})))
-    take(rig, unit(stamped_event(distinct_id="ann", uuid=None), b"[%b]" % json.dumps(stamped_event(distinct_id="cat")).encode()))
+    take(rig, record_list(stamped_event(distinct_id="ann"), stamped_event(distinct_id="bob", properties={"$anon_distinct_id": "anon"})))
+    take(rig, record_list(stamped_event(distinct_id="ann", uuid=None), b"[%b]" % json.dumps(stamped_event(distinct_id="cat")).encode()))
     assert [chunk.ids for chunk in rig.chunks()] == [{"ann", "bob", "anon"}, {"ann", "cat"}]
 
 
 def test_a_key_that_http_senders_may_not_use_is_fine_for_records() -> None:
     """The list of keys is HTTP's own."""
     rig = RecordsRig(api_keys=["phc_web"])
-    take(rig, unit(stamped_event()))
+    take(rig, record_list(stamped_event()))
     assert [chunk.lane for chunk in rig.chunks()] == [LANE]
 
 
@@ -121,7 +121,7 @@ def test_what_is_missing_comes_from_the_record() -> None:
     made = []
     for _ in range(2):
         rig = RecordsRig()
-        take(rig, unit({"event": "a"}, stamped_event(), {"event": "b", "distinct_id": "own"}, offset=7, distinct_id="key"))
+        take(rig, record_list({"event": "a"}, stamped_event(), {"event": "b", "distinct_id": "own"}, offset=7, distinct_id="key"))
         made.append(rig.events())
     assert made[0] == made[1]
     first, second, third = (unique(event) for event in made[0])
@@ -134,7 +134,7 @@ def test_the_keys_id_is_only_for_events_that_have_none() -> None:
     """Wherever theirs stands; blank ones are replaced where they are."""
     rig = RecordsRig(ordering=Ordering.PER_DISTINCT_ID)
     own: list[dict[str, Any]] = [{"distinct_id": "a"}, {"$distinct_id": "b"}, {"properties": {"distinct_id": "c"}}, {"distinct_id": ""}, {}]
-    take(rig, unit(*[{"event": "x", **each} for each in own], distinct_id="key"))
+    take(rig, record_list(*[{"event": "x", **each} for each in own], distinct_id="key"))
     assert [unique(event).get("distinct_id") for event in rig.events()] == ["a", None, None, "key", "key"]
     assert [chunk.ids for chunk in rig.chunks()] == [{"a", "b", "c", "key"}]
 
@@ -143,7 +143,7 @@ def test_each_event_of_a_record_has_a_place_of_its_own() -> None:
     """Its index in the record, whatever lane it is of."""
     rig = RecordsRig()
     events = [{"event": str(n), "distinct_id": "ann", "api_key": ["phc_other", KEY][n % 2]} for n in range(4)]
-    take(rig, unit(events, offset=3))
+    take(rig, record_list(events, offset=3))
     found = {each["event"]: each["uuid"] for each in map(unique, rig.events())}
     assert found == {str(n): derived(3, n) for n in range(4)}
 
@@ -154,7 +154,7 @@ def test_without_any_time_an_event_is_a_dead_letter(at: float | None) -> None:
     rig = RecordsRig()
     timeless = stamped_event(timestamp=None)
     offset = stamped_event(offset=1000)
-    take(rig, unit(timeless, stamped_event(n=1), offset, at=at))
+    take(rig, record_list(timeless, stamped_event(n=1), offset, at=at))
     assert letters(rig) == [(Reason.MISSING_TIMESTAMP, LANE, json.dumps(timeless).encode())]
     assert [unique(event) for event in rig.events()] == [stamped_event(n=1), stamped_event()]
 
@@ -165,7 +165,7 @@ def test_skew_is_measured_against_the_record() -> None:
     rig.clock.step(1_000_000.0)
     skewed = stamped_event(timestamp="2026-01-01T01:00:00Z", sent_at="2026-01-01T01:00:10.123Z")
     ago = stamped_event(timestamp=None, offset=1000)
-    take(rig, unit(skewed, ago))
+    take(rig, record_list(skewed, ago))
     first, second = (unique(event) for event in rig.events())
     assert first["timestamp"] == "2025-12-31T23:59:50.000Z"
     assert second["timestamp"] == "2025-12-31T23:59:59.123Z"
@@ -175,7 +175,7 @@ def test_an_id_that_is_no_text_counts_as_none() -> None:
     """Also one that is only white space."""
     for distinct_id in ("\ud800", " ", ""):
         rig = RecordsRig()
-        take(rig, unit({"event": "a"}, distinct_id=distinct_id))
+        take(rig, record_list({"event": "a"}, distinct_id=distinct_id))
         assert letters(rig) == [(Reason.MISSING_DISTINCT_ID, LANE, b'{"event": "a"}')]
 
 
@@ -197,7 +197,7 @@ def test_every_form_of_a_body_is_one_of_a_record(form: str) -> None:
     """Among plain ones, in their order."""
     rig = RecordsRig()
     values = [json.dumps(stamped_event(n=0)).encode(), FORMS[form](stamped_event(n=1)), json.dumps(stamped_event(n=2)).encode()]
-    take(rig, unit(*values))
+    take(rig, record_list(*values))
     assert [unique(event)["n"] for event in rig.events()] == [0, 1, 2]
     assert len(rig.chunks()) == 1
 
@@ -205,14 +205,14 @@ def test_every_form_of_a_body_is_one_of_a_record(form: str) -> None:
 def test_historical_records_have_a_lane_of_their_own() -> None:
     """With its own ordering keys."""
     rig = RecordsRig(ordering=Ordering.PER_DISTINCT_ID)
-    take(rig, unit(batch(stamped_event(), historical_migration=True), stamped_event(historical_migration=True)))
+    take(rig, record_list(batch(stamped_event(), historical_migration=True), stamped_event(historical_migration=True)))
     assert [(chunk.lane, chunk.count, chunk.ids) for chunk in rig.chunks()] == [(Lane(KEY, historical=True), 2, frozenset({"ann"}))]
 
 
 def test_infinite_numbers_become_null_and_are_counted() -> None:
     """As in a request."""
     rig = RecordsRig()
-    take(rig, unit(b'{"event":"a","distinct_id":"ann","n":NaN}'))
+    take(rig, record_list(b'{"event":"a","distinct_id":"ann","n":NaN}'))
     assert rig.one()["n"] is None
     assert rig.intake.statistics().nulled_numbers == 1
 
@@ -220,7 +220,7 @@ def test_infinite_numbers_become_null_and_are_counted() -> None:
 def test_no_address_is_ever_stamped() -> None:
     """A record has no sender."""
     rig = RecordsRig()
-    take(rig, unit({"event": "a", "distinct_id": "ann", "properties": {}}))
+    take(rig, record_list({"event": "a", "distinct_id": "ann", "properties": {}}))
     assert rig.one()["properties"] == {}
 
 
@@ -262,7 +262,7 @@ def test_no_address_is_ever_stamped() -> None:
 def test_what_is_no_good_becomes_a_dead_letter(record: bytes, reason: Reason, lane: Lane | None) -> None:
     """With its original bytes, its place and what its source knows; its neighbours go on."""
     rig = RecordsRig(max_event=800)
-    told = take(rig, unit(stamped_event(n=0), record, stamped_event(n=1), offset=40))
+    told = take(rig, record_list(stamped_event(n=0), record, stamped_event(n=1), offset=40))
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.lane, letter.data, letter.source) == (reason, lane, record, "kafka")
     assert letter.coordinates == f"{PLACE}/41"
@@ -292,7 +292,7 @@ def test_what_is_no_good_becomes_a_dead_letter(record: bytes, reason: Reason, la
 def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
     """What is odd about a body and accepted over HTTP is accepted of a record, too (docs/interface.md, Odd bodies)."""
     rig = RecordsRig()
-    take(rig, unit({**stamped_event(), **odd}))
+    take(rig, record_list({**stamped_event(), **odd}))
     assert rig.dead_letters.letters == []
     one = rig.one()
     assert {name: one[name] for name in odd if name != "timestamp"} == {name: value for name, value in odd.items() if name != "timestamp"}
@@ -302,7 +302,7 @@ def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
 def test_what_is_no_object_among_events(record: bytes, lane: Lane | None) -> None:
     """It is a dead letter by itself, of the key that stands beside it."""
     rig = RecordsRig()
-    take(rig, unit(stamped_event(), record))
+    take(rig, record_list(stamped_event(), record))
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.lane, letter.data) == (Reason.INVALID_EVENT, lane, b"5")
 
@@ -311,7 +311,7 @@ def test_one_event_without_a_good_key_doesnt_spoil_its_record() -> None:
     """The others of an array go on; so they do beside what is no object at all."""
     rig = RecordsRig()
     good, bad = stamped_event(api_key=KEY), stamped_event(api_key="phx_x")
-    take(rig, unit([good, bad, 17], api_key=None))
+    take(rig, record_list([good, bad, 17], api_key=None))
     assert [unique(event) for event in rig.events()] == [good]
     assert letters(rig) == [(Reason.INVALID_TOKEN, None, json.dumps(bad).encode()), (Reason.INVALID_EVENT, None, b"17")]
 
@@ -320,7 +320,7 @@ def test_without_any_key_a_record_is_a_dead_letter() -> None:
     """Nobody can tell whose it is; the same if the configured or the header's can't be one."""
     for more in ({"api_key": None}, {"api_key": "\u2603"}, {"api_key": None, "header_key": "phx_x"}, {"api_key": None, "header_key": ""}):
         rig = RecordsRig()
-        take(rig, unit(stamped_event(), **more))
+        take(rig, record_list(stamped_event(), **more))
         assert [(reason, lane) for reason, lane, _ in letters(rig)] == [(Reason.INVALID_TOKEN, None)]
 
 
@@ -329,7 +329,7 @@ def test_records_that_their_source_refused_become_dead_letters() -> None:
     rig = RecordsRig()
     rig.clock.step(AT + 100 - rig.clock.now())
     refused = RejectedRecord(RecordFacts(f"{PLACE}/5", AT), Reason.UNMAPPABLE, b"csv,line", "no field `id`", '{"offset":5}')
-    told = take(rig, Unit([], rejected=[refused]))
+    told = take(rig, RecordList([], rejected=[refused]))
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.lane, letter.data, letter.why) == (Reason.UNMAPPABLE, None, b"csv,line", "no field `id`")
     assert (letter.coordinates, letter.attributes, letter.at) == (f"{PLACE}/5", '{"offset":5}', AT)
@@ -340,7 +340,7 @@ def test_a_body_that_unpacks_to_too_much_is_a_dead_letter() -> None:
     """It is cut off while it is unpacked."""
     rig = RecordsRig(max_body=10_000)
     bomb = gzip.compress(b" " * 1_000_000)
-    take(rig, unit(bomb))
+    take(rig, record_list(bomb))
     assert letters(rig) == [(Reason.TOO_LARGE, None, bomb)]
 
 
@@ -352,12 +352,12 @@ def test_records_that_never_fit_together_have_to_come_in_parts() -> None:
     rig = RecordsRig(max_bytes=23_500)
     large = stamped_event(properties={"p": "x" * 9_000})
     with pytest.raises(TogetherTooLarge):
-        take(rig, unit(*[large] * 3))
+        take(rig, record_list(*[large] * 3))
     assert rig.untouched()
-    take(rig, unit(large, large))
+    take(rig, record_list(large, large))
     whole = batch(*[large] * 3)
     deliver(rig)
-    told = take(rig, unit(whole))
+    told = take(rig, record_list(whole))
     assert letters(rig) == [(Reason.TOO_LARGE, LANE, json.dumps(whole).encode())]
     assert told.code == "taken"
 
@@ -367,7 +367,7 @@ def test_records_that_unpack_to_too_much_together_have_to_come_in_parts() -> Non
     rig = RecordsRig(max_bytes=100_000)
     packed = gzip.compress(json.dumps(stamped_event(properties={"p": "x" * 20_000})).encode())
     with pytest.raises(TogetherTooLarge):
-        take(rig, unit(*[packed] * 50))
+        take(rig, record_list(*[packed] * 50))
     assert rig.untouched()
 
 
@@ -376,8 +376,8 @@ def test_more_keys_than_can_be_held_come_in_parts() -> None:
     rig = RecordsRig(max_lanes=8)
     events = [stamped_event(api_key=f"phc_{n}") for n in range(5)]
     with pytest.raises(TogetherTooLarge):
-        take(rig, unit(*events))
-    take(rig, unit(events))
+        take(rig, record_list(*events))
+    take(rig, record_list(events))
     assert [reason for reason, _, _ in letters(rig)] == [Reason.TOO_LARGE]
 
 
@@ -385,7 +385,7 @@ def test_a_full_buffer_makes_its_source_wait() -> None:
     """Whatever `when_full` says: nothing is dropped, nothing counted, nobody told."""
     for when_full in WhenFull:
         rig = RecordsRig(max_bytes=34_000, when_full=when_full)
-        large = unit(stamped_event(properties={"p": "x" * 15_000}))
+        large = record_list(stamped_event(properties={"p": "x" * 15_000}))
         take(rig, large)
         with pytest.raises(LaneFull):
             take(rig, large)
@@ -395,35 +395,35 @@ def test_a_full_buffer_makes_its_source_wait() -> None:
 def test_too_many_lanes_make_its_source_wait() -> None:
     """As they do a sender."""
     rig = RecordsRig(max_lanes=1)
-    take(rig, unit(stamped_event()))
+    take(rig, record_list(stamped_event()))
     with pytest.raises(TooManyLanes):
-        take(rig, unit(stamped_event(api_key="phc_other")))
+        take(rig, record_list(stamped_event(api_key="phc_other")))
 
 
 def test_what_is_refused_uses_the_whole_room_and_then_waits() -> None:
-    """It is never dropped: with no room for its letters a unit isn't taken, and room that wasn't needed is free again."""
+    """It is never dropped: with no room for its letters a batch isn't taken, and room that wasn't needed is free again."""
     rig = RecordsRig(dead_letter_bytes=10_000)
-    take(rig, unit(*[b"rubbish"] * 10))
+    take(rig, record_list(*[b"rubbish"] * 10))
     assert rig.dead_letters.statistics().letters == 10
     used = rig.dead_letters.statistics().bytes
     with pytest.raises(DeadLettersFull) as error:
-        take(rig, unit(stamped_event(), *[b"rubbish"] * 10))
+        take(rig, record_list(stamped_event(), *[b"rubbish"] * 10))
     assert "undecodable" in error.value.message
     assert (rig.buffer.used, rig.figures(None)[0], rig.dead_letters.statistics().bytes) == (0, 10, used)
 
 
 def test_room_for_letters_is_free_again_when_the_buffer_has_none() -> None:
-    """Nothing of the unit was taken."""
+    """Nothing of the batch was taken."""
     rig = RecordsRig(max_bytes=2_000)
-    take(rig, unit(stamped_event()))
+    take(rig, record_list(stamped_event()))
     with pytest.raises(LaneFull):
-        take(rig, unit(stamped_event(), b"rubbish"))
+        take(rig, record_list(stamped_event(), b"rubbish"))
     assert (rig.dead_letters.statistics().bytes, rig.figures(None)[0]) == (0, 0)
     full = RecordsRig(max_bytes=40_000)
     for key in ("phc_one", "phc_two"):
         full.buffer.offer([Chunk(Lane(key), b"x" * 18_000, 1, frozenset(), 0.0)])
     with pytest.raises(BufferFull):
-        take(full, unit(stamped_event(p="x" * 5_000), b"rubbish"))
+        take(full, record_list(stamped_event(p="x" * 5_000), b"rubbish"))
     assert (full.dead_letters.statistics().bytes, full.figures(None)[0]) == (0, 0)
 
 
@@ -432,7 +432,7 @@ def test_nothing_is_taken_while_it_ends() -> None:
     rig = RecordsRig()
     rig.intake.draining = True
     with pytest.raises(Draining):
-        take(rig, unit(stamped_event()))
+        take(rig, record_list(stamped_event()))
 
 
 # Who is told, and when
@@ -443,7 +443,7 @@ def test_letters_are_durable_before_anybody_is_told() -> None:
     for level in (AckLevel.DELIVERED, AckLevel.DISK):
         rig = RecordsRig(durable=True)
         rig.dead_letters.slow = True
-        told = take(rig, unit(stamped_event(), b"rubbish"), level)
+        told = take(rig, record_list(stamped_event(), b"rubbish"), level)
         rig.slow.hold()
         if level is AckLevel.DELIVERED:
             deliver(rig)
@@ -456,20 +456,20 @@ def test_letters_are_durable_before_anybody_is_told() -> None:
 
 
 def test_letters_alone_are_waited_for() -> None:
-    """A unit of nothing but rubbish is settled once that is durable; one of nothing at all at once."""
+    """A batch of nothing but rubbish is settled once that is durable; one of nothing at all at once."""
     rig = RecordsRig()
     rig.dead_letters.slow = True
-    told = take(rig, unit(b"rubbish"))
+    told = take(rig, record_list(b"rubbish"))
     assert told.code == "waiting"
     rig.dead_letters.write()
     assert told.code == "taken"
-    assert take(RecordsRig(), Unit([])).reached
+    assert take(RecordsRig(), RecordList([])).reached
 
 
 def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
     """Its events carry no ack; it enters the books when the buffer has it."""
     rig = RecordsRig(durable=True)
-    told = take(rig, unit(stamped_event(), b"rubbish"), AckLevel.DISK)
+    told = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
     assert (told.code, rig.figures(LANE)[0], rig.dead_letters.letters) == ("waiting", 0, [])
     rig.slow.hold()
     assert (told.code, rig.figures(LANE), len(rig.dead_letters.letters)) == ("taken", (1, 1, {}, {}), 1)
@@ -479,7 +479,7 @@ def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
 def test_what_the_disk_refuses_late_wasnt_taken() -> None:
     """Nothing is counted or buried, the room is free again, and its source is told."""
     rig = RecordsRig(durable=True)
-    told = take(rig, unit(stamped_event(), b"rubbish"), AckLevel.DISK)
+    told = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
     rig.slow.fail()
     assert told.code == "backpressure"
     assert rig.untouched()
@@ -489,7 +489,7 @@ def test_what_the_disk_refuses_late_wasnt_taken() -> None:
 def test_a_unit_of_several_lanes_is_settled_with_the_last() -> None:
     """However each ends."""
     rig = RecordsRig()
-    told = take(rig, unit(stamped_event(), stamped_event(api_key="phc_other")))
+    told = take(rig, record_list(stamped_event(), stamped_event(api_key="phc_other")))
     deliver(rig)
     assert told.code == "waiting"
     deliver(rig, OTHER)
@@ -497,10 +497,10 @@ def test_a_unit_of_several_lanes_is_settled_with_the_last() -> None:
 
 
 def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
-    """They are counted as dropped, and their unit is settled as to those: the same rule as for requests' events."""
+    """They are counted as dropped, and their batch is settled as to those: the same rule as for requests' events."""
     rig = RecordsRig(max_bytes=24_000, when_full=WhenFull.DROP_OLDEST)
     large = stamped_event(properties={"p": "x" * 15_000})
-    told = take(rig, unit(large))
+    told = take(rig, record_list(large))
     rig.intake.accept(Incoming(json.dumps(batch(large)).encode()), Told())
     assert told.code == "taken"
     assert rig.balanced()
@@ -514,7 +514,7 @@ def test_units_that_are_given_back_are_gone() -> None:
     """What waits is dropped as returned; what is under way goes its way; nobody is told."""
     rig = RecordsRig()
     told = [Told() for _ in range(3)]
-    units = [rig.records.accept(unit(stamped_event(n=n), stamped_event(n=n)), told[n], AckLevel.DELIVERED) for n in range(3)]
+    units = [rig.records.accept(record_list(stamped_event(n=n), stamped_event(n=n)), told[n], AckLevel.DELIVERED) for n in range(3)]
     flying = rig.buffer.queue(LANE).popleft()
     assert rig.records.give_back([each for each in units[:2] if each is not None]) == 2
     assert rig.balanced()
@@ -531,7 +531,7 @@ def test_a_unit_at_the_level_disk_goes_its_way() -> None:
     """The buffer has it, or will: whoever reads it again brings the same bytes."""
     rig = RecordsRig(durable=True)
     told = Told()
-    taken = rig.records.accept(unit(stamped_event()), told, AckLevel.DISK)
+    taken = rig.records.accept(record_list(stamped_event()), told, AckLevel.DISK)
     assert taken is not None
     assert rig.records.give_back([taken]) == 0
     rig.slow.hold()
@@ -540,13 +540,13 @@ def test_a_unit_at_the_level_disk_goes_its_way() -> None:
 
 
 def test_a_halted_lanes_events_are_buried() -> None:
-    """Those of these units and of this lane alone; a unit that has nothing else is settled by that."""
+    """Those of these batches and of this lane alone; a batch that has nothing else is settled by that."""
     rig = RecordsRig()
     rig.idle.lanes[LANE] = 5.0
     assert rig.records.halted() == {LANE: 5.0}
     told = [Told() for _ in range(3)]
     both = [stamped_event(), stamped_event(api_key="phc_other")]
-    units = [rig.records.accept(unit(*both[: n + 1]), told[n % 3], AckLevel.DELIVERED) for n in (0, 1, 0)]
+    units = [rig.records.accept(record_list(*both[: n + 1]), told[n % 3], AckLevel.DELIVERED) for n in (0, 1, 0)]
     known = [each for each in units if each is not None]
     assert all(LANE in each.lanes for each in known)
     assert rig.records.bury(known[:2], LANE, "401 for an hour")
@@ -563,11 +563,11 @@ def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
     rig = RecordsRig(dead_letter_bytes=64 * 1024)
     bad = b"[%b]" % b",".join([b"{}"] * 1000)
     with pytest.raises(TogetherTooLarge):
-        rig.records.accept(unit(stamped_event(), bad), Told(), AckLevel.DELIVERED)
-    take(rig, unit(bad))
+        rig.records.accept(record_list(stamped_event(), bad), Told(), AckLevel.DELIVERED)
+    take(rig, record_list(bad))
     assert letters(rig) == [(Reason.TOO_LARGE, None, bad)]
     assert "1000 of its events can't be delivered" in rig.dead_letters.letters[0].why
-    take(rig, unit(b"[{},{}]", offset=1))
+    take(rig, record_list(b"[{},{}]", offset=1))
     assert len(letters(rig)) == 3
 
 
@@ -576,7 +576,7 @@ def test_records_of_very_many_bad_events_have_to_come_in_parts() -> None:
     rig = RecordsRig(max_bytes=600_000)
     bad = b"[%b]" % b",".join([b"{}"] * 2000)
     with pytest.raises(TogetherTooLarge):
-        rig.records.accept(unit(bad, bad), Told(), AckLevel.DELIVERED)
+        rig.records.accept(record_list(bad, bad), Told(), AckLevel.DELIVERED)
 
 
 # Foreign records
@@ -590,7 +590,7 @@ def test_a_field_of_a_foreign_record_is_no_project_key(token: str, ordering: Ord
     rig = RecordsRig(ordering=ordering)
     made = [stamped_event(properties={"token": token}), {"event": "a", "distinct_id": "b", "properties": {"token": token}}]
     for header_key, api_key in (("phc_header", None), (None, KEY)):
-        take(rig, unit(*[[each, each] if array else each for each in made], api_key=api_key, header_key=header_key, foreign=True))
+        take(rig, record_list(*[[each, each] if array else each for each in made], api_key=api_key, header_key=header_key, foreign=True))
         found = {chunk.lane for chunk in rig.chunks()} | {lane for reason, lane, _ in letters(rig) if reason is not Reason.LONE_SURROGATE}
         assert found <= {Lane("phc_header"), LANE}
     assert {lane for _, lane, _ in letters(rig)} <= {Lane("phc_header"), LANE}
@@ -601,7 +601,7 @@ def test_a_field_of_a_foreign_record_is_no_project_key(token: str, ordering: Ord
 def test_without_a_key_from_its_source_a_foreign_record_is_a_dead_letter() -> None:
     """Its own fields don't help."""
     rig = RecordsRig()
-    take(rig, unit(stamped_event(properties={"token": "phc_other"}), api_key=None, foreign=True))
+    take(rig, record_list(stamped_event(properties={"token": "phc_other"}), api_key=None, foreign=True))
     assert [(reason, lane) for reason, lane, _ in letters(rig)] == [(Reason.INVALID_TOKEN, None)]
 
 
@@ -609,14 +609,14 @@ def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
     """Where there is no room for its events they become dead letters at once; of one that isn't halted any more nothing does."""
     rig = RecordsRig(max_bytes=40_000, halted={LANE})
     large, other = stamped_event(properties={"p": "x" * 6_000}), stamped_event(api_key="phc_other")
-    take(rig, unit(large))
+    take(rig, record_list(large))
     told = Told()
     with pytest.raises(LaneFull):
-        rig.records.accept(unit(large, other), told, AckLevel.DELIVERED, given_up=[LANE])
+        rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED, given_up=[LANE])
     rig.idle.lanes[LANE] = 5.0
     with pytest.raises(LaneFull):
-        rig.records.accept(unit(large, other), told, AckLevel.DELIVERED)
-    assert rig.records.accept(unit(large, other), told, AckLevel.DELIVERED, given_up=[LANE]) is not None
+        rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED)
+    assert rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED, given_up=[LANE]) is not None
     assert rig.balanced()
     assert letters(rig) == [(Reason.LANE_HALTED, LANE, json.dumps(large).encode())]
     assert rig.figures(LANE) == (2, 1, {Reason.LANE_HALTED: 1}, {})
@@ -628,7 +628,7 @@ def test_without_room_for_the_letters_nothing_is_buried() -> None:
     """All or none."""
     rig = RecordsRig(dead_letter_bytes=1_000)
     told = Told()
-    taken = rig.records.accept(unit(*[stamped_event()] * 5), told, AckLevel.DELIVERED)
+    taken = rig.records.accept(record_list(*[stamped_event()] * 5), told, AckLevel.DELIVERED)
     assert taken is not None
     assert not rig.records.bury([taken], LANE, "halted")
     assert rig.figures(LANE) == (5, 5, {}, {})
@@ -638,6 +638,6 @@ def test_without_room_for_the_letters_nothing_is_buried() -> None:
 def test_uuids_are_the_namespaces_own() -> None:
     """The namespace can't change: what was read before would be other events."""
     rig = RecordsRig()
-    take(rig, unit({"event": "a", "distinct_id": "ann"}))
+    take(rig, record_list({"event": "a", "distinct_id": "ann"}))
     assert rig.one()["uuid"] == derived(0) != UUID
     assert uuid.UUID(bytes=RECORD_NAMESPACE) == uuid.UUID("6f3c7b0a-2d5e-4c1f-9a8b-5d7e1c0f4a62")

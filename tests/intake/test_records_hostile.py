@@ -1,4 +1,4 @@
-"""Whatever records hold: a unit is taken, each event goes on or is a dead letter, and how fast its way is makes no difference."""
+"""Whatever records hold: a batch is accepted, each event goes on or is a dead letter, and how fast its way is makes no difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Ordering, Reason
 from forwarder.intake import record_reader
 from tests.support.intakes import KEY, UUID, stamped_event
-from tests.support.records import AT, RecordsRig, Unit
+from tests.support.records import AT, RecordList, RecordsRig
 from tests.support.waiters import Told
 
 TEXTS = st.sampled_from(["ann", "", " ", "b\u00e9a", "x" * 300, "nul\0"])
@@ -79,7 +79,7 @@ RECORDS_OF_EVENTS = st.one_of(
 )
 RECORDS = RECORDS_OF_EVENTS | damaged() | st.binary(max_size=40)
 UNITS = st.builds(
-    Unit,
+    RecordList,
     st.lists(RECORDS, max_size=6) | st.lists(STAMPED.map(encoded), min_size=1, max_size=4),
     api_key=st.sampled_from([KEY, None, "phx_personal"]),
     at=st.sampled_from([AT, None, float("nan"), 1e15, 0.0]),
@@ -88,8 +88,8 @@ UNITS = st.builds(
 )
 
 
-def outcome(records: Unit, ordering: Ordering) -> list[Any]:
-    """Everything that comes of a unit, in order. Taking it raises nothing, and the books balance."""
+def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
+    """Everything that comes of a batch, in order. Taking it raises nothing, and the books balance."""
     rig = RecordsRig(ordering=ordering, max_event=2_000)
     told = Told()
     taken = rig.records.accept(records, told, AckLevel.DELIVERED)
@@ -113,7 +113,7 @@ def outcome(records: Unit, ordering: Ordering) -> list[Any]:
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(records=UNITS, ordering=st.sampled_from([Ordering.NONE, Ordering.PER_DISTINCT_ID]))
-def test_whatever_a_record_holds_is_taken(records: Unit, ordering: Ordering) -> None:
+def test_whatever_a_record_holds_is_taken(records: RecordList, ordering: Ordering) -> None:
     """Nothing is raised; a second reading yields the same bytes."""
     assert outcome(records, ordering) == outcome(records, ordering)
 
@@ -121,7 +121,7 @@ def test_whatever_a_record_holds_is_taken(records: Unit, ordering: Ordering) -> 
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(records=UNITS, ordering=st.sampled_from([Ordering.NONE, Ordering.PER_DISTINCT_ID]))
-def test_the_fast_ways_yield_what_the_slow_one_does(records: Unit, ordering: Ordering) -> None:
+def test_the_fast_ways_yield_what_the_slow_one_does(records: RecordList, ordering: Ordering) -> None:
     """Records are as they would be if each were read by itself through the wire, byte for byte."""
     fast = outcome(records, ordering)
     with pytest.MonkeyPatch.context() as patch:
@@ -135,7 +135,7 @@ def test_the_fast_ways_yield_what_the_slow_one_does(records: Unit, ordering: Ord
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(records=UNITS)
-def test_only_backpressure_is_ever_raised(records: Unit) -> None:
+def test_only_backpressure_is_ever_raised(records: RecordList) -> None:
     """In a buffer that has hardly any room, with hardly any for dead letters: and then nothing was taken."""
     rig = RecordsRig(max_bytes=6_000, dead_letter_bytes=2_000, max_lanes=2)
     try:
@@ -150,7 +150,7 @@ def test_each_record_is_decoded_by_itself() -> None:
     """Two broken ones that together would be good, and one that is two, are dead letters."""
     good = encoded(stamped_event())
     rig = RecordsRig()
-    rig.records.accept(Unit([good[:30], good[30:], b"%b,%b" % (good, good), good]), Told(), AckLevel.DELIVERED)
+    rig.records.accept(RecordList([good[:30], good[30:], b"%b,%b" % (good, good), good]), Told(), AckLevel.DELIVERED)
     assert [letter.reason for letter in rig.dead_letters.letters] == [Reason.UNDECODABLE] * 3
     assert rig.buffer.count(Lane(KEY)) == 1
 
@@ -159,6 +159,6 @@ def test_each_record_is_decoded_by_itself() -> None:
 def test_nesting_makes_no_difference(depth: int) -> None:
     """What is nested too deep for a later decoder is a dead letter; all else can be cut between its events and settled."""
     deep = b'{"event":"a","distinct_id":"x","uuid":"%b","timestamp":"2026-01-01T00:00:00Z","p":%b1%b}'
-    records = Unit([deep % (UUID.encode(), b"[" * depth, b"]" * depth), encoded(stamped_event())])
+    records = RecordList([deep % (UUID.encode(), b"[" * depth, b"]" * depth), encoded(stamped_event())])
     chunks, letters = outcome(records, Ordering.PER_DISTINCT_ID)
     assert sum(count for *_, count in chunks) + len(letters) == 2

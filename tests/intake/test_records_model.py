@@ -33,7 +33,7 @@ from forwarder.telemetry.books import Books
 from forwarder.wire.chunks import cut_at
 from tests.support.disk import DiskRig, StillClock
 from tests.support.intakes import AllKnown, stamped_event
-from tests.support.records import Unit, unit
+from tests.support.records import RecordList, record_list
 from tests.support.waiters import Told
 
 pytestmark = pytest.mark.slow
@@ -140,10 +140,10 @@ class UnitsMachine(RuleBasedStateMachine):
         padding=st.sampled_from([0, 3000]),
     )
     def take(self, level: AckLevel, lanes: list[Lane], bad: int, padding: int) -> None:
-        """A unit is handed over."""
+        """A batch is handed over."""
         name, told = f"unit-{len(self.units)}", Told()
         good = [json.dumps(stamped_event(event=name, api_key=lane.api_key, p="x" * padding)).encode() for lane in lanes]
-        records: Unit = unit(*good, *[b"rubbish"] * bad)
+        records: RecordList = record_list(*good, *[b"rubbish"] * bad)
         before = self.here.letters.statistics().bytes
         try:
             taken = self.records.accept(records, told, level)
@@ -207,7 +207,7 @@ class UnitsMachine(RuleBasedStateMachine):
             self.intake.admission.drop(dropped, DropReason.DROP_OLDEST)
 
     def held(self) -> Counter[str]:
-        """The events that were taken from the buffer or wait at hand, by their unit's name."""
+        """The events that were taken from the buffer or wait at hand, by their batch's name."""
         queued = [chunk for lane in LANES for chunk in self.here.buffer.queue(lane)]
         chunks = [*queued, *self.sending.flying, *self.sending.pending]
         return Counter(json.loads(event)["event"] for chunk in chunks for event in chunk.events())
@@ -245,7 +245,7 @@ class UnitsMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_told_too_early(self) -> None:
-        """Of a unit that was delivered nothing is held; one that was given back is never heard of again."""
+        """Of a batch that was delivered nothing is held; one that was given back is never heard of again."""
         held = self.held()
         for name, (_, told, level) in self.units.items():
             if told.code == "taken" and level is AckLevel.DELIVERED:

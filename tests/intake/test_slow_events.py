@@ -14,7 +14,7 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import ForwarderError
 from forwarder.core.ports import Ordering, V1Head
 from tests.support.intakes import KEY
-from tests.support.records import RecordsRig, unit
+from tests.support.records import RecordsRig, record_list
 from tests.support.steps import count_steps
 from tests.support.waiters import Told
 
@@ -48,7 +48,7 @@ def steps(head: bytes, event: bytes, count: int, *, way: str) -> int:
     def run() -> None:
         try:
             if way == "records":
-                rig.records.accept(unit(text), Told(), AckLevel.MEMORY)
+                rig.records.accept(record_list(text), Told(), AckLevel.MEMORY)
             else:
                 rig.take(text, client="8.8.8.8", v1=V1Head(b"Bearer " + KEY.encode(), b"lib/1") if way == "v1" else None)
         except ForwarderError:

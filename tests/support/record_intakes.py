@@ -32,8 +32,8 @@ def records(offsets: Iterable[int], value: bytes | None = b"{}", partition: int 
 
 
 @dataclass(eq=False, slots=True)
-class FakeTaken:
-    """A unit that was taken."""
+class FakeAccepted:
+    """A batch that was accepted."""
 
     at: float
     lanes: Collection[Lane]
@@ -56,7 +56,7 @@ class FakeIntake:
     settles: bool = False
     lanes: Collection[Lane] = (LANE,)
     now: float = 0.0
-    taken: list[FakeTaken] = field(default_factory=list)
+    taken: list[FakeAccepted] = field(default_factory=list)
     given_up: set[Lane] = field(default_factory=set)
     """What the last call gave up."""
     levels: set[AckLevel] = field(default_factory=set)
@@ -68,7 +68,7 @@ class FakeIntake:
     halts: dict[Lane, float] = field(default_factory=dict)
     refused: int = 0
     on_take: Callable[[], None] | None = None
-    """Called with each unit."""
+    """Called with each batch."""
 
     def accept(
         self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()
@@ -85,7 +85,7 @@ class FakeIntake:
             raise TogetherTooLarge("too large together")
         self.refused += len(records.rejected)
         facts = [records.facts(index) for index in range(len(records.values))]
-        taken = FakeTaken(self.now, self.lanes, callback, list(records.values), facts)
+        taken = FakeAccepted(self.now, self.lanes, callback, list(records.values), facts)
         self.taken.append(taken)
         return None if self.settles else taken
 

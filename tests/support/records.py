@@ -19,7 +19,7 @@ AT = 1_767_225_600.123
 
 
 @dataclass
-class Unit:
+class RecordList:
     """Neighbouring records of one partition, from `offset` on."""
 
     values: Sequence[bytes]
@@ -69,6 +69,6 @@ class RecordsRig(IntakeRig):
         self.records = SourceIntake(self.intake, self.idle, self.idle)
 
 
-def unit(*records: Any, **more: Any) -> Unit:
-    """A unit of records: bytes as they are, anything else as JSON."""
-    return Unit([each if isinstance(each, bytes) else json.dumps(each).encode() for each in records], **more)
+def record_list(*records: Any, **more: Any) -> RecordList:
+    """Neighbouring records: bytes as they are, anything else as JSON."""
+    return RecordList([each if isinstance(each, bytes) else json.dumps(each).encode() for each in records], **more)
