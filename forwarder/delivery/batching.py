@@ -15,8 +15,7 @@ from typing import Final, Protocol
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import Buffer
-from forwarder.wire.chunks import cut_by_size
-from forwarder.wire.envelope import envelope_size
+from forwarder.wire.envelope import cut_by_size, envelope_size
 
 READ_AHEAD_CHUNKS: Final = 256
 """How many blocked chunks a lane's queue is searched past for others."""

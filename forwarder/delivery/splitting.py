@@ -18,7 +18,7 @@ from typing import TypeAlias
 from forwarder.core.event import Batch, Chunk, Lane
 from forwarder.core.ports import Reason
 from forwarder.delivery.batching import batch_of
-from forwarder.wire.chunks import cut_at
+from forwarder.wire.envelope import cut_at
 from forwarder.wire.strict import Kind, Suspicion
 
 ReplaceChunk: TypeAlias = Callable[[Chunk, Sequence[Chunk]], None]

@@ -25,7 +25,7 @@ from forwarder.core.ports import Ordering
 from forwarder.delivery.batching import batch_of
 from forwarder.delivery.ordering import ordering_keys
 from forwarder.delivery.splitting import BatchPart, PartGroup, ReplaceChunk
-from forwarder.wire.chunks import cut_into
+from forwarder.wire.envelope import cut_into
 from forwarder.wire.strict import Inspection, Kind, Suspicion
 
 Suspects: TypeAlias = Mapping[int, Suspicion]

@@ -19,8 +19,7 @@ from forwarder.core.lanes import LaneQueue
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.pacing import ImportPace
 from forwarder.sources.imports.times import SECOND, when
-from forwarder.wire.chunks import cut_at, cut_by_size
-from forwarder.wire.envelope import envelope_size
+from forwarder.wire.envelope import cut_at, cut_by_size, envelope_size
 
 SOURCE = "import"
 Settled = Callable[[Sequence[FinishedEvent], str], None]

@@ -25,11 +25,10 @@ from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import ReadingRules, RequestReader
 from forwarder.intake.stamping import NOT_INGESTED, RejectedEvent, StampedEvents
-from forwarder.wire.chunks import cut_by_size
 from forwarder.wire.encodings import decode_body
+from forwarder.wire.envelope import cut_by_size
 from forwarder.wire.shapes import read_request
-from forwarder.wire.v1 import read_v1
-from forwarder.wire.v1_head import decode_v1_body
+from forwarder.wire.v1 import decode_v1_body, read_v1
 from forwarder.wire.v1_results import Results, ResultsState
 
 FRAME: Final = struct.Struct("!IQ")

@@ -33,10 +33,9 @@ from forwarder.intake.stamping import NOT_INGESTED, WHY, RejectedEvent, read_sin
 from forwarder.wire.decompress import ZSTD_MAGIC
 from forwarder.wire.effort import INLINE, UNBOUNDED, Effort, TooMuchWork
 from forwarder.wire.encodings import GZIP_MAGIC, decode_body
+from forwarder.wire.identity import check_token
 from forwarder.wire.shapes import read_request
-from forwarder.wire.token import check_token
-from forwarder.wire.v1 import read_v1
-from forwarder.wire.v1_head import bearer_token, decode_v1_body
+from forwarder.wire.v1 import bearer_token, decode_v1_body, read_v1
 
 LARGE_TEXT: Final = 1 << 20
 """Bytes from which on a request is read only if there is headroom for its copy."""

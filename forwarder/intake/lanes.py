@@ -18,7 +18,7 @@ from forwarder.core.errors import RequestTooLarge, TooManyLanes, UnknownKey
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lanes import LanePool
 from forwarder.storage.key_file import MAX_KEYS, KeyHashes
-from forwarder.wire.token import check_token
+from forwarder.wire.identity import check_token
 
 MAX_REMEMBERED: Final = 4096
 """Keys that were found well-formed and allowed, and are not checked again."""

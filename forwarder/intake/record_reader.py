@@ -36,9 +36,8 @@ from forwarder.intake.stamp_event import StampContext
 from forwarder.intake.stamping import WHY, RejectedEvent, StampedEvents, order_keys, stamp
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.encodings import decode_body
-from forwarder.wire.identity import ABSENT
+from forwarder.wire.identity import ABSENT, check_token
 from forwarder.wire.shapes import Request, check_count, read_request, split_by_token
-from forwarder.wire.token import check_token
 
 _REASONS: Final[dict[type[ForwarderError], Reason]] = {
     InvalidRequest: Reason.UNDECODABLE,

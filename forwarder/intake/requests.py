@@ -16,8 +16,8 @@ from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.stamp_event import StampContext
 from forwarder.intake.stamping import RejectedEvent, StampedEvents, stamp
 from forwarder.wire.effort import UNBOUNDED, Effort, check_effort
-from forwarder.wire.sender_clock import SenderClock, read_sender_clock
 from forwarder.wire.shapes import Request, check_count, split_by_token
+from forwarder.wire.timestamps import SenderClock, read_sender_clock
 from forwarder.wire.v1 import V1Request
 from forwarder.wire.v1_event import INVALID_OPTIONS, INVALID_SESSION, MALFORMED_EVENT, MALFORMED_PROPERTIES
 from forwarder.wire.v1_results import TIMESTAMP_REPLACED, Results

@@ -1,15 +1,21 @@
-"""Expressions, each by the cheapest way that leaves the record's bytes alone: fixed values, plain paths, and jq for all others."""
+"""Expressions, each by the cheapest way that leaves the record's bytes alone: fixed values, plain paths, and jq for the rest.
+
+Those of one mapping that need jq are one program: jq reads the record once, which is most of what it costs. jq writes its results itself,
+so that numbers which no expression touches keep all their digits (docs/decisions/0012).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+import jq
 import msgspec
+from msgspec import Raw, Struct
 
-from forwarder.mapping import program
-from forwarder.mapping.paths import Path, parse_path
-from forwarder.mapping.reading import Reader
+from forwarder.mapping.paths import Path, Reader, parse_path
+from forwarder.mapping.problems import Unmappable, glimpse, misconfigured
+from forwarder.mapping.restrictions import Restricted, bounds, check_restrictions
 
 _NULL: Final = b"null"
 _FALSE: Final = (b"", b"false")
@@ -28,7 +34,7 @@ class Expressions:
         self._programmed: list[tuple[int, str, str]] = []
         self._plain_condition: Reader | None = None
         self._condition: str | None = None
-        self._program: program.Program | None = None
+        self._program: Program | None = None
 
     def add(self, rule: str, expression: str) -> int:
         """The slot of an expression; `rule` names it below the mapping's key. Raises `ConfigurationError` if it can't be compiled."""
@@ -41,7 +47,7 @@ class Expressions:
         if path is not None:
             self._reader.add(path, slot, rule)
             return slot
-        program.check(f"{self._key}.{rule}", expression)
+        check(f"{self._key}.{rule}", expression)
         self._programmed.append((slot, rule, expression))
         return slot
 
@@ -52,13 +58,13 @@ class Expressions:
             self._plain_condition = Reader()
             self._plain_condition.add(path, 0, "where")
         else:
-            program.check(f"{self._key}.where", expression)
+            check(f"{self._key}.where", expression)
             self._condition = expression
 
     def compile(self) -> None:
         """Make one program of what needs jq: after the last expression, before the first record."""
         if self._programmed or self._condition is not None:
-            self._program = program.Program(self._condition, [(rule, expression) for _, rule, expression in self._programmed])
+            self._program = Program(self._condition, [(rule, expression) for _, rule, expression in self._programmed])
 
     def evaluate(self, record: bytes) -> Sequence[bytes] | None:
         """The values of a record, by slot; None if the condition says no.
@@ -100,3 +106,82 @@ def _fixed(expression: str) -> bytes | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return b"" if text == _NULL else text
+
+
+_PRELUDE: Final = 'def now: error("now would differ each time that the record is read");'
+_BOUNDED: Final = "(try [limit(2; (\n{}\n\n))] catch {{error: (tostring | .[:200])}})"
+"""At most two results are made: an expression may have endlessly many. The empty line ends a comment, also one with a backslash."""
+_FALSE_IN_JQ: Final = (b"null", b"false")
+
+
+class _Failed(Struct, gc=False):
+    """An expression that raised."""
+
+    error: str
+
+
+_decode = msgspec.json.Decoder(list[list[Raw] | _Failed]).decode
+
+
+def check(key: str, expression: str) -> None:
+    """Raises `ConfigurationError` if jq can't compile the expression, or it may not be used; `key` is its setting."""
+    try:
+        check_restrictions(expression)
+        jq.compile(expression)
+        jq.compile(f"{_PRELUDE}{bounds(expression)} {_BOUNDED.format(expression)}")
+    except Restricted as error:
+        raise misconfigured(key, f"{glimpse(expression)}: {error}", error.hint) from error
+    except ValueError as error:
+        said = str(error).removeprefix("jq: error: ").partition(" at <top-level>")[0].partition("\n")[0]
+        raise misconfigured(key, f"jq can't compile {glimpse(expression)}: {said}", _hint(expression)) from error
+
+
+def _hint(expression: str) -> str:
+    word = expression.strip()
+    if word.replace("_", "").replace(" ", "").replace("-", "").replace("$", "").isalnum():
+        return f"""A fixed text has quotes of its own: '"{word}"'. A field of the record begins with a dot: {_field(word)}"""
+    return "Expressions are jq: .user.id is a field, \"fixed\" a text, .level == \"error\" a condition; `forwarder mapping try` tries them."
+
+
+def _field(word: str) -> str:
+    return f".{word}" if word.isidentifier() else f'.["{word}"]'
+
+
+class Program:
+    """A condition, if there is one, and expressions, each with the name of its rule. All have been checked."""
+
+    def __init__(self, condition: str | None, expressions: Sequence[tuple[str, str]]) -> None:
+        self._rules = [rule for rule, _ in expressions]
+        self._has_condition = condition is not None
+        results = f"[{', '.join([_BOUNDED.format(expression) for _, expression in expressions])}]"
+        if condition is not None:
+            is_false = 'type == "array" and length == 1 and (.[0] | not)'
+            results = f"{_BOUNDED.format(condition)} as $where | if $where | {is_false} then [$where] else [$where] + {results} end"
+        everything = "\n".join([condition or "", *(expression for _, expression in expressions)])
+        self._program: Any = jq.compile(f"{_PRELUDE}{bounds(everything)} {results} | tojson")
+
+    def run(self, record: bytes) -> list[bytes] | None:
+        """The value of each expression as JSON text; None if the condition is false or null.
+
+        Raises `Unmappable` if one raises, or doesn't give one result.
+        """
+        try:
+            texts = self._program.input_text(record.decode()).all()
+        except ValueError as error:
+            raise Unmappable(f"jq: {glimpse(str(error))}") from error
+        if not texts:
+            raise Unmappable("jq: it ended without a result")
+        results = _decode(texts[0])
+        if self._has_condition:
+            if _single("where", results[0]) in _FALSE_IN_JQ:
+                return None
+            del results[0]
+        return [_single(rule, result) for rule, result in zip(self._rules, results, strict=True)]
+
+
+def _single(rule: str, result: list[Raw] | _Failed) -> bytes:
+    if isinstance(result, _Failed):
+        raise Unmappable(f"{rule}: jq: {glimpse(result.error)}")
+    if len(result) != 1:
+        raise Unmappable(f"{rule}: the expression gives {'several results' if result else 'no result'}; one is needed")
+    return bytes(result[0])

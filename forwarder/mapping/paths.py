@@ -1,11 +1,20 @@
-"""Plain paths, which need no jq: `.user.id`, `.["odd name"]`, `.items[0].sku`; for what is dropped and hashed also `.items[].email`."""
+"""Plain paths, which need no jq: `.user.id`, `.["odd name"]`, `.items[0].sku`; and how the values at them are read.
+
+Values are read by one typed pass a level, as the record's own bytes; none becomes a Python object. Where a name is there twice the last one
+counts, as it does for jq. What isn't there, and null, is empty. What is dropped and hashed is named by such paths too, and there also by
+`.items[].email`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import Raw
+
+from forwarder.mapping.problems import Unmappable, described
 
 Step: TypeAlias = str | int | None
 """A member's name, an element's index, or None for every element (or member)."""
@@ -57,3 +66,116 @@ def _spelled(step: Step) -> str:
     if isinstance(step, str):
         return f".{step}" if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", step) else f"[{msgspec.json.encode(step).decode()}]"
     return "[]" if step is None else f"[{step}]"
+
+
+_ABSENT: Final = Raw(b"")
+_NULL: Final = b"null"
+_decode_array = msgspec.json.Decoder(list[Raw]).decode
+
+
+class Reader:
+    """Reads the values at some paths of a record."""
+
+    def __init__(self) -> None:
+        self._root = _Node(())
+        self.open: Callable[[bytes], Sequence[Raw]] = _opener([])
+
+    def add(self, path: Path, slot: int, rule: str) -> None:
+        """Read the value at `path` into `slot`; `rule` is whose error it is if there can't be any. Before the first record only."""
+        node = self._root
+        for step in path:
+            node = node.child(step, rule)
+        node.slots.append(slot)
+        self._root.compile()
+        self.open = _opener(self._root.names)
+
+    def fill(self, found: Sequence[Raw], record: bytes, values: list[bytes]) -> None:
+        """Put the values of a record into their slots; `found` is what `open` gave of it (it raises msgspec's errors).
+
+        Raises `Unmappable` where a path leads into something that has no such members, as jq does.
+        """
+        root = self._root
+        for slot in root.slots:
+            values[slot] = record.strip()
+        if root.elements:
+            raise root.wrong(b"{", root.elements[0][1])
+        for value, child in zip(found, root.members, strict=True):
+            child.read(value, values)
+
+
+class _Node:
+    """A place in the record that paths lead to or through."""
+
+    def __init__(self, path: Path, rule: str = "") -> None:
+        self.path = path
+        self.rule = rule
+        self.slots: list[int] = []
+        self.children: dict[Step, _Node] = {}
+        self.names: list[str] = []
+        self.members: list[_Node] = []
+        self.elements: list[tuple[int, _Node]] = []
+        self._open: Callable[[Raw], Sequence[Raw]] | None = None
+
+    def child(self, step: Step, rule: str) -> _Node:
+        """The node below; a new one is the rule's."""
+        if step not in self.children:
+            self.children[step] = _Node((*self.path, step), rule)
+        return self.children[step]
+
+    def compile(self) -> None:
+        """Make the decoders."""
+        named = [(step, child) for step, child in self.children.items() if isinstance(step, str)]
+        self.names = [step for step, _ in named]
+        self.members = [child for _, child in named]
+        self.elements = [(step, child) for step, child in self.children.items() if isinstance(step, int)]
+        self._open = _opener(self.names) if named else None
+        for child in self.children.values():
+            child.compile()
+
+    def read(self, raw: Raw, values: list[bytes]) -> None:
+        """Put this value, and what is wanted below it, into the slots."""
+        text = bytes(raw)
+        if not text or text == _NULL:
+            return
+        for slot in self.slots:
+            values[slot] = text
+        if self._open is not None:
+            if text[:1] != b"{":
+                raise self.wrong(text, self.members[0])
+            for value, child in zip(self._open(raw), self.members, strict=True):
+                child.read(value, values)
+        if self.elements:
+            self._read_elements(raw, text, values)
+
+    def _read_elements(self, raw: Raw, text: bytes, values: list[bytes]) -> None:
+        if text[:1] != b"[":
+            raise self.wrong(text, self.elements[0][1])
+        found = _decode_array(raw)
+        for index, child in self.elements:
+            if index < len(found):
+                child.read(found[index], values)
+
+    def wrong(self, text: bytes, child: _Node) -> Unmappable:
+        """The error for a value that can't have such a child."""
+        return Unmappable(f"{child.rule}: {spelled(self.path)} is {described(text)}, which has no {spelled(child.path[-1:])}")
+
+
+def _opener(names: Sequence[str]) -> Callable[[bytes | Raw], Sequence[Raw]]:
+    """What decodes an object, and gives the values of these members."""
+    fields = [(f"m{at}", Raw, msgspec.field(name=name, default=_ABSENT)) for at, name in enumerate(names)]
+    try:
+        decode = msgspec.json.Decoder(msgspec.defstruct("Members", fields, gc=False)).decode
+    except ValueError:  # a name that would have to be escaped
+        return _dict_opener(names)
+    astuple = msgspec.structs.astuple
+    return lambda text: astuple(decode(text))
+
+
+def _dict_opener(names: Sequence[str]) -> Callable[[bytes | Raw], Sequence[Raw]]:
+    decode = msgspec.json.Decoder(dict[str, Raw]).decode
+
+    def opened(text: bytes | Raw) -> Sequence[Raw]:
+        found = decode(text)
+        return [found.get(name, _ABSENT) for name in names]
+
+    return opened

@@ -7,8 +7,9 @@ that they skip counts by the offset from before; where it puts them back, a time
 from __future__ import annotations
 
 import re
+import zoneinfo
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Final
 
@@ -16,7 +17,6 @@ import msgspec
 
 from forwarder.mapping.problems import Unmappable, described, misconfigured
 from forwarder.mapping.rules import TimestampRule
-from forwarder.mapping.zones import zone_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = {"unix": Decimal(1_000_000), "unix_ms": Decimal(1000), "unix_us": Decimal(1), "unix_ns": Decimal("0.001")}
@@ -89,3 +89,26 @@ def _from_number(text: str, unit: Decimal) -> datetime:
         raise ValueError(text)
     micros = _EXACT.multiply(Decimal(text), unit)
     return _EPOCH + timedelta(microseconds=int(micros.to_integral_value(ROUND_FLOOR, _EXACT)))
+
+
+_OFFSET: Final = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
+
+
+def zone_of(key: str, name: str) -> tzinfo:
+    """The zone of a name such as Europe/Berlin, or of an offset such as +02:00. Raises `ConfigurationError`; `key` is its setting."""
+    if name.upper() in ("UTC", "Z"):
+        return UTC
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        sign, hours, minutes = offset.groups()
+        distance = timedelta(hours=int(hours), minutes=int(minutes))
+        if distance < timedelta(hours=24) and int(minutes) < 60:
+            return timezone(-distance if sign == "-" else distance)
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name of a folder
+        if not zoneinfo.available_timezones():
+            hint = "Install the system's tzdata (or Python's package tzdata), or write an offset such as +02:00."
+            raise misconfigured(key, f"{name!r} can't be looked up: this machine has no data of zones", hint) from error
+        hint = "Write a name such as Europe/Berlin, or an offset such as +02:00."
+        raise misconfigured(key, f"{name!r} is no zone", hint) from error

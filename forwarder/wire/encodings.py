@@ -1,7 +1,7 @@
-"""From a request's bytes to JSON: base64, forms, gzip and lz64, told by hints or by the bytes themselves.
+"""From a request's bytes to JSON: base64, forms, gzip and lz64, recognized by hints or by the bytes themselves.
 
 The service's rules (wire facts: How the service decodes a body): `data` in the query wins over the body; a form's content type
-makes the body a form; gzip's magic bytes override any hint; a hint that doesn't fit the bytes is ignored. Beyond those: zstd is told
+makes the body a form; gzip's magic bytes override any hint; a hint that doesn't fit the bytes is ignored. Beyond those: zstd is recognized
 by its magic bytes too, brotli and deflate by the header. Everything is cut off at a limit while it is being decompressed.
 """
 
@@ -17,7 +17,6 @@ from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.ports import Incoming
 from forwarder.wire import lz64
 from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
-from forwarder.wire.percent import unquote
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAGIC: Final = (GZIP_MAGIC, ZSTD_MAGIC)
@@ -150,3 +149,40 @@ def gunzip(data: bytes, limit: int) -> bytes:
         if not data.strip(b"\0"):
             return parts[0] if len(parts) == 1 else b"".join(parts)
     raise InvalidRequest(f"the gzip body has over {_MAX_GZIP_MEMBERS} members")
+
+
+_PIECE_BYTES: Final = 64 * 1024
+"""Bytes decoded at a time: the copies of a piece are a few times its size."""
+
+_HEX: Final = b"0123456789abcdefABCDEF"
+_SHAPE: Final = bytes(ord("x") if byte in _HEX else byte if byte == ord("%") else ord("-") for byte in range(256))
+"""Every hexadecimal digit becomes an `x`, so that each escape is `%xx`."""
+_FLIP: Final = ord("%") ^ ord("=")
+_FLIPS: Final = bytes(byte if byte == _FLIP else 0 for byte in range(256))
+
+
+def unquote(value: bytes) -> bytes:
+    """The bytes with each `%` and two hexadecimal digits decoded; any other `%` stays, as `urllib.parse.unquote_to_bytes` leaves it."""
+    if b"%" not in value:
+        return value
+    decoded = bytearray()
+    at = 0
+    while at < len(value):
+        end = at + _PIECE_BYTES
+        cut = value.rfind(b"%", end - 2, end)  # an escape that the piece would cut in two
+        end = end if cut < 0 else cut
+        decoded += _unquote(value[at:end])
+        at = end
+    return bytes(decoded)
+
+
+def _unquote(piece: bytes) -> bytes:
+    piece = piece.replace(b"=", b"%3D")
+    shape = piece.translate(_SHAPE)
+    escapes = shape.count(b"%xx")
+    if escapes == shape.count(b"%"):
+        return binascii.a2b_qp(piece.replace(b"%", b"="))
+    if not escapes:
+        return piece
+    flips = shape.replace(b"%xx", b"%cxx" % _FLIP).translate(_FLIPS)
+    return binascii.a2b_qp((int.from_bytes(piece) ^ int.from_bytes(flips)).to_bytes(len(piece)))

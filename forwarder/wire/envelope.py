@@ -1,4 +1,4 @@
-"""The body of an upstream request: `{"api_key":…,"batch":[…]}` around events that are joined, not encoded.
+"""The body of an upstream request: `{"api_key":…,"batch":[…]}` around events that are joined, not encoded; and how chunks are cut for it.
 
 No `sent_at` is ever sent: the service would move each event by the time that it was buffered (wire facts: Time).
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.event import Batch, Chunk, Lane, split_events
+from forwarder.wire.identity import ids_of
+from forwarder.wire.splice import Locator
 
 PIECE_BYTES: Final = 256 * 1024
 """How much of a body is put together at a time: enough for few calls, little enough that 32 requests in flight stay small."""
@@ -44,3 +46,54 @@ def body_pieces(batch: Batch) -> Iterator[bytes]:
         else:
             yield b"%b%b%b" % (head, b",".join([chunk.data for chunk in chunks[at : at + run]]), tail)
         head = b","
+
+
+Span: TypeAlias = tuple[int, int]
+
+
+def cut_by_size(chunk: Chunk, max_bytes: int, max_events: int) -> list[Chunk]:
+    """The chunk in pieces of at most `max_bytes` of events (commas included) and `max_events` each; an event over it is a piece alone."""
+    pieces: list[Chunk] = []
+    piece: list[Span] = []
+    at = 0
+    for start, end in _spans(chunk):
+        if piece and (end - piece[0][0] + 1 > max_bytes or len(piece) >= max_events):
+            pieces.append(_slice(chunk, piece, at))
+            at += len(piece)
+            piece = []
+        piece.append((start, end))
+    pieces.append(_slice(chunk, piece, at))
+    return pieces
+
+
+def cut_at(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
+    """The chunk's first `count` events, and the others; there must be some on either side."""
+    begin, rest = cut_into(chunk, (count, chunk.count - count))
+    return begin, rest
+
+
+def cut_into(chunk: Chunk, counts: Sequence[int]) -> list[Chunk]:
+    """The chunk in pieces of so many events each."""
+    spans = _spans(chunk)
+    pieces: list[Chunk] = []
+    at = 0
+    for count in counts:
+        pieces.append(_slice(chunk, spans[at : at + count], at))
+        at += count
+    return pieces
+
+
+def _spans(chunk: Chunk) -> list[Span]:
+    """Where each event begins and ends in the chunk's data. A chunk to be cut may be large: its events are never there one by one."""
+    if chunk.count == 1:
+        return [(0, len(chunk.data))]
+    text = b"[%b]" % chunk.data
+    events = split_events(text)
+    return [(at - 1, at - 1 + len(memoryview(event))) for at, event in zip(Locator(text).offsets(events), events, strict=True)]
+
+
+def _slice(chunk: Chunk, spans: Sequence[Span], at: int) -> Chunk:
+    """A chunk of neighbouring events of another from index `at` on, with the ordering keys of just those (none if it has none)."""
+    data = chunk.data[spans[0][0] : spans[-1][1]]
+    ids = frozenset().union(*[ids_of(chunk.data[start:end]) for start, end in spans]) if chunk.ids else chunk.ids
+    return chunk.part(data, len(spans), ids, at)

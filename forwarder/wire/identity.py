@@ -1,4 +1,4 @@
-"""Whose event it is: the ids that order is kept by.
+"""Whose event it is: the project key, and the ids that order is kept by.
 
 The rules are the service's (wire facts: How the service decodes a body): top-level `distinct_id` or `$distinct_id` beats the one in
 `properties`; what isn't a string is written as JSON text; NUL becomes U+FFFD; 200 characters count; only white space is missing.
@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct, field
+
+from forwarder.core.errors import InvalidToken, NoKey
 
 ABSENT: Final = Raw(b"")
 """Stands for a key that isn't there; no JSON value is empty."""
@@ -73,3 +75,18 @@ def ids_of(event: bytes) -> frozenset[str]:
     inner = second_ids(found.properties)
     own = id_text(found.distinct_id) or id_text(found.dollar_distinct_id) or id_text(inner.distinct_id)
     return frozenset(filter(None, (own, id_text(inner.alias), id_text(inner.anonymous))))
+
+
+MAX_TOKEN_BYTES: Final = 64
+PERSONAL_KEY_PREFIX: Final = "phx_"
+
+
+def check_token(token: str) -> str:
+    """The token, if it can be a project key. Raises `InvalidToken`, without quoting it: it may be a secret sent to the wrong place."""
+    if not token:
+        raise NoKey("no project key: send api_key (or token)")
+    if token.startswith(PERSONAL_KEY_PREFIX):
+        raise InvalidToken("this is a personal API key, which must stay secret; send the project's key")
+    if len(token) > MAX_TOKEN_BYTES or not token.isascii() or "\0" in token:
+        raise InvalidToken(f"malformed project key: it must be ASCII, at most {MAX_TOKEN_BYTES} bytes")
+    return token

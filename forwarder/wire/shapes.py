@@ -17,11 +17,10 @@ from msgspec import Raw, Struct, field
 from forwarder.core.errors import InvalidRequest, InvalidToken, NoKey, RequestTooLarge
 from forwarder.core.event import split_events
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
-from forwarder.wire.identity import ABSENT, first_byte
+from forwarder.wire.identity import ABSENT, check_token, first_byte
 from forwarder.wire.repair import join_surrogates, mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.splice import Locator
 from forwarder.wire.timestamps import parse_timestamp
-from forwarder.wire.token import check_token
 
 
 class _Envelope(Struct, gc=False):

@@ -3,34 +3,51 @@
 Its envelope is `{"created_at": …, "batch": [event, …], "historical_migration": bool}`. The key is in a header, and so is the time at
 which it was sent; `created_at` stays the same when a part of a batch is sent again, and says nothing that is needed here.
 
-Unlike the service, which refuses a whole request for one event without a uuid, say, each event is judged by itself.
+Unlike the service, which refuses a whole request for one event without a uuid, say, each event is validated by itself; and a request is
+accepted where the service would refuse it for something that forwarder has no need of, such as an attempt that is no number (docs/v1.md).
 """
 
 from __future__ import annotations
 
+import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import BytesIO
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.core.errors import InvalidRequest, RequestTooLarge
+from forwarder.core.errors import InvalidRequest, NoKey, RequestTooLarge, UnsupportedMedia
 from forwarder.core.event import split_events
-from forwarder.core.ports import Reason, V1Head
+from forwarder.core.ports import Incoming, Reason, V1Head
+from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
-from forwarder.wire.identity import ABSENT, first_byte
+from forwarder.wire.encodings import GZIP_MAGIC, gunzip
+from forwarder.wire.identity import ABSENT, check_token, first_byte
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, read_historical, with_spare_frames
 from forwarder.wire.splice import Locator
+from forwarder.wire.timestamps import parse_timestamp
 from forwarder.wire.v1_event import Rewriter, Rewritten
-from forwarder.wire.v1_head import bearer_token, sent_at
 from forwarder.wire.v1_results import DISTINCT_ID_CUT, NUMBERS_NULLED, Results
 
 MAX_EVENTS: Final = 50_000
 """Some hundred times as many as SDKs send: each has a result, and takes up to a kilobyte beside its text."""
+
+_BEARER: Final = re.compile(rb"bearer[ \t]{1,8}(\S+)[ \t]{0,8}", re.IGNORECASE)
+"""White space has a bound, because whole headers are remembered."""
+_JSON_TYPE: Final = b"application/json"
+_BOM: Final = b"\xef\xbb\xbf"
+_DECODERS: Final[Mapping[bytes, Callable[[bytes, int], bytes]]] = {
+    b"gzip": gunzip,
+    b"deflate": inflate,
+    b"br": unbrotli,
+    b"zstd": unzstd,
+}
+_WITHOUT_MAGIC: Final = (b"br", b"deflate")
 
 
 class _Envelope(Struct, gc=False):
@@ -161,3 +178,45 @@ class _Reading:
         for at, details in self._warnings:
             results.warn(at, details)
         return V1Request(self._events.getvalue(), nulled=self._nulled, kept=self._kept, refused=self._refused, results=results)
+
+
+@lru_cache(maxsize=4096)
+def bearer_token(authorization: bytes) -> str:
+    """The project key. Raises `InvalidToken` if there is none, or one that can't be one."""
+    match = _BEARER.fullmatch(authorization)
+    if match is None:
+        raise NoKey("no project key: send it as `Authorization: Bearer <project key>`")
+    return check_token(match[1].decode("latin-1"))
+
+
+def sent_at(request_timestamp: bytes) -> float | None:
+    """When the request was sent by its sender's clock, seconds since 1970; None if it doesn't say."""
+    time = parse_timestamp(request_timestamp.decode("latin-1")) if request_timestamp else None
+    return time.timestamp() if time else None
+
+
+def decode_v1_body(incoming: Incoming, limit: int) -> bytes:
+    """The request's JSON text. Raises `UnsupportedMedia` for a type or compression that the protocol doesn't have.
+
+    Raises `InvalidRequest` where it can't be decompressed or is empty, `RequestTooLarge` over `limit` bytes.
+    """
+    mime = incoming.content_type.partition(b";")[0].strip().lower()
+    if mime not in (b"", _JSON_TYPE):
+        raise UnsupportedMedia(f"unsupported content type: {mime[:100].decode('latin-1')!r}; send {_JSON_TYPE.decode()}")
+    text = _decompressed(incoming.body, incoming.content_encoding.strip().lower(), limit).removeprefix(_BOM)
+    if not text.strip():
+        raise InvalidRequest("the body is empty")
+    return text
+
+
+def _decompressed(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """By the magic bytes where the encoding has some, for a header may be lost or wrong; else by the header."""
+    if encoding not in (b"", b"identity") and encoding not in _DECODERS:
+        raise UnsupportedMedia(f"unsupported content encoding: {encoding[:100].decode('latin-1')!r}; send gzip, deflate, br or zstd")
+    if body.startswith(GZIP_MAGIC):
+        return gunzip(body, limit)
+    if body.startswith(ZSTD_MAGIC):
+        return unzstd(body, limit)
+    if encoding in _WITHOUT_MAGIC:
+        return _DECODERS[encoding](body, limit)
+    return body

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -19,7 +20,9 @@ from msgspec import Raw, Struct, field
 
 from forwarder.wire.identity import ABSENT, MAX_ID_CHARACTERS, first_byte
 from forwarder.wire.splice import Edits, Locator
-from forwarder.wire.v1_head import library
+
+MAX_SDK_INFO: Final = 200
+"""Bytes; a longer one is ignored, because it would be put into each event."""
 
 MALFORMED_EVENT: Final = "malformed_event"
 MALFORMED_PROPERTIES: Final = "malformed_event_properties"
@@ -241,3 +244,17 @@ def _is_cut(distinct_id: Raw) -> bool:
     """Whether the service, which takes an id of any length by `/batch/`, cuts this one."""
     text = bytes(distinct_id)
     return len(text) > MAX_ID_CHARACTERS and text[:1] == _QUOTE and len(_decode_any(text)) > MAX_ID_CHARACTERS
+
+
+def library(sdk_info: bytes) -> tuple[bytes, bytes] | None:
+    """Name and version of the SDK as JSON texts, parted at the last slash; None for anything else."""
+    return _library(sdk_info) if len(sdk_info) <= MAX_SDK_INFO else None
+
+
+@lru_cache(maxsize=256)
+def _library(sdk_info: bytes) -> tuple[bytes, bytes] | None:
+    name, slash, version = sdk_info.rpartition(b"/")
+    name, version = name.strip(), version.strip()
+    if not (slash and name and version) or not sdk_info.isascii():
+        return None
+    return msgspec.json.encode(name.decode()), msgspec.json.encode(version.decode())

@@ -21,7 +21,7 @@ from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import DropReason, Fate
-from forwarder.wire.chunks import cut_at
+from forwarder.wire.envelope import cut_at
 from tests.support.disk import DiskRig
 
 LIVE: Final = Lane("phc_bufferbuffer1234")

@@ -15,7 +15,7 @@ from forwarder.imports.batching import SOURCE, DayBatcher, ImportChunk
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.pacing import ImportPace, OwnLine, QuietHours, SharedLine
 from forwarder.sources.imports.times import DAY
-from forwarder.wire.chunks import cut_at
+from forwarder.wire.envelope import cut_at
 from tests.imports.imports import LANE
 from tests.support.clock import MIDNIGHT, FakeClock
 

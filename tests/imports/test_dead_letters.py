@@ -23,7 +23,7 @@ from forwarder.sources.imports.conversion import OF_EVENTS
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
-from forwarder.wire.chunks import cut_at
+from forwarder.wire.envelope import cut_at
 from tests.imports.lettered import FILE, LANE, event, mark, opened, refused, refused_events, rows
 from tests.support.clock import FakeClock
 from tests.support.waiting import eventually

@@ -30,7 +30,7 @@ from forwarder.intake.records import SourceIntake
 from forwarder.storage import failpoints
 from forwarder.storage.directory import LockedDirectory
 from forwarder.telemetry.books import Books
-from forwarder.wire.chunks import cut_at
+from forwarder.wire.envelope import cut_at
 from tests.support.disk import DiskRig, StillClock
 from tests.support.intakes import AllKnown, stamped_event
 from tests.support.records import RecordList, record_list

@@ -9,7 +9,7 @@ from uuid import uuid5
 import pytest
 
 from forwarder.mapping import TimestampRule, Unmappable
-from forwarder.mapping.identities import NATURAL_KEYS
+from forwarder.mapping.mapping import NATURAL_KEYS
 from tests.mapping.mapped import mapped, mapping, properties
 
 ID = "0190a0a0-1111-7222-8333-444455556666"

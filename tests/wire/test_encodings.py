@@ -1,4 +1,4 @@
-"""Every encoding that SDKs send, alone and combined, and every way to make one explode."""
+"""From bytes to JSON, by hints and by the bytes themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_from_bytes, quote_plus, unquote_to_bytes
 
 import brotli  # type: ignore[import-untyped]
 import pytest
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.ports import Incoming
 from forwarder.wire import encodings
-from forwarder.wire.encodings import decode_body, gunzip
+from forwarder.wire.encodings import decode_body, gunzip, unquote
 from tests.support.lz64 import compress
 
 LIMIT = 1_000_000
@@ -276,3 +276,27 @@ def test_no_body_makes_another_error(body: bytes, hint: bytes, content_type: byt
         except (InvalidRequest, RequestTooLarge):
             continue
         assert decoded.strip()
+
+
+TOKENS = [b"%", b"=", b"\0", b"\r", b"\n", b"_", b" ", b"+", b"%41", b"%3d", b"%3D", b"%00", b"%4", b"%zz", b"g", b"F", b"\x18", b"\xff"]
+VALUES = st.lists(st.sampled_from(TOKENS) | st.binary(max_size=4), max_size=40).map(b"".join)
+
+
+@given(VALUES)
+def test_urllib_decodes_the_same(value: bytes) -> None:
+    """Valid escapes are decoded, all other bytes stay."""
+    assert unquote(value) == unquote_to_bytes(value)
+
+
+@given(VALUES, st.integers(1, 40))
+def test_pieces_decode_the_same(value: bytes, piece: int) -> None:
+    """No escape is lost where a long value is decoded piece by piece, wherever it is cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encodings, "_PIECE_BYTES", piece + 3)
+        assert unquote(value) == unquote_to_bytes(value)
+
+
+@given(st.binary(max_size=500))
+def test_any_bytes_round_trip(data: bytes) -> None:
+    """What is escaped comes out as it was."""
+    assert unquote(quote_from_bytes(data, safe="").encode()) == data

@@ -12,7 +12,8 @@ import zstandard
 
 from forwarder.core.errors import InvalidRequest, InvalidToken, RequestTooLarge, UnsupportedMedia
 from forwarder.core.ports import Incoming
-from forwarder.wire.v1_head import MAX_SDK_INFO, bearer_token, decode_v1_body, library, sent_at
+from forwarder.wire.v1 import bearer_token, decode_v1_body, sent_at
+from forwarder.wire.v1_event import MAX_SDK_INFO, library
 
 JSON = b'{"created_at":"2026-01-01T00:00:00Z","batch":[]}'
 LIMIT = 1000

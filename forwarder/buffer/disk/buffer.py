@@ -32,7 +32,7 @@ from forwarder.core.ports import DropReason, Fate, Ordering
 from forwarder.storage import failpoints
 from forwarder.storage.committer import RETRY_SECONDS, Committer
 from forwarder.telemetry.labels import lane_label
-from forwarder.wire.chunks import cut_by_size
+from forwarder.wire.envelope import cut_by_size
 
 _log = structlog.get_logger()
 

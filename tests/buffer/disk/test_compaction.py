@@ -12,7 +12,7 @@ from forwarder.buffer.disk.compaction import CompactionCycle
 from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, RecordKind
 from forwarder.core.event import Lane
 from forwarder.core.ports import Fate
-from forwarder.wire.chunks import cut_at
+from forwarder.wire.envelope import cut_at
 from tests.support.damage import SegmentFile, segments
 from tests.support.disk import DiskRig
 

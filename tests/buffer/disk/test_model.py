@@ -17,7 +17,7 @@ from forwarder.core.errors import BufferFull
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Ordering
 from forwarder.storage import failpoints
-from forwarder.wire.chunks import cut_at
+from forwarder.wire.envelope import cut_at
 from tests.support.disk import DiskRig
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from forwarder.deadletter.store import DeadLetterStore
 from forwarder.intake.lanes import KnownKeys
 from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.books import Books
-from forwarder.wire.chunks import cut_at
+from forwarder.wire.envelope import cut_at
 from tests.support.disk import DiskRig, InlineCommitter, InlineLoader, StillClock
 from tests.support.whole import settings
 
