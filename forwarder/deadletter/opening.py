@@ -31,6 +31,16 @@ from forwarder.storage.private import make_directory, sync_directory
 BESIDE: Final = ("", "-wal", "-shm")
 """Suffixes of the files that SQLite keeps for a database."""
 
+_COLUMNS: Final = (
+    "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, cost, event, distinct_id, uuid, crc,"
+    " mark, rate, note, data, replacement, attributes"
+)
+
+_NAMES: Final = _COLUMNS.replace(" ", "").split(",")
+
+_SINGLY: Final = 100_000
+"""Rows of a damaged stretch that are read one by one."""
+
 _log = structlog.get_logger()
 
 
@@ -158,15 +168,6 @@ def _reported(opened: OpenedDatabase) -> OpenedDatabase:
         hint="Make room on the disk, or the directory writable; it is tried again every second.",
     )
     return opened
-
-
-_COLUMNS: Final = (
-    "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, cost, event, distinct_id, uuid, crc,"
-    " mark, rate, note, data, replacement, attributes"
-)
-_NAMES: Final = _COLUMNS.replace(" ", "").split(",")
-_SINGLY: Final = 100_000
-"""Rows of a damaged stretch that are read one by one."""
 
 
 @dataclass(slots=True)

@@ -25,6 +25,8 @@ _COLUMNS: Final = (
 _PLAIN_UUID: Final = "replace(lower(uuid), '-', '')"
 GROUP_SIZE: Final = 500
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
@@ -157,9 +159,6 @@ def _where(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> tuple[
         parts.append("(" + " OR ".join(["(api_key IS ? AND historical = ?)"] * len(lanes) or ["0"]) + ")")
         values += [each for row in lanes for each in row]
     return " AND ".join(parts) or "1", values
-
-
-T = TypeVar("T")
 
 
 def mark_for_replay(

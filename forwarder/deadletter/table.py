@@ -45,6 +45,8 @@ _MARKED: Final = """SELECT number, reason, api_key, historical, at, rate, coales
     coordinates, attributes, (SELECT count(*) FROM letters AS other WHERE other.sequence = letters.sequence)
     FROM letters WHERE mark = 'replay' ORDER BY number"""
 
+K = TypeVar("K")
+
 
 class _SearchFields(msgspec.Struct, gc=False):
     event: Any = None
@@ -274,9 +276,6 @@ def _name(value: Any) -> str | None:
 def _text(text: str) -> str:
     """The text as SQLite accepts it: half a surrogate pair would make every attempt to write it fail."""
     return text.encode("utf-8", "replace").decode()
-
-
-K = TypeVar("K")
 
 
 class DatabaseTotals(NamedTuple):

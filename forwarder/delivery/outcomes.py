@@ -29,6 +29,11 @@ from forwarder.delivery.suspects import NO_SUSPECTS, Suspects, exonerate, isolat
 from forwarder.telemetry.labels import lane_label
 from forwarder.wire.strict import Kind, Suspicion
 
+_MAX_REMEMBERED = 10_000
+"""Most logged warnings that are remembered; past that they may be logged again."""
+
+_log = structlog.get_logger()
+
 
 class OutcomeHandler:
     """Applies outcomes (`apply`), and buries later what had no room among the dead letters (`bury_deferred`)."""
@@ -183,12 +188,6 @@ class OutcomeHandler:
             self._halts.probe_failed(state.lane, at.now, halt.reason, halt.why)
         else:
             self._halts.halt(state.lane, halt.reason, halt.why, now=at.now, wall=at.wall)
-
-
-_MAX_REMEMBERED = 10_000
-"""Most logged warnings that are remembered; past that they may be logged again."""
-
-_log = structlog.get_logger()
 
 
 class Settler:

@@ -29,6 +29,11 @@ WINDOW: Final = 64 << 20
 LEAST_SHARE: Final = 512 << 10
 """Bytes that a lane may have in memory however full the window is."""
 
+EVENT_COST: Final = 160
+"""Bytes that an event counts for beside its JSON: at least what a record's header and the mark that settles it take."""
+
+T = TypeVar("T")
+
 
 class StoredChunk(Chunk):
     """A chunk with its record. `first` is the index of its first event in the record as it was received."""
@@ -93,10 +98,6 @@ class MemoryWindow:
         return max(self.max_bytes - self.used, LEAST_SHARE)
 
 
-EVENT_COST: Final = 160
-"""Bytes that an event counts for beside its JSON: at least what a record's header and the mark that settles it take."""
-
-
 def cost(size: int, count: int) -> int:
     """What events count for against the limit: at least what they take on disk."""
     return size + 1 + EVENT_COST * count
@@ -124,9 +125,6 @@ class BacklogRun:
     bytes: int
     """What its events count for."""
     received_at: float
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ from forwarder.buffer.disk.segment import Segment, read_at
 from forwarder.core.event import Lane
 from forwarder.storage import failpoints
 
+SLACK: Final = 2
+"""Segments that may be in use beyond twice what is live, before the oldest is compacted."""
+
 _log = structlog.get_logger()
 
 
@@ -136,10 +139,6 @@ class Compaction:
                     self._buffer.close_run(lane, holding, run)
                 else:
                     holding.runs.append(run)
-
-
-SLACK: Final = 2
-"""Segments that may be in use beyond twice what is live, before the oldest is compacted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ Ranges: TypeAlias = list[tuple[int, int]]
 READ: Final = 1 << 20
 """Bytes that are read at a time."""
 
+_PAGE: Final = 4096
+
 
 class FoundRecord(NamedTuple):
     """A record and its offset in the segment."""
@@ -191,9 +193,6 @@ def events_of(body: bytes, count: int) -> list[bytes]:
     if len(found) != count:
         raise msgspec.DecodeError("a record's count isn't that of its events")
     return found
-
-
-_PAGE: Final = 4096
 
 
 @dataclass(slots=True)
