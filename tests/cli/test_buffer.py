@@ -160,7 +160,7 @@ async def test_export_of_one_lane_to_a_file(tmp_path: Path) -> None:
     assert [json.loads(line)["api_key"] for line in out.read_text().splitlines()] == [OTHER, OTHER]
     again = await forwarder(*arguments)
     assert again.code == 2
-    assert "is there already" in again.err
+    assert "already exists" in again.err
     assert (await forwarder(*arguments, "--force")).code == 0
     missing = await forwarder("buffer", "export", str(tmp_path / "state"), "--lane", "phc_…none#000000")
     assert missing.code == 2
