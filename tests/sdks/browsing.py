@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,12 +28,18 @@ _PATIENCE: Final = 25.0
 """Seconds in which a page's events have arrived: several times what it takes."""
 
 
+async def _sdk(_request: web.Request) -> web.FileResponse:
+    return web.FileResponse(folder("js") / _SDK)
+
+
 @asynccontextmanager
-async def shop() -> AsyncIterator[str]:
-    """Serve the page and the SDK; its address."""
+async def shop(
+    pages: str = "js", script: str = "/array.js", sdk: Callable[[web.Request], Awaitable[web.FileResponse]] = _sdk
+) -> AsyncIterator[str]:
+    """Serve the pages of a folder of programs, and SDKs at the path `script`; the address."""
     application = web.Application()
-    application.router.add_get("/array.js", _sdk)
-    application.router.add_static("/", folder("js"))
+    application.router.add_get(script, sdk)
+    application.router.add_static("/", folder(pages))
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:
@@ -41,10 +47,6 @@ async def shop() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
-
-
-async def _sdk(_request: web.Request) -> web.FileResponse:
-    return web.FileResponse(folder("js") / _SDK)
 
 
 async def visit_shop(tried: Chain, key: str, count: int, mode: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -29,6 +29,7 @@ from forwarder.sandbox.http import RequestRejected
 from forwarder.sandbox.ingest.decoding import ReceivedRequest, decode
 from forwarder.sandbox.store.records import SandboxSummary, StoredEvent
 from forwarder.telemetry.snapshot import Snapshot
+from tests.sdks.browsing import shop
 from tests.sdks.installing import folder
 from tests.sdks.rig import KEY, LIMIT, Chain, Service, asked, chain
 from tests.support.waiting import pause, tick
@@ -259,8 +260,9 @@ async def _players(stack: AsyncExitStack, clients: list[Client], host: str) -> l
     if pages:
         from tests.browser.chromium import chromium  # noqa: PLC0415 - the other SDKs need no browser
 
-        browser, shop = await stack.enter_async_context(chromium()), await stack.enter_async_context(_shop())
-        players += [_Pages(client, host, browser, shop) for client in pages]
+        browser = await stack.enter_async_context(chromium())
+        address = await stack.enter_async_context(shop("older-js", "/sdk/{name}.js", _script))
+        players += [_Pages(client, host, browser, address) for client in pages]
     for client in clients:
         if not client.in_browser:
             players.append(await stack.enter_async_context(_program(client, host)))
@@ -338,21 +340,6 @@ class _Pages:
         """Leave."""
         for page in self._pages:
             await page.close()
-
-
-@asynccontextmanager
-async def _shop() -> AsyncIterator[str]:
-    """Serve the pages, and each version of the SDK as `sdk/NAME.js`; the address."""
-    application = web.Application()
-    application.router.add_get("/sdk/{name}.js", _script)
-    application.router.add_static("/", folder("older-js"))
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 async def _script(request: web.Request) -> web.FileResponse:
