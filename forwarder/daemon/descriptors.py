@@ -15,8 +15,8 @@ import structlog
 from forwarder.config.settings import Settings
 from forwarder.core.segments import segment_size
 from forwarder.delivery.limiter import MAXIMUM
-from forwarder.sources.http.limits import REJECTED_CONNECTIONS
 from forwarder.sources.http.passthrough.service import FLAG_PERMITS, OTHER_PERMITS
+from forwarder.sources.http.protocol.limits import REJECTED_CONNECTIONS
 from forwarder.sources.http.tls import HANDSHAKES
 
 _ALWAYS: Final = 192

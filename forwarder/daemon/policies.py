@@ -23,8 +23,8 @@ from forwarder.delivery.batching import BatchPolicy
 from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import IntakePolicy
-from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.passthrough import PassThroughPolicy
+from forwarder.sources.http.protocol.limits import HttpPolicy
 
 LIVE_KEYS: Final = frozenset(
     {

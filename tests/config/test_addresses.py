@@ -14,7 +14,7 @@ from forwarder.config.addresses import (
     parse_network,
 )
 from forwarder.sources.http.passthrough.allowed import PassedRoutes
-from forwarder.sources.http.routes import Routes
+from forwarder.sources.http.protocol.routes import Routes
 
 
 @pytest.mark.parametrize(

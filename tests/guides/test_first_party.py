@@ -11,7 +11,7 @@ import yaml
 
 from forwarder.config.load import load_settings
 from forwarder.sources.http.passthrough.allowed import PassedRoutes
-from forwarder.sources.http.routes import Routes
+from forwarder.sources.http.protocol.routes import Routes
 from tests.guides.reading import DOCS, snippet, text_of
 from tests.sdks.toolchains import require
 

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from itertools import islice
 from typing import Final, TypeAlias
 
-from forwarder.sources.http.limits import Network
+from forwarder.sources.http.protocol.limits import Network
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

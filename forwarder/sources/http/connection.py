@@ -2,7 +2,7 @@
 
 A request that comes whole, with a head that was seen before, goes straight to the intake (`KnownHead`). One of the usual kind (POST on a
 known path, HTTP/1.1, one Host, a body with a length) needs little more than its parser; nothing is kept of its head but what decoding
-needs, and a body that came in one piece is handed on as it is. For the others `_examine` asks the rules in `request.py`.
+needs, and a body that came in one piece is handed on as it is. For the others `_examine` asks the rules in `protocol/request.py`.
 
 Invariants: nothing is parsed after the request that gets the last answer; answers are written in the order of the requests, whether the
 intake acknowledges at once or later (`answer_queue.py`); an exception from the intake that it may not raise is answered 500, logged, and
@@ -21,16 +21,16 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Incoming, RequestIntake, V1Head
 from forwarder.core.shares import Headroom, Pool
-from forwarder.sources.http import answers
 from forwarder.sources.http.addresses import ClientAddresses
-from forwarder.sources.http.answer_queue import MOST_PENDING, AnswerQueue, answer_to
-from forwarder.sources.http.answers import ACCEPTED, ACCEPTED_SILENTLY, RESULTS_PENDING, Cors, HttpAnswer, Rejection
-from forwarder.sources.http.lifecycle import BODY, CLOSING, ENDING, HEAD, IDLE, NEW, Lifecycle
-from forwarder.sources.http.limits import RECEIVING_RETRY_AFTER, REJECTED_CONNECTIONS, SMALL_BODY, HttpPolicy
 from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoute
 from forwarder.sources.http.passthrough.exchange import PassedBody, PassedExchange
 from forwarder.sources.http.passthrough.service import PassThrough
-from forwarder.sources.http.request import (
+from forwarder.sources.http.protocol import answers
+from forwarder.sources.http.protocol.answer_queue import MOST_PENDING, AnswerQueue, answer_to
+from forwarder.sources.http.protocol.answers import ACCEPTED, ACCEPTED_SILENTLY, RESULTS_PENDING, Cors, HttpAnswer, Rejection
+from forwarder.sources.http.protocol.lifecycle import BODY, CLOSING, ENDING, HEAD, IDLE, NEW, Lifecycle
+from forwarder.sources.http.protocol.limits import RECEIVING_RETRY_AFTER, REJECTED_CONNECTIONS, SMALL_BODY, HttpPolicy
+from forwarder.sources.http.protocol.request import (
     MAX_DIGITS,
     BodyBuffer,
     KnownHead,
@@ -45,7 +45,7 @@ from forwarder.sources.http.request import (
     split_head,
     v1_head,
 )
-from forwarder.sources.http.routes import Routes, is_beacon
+from forwarder.sources.http.protocol.routes import Routes, is_beacon
 
 log = structlog.get_logger(__name__)
 

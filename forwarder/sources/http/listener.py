@@ -25,11 +25,11 @@ from forwarder.core.errors import cannot_listen
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import RequestIntake
 from forwarder.core.shares import Headroom
-from forwarder.sources.http.answers import Rejection
 from forwarder.sources.http.connection import HttpConnection, ListenerState
-from forwarder.sources.http.limits import HttpPolicy
 from forwarder.sources.http.passthrough.service import PassThrough
-from forwarder.sources.http.routes import RejectionCount
+from forwarder.sources.http.protocol.answers import Rejection
+from forwarder.sources.http.protocol.limits import HttpPolicy
+from forwarder.sources.http.protocol.routes import RejectionCount
 from forwarder.sources.http.sockets import KEY, bind_unix, describe, duplicates, parse_listen, remove_unix
 from forwarder.sources.http.tls import Handshakes, TlsGate
 

@@ -13,9 +13,10 @@ import pytest
 
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.shares import Headroom, size_for
-from forwarder.sources.http import HttpPolicy, answers
-from forwarder.sources.http import lifecycle as phases
-from forwarder.sources.http.limits import BODY_GRACE, BODY_WINDOW
+from forwarder.sources.http import HttpPolicy
+from forwarder.sources.http.protocol import answers
+from forwarder.sources.http.protocol import lifecycle as phases
+from forwarder.sources.http.protocol.limits import BODY_GRACE, BODY_WINDOW
 from tests.support.listening import Client, Listening, chunked, listening, post, turns
 
 HEAD = b"POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"

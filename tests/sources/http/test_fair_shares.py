@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.addresses import ClientAddresses
-from forwarder.sources.http.limits import BODY_GRACE
 from forwarder.sources.http.passthrough.service import FLAG_PERMITS, OTHER_PERMITS
+from forwarder.sources.http.protocol.limits import BODY_GRACE
 from forwarder.sources.http.tls import HANDSHAKES
 from tests.support.answered import answered, asked
 from tests.support.certificates import make_certificate

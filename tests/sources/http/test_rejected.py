@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from forwarder.core import errors
 from forwarder.sources.http import HttpPolicy
-from forwarder.sources.http.answers import Rejection, of_error
+from forwarder.sources.http.protocol.answers import Rejection, of_error
 from tests.support.answered import asked, get
 from tests.support.listening import listening, post
 from tests.support.origin import ok, origin, through

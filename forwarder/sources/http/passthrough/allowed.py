@@ -16,8 +16,8 @@ from typing import Final
 from multidict import CIMultiDict
 
 from forwarder.core.path import HEADER
-from forwarder.sources.http.request import HeaderLine, value_of
-from forwarder.sources.http.routes import Route, count_requests, origin_form
+from forwarder.sources.http.protocol.request import HeaderLine, value_of
+from forwarder.sources.http.protocol.routes import Route, count_requests, origin_form
 
 _SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")
 

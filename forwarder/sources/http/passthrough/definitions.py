@@ -18,7 +18,6 @@ from typing import Final, TypeAlias
 import aiohttp
 
 from forwarder.core.clock import Clock
-from forwarder.sources.http.answers import HttpAnswer
 from forwarder.sources.http.passthrough.allowed import (
     PassedRequest,
     headers_for_upstream,
@@ -26,7 +25,8 @@ from forwarder.sources.http.passthrough.allowed import (
     named_by_connection,
 )
 from forwarder.sources.http.passthrough.upstream import PassThroughUpstream, PausableTimeout
-from forwarder.sources.http.request import HeaderLine, value_of
+from forwarder.sources.http.protocol.answers import HttpAnswer
+from forwarder.sources.http.protocol.request import HeaderLine, value_of
 
 _OF_THE_SENDER: Final = frozenset({b"accept-encoding", b"cache-control", b"pragma"})
 """Headers that say what one sender wants, and are not sent on for all."""

@@ -17,13 +17,13 @@ from aiohttp.abc import AbstractStreamWriter
 
 from forwarder.core.clock import Clock
 from forwarder.core.shares import Headroom
-from forwarder.sources.http.answer_queue import AnswerQueue, StreamedAnswer
-from forwarder.sources.http.answers import HttpAnswer
-from forwarder.sources.http.lifecycle import Lifecycle
 from forwarder.sources.http.passthrough.allowed import PassedRequest
 from forwarder.sources.http.passthrough.upstream import PausableTimeout
-from forwarder.sources.http.request import HeaderLine
-from forwarder.sources.http.routes import Route
+from forwarder.sources.http.protocol.answer_queue import AnswerQueue, StreamedAnswer
+from forwarder.sources.http.protocol.answers import HttpAnswer
+from forwarder.sources.http.protocol.lifecycle import Lifecycle
+from forwarder.sources.http.protocol.request import HeaderLine
+from forwarder.sources.http.protocol.routes import Route
 
 WINDOW: Final = 64 * 1024
 """Bytes of one request's body that may wait for the upstream to read them; past it no more is read from its sender."""

@@ -18,15 +18,15 @@ from multidict import CIMultiDict
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.shares import Headroom, Pool
-from forwarder.sources.http import answers
-from forwarder.sources.http.answer_queue import AnswerQueue
-from forwarder.sources.http.answers import HttpAnswer
-from forwarder.sources.http.lifecycle import Lifecycle
 from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoutes, headers_for_upstream, lines_for_sender
 from forwarder.sources.http.passthrough.definitions import FlagDefinitions, UpstreamResponse
 from forwarder.sources.http.passthrough.exchange import OutgoingBody, PassedExchange, ResponseHead, SenderStalled
 from forwarder.sources.http.passthrough.upstream import RETRY_AFTER, BreakerPermit, PassThroughPolicy, PassThroughUpstream, PausableTimeout
-from forwarder.sources.http.request import HeaderLine, value_of
+from forwarder.sources.http.protocol import answers
+from forwarder.sources.http.protocol.answer_queue import AnswerQueue
+from forwarder.sources.http.protocol.answers import HttpAnswer
+from forwarder.sources.http.protocol.lifecycle import Lifecycle
+from forwarder.sources.http.protocol.request import HeaderLine, value_of
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from forwarder.core.clock import Backoff, Clock, Timer
-from forwarder.sources.http import answers
-from forwarder.sources.http.answers import HttpAnswer, Rejection
+from forwarder.sources.http.protocol import answers
+from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection
 
 log = structlog.get_logger(__name__)
 

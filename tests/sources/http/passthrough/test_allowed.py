@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.passthrough.allowed import PassedRoutes, headers_for_upstream, lines_for_sender
-from forwarder.sources.http.routes import origin_form
+from forwarder.sources.http.protocol.routes import origin_form
 from tests.support.answered import asked, get
 from tests.support.listening import listening, post
 from tests.support.origin import always, origin, through, whole

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from forwarder.core.shares import Headroom
 from forwarder.sources.http import HttpPolicy, load_tls
-from forwarder.sources.http.limits import BODY_GRACE
 from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.passthrough.exchange import STALLED, WINDOW
+from forwarder.sources.http.protocol.limits import BODY_GRACE
 from tests.support.answered import answered, asked, get
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, Listening, chunked, listening, post, turns

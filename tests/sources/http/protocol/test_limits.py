@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sources.http.limits import BODY_GRACE, BODY_RATE, BODY_WINDOW, LEAST_BODY_RATE, BodyPace, HttpPolicy
+from forwarder.sources.http.protocol.limits import BODY_GRACE, BODY_RATE, BODY_WINDOW, LEAST_BODY_RATE, BodyPace, HttpPolicy
 
 
 def _cut_at(rates: list[int], timeout: float) -> int | None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.passthrough.allowed import PassedRoutes
-from forwarder.sources.http.routes import Routes, is_beacon, origin_form
+from forwarder.sources.http.protocol.routes import Routes, is_beacon, origin_form
 from tests.support.listening import listening, post
 
 PREFIXES = ("/ingest", "/api/events")

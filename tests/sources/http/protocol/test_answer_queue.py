@@ -13,7 +13,7 @@ import pytest
 from forwarder.core.errors import InvalidRequest, NotAcknowledged
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy, load_tls
-from forwarder.sources.http.answer_queue import MAX_PENDING, MOST_PENDING
+from forwarder.sources.http.protocol.answer_queue import MAX_PENDING, MOST_PENDING
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, Listening, chunked, listening, post, turns
 

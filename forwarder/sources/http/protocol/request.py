@@ -17,10 +17,10 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import InvalidAck
 from forwarder.core.path import HEADER, RequestPath, parse_path
 from forwarder.core.ports import Incoming, V1Head
-from forwarder.sources.http import answers
-from forwarder.sources.http.answers import HttpAnswer
-from forwarder.sources.http.limits import HttpPolicy
-from forwarder.sources.http.routes import Route
+from forwarder.sources.http.protocol import answers
+from forwarder.sources.http.protocol.answers import HttpAnswer
+from forwarder.sources.http.protocol.limits import HttpPolicy
+from forwarder.sources.http.protocol.routes import Route
 
 HeaderLine: TypeAlias = tuple[bytes, bytes]
 """A header's name and value, as on the wire."""

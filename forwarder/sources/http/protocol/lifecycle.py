@@ -13,7 +13,7 @@ import socket
 import struct
 from typing import Final
 
-from forwarder.sources.http.limits import LINGER_BYTES, BodyPace, HttpPolicy
+from forwarder.sources.http.protocol.limits import LINGER_BYTES, BodyPace, HttpPolicy
 
 IDLE: Final = 0
 """Between requests."""

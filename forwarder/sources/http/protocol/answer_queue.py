@@ -17,11 +17,11 @@ import structlog
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.errors import Backpressure, NotAcknowledged
 from forwarder.core.ports import EventResults
-from forwarder.sources.http import answers
-from forwarder.sources.http.answers import HttpAnswer
-from forwarder.sources.http.lifecycle import ENDING, IDLE, NEW, Lifecycle
-from forwarder.sources.http.limits import RECEIVING_RETRY_AFTER
-from forwarder.sources.http.routes import Route
+from forwarder.sources.http.protocol import answers
+from forwarder.sources.http.protocol.answers import HttpAnswer
+from forwarder.sources.http.protocol.lifecycle import ENDING, IDLE, NEW, Lifecycle
+from forwarder.sources.http.protocol.limits import RECEIVING_RETRY_AFTER
+from forwarder.sources.http.protocol.routes import Route
 
 log = structlog.get_logger(__name__)
 

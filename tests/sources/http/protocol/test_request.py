@@ -12,8 +12,8 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import InvalidToken
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy
-from forwarder.sources.http.request import MAX_KNOWN_HEAD, MAX_KNOWN_HEADS, BodyBuffer, KnownHead, KnownHeads, remember
-from forwarder.sources.http.routes import Route
+from forwarder.sources.http.protocol.request import MAX_KNOWN_HEAD, MAX_KNOWN_HEADS, BodyBuffer, KnownHead, KnownHeads, remember
+from forwarder.sources.http.protocol.routes import Route
 from tests.support.listening import chunked, listening, post
 
 _START = b"POST /e HTTP/1.1\r\nHost: a\r\n"

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from forwarder.sources.http.answers import HttpAnswer, Rejection
+from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection
 
 _PATHS: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
 """All mean the same: each accepts any shape and encoding, a second wrapping in base64 too (the service undoes that on some only)."""

@@ -7,8 +7,9 @@ import math
 import pytest
 
 from forwarder.core.errors import Backpressure, BufferFull, InvalidRequest, InvalidToken, RequestTooLarge
-from forwarder.sources.http import HttpPolicy, answers
-from forwarder.sources.http.answers import Cors
+from forwarder.sources.http import HttpPolicy
+from forwarder.sources.http.protocol import answers
+from forwarder.sources.http.protocol.answers import Cors
 from tests.support.listening import listening, post
 
 
