@@ -126,7 +126,7 @@ def test_a_checkpoint_that_can_not_be_read_hides_nothing_else(state: Path) -> No
 
 def test_the_reasons_are_documented() -> None:
     """Each of a format, with that of its letter."""
-    section = DOCUMENT.partition("\n## Letters of an import\n")[2]
+    section = DOCUMENT.partition("\n## Dead letters of an import\n")[2]
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|$", section, re.MULTILINE)
     assert dict(rows) == {str(why): str(reason) for why, reason in REASONS.items()}
 

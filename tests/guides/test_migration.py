@@ -108,7 +108,7 @@ def test_formats_are_real() -> None:
 
 def test_messages_are_those_of_the_program() -> None:
     """What somebody sees in the terminal is what the table has, so that it can be searched for."""
-    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", PARTS["When something is in the way"], re.MULTILINE)
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", PARTS["Troubleshooting"], re.MULTILINE)
     quoted = [part for row in rows for words in re.findall(r'"([^"]+)"', row) for part in re.split(r" … |^waiting: ", words) if part]
     folders = [ROOT / "forwarder" / name for name in ("cli", "sources", "imports", "daemon", "inspect", "storage")]
     sources = [file.read_text("utf-8") for folder in folders for file in folder.rglob("*.py")]
