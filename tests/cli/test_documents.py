@@ -14,6 +14,7 @@ from typing import Any
 from typer.main import get_command
 
 from forwarder.cli.app import app, load
+from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.import_options import parameters
 from forwarder.sources.imports import catalog
 
@@ -72,3 +73,9 @@ def test_every_command_and_option_is_documented() -> None:
     for words, command in commands(get_command(app), "forwarder"):
         real |= set(rows(words, command))
     assert documented() == real
+
+
+def test_every_exit_code_is_documented() -> None:
+    """The table has each once, and no other."""
+    section = DOCUMENT.partition("\n## Exit codes\n")[2].partition("\n## ")[0]
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == list(ExitCode)

@@ -1,4 +1,4 @@
-"""`forwarder import` as somebody types it: a process, a sandbox as the service, and what is there afterwards."""
+"""`forwarder import` and `forwarder import status`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from uuid import UUID
 
 import pytest
 
+from forwarder.cli.imports import status
 from forwarder.sandbox import SandboxOptions
+from forwarder.sources.imports.checkpoint import FILE
+from forwarder.sources.imports.status import PREFLIGHT
+from forwarder.storage.directory import LockedDirectory
+from tests.cli.import_commands import run, state
 from tests.sandbox.client import Client, talking
+from tests.sources.imports.samples.manifests import JOB
 from tests.support.commands import LIMIT, Finished, forwarder, running
 from tests.support.waiting import pause
 
 KEY = "phc_0123456789hunter2good"
-pytestmark = pytest.mark.slow
 RULES = "event: .name\ndistinct_id: .who\ntimestamp: .at\nproperties: {n: .n}\n"
 
 
@@ -65,6 +70,7 @@ async def held(service: Client) -> list[int]:
     return [json.loads(each["raw"])["properties"]["n"] for each in found]
 
 
+@pytest.mark.slow
 async def test_an_import_and_the_same_again(service: Client, tmp_path: Path) -> None:
     """All events are there, once; the second time nothing is sent, and the same is said."""
     file, state = written(tmp_path, *events(50)), tmp_path / "state"
@@ -80,6 +86,7 @@ async def test_an_import_and_the_same_again(service: Client, tmp_path: Path) -> 
         assert KEY.encode() not in each.read_bytes()
 
 
+@pytest.mark.slow
 async def test_findings_stop_it_until_they_are_accepted(service: Client, tmp_path: Path) -> None:
     """Nothing is sent before; afterwards the bad record is refused, and exit code 1 says so."""
     file = written(tmp_path, *events(3), {**events(1)[0], "distinct_id": "null"})
@@ -93,6 +100,7 @@ async def test_findings_stop_it_until_they_are_accepted(service: Client, tmp_pat
     assert "dead-letters ls --path" in done.err
 
 
+@pytest.mark.slow
 async def test_a_key_that_is_unknown(service: Client, tmp_path: Path) -> None:
     """Exit code 3, before anything is read; the key is shown by its end alone."""
     done = await imported(service, "native", written(tmp_path, *events(1)), "--state", tmp_path / "state", key="phc_0123456789unknown1")
@@ -100,6 +108,7 @@ async def test_a_key_that_is_unknown(service: Client, tmp_path: Path) -> None:
     assert "doesn't know the project key phc_…own1" in done.err
 
 
+@pytest.mark.slow
 async def test_no_service(tmp_path: Path) -> None:
     """Exit code 3, with what to look at."""
     target = ("--upstream", "http://127.0.0.1:1", "--api-key", KEY, "--yes")
@@ -108,6 +117,7 @@ async def test_no_service(tmp_path: Path) -> None:
     assert "can't be reached" in done.err
 
 
+@pytest.mark.slow
 async def test_a_format_that_there_is_not() -> None:
     """Exit code 2, with those that there are."""
     done = await forwarder("import", "mixpanel_profiles", "x")
@@ -115,6 +125,7 @@ async def test_a_format_that_there_is_not() -> None:
     assert "Unknown format 'mixpanel_profiles'. The formats are native, amplitude, mixpanel, mixpanel-profiles, segment," in done.err
 
 
+@pytest.mark.slow
 async def test_a_dry_run_without_anything(tmp_path: Path) -> None:
     """A look needs neither service nor key."""
     done = await forwarder("import", "native", str(written(tmp_path, *events(5))), "--state", str(tmp_path / "state"), "--dry-run")
@@ -123,6 +134,7 @@ async def test_a_dry_run_without_anything(tmp_path: Path) -> None:
     assert "Nothing was sent" in done.err
 
 
+@pytest.mark.slow
 async def test_a_script_has_to_confirm(service: Client, tmp_path: Path) -> None:
     """Exit code 2 without `--yes`, with what to do; nothing is sent."""
     words = ("native", str(written(tmp_path, *events(2))), "--state", str(tmp_path / "state"))
@@ -133,6 +145,7 @@ async def test_a_script_has_to_confirm(service: Client, tmp_path: Path) -> None:
     assert not await held(service)
 
 
+@pytest.mark.slow
 async def test_the_same_folder_for_another_import(service: Client, tmp_path: Path) -> None:
     """Exit code 2, with what is another; nothing is sent."""
     words = ("native", written(tmp_path, *events(2)), "--state", tmp_path / "state")
@@ -142,6 +155,7 @@ async def test_the_same_folder_for_another_import(service: Client, tmp_path: Pat
     assert "`--geoip` was not said, now it is 'true'" in other.err
 
 
+@pytest.mark.slow
 async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Path) -> None:
     """What was taken is settled and saved, exit code 130; then it goes on, and each event is there once."""
     file = written(tmp_path, *events(600))
@@ -161,6 +175,7 @@ async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Pa
     assert (await service.get("/sandbox/conflicts"))["count"] == 0
 
 
+@pytest.mark.slow
 async def test_rules_and_variables(service: Client, tmp_path: Path) -> None:
     """By the environment alone, as in a job of a cluster: whom to send to, and where the state is."""
     rules = tmp_path / "rules.yaml"
@@ -175,3 +190,84 @@ async def test_rules_and_variables(service: Client, tmp_path: Path) -> None:
     assert (done.code, await held(service)) == (0, [0, 1, 2]), done.err
     (folder,) = [each for each in (tmp_path / "imports").iterdir() if each.is_dir()]
     assert folder.name.startswith("mapping-")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the configuration says that imports keep their folders."""
+    monkeypatch.setenv("FORWARDER_IMPORT__STATE", str(tmp_path / "imports"))
+    return tmp_path / "imports"
+
+
+def test_all_imports_are_listed(root: Path) -> None:
+    """By the names of their folders, complete or not; other folders and files are none. Exit code 0."""
+    state(root / "b", ended=False)
+    state(root / "a")
+    (root / "other").mkdir()
+    (root / "pace").write_text("")
+    done = run(status)
+    assert (done.code, done.err) == (0, "")
+    heads = [line for line in done.out.splitlines() if line.startswith("mixpanel")]
+    assert heads == ["mixpanel export/*.json.gz: complete", "mixpanel export/*.json.gz: not complete: the same command goes on with it"]
+    assert done.out.index(str(root / "a")) < done.out.index(str(root / "b"))
+
+
+def test_one_import(tmp_path: Path) -> None:
+    """By its folder, wherever that is."""
+    done = run(status, "--state", state(tmp_path / "x"))
+    assert done.code == 0
+    assert f"import {JOB.id}, in {tmp_path / 'x'}" in done.out
+
+
+def test_an_import_that_runs(root: Path) -> None:
+    """Its folder is read without its lock, and it is said that a process has it; also before it has settled anything."""
+    locks = [LockedDirectory.acquire(state(root / "a", ended=False), "--state"), LockedDirectory.acquire(root / "b", "--state")]
+    done = run(status)
+    for lock in locks:
+        lock.release()
+    assert done.code == 0
+    assert "mixpanel export/*.json.gz: running\n" in done.out
+    assert "b: running, nothing is settled yet" in done.out
+
+
+def test_for_machines(root: Path) -> None:
+    """`--output json` has all of them."""
+    state(root / "a")
+    done = run(status, "--output", "json")
+    [found] = json.loads(done.out)["imports"]
+    assert (found["folder"], found["complete"], found["running"], done.code) == (str(root / "a"), True, False, 0)
+
+
+def test_a_checkpoint_that_is_damaged(root: Path) -> None:
+    """It is said, and what to do; the others are shown all the same. Exit code 2."""
+    (state(root / "a") / FILE).write_text('{"version": 1, "sha2')
+    state(root / "b")
+    done = run(status)
+    assert done.code == 2
+    assert f"Error: {root / 'a' / FILE} can't be read" in done.err
+    assert str(root / "b") in done.out
+    assert run(status, "--state", root / "a").code == 2
+
+
+def test_how_much_was_counted_before(tmp_path: Path) -> None:
+    """What the preflight left beside the checkpoint is compared with, from the file that it writes."""
+    folder = state(tmp_path / "x", ended=False)
+    (folder / PREFLIGHT).write_text('{"report": {"records": 400}}')
+    assert "% of the 400 records that were counted" in run(status, "--state", folder).out
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_nothing_is_there(root: Path, *, made: bool) -> None:
+    """No folder, or an empty one: that is said, with its place. Exit code 1."""
+    if made:
+        root.mkdir()
+    for arguments in ((), ("--state", root / "x")):
+        done = run(status, *arguments)
+        assert (done.code, done.out) == (1, "")
+        assert f"there is no import in {root}" in done.err
+
+
+def test_a_place_that_cannot_be_looked_at(root: Path) -> None:
+    """A file where the folder should be holds no import."""
+    root.write_text("")
+    assert run(status).code == 1

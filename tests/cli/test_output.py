@@ -1,48 +1,68 @@
-"""What commands print."""
+"""Questions, and text from outside made safe for a terminal."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import replace
+import json
 
-from rich.console import Console, RenderableType
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from forwarder.cli.tables import flow, lane_table, status_page
-from tests.support.snapshots import FULL, GOOD, HALTED
-
-
-def rendered(what: RenderableType) -> str:
-    """As plain text on a wide screen."""
-    console = Console(file=io.StringIO(), width=200, highlight=False)
-    console.print(what)
-    return str(console.file.getvalue()) if isinstance(console.file, io.StringIO) else ""
+from forwarder.cli.output import as_json, confirm, visible
 
 
-def test_nothing_from_outside_is_markup() -> None:
-    """Square brackets in the upstream's words and in labels are text."""
-    odd = replace(HALTED, label="[red]label[/red]", why="[bold]no[/bold]", hint="[link=x]do[/link]")
-    page = rendered(status_page(replace(FULL, lanes=(odd,), warnings=("[blink]",)), "127.0.0.1:8321"))
-    for text in ("[red]label[/red]", "[bold]no[/bold]", "[link=x]do[/link]", "[blink]"):
-        assert text in page
+@pytest.mark.parametrize(
+    ("typed", "agreed"), [("y\n", True), (" YES \n", True), ("n\n", False), ("\n", False), ("", False), ("yess\n", False)]
+)
+def test_only_a_yes_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, *, agreed: bool) -> None:
+    """Anything else, and nobody there, is a no: then it is said that nothing was changed."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    assert confirm("Remove it?", yes=False) is agreed
+    asked = capsys.readouterr()
+    said = "" if agreed else "Nothing was changed. Use --yes to skip this question.\n"
+    assert (asked.out, asked.err) == ("", f"Remove it? [y/N] \n{said}")
 
 
-def test_reasons_of_outside_are_text_too() -> None:
-    """A reason with brackets is shown as it is."""
-    assert "3 [x]" in rendered(lane_table([replace(GOOD, dead_lettered={"[x]": 3})], books=True))
+@pytest.mark.parametrize(("typed", "said"), [("y\n", ""), ("", "\nNothing was changed. Use --yes to skip this question.\n")])
+def test_what_follows_a_question_on_a_terminal_has_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    """Enter has ended the question's line there; the end of input hasn't."""
+    terminal = io.StringIO(typed)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    confirm("Remove it?", yes=False)
+    assert capsys.readouterr().err == f"Remove it? [y/N] {said}"
 
 
-def test_a_halt_says_since_when_and_what_is_next() -> None:
-    """Whoever looks at a halted lane sees how long it has stood still, and when it is tried again."""
-    page = rendered(status_page(FULL, "127.0.0.1:8321"))
-    assert f"lane {HALTED.label} is halted: unknown_key, for 1h 11m, next probe in 12s" in page
+def test_who_said_yes_before_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--yes` goes on."""
+    assert confirm("Remove it?", yes=True)
+    assert capsys.readouterr().err == ""
 
 
-def test_rejected_requests_are_shown() -> None:
-    """Which requests were rejected and why, the most frequent first; nothing where none was."""
-    assert "rejected requests  /static upstream: 2, /e undecodable: 1" in rendered(status_page(FULL, "127.0.0.1:8321"))
-    assert "rejected" not in rendered(status_page(replace(FULL, rejected_requests={}), "127.0.0.1:8321"))
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[2J", r"a\u001b[2J"),
+        ("\n\t\x00", r"\u000a\u0009\u0000"),
+        ("\x9b\u202e\ud83d", r"\u009b\u202e\ud83d"),
+        ("ä 漢 😀 [b]", "ä 漢 😀 [b]"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_an_escape(text: str, shown: str) -> None:
+    """Controls of both kinds, marks of direction and halves of characters; all else is as it was."""
+    assert visible(text) == shown
 
 
-def test_flow_is_one_line() -> None:
-    """In, buffer, out, dead letters and dropped fit one line."""
-    assert flow(FULL).plain == "  in 1,230 → buffer 70 (2.0 MiB of 64.0 MiB) → out 1,150   dead letters 9   dropped 1"
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+)
+def test_json_is_the_same_value(value: object) -> None:
+    """On one line or on several, whatever the texts hold; and it can always be encoded."""
+    for indent in (None, 2):
+        text = as_json(value, indent=indent)
+        assert json.loads(text) == value
+        text.encode()
+    assert "\n" not in as_json(value)

@@ -1,4 +1,4 @@
-"""`forwarder status` and `forwarder health`, as processes that ask a real admin server."""
+"""`forwarder status`, `health`, `audit` and `explain`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from forwarder.admin.event_lookup import Sighting
 from forwarder.admin.server import AdminServer
 from forwarder.admin.status import parse
+from forwarder.core.event import Lane
+from forwarder.core.ports import DeadLetter, Reason
+from forwarder.storage.directory import worker_directory
+from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.snapshot import State
 from tests.cli.conftest import Answering
 from tests.support.commands import forwarder
+from tests.support.disk_logs import LogWriter, write_letters
 from tests.support.snapshots import FULL, GOOD, HALTED
+from tests.support.whole import event
 
 NOBODY = "127.0.0.1:1"
 
@@ -128,3 +137,188 @@ async def test_address_from_configuration_over_a_unix_socket(tmp_path: Path) -> 
     done = await forwarder("health", "--config", str(file))
     await server.close()
     assert (done.code, done.out) == (0, "live\n")
+
+
+AUDITED = Lane("phc_auditauditaudit1234")
+
+
+async def test_books_that_balance(daemon: Answering) -> None:
+    """The books are printed per lane; exit code 0."""
+    done = await forwarder("audit", "--admin", daemon.address)
+    assert (done.code, done.err) == (0, "")
+    assert GOOD.label in done.out
+    assert "The books balance" in done.out
+
+
+async def test_books_that_are_off(daemon: Answering) -> None:
+    """Books that don't balance name the lane and by how much; exit code 1."""
+    daemon.snapshot = replace(FULL, lanes=(replace(GOOD, delivered=1148), HALTED))
+    done = await forwarder("audit", "--admin", daemon.address)
+    assert done.code == 1
+    assert "2 missing" in done.out
+    assert f"don't balance for {GOOD.label}\n" in done.err
+
+
+async def test_an_event_too_many(daemon: Answering) -> None:
+    """Events that were never received are as wrong as missing ones."""
+    daemon.snapshot = replace(FULL, lanes=(replace(GOOD, delivered=1151),))
+    done = await forwarder("audit", "--admin", daemon.address)
+    assert done.code == 1
+    assert "1 too many" in done.out
+
+
+async def test_no_daemon() -> None:
+    """Nobody there to ask is exit code 3, not a verdict on the books."""
+    assert (await forwarder("audit", "--admin", "127.0.0.1:1")).code == 3
+
+
+def write_state(root: Path) -> LogWriter:
+    """The files of a daemon that is down: six events received, two delivered, one dropped, two dead letters, one buffered."""
+    log = LogWriter(root)
+    log.events(AUDITED, [b'{"event":"a"}', b'{"event":"b"}'])
+    log.events(AUDITED, [b'{"event":"c"}'])
+    log.settle(AUDITED, 2, 1, "drop_oldest")
+    log.events(AUDITED, [b'{"event":"d"}', b'{"event":"e"}'])
+    log.settle(AUDITED, 3, 2)
+    letters = [
+        DeadLetter(Reason.MISSING_EVENT, AUDITED, b"{}", 1000.0),
+        DeadLetter(Reason.REFUSED, AUDITED, b'{"event":"b"}', 1000.0, "no", place=(1, 1)),
+    ]
+    write_letters(log.directory, letters)
+    return log
+
+
+async def test_books_of_files_when_no_daemon_answers(tmp_path: Path) -> None:
+    """Log and dead letters together balance; an event that stands in both counts once."""
+    log = write_state(tmp_path)
+    environment = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path), "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"}
+    done = await forwarder("audit", env=environment)
+    assert (done.code, done.err) == (0, "")
+    assert f"From the files in {log.directory}" in done.out
+    assert "The books balance" in done.out
+    (row,) = [line.split() for line in done.out.splitlines() if lane_label(AUDITED) in line]
+    assert row[1:4] == ["6", "2", "1"]
+    assert (await forwarder("audit", "--path", str(tmp_path))).out == done.out
+
+
+async def test_files_that_are_off(tmp_path: Path) -> None:
+    """A record that can't be read any more is missing from the books: exit code 1."""
+    log = write_state(tmp_path)
+    log.flip(log.events(AUDITED, [b'{"event":"lost"}']) + 30)
+    log.settle(AUDITED, 4, 1)
+    done = await forwarder("audit", "--path", str(tmp_path))
+    assert done.code == 1
+    assert "too many" in done.out
+    assert lane_label(AUDITED) in done.err
+
+
+async def test_the_books_of_dead_letters_alone(tmp_path: Path) -> None:
+    """Beside a memory buffer there is nothing but them: received starts at what they hold."""
+    directory = worker_directory(tmp_path, 0)
+    directory.mkdir()
+    left, invalid = DeadLetter(Reason.UNDELIVERED_AT_EXIT, AUDITED, b"{}", 1000.0), DeadLetter(Reason.INVALID_EVENT, None, b"[", 1000.0)
+    write_letters(directory, [left, invalid])
+    done = await forwarder("audit", env={"FORWARDER_DEAD_LETTERS__PATH": str(tmp_path), "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"})
+    assert done.code == 0
+    assert "1 undelivered_at_exit" in done.out
+    assert "1 invalid_event" in done.out
+
+
+async def test_a_path_without_state(tmp_path: Path) -> None:
+    """Wrong usage, not balanced books of nothing."""
+    done = await forwarder("audit", "--path", str(tmp_path))
+    assert done.code == 2
+    assert "contains no buffer" in done.err
+
+
+EXPLAINED_KEY = "phc_explainexplain1234"
+EXPLAINED = Lane(EXPLAINED_KEY)
+EXPLAINED_LABEL = lane_label(EXPLAINED)
+BUFFERED, DEAD, GONE, ODD = event("buffered"), event("dead"), event("gone"), event("odd")
+NO_DAEMON = {"FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"}
+
+
+def uuid_of(raw: bytes) -> str:
+    """The event's uuid, as text."""
+    return raw.partition(b'"uuid":"')[2][:36].decode()
+
+
+@pytest.fixture
+def explained_state(tmp_path: Path) -> Path:
+    """A daemon's files: one event buffered, one a dead letter, one that can't be decoded another, one settled."""
+    log = LogWriter(tmp_path / "explained_state")
+    log.events(EXPLAINED, [event("another"), BUFFERED], received_at=1_767_225_600.0)
+    log.events(EXPLAINED, [GONE])
+    log.settle(EXPLAINED, 2, 1)
+    refused = DeadLetter(Reason.REFUSED, EXPLAINED, DEAD, 1_767_225_600.0, "400: invalid <b>name</b>")
+    write_letters(log.directory, [refused, DeadLetter(Reason.INVALID_EVENT, None, ODD + b"}", 1_767_225_600.0)])
+    return tmp_path / "explained_state"
+
+
+@pytest.mark.slow
+async def test_a_buffered_event(explained_state: Path) -> None:
+    """Its lane, since when, and where; exit code 0. Any spelling of the uuid will do."""
+    done = await forwarder("explain", uuid_of(BUFFERED).upper(), "--path", str(explained_state), env=NO_DAEMON)
+    assert (done.code, done.err) == (0, "")
+    assert f"buffered, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00" in done.out
+    assert f"in {explained_state}/worker-0" in done.out
+    assert EXPLAINED_KEY not in done.out
+
+
+@pytest.mark.slow
+async def test_a_dead_letter(explained_state: Path) -> None:
+    """Its number, the reason and the upstream's words."""
+    done = await forwarder("explain", uuid_of(DEAD), "--path", str(explained_state), env=NO_DAEMON)
+    assert done.code == 0
+    assert f"dead letter 1, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00" in done.out
+    assert "refused: 400: invalid <b>name</b>" in done.out
+    assert "forwarder dead-letters show 1" in done.out
+
+
+@pytest.mark.slow
+async def test_a_dead_letter_that_cannot_be_decoded(explained_state: Path) -> None:
+    """It is found by its bytes."""
+    done = await forwarder("explain", uuid_of(ODD), "--path", str(explained_state), env=NO_DAEMON)
+    assert done.code == 0
+    assert "dead letter 2, lane none" in done.out
+
+
+@pytest.mark.slow
+async def test_an_event_that_is_gone_or_never_was(explained_state: Path) -> None:
+    """The two can't be told apart; exit code 1, and it says that no daemon was asked."""
+    done = await forwarder("explain", uuid_of(GONE), "--path", str(explained_state), env=NO_DAEMON)
+    assert (done.code, done.out) == (1, "not found: delivered, or never received\n")
+    assert "No daemon answered" in done.err
+
+
+@pytest.mark.slow
+async def test_the_configuration_says_where_to_look(explained_state: Path) -> None:
+    """Its buffer, and its dead letters."""
+    environment = {**NO_DAEMON, "FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(explained_state)}
+    for raw in (BUFFERED, DEAD):
+        assert (await forwarder("explain", uuid_of(raw), env=environment)).code == 0
+    in_memory = {**NO_DAEMON, "FORWARDER_DEAD_LETTERS__PATH": str(explained_state)}
+    assert (await forwarder("explain", uuid_of(DEAD), env=in_memory)).code == 0
+
+
+@pytest.mark.slow
+async def test_the_daemon_knows_more_than_its_files(explained_state: Path, daemon: Answering) -> None:
+    """What it says of an event that is also in the files is shown alone; without anything in the files it is found all the same."""
+    daemon.sightings = [Sighting(EXPLAINED_LABEL, "sending", 1_767_225_600.0)]
+    done = await forwarder("explain", uuid_of(BUFFERED), "--admin", daemon.address, "--path", str(explained_state))
+    (line,) = done.out.splitlines()
+    assert line.startswith(
+        f"buffered, in a request that is in flight or will be sent again, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00"
+    )
+    assert (await forwarder("explain", uuid_of(GONE), "--admin", daemon.address)).code == 0
+    daemon.sightings = []
+    done = await forwarder("explain", uuid_of(GONE), "--admin", daemon.address)
+    assert (done.code, done.out, done.err) == (1, "not found: delivered, or never received\n", "")
+
+
+@pytest.mark.slow
+async def test_what_is_no_uuid() -> None:
+    """Wrong usage."""
+    done = await forwarder("explain", "signup")
+    assert done.code == 2
+    assert "'signup' is not a UUID" in done.err

@@ -15,7 +15,7 @@ import pytest
 
 from forwarder.cli.app import COMMANDS, load
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_run import Preflight
+from forwarder.cli.import_run import PreflightResult
 from forwarder.config.load import load_settings
 from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
@@ -170,7 +170,7 @@ async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     request = ImportRequest(chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True)
     job = ImportRun.open(request, SystemClock())
     try:
-        Preflight.judged(*job.preflight(lambda _records, _bytes: None), frozenset()).save(state)
+        PreflightResult.judged(*job.preflight(lambda _records, _bytes: None), frozenset()).save(state)
         assert (await job.run(lambda _: None)).complete
     finally:
         job.close()

@@ -1,4 +1,4 @@
-"""The way of an import at a terminal: what is asked in which order, what ends it, and with which exit code."""
+"""One import as a person at a terminal sees it: preflight, question, progress, signals, result."""
 
 from __future__ import annotations
 
@@ -7,22 +7,39 @@ import io
 import json
 import os
 import signal
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import uvloop
+from typer.testing import CliRunner
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_run import code_of
+from forwarder.cli.import_run import (
+    RATE_WINDOW,
+    PreflightProgress,
+    PreflightResult,
+    RecentRate,
+    SendProgress,
+    code_of,
+    saved_events,
+    stopped_by_signals,
+    termination_interrupts,
+)
+from forwarder.cli.imports import app
 from forwarder.cli.options import TextOutput
+from forwarder.cli.tables import EVERY
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.imports.target import UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
-from tests.cli.importing import ACCEPTED, BROKEN, KEY, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
+from forwarder.sources.imports.status import PREFLIGHT
+from tests.cli.importing import ACCEPTED, BROKEN, GOOD, KEY, PROGRESS, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
 from tests.sources.imports.preflights import report
 from tests.sources.imports.samples.manifests import manifest
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -244,3 +261,133 @@ def test_exit_codes() -> None:
     assert code_of(done, ()) == ExitCode.NO
     done.books.mended = sum(done.books.refused.values())
     assert code_of(done, ()) == ExitCode.DONE
+
+
+class Watch:
+    """A clock to be turned."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Events of all runs, the rate of this one, the time left, and the books of the records."""
+    watch = Watch()
+    with SendProgress(1000, 200, now=watch) as progress:
+        progress.update(PROGRESS)
+        watch.now += EVERY
+        progress.update(replace(PROGRESS, events=100, read=1300, delivered=1200, refused=20))
+        watch.now += EVERY / 2
+        progress.update(replace(PROGRESS, events=150))
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == (
+        "importing: 300 of 1,000 events, 20 a second, 35s left; "
+        "1,300 records read: 1,200 delivered, 20 refused, 1 left out, 1 repeats; 3 events in flight\n"
+    )
+
+
+def test_why_nothing_is_sent_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """And no time left is made up."""
+    watch = Watch()
+    with SendProgress(1000, 0, now=watch) as progress:
+        watch.now += EVERY
+        progress.update(replace(PROGRESS, events=0, waiting="quiet hours until 06:00"))
+    assert "importing: 0 of 1,000 events, 0 a second; " in (line := capsys.readouterr().err)
+    assert line.endswith("; waiting: quiet hours until 06:00\n")
+
+
+def test_a_total_that_is_not_known_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """As where the folder's look is gone; and one that was too small grows."""
+    watch = Watch()
+    with SendProgress(None, 0, now=watch) as progress:
+        watch.now += EVERY
+        progress.update(replace(PROGRESS, events=50))
+    with SendProgress(10, 0, now=watch) as progress:
+        watch.now += EVERY
+        progress.update(replace(PROGRESS, events=50))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in lines] == ["importing: 50 events, 10 a second", "importing: 50 of 50 events, 10 a second"]
+
+
+def test_the_rate_is_that_of_lately() -> None:
+    """Hours of quiet don't make what comes after them slow."""
+    watch = Watch()
+    speed = RecentRate(watch)
+    watch.now += 3600
+    assert speed.at(36_000) == 10
+    for second in range(1, int(RATE_WINDOW) + 5):
+        watch.now += 1
+        rate = speed.at(36_000 + second * 2000)
+    assert rate == pytest.approx(2000)
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the same figures; the cursor is there again after it."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    with SendProgress(1000, 0) as progress:
+        progress.update(replace(PROGRESS, waiting="quiet hours"))
+    with PreflightProgress() as looking:
+        looking.update(10, 2048)
+    shown = capsys.readouterr().err
+    told = ("7 of 1,000 events", "10 records read: 7 delivered, 1 refused", "waiting: quiet hours", "the source: 10 records, 2.0 KiB")
+    assert [text for text in told if text not in shown] == []
+
+
+def test_a_look_at_a_source_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """However often it is told, a line comes every few seconds."""
+    watch = Watch()
+    with PreflightProgress(now=watch) as progress:
+        progress.update(100, 1000)
+        watch.now += EVERY
+        progress.update(1000, 5 << 20)
+        progress.update(1001, 5 << 20)
+    assert capsys.readouterr().err == "analyzing the source: 1,000 records, 5.0 MiB, 200 a second\n"
+
+
+def test_what_a_look_found_to_send_is_known_to_later_runs(tmp_path: Path) -> None:
+    """Repeats aren't sent. A file that is gone or damaged only leaves out the bar's total."""
+    looked = PreflightResult.judged(report([*GOOD, GOOD[0]]), (), ())
+    looked.save(tmp_path)
+    assert looked.events == saved_events(tmp_path) == 5
+    (tmp_path / PREFLIGHT).write_text('{"report": 7}')
+    assert saved_events(tmp_path) is None
+    (tmp_path / PREFLIGHT).unlink()
+    assert saved_events(tmp_path) is None
+
+
+async def test_the_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first one asks it to stop; after the second the terminal is tidied up first."""
+    heard: list[object] = []
+    with stopped_by_signals(asyncio.get_running_loop(), lambda: heard.append("stop"), lambda: heard.append("tidy"), heard.append):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await eventually(lambda: heard == ["stop"])
+        os.kill(os.getpid(), signal.SIGINT)
+        await eventually(lambda: heard == ["stop", "tidy", ExitCode.INTERRUPTED])
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("SIGTERM: reading stops")
+    assert said[1].startswith("Stopped at once")
+
+
+def test_an_interruption_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 130, and words instead of a traceback."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("forwarder.cli.import_request.request_of", interrupt)
+    ended = CliRunner().invoke(app, ["native", "x"])
+    assert ended.exit_code == ExitCode.INTERRUPTED
+    assert ended.stderr.startswith("Interrupted. Nothing is in flight")
+
+
+def test_before_it_sends_sigterm_is_what_ctrl_c_is() -> None:
+    """And afterwards what it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), termination_interrupts():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,72 @@
+"""Tables and progress that several commands print."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from forwarder.cli.tables import EVERY, EventProgress, flow, lane_table, status_page
+from tests.support.snapshots import FULL, GOOD, HALTED
+
+
+def rendered(what: RenderableType) -> str:
+    """As plain text on a wide screen."""
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    console.print(what)
+    return str(console.file.getvalue()) if isinstance(console.file, io.StringIO) else ""
+
+
+def test_nothing_from_outside_is_markup() -> None:
+    """Square brackets in the upstream's words and in labels are text."""
+    odd = replace(HALTED, label="[red]label[/red]", why="[bold]no[/bold]", hint="[link=x]do[/link]")
+    page = rendered(status_page(replace(FULL, lanes=(odd,), warnings=("[blink]",)), "127.0.0.1:8321"))
+    for text in ("[red]label[/red]", "[bold]no[/bold]", "[link=x]do[/link]", "[blink]"):
+        assert text in page
+
+
+def test_reasons_of_outside_are_text_too() -> None:
+    """A reason with brackets is shown as it is."""
+    assert "3 [x]" in rendered(lane_table([replace(GOOD, dead_lettered={"[x]": 3})], books=True))
+
+
+def test_a_halt_says_since_when_and_what_is_next() -> None:
+    """Whoever looks at a halted lane sees how long it has stood still, and when it is tried again."""
+    page = rendered(status_page(FULL, "127.0.0.1:8321"))
+    assert f"lane {HALTED.label} is halted: unknown_key, for 1h 11m, next probe in 12s" in page
+
+
+def test_rejected_requests_are_shown() -> None:
+    """Which requests were rejected and why, the most frequent first; nothing where none was."""
+    assert "rejected requests  /static upstream: 2, /e undecodable: 1" in rendered(status_page(FULL, "127.0.0.1:8321"))
+    assert "rejected" not in rendered(status_page(replace(FULL, rejected_requests={}), "127.0.0.1:8321"))
+
+
+def test_flow_is_one_line() -> None:
+    """In, buffer, out, dead letters and dropped fit one line."""
+    assert flow(FULL).plain == "  in 1,230 → buffer 70 (2.0 MiB of 64.0 MiB) → out 1,150   dead letters 9   dropped 1"
+
+
+def test_a_line_every_few_seconds_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Events, rate and time left; nothing for what is soon done, and nothing on standard output."""
+    now = 100.0
+    with EventProgress("exporting", 1000, now=lambda: now) as progress:
+        progress.advance(100)
+        now += EVERY
+        progress.advance(150)
+        now += EVERY / 2
+        progress.advance(50)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "exporting: 250 of 1,000 events, 50 a second, 15s left\n")
+    assert progress.done == 300
+
+
+def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes away with the work."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with EventProgress("draining", 10) as progress:
+        progress.advance(10)
+    assert "draining" in capsys.readouterr().err
