@@ -115,7 +115,12 @@ class Daemon:
         while not condition():
             if time.monotonic() > end or self.process.poll() is not None:
                 raise TimeoutError("the daemon doesn't get there")
-            time.sleep(0.05)
+            self.let_run(0.05)
+
+    def let_run(self, seconds: float) -> None:
+        """Return after so many seconds, or when the daemon has ended: a state that is in progress has nothing to wait for."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
 
     def _get(self, path: str) -> Any:
         try:
@@ -162,12 +167,12 @@ def write(command: str, archive: Path, workers: int) -> None:
         daemon.until(lambda: len(service.delivered) >= 212)
         mixed = [event("stuck" if number in (43, 54) else "good", 400 + number) for number in range(60)]
         daemon.send(KEYS[1], mixed)
-        time.sleep(3)
+        daemon.let_run(3)
         service.down = True
         later = [event("later", number) for number in range(80)]
         for at in range(0, 80, 4):
             daemon.send(KEYS[at // 4 % 2], later[at : at + 4], historical=at % 20 == 8)
-        time.sleep(2)
+        daemon.let_run(2)
         daemon.process.send_signal(signal.SIGKILL if workers == 1 else signal.SIGTERM)
         daemon.process.wait(LIMIT)
         accepted = [one["uuid"] for one in [*sent, *mixed, *later, *[event("good", base + at) for at in range(6) for base in (200, 300)]]]
