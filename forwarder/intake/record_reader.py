@@ -54,8 +54,6 @@ class BatchContent:
     """By lane; those of a large record are in several pieces."""
     letters: list[DeadLetter] = field(default_factory=list)
     nulled: int = 0
-    whole: bool = False
-    """Whether its letter is the record as it was read: it can't be made smaller."""
 
 
 class RecordBatchReader:

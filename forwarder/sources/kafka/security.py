@@ -305,7 +305,7 @@ class ClientCredentials(_CachedToken):
         except TimeoutError:
             raise SecurityError("token_url", f"{self._host} gives no answer within {ANSWER_SECONDS:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SecurityError("token_url", f"{self._host} can't be reached: {_words(error)}") from error
+            raise SecurityError("token_url", f"{self._host} gives no token: {_words(error)}") from error
 
     def _read(self, status: int, body: bytes) -> tuple[str, float]:
         try:

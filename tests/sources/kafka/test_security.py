@@ -509,7 +509,7 @@ async def test_many_connections_ask_once() -> None:
         (200, [], "security.token_url", "answers without an access_token"),
         (200, {"access_token": 7}, "security.token_url", "answers without an access_token"),
         (200, {"access_token": "two\x01words"}, "security.token_url", "gives something else than one token"),
-        (200, "x" * 300_000, "security.token_url", "can't be asked: its answer is too long"),
+        (200, "x" * 300_000, "security.token_url", "gives no token: its answer is too long"),
     ],
 )
 async def test_a_server_that_gives_none_is_named(status: int, answer: object, key: str, words: str) -> None:
@@ -527,7 +527,7 @@ async def test_a_server_that_isnt_there_is_named() -> None:
     with pytest.raises(SecurityError) as caught:
         await ClientCredentials("http://me:secret@127.0.0.1:1/token", "id", lambda: SECRET).token()
     assert caught.value.key == "security.token_url"
-    assert str(caught.value).startswith("security.token_url: 127.0.0.1 can't be asked: ")
+    assert str(caught.value).startswith("security.token_url: 127.0.0.1 gives no token: ")
     assert "secret@" not in str(caught.value)
 
 
