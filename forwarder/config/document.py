@@ -53,7 +53,7 @@ def _parse(text: str, file: str, environ: Mapping[str, str], path: Path) -> Laye
     try:
         root = loader.get_single_node()
         if root is not None:
-            Reader(layer, loader, environ, Origin(Place.FILE, file)).section(root, path)
+            NodeReader(layer, loader, environ, Origin(Place.FILE, file)).section(root, path)
     finally:
         loader.dispose()
     return layer
@@ -80,7 +80,7 @@ def read_json_list(text: str, path: Path, origin: Origin) -> Layer:
     layer = Layer()
     loader = yaml.SafeLoader("")
     try:
-        Reader(layer, loader, None, origin).json(text, path)
+        NodeReader(layer, loader, None, origin).json(text, path)
     finally:
         loader.dispose()
     return layer
@@ -101,7 +101,7 @@ def _merged(node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
 
 
 @dataclass(slots=True)
-class Reader:
+class NodeReader:
     """Walks nodes, and adds what they say to `layer`.
 
     `open` are the nodes around the current one: YAML's aliases can make a node contain itself.
@@ -182,7 +182,7 @@ class Reader:
             self._problem(node, path, *what_and_hint(error))
             return
         if isinstance(text, str) and self.environ is not None:
-            Reader(self.layer, self.loader, None, self._origin(node)).json(text, path)
+            NodeReader(self.layer, self.loader, None, self._origin(node)).json(text, path)
         elif text is not None:
             self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
 

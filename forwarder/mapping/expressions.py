@@ -13,7 +13,7 @@ import jq
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.mapping.paths import Path, Reader, parse_path
+from forwarder.mapping.paths import Path, PathReader, parse_path
 from forwarder.mapping.problems import Unmappable, glimpse, misconfigured
 from forwarder.mapping.restrictions import Restricted, bounds, check_restrictions
 
@@ -30,9 +30,9 @@ class Expressions:
     def __init__(self, key: str) -> None:
         self._key = key
         self._constants: list[bytes] = []
-        self._reader = Reader()
+        self._reader = PathReader()
         self._programmed: list[tuple[int, str, str]] = []
-        self._plain_condition: Reader | None = None
+        self._plain_condition: PathReader | None = None
         self._condition: str | None = None
         self._program: Program | None = None
 
@@ -55,7 +55,7 @@ class Expressions:
         """Set the condition. Raises `ConfigurationError` if it can't be compiled."""
         path = _plain(expression)
         if path is not None:
-            self._plain_condition = Reader()
+            self._plain_condition = PathReader()
             self._plain_condition.add(path, 0, "where")
         else:
             check(f"{self._key}.where", expression)
@@ -87,7 +87,7 @@ class Expressions:
         return values
 
 
-def _is_true(condition: Reader, record: bytes) -> bool:
+def _is_true(condition: PathReader, record: bytes) -> bool:
     values = [b""]
     condition.fill(condition.open(record), record, values)
     return values[0] not in _FALSE

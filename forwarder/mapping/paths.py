@@ -73,11 +73,11 @@ _NULL: Final = b"null"
 _decode_array = msgspec.json.Decoder(list[Raw]).decode
 
 
-class Reader:
+class PathReader:
     """Reads the values at some paths of a record."""
 
     def __init__(self) -> None:
-        self._root = _Node(())
+        self._root = _PathNode(())
         self.open: Callable[[bytes], Sequence[Raw]] = _opener([])
 
     def add(self, path: Path, slot: int, rule: str) -> None:
@@ -103,23 +103,23 @@ class Reader:
             child.read(value, values)
 
 
-class _Node:
+class _PathNode:
     """A place in the record that paths lead to or through."""
 
     def __init__(self, path: Path, rule: str = "") -> None:
         self.path = path
         self.rule = rule
         self.slots: list[int] = []
-        self.children: dict[Step, _Node] = {}
+        self.children: dict[Step, _PathNode] = {}
         self.names: list[str] = []
-        self.members: list[_Node] = []
-        self.elements: list[tuple[int, _Node]] = []
+        self.members: list[_PathNode] = []
+        self.elements: list[tuple[int, _PathNode]] = []
         self._open: Callable[[Raw], Sequence[Raw]] | None = None
 
-    def child(self, step: Step, rule: str) -> _Node:
+    def child(self, step: Step, rule: str) -> _PathNode:
         """The node below; a new one is the rule's."""
         if step not in self.children:
-            self.children[step] = _Node((*self.path, step), rule)
+            self.children[step] = _PathNode((*self.path, step), rule)
         return self.children[step]
 
     def compile(self) -> None:
@@ -155,7 +155,7 @@ class _Node:
             if index < len(found):
                 child.read(found[index], values)
 
-    def wrong(self, text: bytes, child: _Node) -> Unmappable:
+    def wrong(self, text: bytes, child: _PathNode) -> Unmappable:
         """The error for a value that can't have such a child."""
         return Unmappable(f"{child.rule}: {spelled(self.path)} is {described(text)}, which has no {spelled(child.path[-1:])}")
 

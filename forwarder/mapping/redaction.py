@@ -40,28 +40,28 @@ def _named(kind: type, text: Any) -> _Name:  # noqa: ARG001 - msgspec calls it s
 _decode_members = msgspec.json.Decoder(dict[_Name, Raw], dec_hook=_named).decode
 
 
-class _Node:
+class _RedactedNode:
     """What happens to a value, and to those below it."""
 
     def __init__(self) -> None:
         self.drops = False
         self.hashes = False
-        self.below: dict[Step, _Node] = {}
-        self.through: _Node | None = None
+        self.below: dict[Step, _RedactedNode] = {}
+        self.through: _RedactedNode | None = None
         """What holds for the elements of an array in the place of the value."""
 
-    def add(self, path: Path) -> _Node:
+    def add(self, path: Path) -> _RedactedNode:
         """The node at a path."""
         node = self
         for step in path:
-            node = node.below.setdefault(step, _Node())
+            node = node.below.setdefault(step, _RedactedNode())
         return node
 
     def compile(self) -> None:
         """Find out what goes through arrays."""
-        names: dict[Step, _Node] = {step: node for step, node in self.below.items() if isinstance(step, str)}
+        names: dict[Step, _RedactedNode] = {step: node for step, node in self.below.items() if isinstance(step, str)}
         if names or self.hashes:
-            self.through = _Node()
+            self.through = _RedactedNode()
             self.through.hashes = self.hashes
             self.through.below = names
             self.through.through = self.through
@@ -74,7 +74,7 @@ class Redaction:
 
     def __init__(self, drop: Iterable[Path], hashed: Iterable[Path] = (), salt: bytes = b"") -> None:
         self._salt = salt
-        self._root = _Node()
+        self._root = _RedactedNode()
         for path in drop:
             self._root.add(path).drops = True
         for path in hashed:
@@ -85,7 +85,7 @@ class Redaction:
         """The record without what is dropped, and with the hashes. Raises msgspec's errors if it isn't a JSON object."""
         return self._object(record.strip(), (self._root,))
 
-    def _value(self, text: bytes, nodes: Sequence[_Node]) -> bytes | None:
+    def _value(self, text: bytes, nodes: Sequence[_RedactedNode]) -> bytes | None:
         """What becomes of a value; None if it is dropped."""
         if any(node.drops for node in nodes):
             return None
@@ -95,7 +95,7 @@ class Redaction:
         left = self._object(text, nodes) if first == b"{" else text
         return self._hashed(left) if any(node.hashes for node in nodes) else left
 
-    def _object(self, text: bytes, nodes: Sequence[_Node]) -> bytes:
+    def _object(self, text: bytes, nodes: Sequence[_RedactedNode]) -> bytes:
         edits = _Edits(text)
         wanted = {step for node in nodes for step in node.below}
         for name, raw in _decode_members(text).items():
@@ -110,7 +110,7 @@ class Redaction:
                 edits.untouched(match.start(1), end)
         return edits.made()
 
-    def _array(self, text: bytes, nodes: Sequence[_Node]) -> bytes:
+    def _array(self, text: bytes, nodes: Sequence[_RedactedNode]) -> bytes:
         edits = _Edits(text)
         through = [node.through for node in nodes if node.through is not None]
         for index, raw in enumerate(_decode_array(text)):
@@ -134,7 +134,7 @@ class Redaction:
         return b'"%b"' % hmac.digest(self._salt, content, "sha256").hex().encode()
 
 
-def _matching(nodes: Sequence[_Node], step: Step) -> list[_Node]:
+def _matching(nodes: Sequence[_RedactedNode], step: Step) -> list[_RedactedNode]:
     """What holds for a member or an element."""
     return [node.below[each] for node in nodes for each in (step, None) if each in node.below]
 

@@ -50,12 +50,12 @@ _DECODERS: Final[Mapping[bytes, Callable[[bytes, int], bytes]]] = {
 _WITHOUT_MAGIC: Final = (b"br", b"deflate")
 
 
-class _Envelope(Struct, gc=False):
+class _V1Envelope(Struct, gc=False):
     batch: Raw = ABSENT
     historical_migration: Raw = ABSENT
 
 
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_envelope = msgspec.json.Decoder(_V1Envelope).decode
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ def read_v1(text: bytes, head: V1Head, max_events: int, effort: Effort = UNBOUND
     return request
 
 
-def _repaired(text: bytes, error: Exception) -> tuple[_Envelope, _Text]:
+def _repaired(text: bytes, error: Exception) -> tuple[_V1Envelope, _Text]:
     received, nulled = null_non_finite_numbers(text)
     marked = null_non_finite_numbers(text, b"NULL")[0] if nulled else b""
     readable = mask_lone_surrogates(received)
