@@ -52,7 +52,7 @@ def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> RecoveredLog:
 
 
 def _lanes(found: RecoveredLog, letters: Mapping[Lane | None, DeadLetterTotals]) -> list[LaneSnapshot]:
-    logged, others = found.accounts.lanes, found.accounts.others
+    logged, others = found.books.lanes, found.books.others
     lanes = [
         _lane(lane, logged.get(lane, LaneTotals()), letters.get(lane, DeadLetterTotals()), found.events(lane) if lane else 0)
         for lane in dict.fromkeys([*logged, *letters, *found.runs])

@@ -95,8 +95,8 @@ class LogBooks:
     @classmethod
     def of_plain(cls, plain: Any) -> LogBooks:
         """The books of `plain`. Raises `msgspec.ValidationError`."""
-        accounts = cls()
-        accounts.others = msgspec.convert(plain["others"], LaneTotals)
+        books = cls()
+        books.others = msgspec.convert(plain["others"], LaneTotals)
         for entry in msgspec.convert(plain["lanes"], list[_LaneEntry]):
-            accounts.lanes[None if entry.api_key is None else Lane(entry.api_key, entry.historical)] = entry.account
-        return accounts
+            books.lanes[None if entry.api_key is None else Lane(entry.api_key, entry.historical)] = entry.account
+        return books

@@ -158,7 +158,7 @@ class Commits:
 
     def books(self) -> LogBooks:
         """The books of the log, including what isn't written yet."""
-        books = self.log.accounts.copy()
+        books = self.log.books.copy()
         books.merge(self._tally)
         return books
 

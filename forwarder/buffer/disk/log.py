@@ -209,7 +209,7 @@ class Log:
         self.free: deque[Segment] = deque()
         self._retired: list[Segment] = []
         """Unused ones of another size, from before the limit was changed."""
-        self.accounts = LogBooks()
+        self.books = LogBooks()
         self.next_generation = 1
         self.given_up: list[tuple[int, int]] = []
         """Generations, from and to, that a failing disk left without an end, or without content: recovery doesn't report them."""
@@ -265,8 +265,8 @@ class Log:
 
     def checkpoint(self, delta: LogBooks) -> bytes:
         """A segment's checkpoint: the state after everything that was committed, and `delta`."""
-        self.accounts.fold(self.size // CHECKPOINT_SHARE // LANE_BYTES)
-        books = self.accounts.copy()
+        self.books.fold(self.size // CHECKPOINT_SHARE // LANE_BYTES)
+        books = self.books.copy()
         books.merge(delta)
         oldest = self.in_use[0].generation if self.in_use else self.next_generation
         self.given_up = [each for each in self.given_up if each[1] >= oldest]
@@ -279,7 +279,7 @@ class Log:
     def commit(self, group: LogGroup) -> None:
         """The group is durable."""
         self.finished = group.number
-        self.accounts.merge(group.delta)
+        self.books.merge(group.delta)
         self.in_use.extend(group.taken)
         self.next_generation += len(group.taken)
         self._leave([self.tail, *group.taken[:-1]] if group.taken else [])

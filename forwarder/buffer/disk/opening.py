@@ -146,7 +146,7 @@ def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
         del buffer.segments[segment.generation]
     # where the limit was lowered there may be more segments than it allows: what is delivered of them must be written down all the same
     log.most = max(log.most, len(log.in_use) + 1)
-    log.accounts = found.accounts
+    log.books = found.books
     log.next_generation = found.next_generation
     log.next_number = 1 + max((int(path.stem) for path in log.directory.iterdir() if path.stem.isdigit()), default=0)
     log.next_sequence = found.next_sequence
@@ -202,9 +202,9 @@ def _balance(buffer: DiskBuffer, found: RecoveredLog, dead_letters: DeadLetterIn
     """Finish what a crash interrupted, and make the books match the buffer."""
     for lane, sequence, index in found.buried:
         buffer.commits.marks.of(lane, Fate.BURIED).add(sequence, index, 1, whole=False)
-    accounts = buffer.log.accounts
-    for lane in {*found.runs, *(lane for lane in accounts.lanes if lane is not None), *dead_letters.lanes()}:
-        account = accounts.lanes[lane]
+    books = buffer.log.books
+    for lane in {*found.runs, *(lane for lane in books.lanes if lane is not None), *dead_letters.lanes()}:
+        account = books.lanes[lane]
         received = sum(account.received.values())
         missing = received - account.delivered - sum(account.dropped.values()) - buffer.count(lane) - dead_letters.gone(lane)
         if missing > 0:

@@ -62,7 +62,7 @@ class RecoveredLog:
     unfinished: list[Path] = field(default_factory=list)
     """Files whose creation was not finished."""
     runs: dict[Lane, list[BacklogRun]] = field(default_factory=dict)
-    accounts: LogBooks = field(default_factory=LogBooks)
+    books: LogBooks = field(default_factory=LogBooks)
     problems: list[FileProblem] = field(default_factory=list)
     next_sequence: int = 1
     next_generation: int = 1
@@ -182,12 +182,12 @@ def _read_segment(found: RecoveredLog, scan: SegmentScan, *, counts: bool) -> No
         elif kind == RecordKind.MARKS:
             _marks(found, item, counts=counts)
         elif kind == RecordKind.TALLY and counts:
-            found.accounts.merge(LogBooks.of_plain(msgspec.json.decode(item.body)))
+            found.books.merge(LogBooks.of_plain(msgspec.json.decode(item.body)))
         elif kind == RecordKind.CHECKPOINT:
             plain = msgspec.json.decode(item.body)
             found.next_sequence = max(found.next_sequence, plain["next"])
             if counts:
-                found.accounts = LogBooks.of_plain(plain["books"])
+                found.books = LogBooks.of_plain(plain["books"])
         found.closed = kind == RecordKind.CLOSED
         scan.complete |= kind == RecordKind.END
     scan.ended |= scan.complete
@@ -206,7 +206,7 @@ def _damaged(found: RecoveredLog, scan: SegmentScan, damage: Damage, *, counts: 
     found.next_sequence = max(found.next_sequence, header.sequence + 1)
     if counts and not header.moved_from and not header.origin:
         source, api_key = decode_meta(damage.meta)
-        found.accounts.receive(lane_of(api_key, header.flags), source, header.events)
+        found.books.receive(lane_of(api_key, header.flags), source, header.events)
 
 
 def _data(found: RecoveredLog, scan: SegmentScan, item: FoundRecord, *, counts: bool) -> None:
@@ -221,7 +221,7 @@ def _data(found: RecoveredLog, scan: SegmentScan, item: FoundRecord, *, counts: 
     if header.origin:
         found.origins.add(header.origin)
     elif counts and not header.moved_from:
-        found.accounts.receive(lane, source, header.events)
+        found.books.receive(lane, source, header.events)
 
 
 def _marks(found: RecoveredLog, item: FoundRecord, *, counts: bool) -> None:
@@ -235,7 +235,7 @@ def _marks(found: RecoveredLog, item: FoundRecord, *, counts: bool) -> None:
     found.next_sequence = max(found.next_sequence, max(marks[::2], default=0) + 1)
     if counts:
         fate, api_key = decode_meta(item.meta)
-        found.accounts.settle(lane_of(api_key, item.header.flags), fate, item.header.events)
+        found.books.settle(lane_of(api_key, item.header.flags), fate, item.header.events)
 
 
 def _bury(found: RecoveredLog, dead_letters: Collection[tuple[int, int]]) -> None:

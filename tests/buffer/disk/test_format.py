@@ -134,17 +134,17 @@ def test_slices_are_the_events_of_ranges(first: int, gone: list[tuple[int, int]]
 @given(steps=st.lists(st.tuples(LANES, st.sampled_from(["receive", "settle", "drop"]), st.integers(1, 50)), max_size=30))
 def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) -> None:
     """They are the sums of what happened, also once they were written and read; merging adds."""
-    accounts, sums = LogBooks(), Counter[tuple[Lane | None, str]]()
+    books, sums = LogBooks(), Counter[tuple[Lane | None, str]]()
     for lane, step, count in steps:
         if step == "receive":
-            accounts.receive(lane, "http", count)
+            books.receive(lane, "http", count)
         elif step == "settle" and lane is not None:
-            accounts.settle(lane, Fate.DELIVERED, count)
-            accounts.settle(lane, Fate.BURIED, count)
+            books.settle(lane, Fate.DELIVERED, count)
+            books.settle(lane, Fate.BURIED, count)
         else:
-            accounts.drop(lane, DropReason.DAMAGED, count)
+            books.drop(lane, DropReason.DAMAGED, count)
         sums[lane, "drop" if lane is None and step == "settle" else step] += count
-    again = LogBooks.of_plain(msgspec.json.decode(msgspec.json.encode(accounts.plain())))
+    again = LogBooks.of_plain(msgspec.json.decode(msgspec.json.encode(books.plain())))
     again.merge(LogBooks())
     for lane in {lane for lane, _, _ in steps}:
         account = again.lanes[lane]
