@@ -1,8 +1,8 @@
-"""How the C library keeps memory, settled once at the daemon's start (docs/decisions/0007-fixed-allocator-thresholds.md).
+"""How the C library keeps memory, set once at the daemon's start (docs/decisions/0007-fixed-allocator-thresholds.md).
 
-Left to itself, glibc takes the first large block that is freed for a sign that such blocks are usual: from then on they come from the
-heap, where a hole of that size stays after each, and that much stays resident at the heap's end. One request of 20 MB would cost the
-process tens of megabytes for the rest of its life.
+By default glibc raises its thresholds when the first large block is freed: from then on such blocks come from the heap, where a hole of
+that size stays after each, and that much stays resident at the heap's end. One request of 20 MB would cost the process tens of megabytes
+for the rest of its life.
 """
 
 from __future__ import annotations

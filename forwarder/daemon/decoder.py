@@ -186,7 +186,7 @@ class _Line(asyncio.Protocol):
                 await asyncio.sleep(0)
 
     def expire(self) -> None:
-        """Time is over: the machine is too busy now, for the process itself ends at a body that takes too much CPU."""
+        """The time limit has passed: the machine is too busy, because a body that takes too much CPU ends the process itself."""
         self._fail(BufferFull("the request can't be decoded in time", retry_after=5.0, hint="the machine is busy; send smaller batches"))
         self._writable.set()
         self.lost = True

@@ -159,7 +159,7 @@ class Drill:
         waited = self._clock.monotonic() - began
         lane = lane_of(snapshot, _label(NEW_KEY))
         checks = [
-            Check("the lane went on by itself", lane.halted is None, _halt(lane)),
+            Check("the lane resumed by itself", lane.halted is None, _halt(lane)),
             _drained(snapshot, waited),
             await self._arrived(ALL_ARRIVED, PROJECT_KEY, NEW_KEY),
         ]
