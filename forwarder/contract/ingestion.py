@@ -1,4 +1,4 @@
-"""The ingestion endpoints and the events they take (interface document, "B. Ingestion API" and "Events"): as data, named to the letter.
+"""The ingestion endpoints and the events that they accept (interface document, "B. Ingestion API", "Events"), as data, named to the letter.
 
 Every other field than these is kept as it was sent. What SDKs send in other forms and to other paths is not of the contract; `docs/http.md`
 has it.
@@ -39,7 +39,7 @@ FEATURE_PREFIX: Final = "$feature/"
 
 
 class DecideRequest(TypedDict, total=False):
-    """Whose flags are asked for."""
+    """The user whose flags are requested."""
 
     api_key: Required[str]
     distinct_id: Required[str]
@@ -130,8 +130,8 @@ DECIDE: Final = IngestionEndpoint(
     {"v": "3"},
     {FORWARDED_FOR: "The address that the user's place is looked up by, instead of the sender's."},
 )
-CAPTURE: Final = IngestionEndpoint("capture", "/capture/", "Take one event.", CaptureRequest, AcceptedEvents)
-BATCH: Final = IngestionEndpoint("batch", "/batch/", "Take any number of events.", BatchRequest, AcceptedEvents)
+CAPTURE: Final = IngestionEndpoint("capture", "/capture/", "Accept one event.", CaptureRequest, AcceptedEvents)
+BATCH: Final = IngestionEndpoint("batch", "/batch/", "Accept any number of events.", BatchRequest, AcceptedEvents)
 INGESTION: Final[tuple[IngestionEndpoint[Any, Any], ...]] = (DECIDE, CAPTURE, BATCH)
 
 

@@ -193,11 +193,11 @@ def _forbidden_hint(context: CallContext, details: ErrorDetails) -> str:
 
 
 def _not_found_hint(context: CallContext) -> str:
-    ids = ", ".join(f"{name} {_shown(value)}" for name, value in context.ids.items())
+    ids = ", ".join(f"{name} {_short_text(value)}" for name, value in context.ids.items())
     return f"Check {ids}: what is in another organization or project isn't found either."
 
 
-def _shown(value: object) -> str:
+def _short_text(value: object) -> str:
     text = str(value)
     return text if len(text) <= _SHOWN_ID else f"{text[:_SHOWN_ID]}…"
 

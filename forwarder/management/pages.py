@@ -28,14 +28,17 @@ class Pages(Generic[T]):
     def __init__(self, name: str, fetch: Fetch[T], page_size: int | None = None) -> None:
         self._name = name
         self._fetch = fetch
-        self._size = _checked(name, "page_size", page_size, 1)
+        self._size = _check_number(name, "page_size", page_size, 1)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"
 
     async def page(self, limit: int | None = None, offset: int | None = None) -> PageEnvelope[T]:
         """One page. Raises `ApiError`. Cancellation drops the connection."""
-        wanted = {"limit": _checked(self._name, "limit", limit, 1) or self._size, "offset": _checked(self._name, "offset", offset, 0)}
+        wanted = {
+            "limit": _check_number(self._name, "limit", limit, 1) or self._size,
+            "offset": _check_number(self._name, "offset", offset, 0),
+        }
         return await self._fetch({name: number for name, number in wanted.items() if number is not None})
 
     async def count(self) -> int:
@@ -125,7 +128,7 @@ def _invalid_next(name: str, offset: int, following: int | None) -> ApiError:
     return ApiError(f"{name}: {words}", hint=hint, status=200, type="answer_error", code="pages", detail=words)
 
 
-def _checked(name: str, what: str, number: Any, least: int) -> int | None:
+def _check_number(name: str, what: str, number: Any, least: int) -> int | None:
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
         raise InvalidCall(f"{name}: {what} must be a whole number from {least} on, not {number!r}", field=what)
     return number

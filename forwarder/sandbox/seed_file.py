@@ -38,7 +38,7 @@ from forwarder.sandbox.manage.domains import host_name
 from forwarder.sandbox.manage.projects import is_timezone
 from forwarder.sandbox.manage.validation import accepted_fields, fault_of
 
-LARGEST: Final = 10_000_000
+MAX_FILE_BYTES: Final = 10_000_000
 """Bytes of a seed file."""
 _OUR_NAME: Final = re.compile(r" or instance of \w+")
 """What pydantic adds to the name of a shape: a class name, which means nothing to the author of a seed."""
@@ -246,7 +246,7 @@ class SeedDashboard(SeedEntry):
     created_at: SeedTime | None = None
 
 
-def _gathered(payload: Any, content: Any) -> Any:
+def _gather_fields(payload: Any, content: Any) -> Any:
     """An entry with the fields of a payload in one mapping."""
     if not isinstance(content, dict) or SETTINGS in content:
         return content
@@ -255,7 +255,7 @@ def _gathered(payload: Any, content: Any) -> Any:
     return {**{name: value for name, value in content.items() if name not in names}, SETTINGS: gathered}
 
 
-def _checked(payload: Any, content: Any) -> dict[str, Any]:
+def _check_payload(payload: Any, content: Any) -> dict[str, Any]:
     """The fields of a payload, validated as its endpoint does."""
     try:
         return cast("dict[str, Any]", accepted_fields(payload, content))
@@ -264,7 +264,7 @@ def _checked(payload: Any, content: Any) -> dict[str, Any]:
 
 
 def _project_fields(content: Any) -> dict[str, Any]:
-    fields = _checked(NewProject, content)
+    fields = _check_payload(NewProject, content)
     if not is_timezone(fields.get("timezone", "UTC")):
         raise ValueError("timezone: there is no such time zone; one is Europe/Berlin")
     if "primary_dashboard" in fields:
@@ -273,7 +273,7 @@ def _project_fields(content: Any) -> dict[str, Any]:
 
 
 def _invite_fields(content: Any) -> dict[str, Any]:
-    return _checked(NewInvite, {**content, "level": _number(content["level"])} if "level" in content else content)
+    return _check_payload(NewInvite, {**content, "level": _number(content["level"])} if "level" in content else content)
 
 
 class SeedInvite(SeedEntry):
@@ -287,7 +287,7 @@ class SeedInvite(SeedEntry):
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, content: Any) -> Any:
-        return _gathered(NewInvite, content)
+        return _gather_fields(NewInvite, content)
 
 
 class SeedProject(SeedEntry):
@@ -303,7 +303,7 @@ class SeedProject(SeedEntry):
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, content: Any) -> Any:
-        return _gathered(NewProject, content)
+        return _gather_fields(NewProject, content)
 
 
 class SeedOrganization(SeedEntry):
@@ -367,7 +367,7 @@ class Seed(SeedEntry):
 
 def read_seed(path: Path) -> Seed:
     """The seed in a file. Raises `ConfigurationError`, which names the file, the entry and the expected value."""
-    seed = _validated(path, _loaded(path))
+    seed = _validate(path, _load(path))
     _check_unique(path, seed)
     for section in ("persons", "groups", "events"):
         for index, entry in enumerate(getattr(seed, section)):
@@ -375,11 +375,11 @@ def read_seed(path: Path) -> Seed:
     return seed
 
 
-def _loaded(path: Path) -> Any:
+def _load(path: Path) -> Any:
     hint = "A seed is a file in YAML or JSON; docs/sandbox.md shows one."
     try:
-        if path.stat().st_size > LARGEST:
-            raise ConfigurationError(f"{path} is larger than {LARGEST:,} bytes", hint="Send so many events to the sandbox instead.")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigurationError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes", hint="Send the events to the sandbox instead.")
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path} can't be read: {error.strerror}", hint=hint) from None
@@ -391,12 +391,12 @@ def _loaded(path: Path) -> Any:
         raise ConfigurationError(f"{path} is nested too deep", hint=hint) from None
 
 
-def _validated(path: Path, content: Any) -> Seed:
+def _validate(path: Path, content: Any) -> Seed:
     try:
         return Seed.model_validate({} if content is None else content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where, problem = _place(first["loc"]), _OUR_NAME.sub("", first["msg"].removeprefix("Value error, "))
+        where, problem = _path_text(first["loc"]), _OUR_NAME.sub("", first["msg"].removeprefix("Value error, "))
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             sections = ", ".join(Seed.model_fields)
             raise ConfigurationError(f"{path}: there is no section {where!r}", hint=f"A seed has {sections}.") from None
@@ -442,7 +442,7 @@ def _check_entry(path: Path, where: str, entry: SeedPerson | SeedGroup | SeedEve
         raise ConfigurationError(f"{path}: {where}.properties can't be written as JSON", hint=hint) from None
 
 
-def _place(location: Sequence[int | str]) -> str:
+def _path_text(location: Sequence[int | str]) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != SETTINGS)
     return text.removeprefix(".")
 

@@ -33,12 +33,12 @@ _MASK: Final = re.compile(r"[*\u2022\u25cf\u2026]+|<masked>|\[?redacted\]?", re.
 
 def without_secrets(destination: Mapping[str, Any]) -> dict[str, Any]:
     """A destination as it may be shown."""
-    return {**destination, "config": _shown(destination["type"], destination["config"])}
+    return {**destination, "config": _without_secrets(destination["type"], destination["config"])}
 
 
 def change_destination(old: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """A destination after a change of it, secrets included."""
-    kept = old["config"] if _plain(old["type"]) == _plain(change["type"]) else None
+    kept = old["config"] if _normalized(old["type"]) == _normalized(change["type"]) else None
     config = _Merging(change["type"]).merged(kept, change["config"]) if "config" in change else kept
     return {"type": change["type"], "config": config}
 
@@ -57,7 +57,7 @@ class _Merging:
             return self._object(old if isinstance(old, dict) else {}, new)
         if isinstance(new, list):
             return self._list(old if isinstance(old, list) else [], new)
-        return old if isinstance(old, str) and _shown(self._kind, old) == new else new
+        return old if isinstance(old, str) and _without_secrets(self._kind, old) == new else new
 
     def _object(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         secrets = {name: value for name, value in old.items() if _is_secret(self._kind, name)}
@@ -75,7 +75,7 @@ class _Merging:
     def _likeness(self, value: Any) -> int:
         """A number that is the same for values that are shown alike."""
         if not isinstance(value, list | dict):
-            return self._number((type(value), _shown(self._kind, value)))
+            return self._number((type(value), _without_secrets(self._kind, value)))
         if id(value) not in self._known:
             self._known[id(value)] = self._number((type(value), self._form(value)))
         return self._known[id(value)]
@@ -92,14 +92,14 @@ class _Merging:
 @lru_cache(maxsize=1_000)
 def _is_secret(kind: str, name: str) -> bool:
     telling = _TELLING(re.sub(r"[^a-z]", "", name.lower())) is not None
-    return telling or name.lower() in _NAMED.get(_plain(kind), frozenset())
+    return telling or name.lower() in _NAMED.get(_normalized(kind), frozenset())
 
 
-def _shown(kind: str, value: Any) -> Any:
+def _without_secrets(kind: str, value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _shown(kind, each) for name, each in value.items() if not _is_secret(kind, name)}
+        return {name: _without_secrets(kind, each) for name, each in value.items() if not _is_secret(kind, name)}
     if isinstance(value, list):
-        return [_shown(kind, each) for each in value]
+        return [_without_secrets(kind, each) for each in value]
     return _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
 
 
@@ -107,5 +107,5 @@ def _is_mask(value: object) -> bool:
     return isinstance(value, str) and _MASK(value) is not None
 
 
-def _plain(kind: str) -> str:
+def _normalized(kind: str) -> str:
     return kind.strip().lower()

@@ -53,7 +53,7 @@ def accept_ai_event(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     record.encoding = received.headers.get("content-encoding", "plain").lower()
     validated = validate_request(_envelope(received, parts), policy.keys, received.path, exchange.now, strict=policy.strict)
     record.events, record.not_ingested = validated.events, validated.not_ingested
-    return ServiceResponse(200, json.dumps({"accepted_parts": [_shown(part) for part in parts]})), validated.api_key
+    return ServiceResponse(200, json.dumps({"accepted_parts": [_describe(part) for part in parts]})), validated.api_key
 
 
 def _accepted(received: ReceivedRequest) -> ServiceResponse:
@@ -120,6 +120,6 @@ def _envelope(received: ReceivedRequest, parts: Sequence[_FormPart]) -> EventEnv
     return envelope
 
 
-def _shown(part: _FormPart) -> dict[str, object]:
+def _describe(part: _FormPart) -> dict[str, object]:
     described = {"content-type": part.content_type, "content-encoding": part.content_encoding}
     return {"name": part.name, "length": len(part.content), **described}

@@ -60,7 +60,7 @@ class ReceivedRequest:
 
 
 @dataclass(slots=True)
-class DecodedBody:
+class RequestText:
     """The JSON text of a request, and the encodings that were taken off, joined by `+` (`plain` if there were none)."""
 
     text: str
@@ -119,7 +119,7 @@ class _Unwrapping:
         return hint is not None and _HINTS.get(hint.strip().lower()) == encoding
 
 
-def decode(received: ReceivedRequest, limit: int) -> DecodedBody:
+def decode(received: ReceivedRequest, limit: int) -> RequestText:
     """The text of a request, shorter than `limit` bytes. Raises `RequestRejected`: 413 at the limit, 400 for what cannot be decoded."""
     unwrapping = _Unwrapping(received, limit)
     try:
@@ -134,7 +134,7 @@ def decode(received: ReceivedRequest, limit: int) -> DecodedBody:
         raise RequestRejected(400, "the body is not UTF-8") from None
     if not text.strip():
         raise RequestRejected(400, "the body is empty")
-    return DecodedBody(text, "+".join(unwrapping.steps) or "plain")
+    return RequestText(text, "+".join(unwrapping.steps) or "plain")
 
 
 def _with_pluses(data: str) -> bytes:

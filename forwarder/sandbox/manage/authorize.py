@@ -20,7 +20,7 @@ from forwarder.contract.endpoints import Endpoint, IdKind, KeyScope
 from forwarder.contract.resources import LEVELS
 from forwarder.sandbox.http import authentication_failed, forbidden, not_authenticated, not_found
 from forwarder.sandbox.manage.call import CallingMember, ManagementCall, PageBounds
-from forwarder.sandbox.manage.validation import Sent, body_of
+from forwarder.sandbox.manage.validation import SentBody, body_of
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII).fullmatch
 _DIGITS: Final = 18
@@ -38,7 +38,7 @@ class UncheckedCall:
     authorization: str = field(repr=False)
     ids: Mapping[str, str]
     page: PageBounds
-    sent: Sent = field(repr=False)
+    sent: SentBody = field(repr=False)
     now: datetime
     strict: bool
 

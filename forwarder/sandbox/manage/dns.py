@@ -62,18 +62,18 @@ class StaticResolver:
     """A table of names and their TXT records."""
 
     def __init__(self, records: Mapping[str, Sequence[str]]) -> None:
-        self._records = {_plain(name): tuple(texts) for name, texts in records.items()}
+        self._records = {_normalized(name): tuple(texts) for name, texts in records.items()}
 
     async def texts(self, name: str) -> Sequence[str]:
         """The texts in the table. Nothing to cancel."""
-        return self._records.get(_plain(name), ())
+        return self._records.get(_normalized(name), ())
 
 
 def _text(record: TXT) -> str:
     return b"".join(record.strings).decode(errors="replace")
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.rstrip(".").lower()
 
 
@@ -88,28 +88,28 @@ class FileResolver:
 
     def check(self) -> None:
         """Raise `ConfigurationError` if the file can't be used as it is now."""
-        _records(self._path)
+        _load_records(self._path)
 
     async def texts(self, name: str) -> Sequence[str]:
         """The texts of a name; none while the file can't be read. Nothing to cancel."""
         try:
-            records = _records(self._path)
+            records = _load_records(self._path)
         except ConfigurationError:
             return []
         return await StaticResolver(records).texts(name)
 
 
-def _records(path: Path) -> dict[str, Sequence[str]]:
+def _load_records(path: Path) -> dict[str, Sequence[str]]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"--dns: {path} can't be read: {error.strerror}", hint=_HINT) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise ConfigurationError(f"--dns: {path} is neither YAML nor JSON", hint=_HINT) from None
-    return _checked(path, {} if content is None else content)
+    return _check_records(path, {} if content is None else content)
 
 
-def _checked(path: Path, content: Any) -> dict[str, Sequence[str]]:
+def _check_records(path: Path, content: Any) -> dict[str, Sequence[str]]:
     if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
         raise ConfigurationError(f"--dns: {path} doesn't say which names have which texts", hint=_HINT)
     records = {name: [texts] if isinstance(texts, str) else texts for name, texts in content.items()}

@@ -30,7 +30,7 @@ from forwarder.sandbox.http import (
 )
 from forwarder.sandbox.manage.authorize import UncheckedCall, authorize
 from forwarder.sandbox.manage.call import AsyncHandler, Handler, Listing, PageBounds, Result
-from forwarder.sandbox.manage.validation import LARGEST_BODY, Sent
+from forwarder.sandbox.manage.validation import LARGEST_BODY, SentBody
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.thread import StoreThread
 
@@ -73,11 +73,11 @@ class ManagementEndpoints:
         endpoint = endpoints.get("GET" if request.method == "HEAD" else request.method)
         if endpoint is None:
             return await _reject_method(endpoints, request)
-        sent = await _sent(request)
+        sent = await _read_sent(request)
         response = (await self._answer(self._unchecked(endpoint, request, sent), request)).response()
         return await answer_early(request, response) if sent.content is None else response
 
-    def _unchecked(self, endpoint: Endpoint[Any, Any], request: web.Request, sent: Sent) -> UncheckedCall:
+    def _unchecked(self, endpoint: Endpoint[Any, Any], request: web.Request, sent: SentBody) -> UncheckedCall:
         authorization = request.headers.get("Authorization", "")
         return UncheckedCall(endpoint, authorization, request.match_info, page_bounds(request.query), sent, self._now(), self._strict)
 
@@ -126,14 +126,14 @@ def _fixed_first(table: Mapping[str, T]) -> list[tuple[str, T]]:
     return sorted(table.items(), key=lambda entry: entry[0].count("{"))
 
 
-async def _sent(request: web.Request) -> Sent:
+async def _read_sent(request: web.Request) -> SentBody:
     """The body, as far as it could be read. Cancellation ends the reading."""
     content_type, encoding = request.headers.get("Content-Type", ""), request.headers.get("Content-Encoding", "")
     try:
         content = await read_body(request, LARGEST_BODY + 1)
     except RequestRejected as rejection:
-        return Sent(None) if rejection.status == 413 else Sent(cut_off=True)
-    return Sent(content, content_type.partition(";")[0].strip(), encoding.strip())
+        return SentBody(None) if rejection.status == 413 else SentBody(cut_off=True)
+    return SentBody(content, content_type.partition(";")[0].strip(), encoding.strip())
 
 
 async def _reject_method(methods: Iterable[str], request: web.Request) -> web.Response:

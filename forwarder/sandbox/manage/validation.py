@@ -49,7 +49,7 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentBody:
     """What came as a body: its bytes, None if there were more than `LARGEST_BODY`, and what it says that they are."""
 
     content: bytes | None = b""
@@ -58,11 +58,11 @@ class Sent:
     cut_off: bool = False
 
 
-def body_of(endpoint: Endpoint[Any, Any], sent: Sent) -> Any:
+def body_of(endpoint: Endpoint[Any, Any], sent: SentBody) -> Any:
     """The accepted fields; for several bodies a list of them, or a tuple of a single one. Raises `ManagementError`."""
     if not endpoint.takes_body:
         return None
-    content = _read(sent)
+    content = _read_json(sent)
     if not endpoint.several:
         return accepted_fields(endpoint.request, content)
     if not isinstance(content, list):
@@ -72,12 +72,12 @@ def body_of(endpoint: Endpoint[Any, Any], sent: Sent) -> Any:
     return [accepted_fields(endpoint.request, element, f"{index}__") for index, element in enumerate(content)]
 
 
-def _read(sent: Sent) -> Any:
+def _read_json(sent: SentBody) -> Any:
     if sent.content is None:
         detail = f"The body is larger than {LARGEST_BODY} bytes."
         raise ManagementError(413, ErrorType.INVALID_REQUEST, "request_too_large", detail)
     if sent.cut_off:
-        raise _unreadable("The body was cut off.")
+        raise _parse_error("The body was cut off.")
     if not sent.content:
         return {}
     if sent.content_type.lower() != "application/json":
@@ -87,15 +87,15 @@ def _read(sent: Sent) -> Any:
     try:
         return json.loads(sent.content.decode(), parse_constant=_reject_constant)
     except RecursionError:
-        raise _unreadable("JSON parse error: nested too deep.") from None
+        raise _parse_error("JSON parse error: nested too deep.") from None
     except UnicodeDecodeError:
-        raise _unreadable("JSON parse error: the body is not UTF-8.") from None
+        raise _parse_error("JSON parse error: the body is not UTF-8.") from None
     except ValueError as error:
         where = f" in line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise _unreadable(f"JSON parse error{where}.") from None
+        raise _parse_error(f"JSON parse error{where}.") from None
 
 
-def _unreadable(detail: str) -> ManagementError:
+def _parse_error(detail: str) -> ManagementError:
     return ManagementError(400, ErrorType.INVALID_REQUEST, "parse_error", detail)
 
 
@@ -136,12 +136,12 @@ def _accepted(request: Any) -> frozenset[str]:
 def _field_error(error: ErrorDetails, prefix: str) -> ManagementError:
     """One thing that pydantic found, as an answer; what is wrong inside a field is said with its place in there."""
     field, *inside = error["loc"]
-    code, detail = _worded(error)
+    code, detail = _message(error)
     place = f"{'.'.join(map(str, inside))}: " if inside else ""
     return invalid(f"{prefix}{field}", place + detail, code)
 
 
-def _worded(error: ErrorDetails) -> tuple[str, str]:
+def _message(error: ErrorDetails) -> tuple[str, str]:
     kind, value = error["type"], error.get("input")
     if value is None and kind != "missing":
         return "null", "This field may not be null."

@@ -31,7 +31,7 @@ PLAIN: Final = "text/plain"
 TEXT: Final[Schema] = {"type": "string"}
 OBJECT: Final[Schema] = {"type": "object"}
 UUID: Final[Schema] = {"type": "string", "format": "uuid"}
-REFUSALS: Final = {
+REJECTIONS: Final = {
     "400": "The body can't be read, or is not of a known form",
     "401": "No key of a project",
     "413": "The body is not smaller than the limit",
@@ -154,11 +154,11 @@ def operation(
     return {**described, "responses": dict(sorted(responses.items()))}
 
 
-def refused() -> dict[str, dict[str, Any]]:
+def rejections() -> dict[str, dict[str, Any]]:
     """The rejections of the service's endpoints."""
-    return {status: answer(why, TEXT, PLAIN) for status, why in REFUSALS.items()}
+    return {status: answer(why, TEXT, PLAIN) for status, why in REJECTIONS.items()}
 
 
-def named(method: str, path: str) -> str:
+def operation_name(method: str, path: str) -> str:
     """The name of an operation that no table names."""
     return "_".join((method, *re.findall(r"\w+", re.sub(r":[^}]*\}", "}", path))))

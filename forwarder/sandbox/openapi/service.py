@@ -21,7 +21,7 @@ from forwarder.sandbox.openapi.schemas import (
     JSON,
     OBJECT,
     PLAIN,
-    REFUSALS,
+    REJECTIONS,
     TEXT,
     UUID,
     Operation,
@@ -32,9 +32,9 @@ from forwarder.sandbox.openapi.schemas import (
     fields,
     in_path,
     in_query,
-    named,
     operation,
-    refused,
+    operation_name,
+    rejections,
 )
 from forwarder.sandbox.web.service import POST_HANDLERS, SCRIPT_HANDLERS, get_handlers
 
@@ -102,9 +102,16 @@ def _post_operation(path: str, schemas: Schemas) -> Operation:
         return _evaluation(path, schemas)
     one = _CONTRACT.get(path)
     accepted = schemas.body(one.request) if one else {"anyOf": [schemas.body(CAPTURE.request), schemas.body(BATCH.request)]}
-    taken = {"200": answer("Taken", schemas.answer(AcceptedEvents)), "204": answer("Taken, from a beacon")}
-    summary = one.summary if one else "Take events, as SDKs send them here."
-    return operation(named("post", path), "ingestion", summary, {**taken, **refused()}, in_query(_SENT), content=_encoded(accepted))
+    responses = {"200": answer("Accepted", schemas.answer(AcceptedEvents)), "204": answer("Accepted, from a beacon")}
+    summary = one.summary if one else "Accept events, as SDKs send them here."
+    return operation(
+        operation_name("post", path),
+        "ingestion",
+        summary,
+        {**responses, **rejections()},
+        in_query(_SENT),
+        content=_encoded(accepted),
+    )
 
 
 def _encoded(accepted: Schema) -> dict[str, Schema]:
@@ -117,10 +124,10 @@ def _evaluation(path: str, schemas: Schemas) -> Operation:
     one = _CONTRACT.get(path)
     headers = [{"name": name, "in": "header", "schema": TEXT, "description": what} for name, what in (one.headers if one else {}).items()]
     return operation(
-        named("post", path),
+        operation_name("post", path),
         "flags",
         one.summary if one else "Evaluate the feature flags of a user, in the newer form.",
-        {"200": answer("The flags", _flags(path, schemas)), **refused()},
+        {"200": answer("The flags", _flags(path, schemas)), **rejections()},
         [*in_query({"v": _version(one), "config": _BOOLEAN, "compression": _COMPRESSION}), *headers],
         content=_encoded(schemas.body(DECIDE.request)),
     )
@@ -174,18 +181,18 @@ def _script(path: str, missing: Mapping[str, dict[str, Any]]) -> Operation:
 def _get(path: str, summary: str, parameters: _Parameters, found: Mapping[str, dict[str, Any]], *, secret: bool = False) -> Operation:
     """A GET operation. Its body is optional, and rejected if it is too large."""
     more: dict[str, Any] = {"security": [{DEFINITIONS_KEY: []}]} if secret else {}
-    return operation(named("get", path), "sdk", summary, {**refused(), **found}, parameters, **more)
+    return operation(operation_name("get", path), "sdk", summary, {**rejections(), **found}, parameters, **more)
 
 
 def _v1_operation(schemas: Schemas) -> Operation:
     """The operation of events with a result for each."""
     error = schemas.add("V1Error", fields({"error": TEXT, "error_description": TEXT}))
-    refusals = {**REFUSALS, "415": "The content type or encoding is unknown"}
+    refusals = {**REJECTIONS, "415": "The content type or encoding is unknown"}
     headers = [name for name in REQUIRED if name not in _OF_HTTP]
     return operation(
-        named("post", V1_PATH),
+        operation_name("post", V1_PATH),
         "ingestion",
-        "Take events by the newer protocol, with a result for each.",
+        "Accept events by the newer protocol, with a result for each.",
         {
             "200": answer("What became of each event", fields({"results": _RESULTS})),
             **{status: answer(why, error) for status, why in refusals.items()},
@@ -201,10 +208,10 @@ def _ai_operation(schemas: Schemas) -> Operation:
     event = {name: each for name, each in schemas.described(CAPTURE.request)["properties"].items() if name != "api_key"}
     form = fields({"event": {"type": "object", "required": ["event", "distinct_id"], "properties": event}}, **{"event.properties": OBJECT})
     return operation(
-        named("post", AI_PATH),
+        operation_name("post", AI_PATH),
         "ingestion",
-        "Take one event of a language model, with large values as parts of their own.",
-        {"200": answer("The parts that were taken", fields({"accepted_parts": {"type": "array", "items": _PART}})), **refused()},
+        "Accept one event of a language model, with large values as parts of their own.",
+        {"200": answer("The accepted parts", fields({"accepted_parts": {"type": "array", "items": _PART}})), **rejections()},
         content={"multipart/form-data": form},
         security=[{PROJECT_KEY: []}],
     )

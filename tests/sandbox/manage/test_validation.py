@@ -26,14 +26,14 @@ from forwarder.contract.endpoints import (
 )
 from forwarder.contract.resources import ErrorType
 from forwarder.sandbox.http import ManagementError
-from forwarder.sandbox.manage.validation import DEEPEST, Sent, body_of
+from forwarder.sandbox.manage.validation import DEEPEST, SentBody, body_of
 
 SOMEBODY = {"target_email": "a@example.com"}
 
 
 def taken(endpoint: Endpoint[Any, Any], body: Any) -> Any:
     """The accepted fields of a body; bytes are sent as they are."""
-    return body_of(endpoint, Sent(body if isinstance(body, bytes) else json.dumps(body).encode(), "application/json"))
+    return body_of(endpoint, SentBody(body if isinstance(body, bytes) else json.dumps(body).encode(), "application/json"))
 
 
 def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:

@@ -24,7 +24,7 @@ from forwarder.sandbox.openapi import document
 from tests.support import management as seed
 from tests.support.repository import ROOT
 
-HOOKS: Final = "tests.sandbox.schemathesis_checks"
+HOOKS: Final = "tests.sandbox.openapi.schemathesis_checks"
 """Not imported here: schemathesis takes a second to import."""
 ANSWERED: Final = "ANSWERED"
 """The variable by which they are told where to list what was answered."""
