@@ -38,7 +38,7 @@ async def test_ls_shows_lanes_by_their_labels(tmp_path: Path) -> None:
     assert set(rows) == {lane_label(LIVE), lane_label(PAST)}
     assert rows[lane_label(LIVE)][1] == "3"
     assert rows[lane_label(PAST)][-1] == "historical"
-    assert "5 events in all" in done.out
+    assert "5 events in total" in done.out
     assert KEY not in done.out
 
 
@@ -67,7 +67,7 @@ async def test_without_a_path_the_configured_buffer_is_meant(tmp_path: Path) -> 
     config = tmp_path / "forwarder.yaml"
     config.write_text(f"buffer: {{kind: disk, path: {tmp_path}/state}}\n")
     done = await forwarder("buffer", "ls", "--config", str(config))
-    assert "6 events in all" in done.out
+    assert "6 events in total" in done.out
     environment = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path / "state")}
     assert (await forwarder("buffer", "ls", env=environment)).out == done.out
     memory = await forwarder("buffer", "ls", env={"FORWARDER_BUFFER__KIND": "memory"})
@@ -89,7 +89,7 @@ async def test_verify_says_that_all_is_whole(tmp_path: Path) -> None:
     """Exit code 0, with what there is; what was moved aside before is mentioned."""
     log = write(tmp_path)
     done = await forwarder("buffer", "verify", str(tmp_path))
-    assert (done.code, done.out) == (0, f"{log.directory}: whole, 5 events\n")
+    assert (done.code, done.out) == (0, f"{log.directory}: undamaged, 5 events\n")
     (log.directory / "aside").mkdir()
     (log.directory / "aside" / "00000009.segment").write_bytes(b"xyz")
     done = await forwarder("buffer", "verify", str(tmp_path))
@@ -105,8 +105,8 @@ async def test_verify_names_the_damaged_place(tmp_path: Path) -> None:
     log.flip(at + 120)
     done = await forwarder("buffer", "verify", str(tmp_path))
     assert done.code == 1
-    assert f"{log.directory}: damaged; what can be read: 8 events" in done.out
-    assert f"! {log.path} at {at}, " in done.out
+    assert f"{log.directory}: damaged, 8 events readable" in done.out
+    assert f"! {log.path} at offset {at}, " in done.out
     assert "a record's body (3 events)" in done.out
 
 
@@ -147,7 +147,7 @@ async def test_export_writes_a_line_for_each_event(tmp_path: Path) -> None:
         *(f"{head}{event.decode()}]}}" for event in EVENTS),
         *(f"{past}{event.decode()}]}}" for event in EVENTS[:2]),
     ]
-    assert "5 events exported. They hold project keys" in done.err
+    assert "5 events exported. They contain project keys" in done.err
 
 
 async def test_export_of_one_lane_to_a_file(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_an_export_that_leaves_something_out_says_so(tmp_path: Path) -> No
     done = await forwarder("buffer", "export", str(tmp_path))
     assert done.code == 1
     assert len(done.out.splitlines()) == 6
-    assert "can't be read (3 events at least)" in done.err
+    assert "can't be read (at least 3 events)" in done.err
 
 
 async def test_line_breaks_between_tokens_do_not_end_a_line(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def test_a_taken_port_is_said() -> None:
         taken.listen()
         done = await forwarder("demo", "--once", "--port", str(min(taken.getsockname()[1], 65533)))
     assert done.code == 0
-    assert "The usual port for ingestion is taken" in done.out
+    assert "The default port for ingestion is in use" in done.out
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Pa
     assert any("nothing more is read" in line for line in command.lines)
     done = await imported(service, "native", file, "--state", tmp_path / "state", "--rate", "unlimited")
     assert done.code == 0
-    assert "goes on where it stood" in done.err
+    assert "resumes from its checkpoint" in done.err
     assert sorted(await held(service)) == list(range(600))
     assert (await service.get("/sandbox/conflicts"))["count"] == 0
 

@@ -63,12 +63,12 @@ async def test_export_gives_back_the_bytes_that_were_taken(tmp_path: Path) -> No
 async def test_drain_delivers_what_a_daemon_left(tmp_path: Path) -> None:
     """Every event, byte for byte, once; then the buffer is empty, and the books balance without a daemon."""
     raw = await leave(tmp_path, 40)
-    assert "40 events in all" in (await forwarder("buffer", "ls", str(tmp_path))).out
+    assert "40 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
     async with Upstream() as upstream:
         done = await forwarder("buffer", "drain", str(tmp_path), "--upstream", upstream.url)
         assert (done.code, done.out) == (0, f"{tmp_path}/worker-0: 40 events delivered, 0 left\n"), done.err
         assert dict(accepted(upstream)) == dict.fromkeys(raw, 1)
-    assert "0 events in all" in (await forwarder("buffer", "ls", str(tmp_path))).out
+    assert "0 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
     audited = await forwarder("audit", "--path", str(tmp_path))
     assert audited.code == 0, audited.out
 
@@ -90,7 +90,7 @@ async def test_drain_without_an_upstream_that_answers(tmp_path: Path) -> None:
     done = await forwarder("buffer", "drain", str(tmp_path), "--upstream", NOWHERE)
     assert done.code == 3
     assert "can't be reached" in done.err
-    assert "3 events in all" in (await forwarder("buffer", "ls", str(tmp_path))).out
+    assert "3 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
 
 
 async def test_a_flipped_bit_is_found_told_and_counted(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ async def test_drain_with_a_lower_limit_than_the_buffer_was_filled_with(tmp_path
         limit = {"FORWARDER_BUFFER__MAX_BYTES": "10MB"}
         done = await forwarder("buffer", "drain", str(tmp_path), "--upstream", upstream.url, env=limit)
         assert (done.code, done.out, done.err) == (0, f"{tmp_path}/worker-0: 6,000 events delivered, 0 left\n", "")
-    assert "0 events in all" in (await forwarder("buffer", "ls", str(tmp_path))).out
+    assert "0 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
 
 
 async def test_readers_beside_a_busy_daemon_see_no_damage(tmp_path: Path) -> None:
