@@ -129,8 +129,8 @@ _FRAMING: Final = _option("--framing", words="How records are separated; auto: b
 
 def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
     """The parameters of a format's command."""
-    for said in form.said:
-        yield _own(form, said)
+    for option in form.said:
+        yield _own(form, option)
     if form.takes_time_offset:
         yield parameter("time_offset", str | None, _TIME_OFFSET)
     if form.takes_mapping:
@@ -157,15 +157,15 @@ def own_options(form: ImportFormat[Any], typed: Mapping[str, Any]) -> Any:
     return form.options(**{name: frozenset(value) if isinstance(value, list | tuple) else value for name, value in values.items()})
 
 
-def _own(form: ImportFormat[Any], said: FormatOption) -> inspect.Parameter:
-    words = f"{said.help[:-1]}; repeatable." if isinstance(said.default, frozenset) else said.help
-    if isinstance(said.default, str) and said.default:
-        words = f"{words} Default: {said.default}."
+def _own(form: ImportFormat[Any], option: FormatOption) -> inspect.Parameter:
+    words = f"{option.help[:-1]}; repeatable." if isinstance(option.default, frozenset) else option.help
+    if isinstance(option.default, str) and option.default:
+        words = f"{words} Default: {option.default}."
     panel = f"Format {form.name}"
-    if isinstance(said.default, bool):
-        return parameter(said.name, bool, _option(f"--{said.flag}", words=words, panel=panel), default=False)
-    kind = list[str] | None if isinstance(said.default, frozenset) else str | None
-    return parameter(said.name, kind, _option(f"--{said.flag}", metavar=said.metavar, words=words, panel=panel))
+    if isinstance(option.default, bool):
+        return parameter(option.name, bool, _option(f"--{option.flag}", words=words, panel=panel), default=False)
+    kind = list[str] | None if isinstance(option.default, frozenset) else str | None
+    return parameter(option.name, kind, _option(f"--{option.flag}", metavar=option.metavar, words=words, panel=panel))
 
 
 def _framings(form: ImportFormat[Any]) -> Any:

@@ -159,26 +159,26 @@ def _chosen(
     since: int | None,
 ) -> ChosenFormat:
     given, options = FormatContext(persons, since=since), _own(form, more)
-    said: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
-    said |= _as_read(form, reading)
+    values: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
+    values |= _as_read(form, reading)
     if more.get("time_offset") is not None:
         given = replace(given, time_offset=time_offset(more["time_offset"]))
-        said["time-offset"] = given.time_offset
+        values["time-offset"] = given.time_offset
     if form.takes_mapping:
         settings, key = _mapping(section, more.get("mapping"))
         given = replace(given, mapping=_rules(settings, key))
     form.make(options, given)  # raises now if the options contradict each other
     if form.takes_mapping:
-        said["mapping"] = _mapping_as_json(settings)
+        values["mapping"] = _mapping_as_json(settings)
     make, times = partial(form.make, options, given), tuple(form.times(options, given))
-    return ChosenFormat(form.name, said, make, times, zone_said=form.zone_said(options, given))
+    return ChosenFormat(form.name, values, make, times, zone_said=form.zone_said(options, given))
 
 
 def _as_read(form: ImportFormat[Any], reading: ReadOptions) -> dict[str, str]:
     """The options for reading that change the records."""
     usual = ReadOptions(framing=form.framings[0])
-    said = {"framing": str(reading.framing), "delimiter": reading.delimiter, "quote": reading.quote}
-    return {name: value for name, value in said.items() if value != getattr(usual, name)}
+    values = {"framing": str(reading.framing), "delimiter": reading.delimiter, "quote": reading.quote}
+    return {name: value for name, value in values.items() if value != getattr(usual, name)}
 
 
 def _own(form: ImportFormat[Any], more: Mapping[str, Any]) -> Any:
@@ -215,11 +215,11 @@ def _rules(settings: MappingSettings, key: str) -> ChosenMapping:
 
 def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
     """The rules as one value, whatever file has them; of the salt only a digest that tells it from another."""
-    said = settings.as_document(changed_only=True)
+    values = settings.as_document(changed_only=True)
     if settings.hash.salt_file is not None:
         salt = hashlib.sha256(b"import" + settings.hash.salt_file.read_bytes().strip()).hexdigest()
-        said["hash"]["salt_file"] = salt[:8]
-    return said
+        values["hash"]["salt_file"] = salt[:8]
+    return values
 
 
 def _reading(form: ImportFormat[Any], section: ImportSettings, typed: CommonOptions, more: Mapping[str, Any]) -> ReadOptions:
@@ -243,8 +243,8 @@ def _filters(typed: CommonOptions) -> EventFilters:
 
 
 def _quiet(text: str | None, section: ImportSettings) -> QuietHours | None:
-    said = section.quiet_hours if text is None else text
-    return None if not said or said == _NO_QUIET else QuietHours.parse(said)
+    hours = section.quiet_hours if text is None else text
+    return None if not hours or hours == _NO_QUIET else QuietHours.parse(hours)
 
 
 def moment(option: str, text: str) -> int:

@@ -350,8 +350,8 @@ class SendProgress(_Display):
 def books(progress: ImportProgress) -> str:
     """What became of the records."""
     counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out, "repeats": progress.repeats}
-    said = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    return f"{progress.read:,} records read: {said}; {progress.in_flight:,} events in flight"
+    counted = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    return f"{progress.read:,} records read: {counted}; {progress.in_flight:,} events in flight"
 
 
 def _figures(done: int, total: int | None, rate: float) -> str:

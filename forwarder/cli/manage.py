@@ -95,8 +95,8 @@ def _origin(endpoint: Endpoint[Any, Any], name: str) -> str:
 
 
 def _field(endpoint: Endpoint[Any, Any], field: BodyField) -> inspect.Parameter:
-    said = "; ".join([*(["required"] if field.required else []), *([field.words] if field.words else [])])
-    words = f"{said[0].upper()}{said[1:]}." if said else ""
+    notes = "; ".join([*(["required"] if field.required else []), *([field.words] if field.words else [])])
+    words = f"{notes[0].upper()}{notes[1:]}." if notes else ""
     if field.kind is FieldKind.FLAG:
         declaration = f"{field.option}/--no-{field.option.removeprefix('--')}"
         return parameter(field.name, bool | None, typer.Option(declaration, help=words, rich_help_panel=_FIELDS))

@@ -193,18 +193,18 @@ def _kind(schema: dict[str, Any]) -> FieldKind:
 
 def _words(schema: dict[str, Any], kind: FieldKind, choices: tuple[str, ...], *, nullable: bool) -> str:
     if kind is FieldKind.LEVEL:
-        said = [", ".join(f"{name} ({level})" for level, name in LEVELS.items())]
+        notes = [", ".join(f"{name} ({level})" for level, name in LEVELS.items())]
     elif choices:
-        said = [", ".join(choices)]
+        notes = [", ".join(choices)]
     elif kind is FieldKind.TEXTS:
-        said = ["repeatable"]
+        notes = ["repeatable"]
     elif kind is FieldKind.TIME:
-        said = ["such as 2026-01-31T12:00:00Z"]
+        notes = ["such as 2026-01-31T12:00:00Z"]
     elif "maximum" in schema and schema["maximum"] < 1000:
-        said = [f"from {schema['minimum']} to {schema['maximum']}"]
+        notes = [f"from {schema['minimum']} to {schema['maximum']}"]
     else:
-        said = [f"at most {schema['maxLength']:,} characters"] if "maxLength" in schema else []
-    return "; ".join([*said, *([NULL] if nullable else [])])
+        notes = [f"at most {schema['maxLength']:,} characters"] if "maxLength" in schema else []
+    return "; ".join([*notes, *([NULL] if nullable else [])])
 
 
 def _number(text: str) -> int:
