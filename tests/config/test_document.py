@@ -1,4 +1,4 @@
-"""The layer of the file."""
+"""The layer of the file: YAML, JSON within it, and references to the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forwarder.config.document import read_document
+from forwarder.config.document import interpolate, read_document
 from forwarder.config.layers import InvalidConfiguration, Layer
 
 
@@ -158,3 +158,44 @@ def test_no_text_makes_anything_but_problems(tmp_path: Path, text: str) -> None:
     except InvalidConfiguration as error:
         found = list(error.problems)
     assert all(problem.where.startswith(str(file)) and problem.message for problem in found)
+
+
+ENVIRON = {"HOST": "h.example.com", "EMPTY": "", "TRICK": "${HOST}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("https://${HOST}/x", "https://h.example.com/x"),
+        ("${HOST}${HOST}", "h.example.comh.example.com"),
+        ("${NONE:-fallback}", "fallback"),
+        ("${EMPTY:-fallback}", "fallback"),
+        ("${NONE:-}", ""),
+        ("${EMPTY}", ""),
+        ("$${HOST}", "${HOST}"),
+        ("$HOST $5 }", "$HOST $5 }"),
+        ("${TRICK}", "${HOST}"),
+    ],
+)
+def test_replaces_references(text: str, value: str) -> None:
+    """Names become values, defaults stand in, and what a variable holds isn't looked into."""
+    assert interpolate(text, ENVIRON) == value
+
+
+@pytest.mark.parametrize("text", ["${}", "${HOST", "${1X}", "${A:-${HOST}}", "${HOST:x}", "${ HOST }"])
+def test_refuses_references_that_cannot_be_read(text: str) -> None:
+    """A broken reference is an error, never passed on as text."""
+    with pytest.raises(ValueError, match=r"\$\{VAR\}"):
+        interpolate(text, ENVIRON)
+
+
+def test_names_the_variable_that_is_missing() -> None:
+    """Without a default, a variable that isn't there is an error."""
+    with pytest.raises(ValueError, match="no MISSING: set it"):
+        interpolate("${MISSING}", ENVIRON)
+
+
+@given(st.text().filter(lambda text: "${" not in text))
+def test_leaves_everything_else_alone(text: str) -> None:
+    """Text without a reference is kept as it is."""
+    assert interpolate(text, {}) == text

@@ -1,4 +1,4 @@
-"""Problems and the error that lists them."""
+"""Problems of a configuration, and the error that lists them."""
 
 from __future__ import annotations
 
