@@ -46,17 +46,17 @@ _OPTIONS: Final[dict[Export, Any]] = {
 
 def import_once(export: Export, path: Path) -> int:
     """Import a file into nothing; how many events arrived in the books."""
-    accounts = SourceOrderCounts(ImportJob(JOB, export, str(path), {}), 0.0, [], None)
+    counts = SourceOrderCounts(ImportJob(JOB, export, str(path), {}), 0.0, [], None)
     with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder, Repeats(Path(folder)) as repeats:
-        maker = open_conversion(converter_of(export), FINISH, MAX_EVENT, EventSelection(EventFilters(until=UNTIL), repeats))
+        conversion = open_conversion(converter_of(export), FINISH, MAX_EVENT, EventSelection(EventFilters(until=UNTIL), repeats))
         with open_source([str(path)]) as source:
-            for step in plan_steps(source, maker, accounts.saved(), LIMITS):
+            for step in plan_steps(source, conversion, counts.saved(), LIMITS):
                 if isinstance(step, BatchReady):
                     _ = step.batch.data
-                    accounts.settle(step.batch.events)
+                    counts.settle(step.batch.events)
                 else:
-                    accounts.take(step)
-    return accounts.delivered
+                    counts.take(step)
+    return counts.delivered
 
 
 def converter_of(export: Export) -> Converter | RawConverter:

@@ -84,7 +84,7 @@ def _ignore(_error: object) -> None:
 
 
 class DayBatcher:
-    """See `delivery.ports.Batcher`. `one_day_at_a_time`: who takes the batches may join them, so no two days are under way at once."""
+    """See `delivery.ports.Batcher`. `one_day_at_a_time`: the receiver may join batches, so no two days are in flight at once."""
 
     def __init__(self, buffer: MemoryBuffer, pace: ImportPace, clock: Clock, *, max_body: int, one_day_at_a_time: bool = False) -> None:
         self._buffer = buffer
@@ -93,11 +93,11 @@ class DayBatcher:
         self._max_body = max_body
         self._alone = one_day_at_a_time
         self._day: int | None = None
-        """Of what is under way."""
+        """Of what is in flight."""
         self.under_way = 0
         """Events that were taken and aren't settled."""
         self._stuck = False
-        """Whether nothing can go before something that is under way is settled."""
+        """Whether nothing can be sent before something in flight is settled."""
         self._booked = 0
         """How many events the pace was asked for that haven't gone."""
         self._going_from = 0.0
@@ -112,7 +112,7 @@ class DayBatcher:
         return list(self._buffer.waiting_lanes())
 
     def due_at(self, lane: Lane, now: float) -> float | None:
-        """When the next batch may go, wall-clock seconds; None if nothing waits, or only for what is under way."""
+        """When the next batch may go, wall-clock seconds; None if nothing is pending, or only behind what is in flight."""
         queue = self._buffer.queue(lane)
         if not queue or self._held or self._stuck or self._is_barred(next(iter(queue))):
             return None
@@ -147,7 +147,7 @@ class DayBatcher:
         return Batch(lane, (chunk,), envelope_size(lane, (chunk,)))
 
     def settled(self, events: int) -> None:
-        """So many events that were under way are settled."""
+        """So many events that were in flight are settled."""
         self.under_way -= events
         self._stuck = False
 
@@ -196,7 +196,7 @@ class DayBatcher:
 
     def _monotonic(self, wall: float) -> float:
         """The time of a question by the pace's clock, the same for all questions of one time: if a batch became due between one that asks
-        for it and one that asks when it is due, nobody would wait for it."""
+        for it and one that asks when it is due, neither would wait for it."""
         if self._asked[0] != wall:
             self._asked = wall, self._clock.monotonic()
         return self._asked[1]

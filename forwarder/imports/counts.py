@@ -6,6 +6,7 @@ however many there are, except for a checkpoint. So a hundred thousand small fil
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from forwarder.sources.files.records import SourceChanged, SourceFile
@@ -26,37 +27,58 @@ from forwarder.sources.imports.planning import (
 from forwarder.sources.imports.sorting import SortedFile, SpoolIndex
 
 
-class ImportCounts:
-    """Counts go on from those of the checkpoint, if there is one."""
+class ImportCounts(ABC):
+    """What both orders have in common. Counts resume from those of the checkpoint, if there is one."""
 
     def __init__(self, job: ImportJob, started_at: float, contents: Sequence[SourceContent], saved: ImportCheckpoint | None) -> None:
         self._job = job
         self._started_at = started_at if saved is None else saved.started_at
         self._contents = list(contents)
-        self._totals = ImportTotals() if saved is None else saved.totals
+        self.totals = ImportTotals() if saved is None else saved.totals
         self._earlier: dict[str, FileCheckpoint] = {} if saved is None else {state.name: state for state in saved.files}
-        self._books = RecordBooks() if saved is None else saved.books  # of all records that are settled
+        self.books = RecordBooks() if saved is None else saved.books  # of all records that are settled
         self.exhausted = False
-        """Whether the source has no more records."""
+        """Whether the source has no more records; the engine sets it."""
+        self.doing = ""
+        """What is done before the first event can be sent; empty if nothing is."""
         self.in_flight = 0
         """Events that are to be sent and aren't settled."""
         self.delivered = 0
         """Events that have arrived in this run."""
 
     @property
-    def totals(self) -> ImportTotals:
-        """What is counted of all files together."""
-        return self._totals
-
-    @property
-    def books(self) -> RecordBooks:
-        """Of all records that are settled."""
-        return self._books
-
-    @property
     def settled(self) -> int:
         """Records that are settled, in all runs."""
-        return self._books.read
+        return self.books.read
+
+    @property
+    @abstractmethod
+    def pending(self) -> int:
+        """What memory holds because something before it isn't settled: records and events."""
+
+    @abstractmethod
+    def saved(self) -> Mapping[str, SettledFile]:
+        """How far each file was settled in earlier runs, by name."""
+
+    @abstractmethod
+    def take(self, step: PlanStep) -> None:
+        """Count a step of the plan; what was refused of it is durable."""
+
+    @abstractmethod
+    def settle(self, events: Sequence[FinishedEvent], refused: RecordFate | None = None) -> None:
+        """Events of one UTC day have arrived, or were refused by the service."""
+
+    @abstractmethod
+    def name_of(self, file: int) -> str:
+        """A file's name."""
+
+    @abstractmethod
+    def books_of(self, file: int, name: str) -> Sequence[RecordBooks]:
+        """The books that count a file's records: its own, and those of all files. This run may not read the file."""
+
+    @abstractmethod
+    def checkpoint(self, now: float) -> ImportCheckpoint:
+        """Everything that outlives the process, to be written at once: counting continues in what it holds."""
 
 
 class SourceOrderCounts(ImportCounts):
@@ -66,17 +88,19 @@ class SourceOrderCounts(ImportCounts):
         super().__init__(job, started_at, contents, saved)
         self._files: list[FileCheckpoint] = []  # of all that have begun, by number; it is up to date of those that are done
         self._open: dict[int, tuple[SourceFile, FileLedger]] = {}  # those that aren't
-        self.doing = ""
-        """What is done before anything can be sent: nothing."""
-        self.pending = 0
-        """What memory holds of records from the first unsettled one of each file on: those, and their events that are settled."""
+        self._pending = 0  # of records from the first unsettled one of each file on: those, and their events that are settled
+
+    @property
+    def pending(self) -> int:
+        """See `ImportCounts`."""
+        return self._pending
 
     def saved(self) -> Mapping[str, SettledFile]:
         """How far each file was settled in earlier runs, by name."""
         return {name: SettledFile(state.books.read, state.digested, state.digest) for name, state in self._earlier.items()}
 
     def take(self, step: PlanStep) -> None:
-        """Note a step of the plan."""
+        """See `ImportCounts`."""
         match step:
             case FileStarted():
                 self.begin(step)
@@ -89,7 +113,7 @@ class SourceOrderCounts(ImportCounts):
         """A file is read."""
         earlier = self._earlier.pop(step.file.name, None)
         state = earlier or FileCheckpoint(step.file.name, step.file.identity, RecordBooks(), 0)
-        position = state.position(self._totals, self._books)
+        position = state.position(self.totals, self.books)
         position.ended = False  # it is read again, which may show that it can't be read to its end any more
         self._open[len(self._files)] = step.file, position
         self._files.append(state)
@@ -99,7 +123,7 @@ class SourceOrderCounts(ImportCounts):
         position = self._open[step.file][1]
         before = _held(position)
         position.opened(step.counts, step.fates, step.digest, step.partly)
-        self.pending += _held(position) - before
+        self._pending += _held(position) - before
         self.in_flight += sum(step.counts)
 
     def end(self, step: FileEnded) -> None:
@@ -108,7 +132,7 @@ class SourceOrderCounts(ImportCounts):
         self._note(step.file)
 
     def settle(self, events: Sequence[FinishedEvent], refused: RecordFate | None = None) -> None:
-        """Events of one UTC day have arrived, or were refused by the service."""
+        """See `ImportCounts`."""
         self.in_flight -= len(events)
         if refused is None:
             self.delivered += len(events)
@@ -116,7 +140,7 @@ class SourceOrderCounts(ImportCounts):
             position = self._open[stretch.file][1]
             before = _held(position)
             position.settle(stretch.numbers, stretch, refused)
-            self.pending += _held(position) - before
+            self._pending += _held(position) - before
             self._note(stretch.file)
 
     def _note(self, file: int) -> None:
@@ -127,20 +151,20 @@ class SourceOrderCounts(ImportCounts):
             del self._open[file]
 
     def name_of(self, file: int) -> str:
-        """A file's name."""
+        """See `ImportCounts`."""
         return self._files[file].name
 
     def books_of(self, file: int, name: str) -> Sequence[RecordBooks]:
-        """The books that count a file's records: its own, and those of all files. It may be one that this run doesn't read."""
+        """See `ImportCounts`."""
         state = self._earlier.get(name)
-        return (self._files[file] if state is None else state).books, self._books
+        return (self._files[file] if state is None else state).books, self.books
 
     def checkpoint(self, now: float) -> ImportCheckpoint:
-        """All of it that outlives the process, to be written at once: what it holds goes on being counted in."""
+        """See `ImportCounts`."""
         for number, (file, position) in self._open.items():
             self._files[number] = FileCheckpoint.of(file.name, file.identity, position)
         files = [*self._files, *self._earlier.values()]
-        return ImportCheckpoint(self._job, self._started_at, now, self._contents, files, self._totals, self.exhausted)
+        return ImportCheckpoint(self._job, self._started_at, now, self._contents, files, self.totals, self.exhausted)
 
 
 def _held(position: FileLedger) -> int:
@@ -156,8 +180,6 @@ class TimeOrderCounts(ImportCounts):
         """How far an earlier run has settled what it had sorted."""
         self._files: list[SourceFile] = []
         self._sorted: _SortedCounts | None = None
-        self.doing = ""
-        """What is done before the first event can be sent; empty from then on."""
         self._read = 0
 
     @property
@@ -190,20 +212,20 @@ class TimeOrderCounts(ImportCounts):
                 self.in_flight += step.count
 
     def settle(self, events: Sequence[FinishedEvent], refused: RecordFate | None = None) -> None:
-        """Events of one UTC day have arrived, or were refused by the service."""
+        """See `ImportCounts`."""
         self.in_flight -= len(events)
         if refused is None:
             self.delivered += len(events)
         self._entries.position.settle(events, refused)
 
     def name_of(self, file: int) -> str:
-        """A file's name."""
+        """See `ImportCounts`."""
         return self._files[file].name
 
     def books_of(self, file: int, name: str) -> Sequence[RecordBooks]:
-        """The books that count a file's records: its own, and those of all files. It may be one that this run doesn't read."""
+        """See `ImportCounts`."""
         state = self._earlier.get(name)
-        return (self._entries.books[file] if state is None else state.books), self._books
+        return (self._entries.books[file] if state is None else state.books), self.books
 
     @property
     def pending(self) -> int:
@@ -211,11 +233,11 @@ class TimeOrderCounts(ImportCounts):
         return 0 if self._sorted is None else self._sorted.position.pending
 
     def checkpoint(self, now: float) -> ImportCheckpoint:
-        """All of it that outlives the process, to be written at once: what it holds goes on being counted in."""
+        """See `ImportCounts`."""
         files, spool = list(self._earlier.values()), self.spool
         if self._sorted is not None:
             files, spool = self._sorted.files() + files, self._sorted.spool()
-        return ImportCheckpoint(self._job, self._started_at, now, self._contents, files, self._totals, self.exhausted, spool)
+        return ImportCheckpoint(self._job, self._started_at, now, self._contents, files, self.totals, self.exhausted, spool)
 
     @property
     def _entries(self) -> _SortedCounts:
@@ -231,12 +253,12 @@ class TimeOrderCounts(ImportCounts):
         elif found.digest != at.digest:
             raise SourceChanged(
                 "the source was sorted again, and its events aren't those that this import began with",
-                hint="Bring the source back as it was, and go on with the forwarder that began this import; or import what it is now as a "
+                hint="Bring the source back as it was, and resume with the forwarder that began this import; or import what it is now as a "
                 "job of its own, with `--state`.",
             )
         earlier = [self._earlier.pop(file.name) for file in found.files]
         self._sorted = _SortedCounts(
-            found, earlier, self._totals, self._books, at or SpoolCheckpoint(found.entries, found.digest, 0, found.before)
+            found, earlier, self.totals, self.books, at or SpoolCheckpoint(found.entries, found.digest, 0, found.before)
         )
         self.doing = ""
 
@@ -245,10 +267,10 @@ class TimeOrderCounts(ImportCounts):
         for file in found.files:
             state = self._earlier.setdefault(file.name, FileCheckpoint(file.name, file.identity, RecordBooks(), 0))
             state.books.add(file.books)
-            self._books.add(file.books)
+            self.books.add(file.books)
         for reason, examples in found.examples.items():
             for example in examples:
-                self._totals.example(reason, example)
+                self.totals.example(reason, example)
 
 
 class _SortedCounts:

@@ -56,7 +56,7 @@ REASONS: Final = {
 _NUMBERS: Final = 40
 """Bits of a place for the number of a record in its file."""
 _OF_MEMBERS: Final = 1 << 32
-"""Among the events of a record, those that were made of single members of it after they were mended."""
+"""Among the events of a record, those that were made of single members of it after a repair."""
 
 
 class ImportDeadLetters:
@@ -72,9 +72,9 @@ class ImportDeadLetters:
         self._files: dict[int, SourceFile] = {}
         self._full = False
         self._asking = False
-        """Whether somebody waits to hear which letters are marked."""
+        """Whether a poll for marked letters is pending."""
         self.returning: dict[Place, int] = {}
-        """Letters whose events are on their way, by the places of these: refused again, they stay the letters that they are."""
+        """Letters whose events are in flight, by the places of these: refused again, they stay the letters that they are."""
 
     @staticmethod
     def marked_in(state: Path) -> int:
@@ -95,7 +95,7 @@ class ImportDeadLetters:
         """Open the letters in the folder `state`, which this process has the lock of.
 
         `lane`: whose they are. `replayed`: letters that the checkpoint counts as replayed (`ImportTotals.replayed`), which are removed if
-        they are still there. A file that can't be read is moved aside, and said. Raises `ConfigurationError` if that can't be done.
+        they are still there. A file that can't be read is quarantined and reported. Raises `ConfigurationError` if that can't be done.
         """
         committer = Committer(clock)
         store = DeadLetterStore.open(state, max_bytes, committer, clock, books=_NoBooks(), logged=False)
@@ -125,14 +125,14 @@ class ImportDeadLetters:
         if found.failing:
             return f"dead letters can't be written: {found.failing}; it is tried again every second"
         if self._full:
-            ask = f"mend or drop some: `forwarder dead-letters ls --path {self._folder}`"
+            ask = f"replay or drop some: `forwarder dead-letters ls --path {self._folder}`"
             return f"there is no room for more dead letters ({size(found.bytes)} of {size(found.limit_bytes)}); {ask}"
         return ""
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
         """Keep events that the service refused, all or none: False, there is no room, or nothing can be written. See `durable`.
 
-        The event of a letter that is on its way stays that letter, with a note.
+        The event of a letter in flight stays that letter, with a note.
         """
         fresh = [letter for letter in letters if letter.place not in self.returning]
         if not self._keep(fresh):
@@ -198,7 +198,7 @@ class ImportDeadLetters:
         kept = self._store.bury(letters)
         self._full = not kept
         if not kept and not self._asking:
-            self._store.poll(1, _not_told)  # drops what somebody has marked to be dropped
+            self._store.poll(1, _not_told)  # drops what is marked to be dropped
         return kept
 
     async def _ask(self) -> Sequence[MarkedDeadLetter]:
@@ -310,7 +310,7 @@ def _members(part: int) -> list[int] | None:
 
 
 def event_of(part: int, turn: int) -> int:
-    """The part of its record (`FinishedEvent.part`) that an event is which was made of a part that is mended; no other event has it."""
+    """The part of its record (`FinishedEvent.part`) of an event that was made of a repaired part; no other event has it."""
     if not part:
         return turn
     return part - OF_EVENTS if part >= OF_EVENTS else _OF_MEMBERS + part - 1

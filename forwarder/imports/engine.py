@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.errors import ConfigurationError
-from forwarder.core.event import NO_IDS, Batch, Chunk, Lane, Where
+from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import Delivered, HaltReason
 from forwarder.core.ports import DeadLetter, Ordering, Sink
 from forwarder.core.ports import Fate as Ending
@@ -25,13 +25,14 @@ from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.lanes import RetryPolicy
 from forwarder.imports.batching import SOURCE, DayBatcher, ImportChunk
+from forwarder.imports.counts import ImportCounts
+from forwarder.imports.dead_letters import ImportDeadLetters
 from forwarder.imports.replaying import LetterReplays
 from forwarder.imports.request import ImportProgress, ReportProgress
-from forwarder.sources.files.records import BrokenSource, SourceFile
-from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder
+from forwarder.sources.files.records import BrokenSource
+from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
+from forwarder.sources.imports.checkpoint import StateFolder
 from forwarder.sources.imports.columns import FinishedEvent, without_data
-from forwarder.sources.imports.conversion import ImportDeadLetter
 from forwarder.sources.imports.day_batches import DayBatch
 from forwarder.sources.imports.planning import (
     BatchReady,
@@ -47,9 +48,9 @@ from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import envelope_size
 
 STOP_SECONDS: Final = 15.0
-"""How long what is in flight is waited for when somebody ends a run."""
+"""How long a run that is stopped waits for what is in flight."""
 MAX_PENDING: Final = 300_000
-"""Records and events that may be held because something before them isn't settled (`Accounts.pending`); then reading waits."""
+"""Records and events that may be held because something before them isn't settled (`ImportCounts.pending`); then reading waits."""
 MAX_WITNESS: Final = 10_000
 """Bytes of a witness, which is in each checkpoint."""
 SHARE: Final = 20
@@ -63,80 +64,14 @@ Key = tuple[int, int, int]
 """An event: the number of its file, of its record, and which of the record's events it is."""
 
 
-class Counting(Protocol):
-    """What the engine needs of the accounts: of all that was read, what is in flight and what is settled."""
-
-    exhausted: bool
-    """Whether the source has no more records; for the engine to say."""
-
-    @property
-    def in_flight(self) -> int:
-        """Events that are to be sent and aren't settled."""
-
-    @property
-    def delivered(self) -> int:
-        """Events that have arrived in this run."""
-
-    @property
-    def pending(self) -> int:
-        """What memory holds because something before it isn't settled: records and events."""
-
-    @property
-    def doing(self) -> str:
-        """What is done before anything can be sent; empty if nothing is."""
-
-    @property
-    def books(self) -> RecordBooks:
-        """Of all records that are settled."""
-
-    @property
-    def settled(self) -> int:
-        """Records that are settled, in all runs."""
-
-    def take(self, step: PlanStep) -> None:
-        """Note a step of the plan; what was refused of it is kept."""
-
-    def settle(self, events: Sequence[FinishedEvent], refused: RecordFate | None = None) -> None:
-        """Events of one UTC day have arrived, or were refused by the service."""
-
-    def name_of(self, file: int) -> str:
-        """A file's name."""
-
-    def checkpoint(self, now: float) -> ImportCheckpoint:
-        """All of it that outlives the process, to be written at once."""
-
-
-class EngineLetters(Protocol):
-    """What the engine needs of the dead letters."""
-
-    @property
-    def waiting(self) -> str:
-        """Why they can't be written now; empty if they can."""
-
-    def begin(self, number: int, file: SourceFile) -> None:
-        """A file of the source, and its number."""
-
-    def where(self, event: FinishedEvent) -> Where:
-        """See `Chunk.where`."""
-
-    def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """See `core.ports.DeadLetters`."""
-
-    async def bury_records(self, records: Sequence[ImportDeadLetter]) -> None:
-        """Keep records that a format refused; returns when they are durable."""
-
-    async def durable(self) -> None:
-        """Returns when all that was buried is durable."""
-
-
 class ImportEngine:
     """See the module. `run` once."""
 
     def __init__(
         self,
         plan: Iterator[PlanStep],
-        accounts: Counting,
-        letters: EngineLetters,
+        counts: ImportCounts,
+        letters: ImportDeadLetters,
         clock: Clock,
         *,
         replays: LetterReplays,
@@ -145,11 +80,11 @@ class ImportEngine:
         window: int,
         witness: str = "",
     ) -> None:
-        """`window`: bytes of events that are on their way at most, beside what batches are being filled with.
+        """`window`: bytes of events in flight at most, beside the batches that are being filled.
 
         `witness`: that of an earlier run (`ImportCheckpoint.witness`).
         """
-        self.accounts = accounts
+        self.counts = counts
         self.broken: list[BrokenSource] = []
         self._plan = plan
         self._letters = letters
@@ -166,12 +101,12 @@ class ImportEngine:
         """Why the last letters were buried; read when their events are settled, which follows at once."""
         self._witness = witness
         self._ends: dict[Key, bytes] = {}
-        """The first and the last event of each batch that is on its way: the next witness. One of them may be refused."""
+        """The first and the last event of each batch in flight: the next witness. One of them may be refused."""
         self._sink: Sink
         self._news = asyncio.Event()
         """Set when records are settled that the last checkpoint doesn't count, or no more are to come."""
         self._failure: asyncio.Future[None]
-        """Gets what goes wrong where nobody waits for it."""
+        """Gets errors that occur where no task awaits them."""
 
     @property
     def buffer(self) -> MemoryBuffer:
@@ -233,10 +168,10 @@ class ImportEngine:
 
     def progress(self) -> ImportProgress:
         """How far it is."""
-        books, accounts = self.accounts.books, self.accounts
+        books, counts = self.counts.books, self.counts
         refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
         return ImportProgress(
-            books.read, books.delivered, refused, left_out, books.repeats, accounts.in_flight, accounts.delivered, self._waiting()
+            books.read, books.delivered, refused, left_out, books.repeats, counts.in_flight, counts.delivered, self._waiting()
         )
 
     async def _conclude(self) -> None:
@@ -248,7 +183,7 @@ class ImportEngine:
             if not durable.done():
                 raise ConfigurationError(
                     f"{self._folder.path}: {self._letters.waiting or 'the dead letters are not written'}",
-                    hint="Make room there, and run the same command again: it goes on from the last checkpoint, and nothing is lost.",
+                    hint="Make room there, and run the same command again: it resumes from the last checkpoint, and nothing is lost.",
                 )
             durable.result()
             self._save()
@@ -258,7 +193,7 @@ class ImportEngine:
             await asyncio.gather(durable, limit, return_exceptions=True)
 
     async def _watched(self, work: Coroutine[None, None, None], helpers: Sequence[asyncio.Future[None]]) -> None:
-        """Do it, unless a helper fails first: a run that can't save mustn't go on."""
+        """Do it, unless a helper fails first: a run that can't save must end."""
         task = asyncio.create_task(work)
         try:
             await asyncio.wait([task, *helpers], return_when=asyncio.FIRST_COMPLETED)
@@ -280,12 +215,12 @@ class ImportEngine:
                     if self._stopping.is_set():
                         return
                 if not steps:
-                    self.accounts.exhausted = not self.broken
+                    self.counts.exhausted = not self.broken
                     self._news.set()
                     return
 
     async def _send_marked(self) -> None:
-        """Send the dead letters that somebody has marked for a replay: last, when all records are counted that can be."""
+        """Send the dead letters that are marked for a replay: last, when all records are counted that can be."""
         while not self._stopping.is_set():
             fetching = asyncio.create_task(self._replays.next())
             try:
@@ -304,32 +239,32 @@ class ImportEngine:
         self._news.set()
         match step:
             case FileStarted():
-                self.accounts.take(step)
+                self.counts.take(step)
                 self._letters.begin(step.number, step.file)
             case RecordsRead():
                 await self._less_pending()
                 if not step.refused or await self._unless_stopped(self._letters.bury_records(step.refused)):
-                    self.accounts.take(step)
+                    self.counts.take(step)
             case SortedEventsRead():
                 await self._less_pending()
-                self.accounts.take(step)
+                self.counts.take(step)
             case SortProgress() | SortFinished():
-                self.accounts.take(step)
+                self.counts.take(step)
             case BatchReady():
                 await self._offer(step.batch)
             case FileEnded():
-                self.accounts.take(step)
+                self.counts.take(step)
                 if step.broken is not None:
                     self.broken.append(step.broken)
 
     async def _less_pending(self) -> None:
         """Wait while memory holds too much that can't be counted yet, because of something that is in flight."""
-        while self.accounts.pending > MAX_PENDING and self._buffer.used and not self._stopping.is_set():
+        while self.counts.pending > MAX_PENDING and self._buffer.used and not self._stopping.is_set():
             self._room.clear()
             await self._room.wait()
 
     async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
-        """Do it, unless somebody ends the run first; whether it was done. Nothing of it runs when this returns, or is cancelled."""
+        """Do it, unless the run is stopped first; whether it was done. Nothing of it runs when this returns, or is cancelled."""
         task, stop = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -381,14 +316,14 @@ class ImportEngine:
         refused = None
         if fate != Ending.DELIVERED:
             reason, why = self._refusal
-            example = RefusalExample(self.accounts.name_of(events[0].file), events[0].line, why)
+            example = RefusalExample(self.counts.name_of(events[0].file), events[0].line, why)
             refused = RecordFate(FateKind.REFUSED, reason, example)
         self._batcher.settled(len(events))
-        self.accounts.settle(events, refused)
+        self.counts.settle(events, refused)
         self._room.set()
 
     async def _until_settled(self) -> None:
-        """Wait for all that was read; if somebody ends the run, for what is under way, and not for ever."""
+        """Wait for all that was read; if the run is stopped, for what is in flight, and not for ever."""
         while self._buffer.used and not self._stopping.is_set():
             self._room.clear()
             await self._room.wait()
@@ -398,7 +333,7 @@ class ImportEngine:
             await wait_for_event(self._room, min(left, _TOLD_SECONDS), self._clock)
 
     def _only_waits(self) -> bool:
-        """Whether nothing of what is under way is on the wire: all of it waits to be sent again."""
+        """Whether nothing is on the wire: everything in flight waits to be sent again."""
         found = self._delivery.statistics()
         return not found.in_flight and bool(found.upstream.failing or found.halts or found.retries)
 
@@ -412,7 +347,7 @@ class ImportEngine:
             await self._news.wait()
             self._news.clear()
             await self._letters.durable()
-            if (settled := (self.accounts.settled + self._replays.replayed, self.accounts.exhausted)) != saved:
+            if (settled := (self.counts.settled + self._replays.replayed, self.counts.exhausted)) != saved:
                 began = self._clock.monotonic()
                 self._save()
                 saved = settled
@@ -420,7 +355,7 @@ class ImportEngine:
 
     def _save(self) -> None:
         counted = self._replays.counted()
-        checkpoint = self.accounts.checkpoint(self._clock.now())
+        checkpoint = self.counts.checkpoint(self._clock.now())
         checkpoint.witness = self._witness
         self._folder.save(checkpoint)
         self._replays.saved(counted)
@@ -450,13 +385,13 @@ class ImportEngine:
 
     def _waiting(self) -> str:
         """Why nothing goes, if nothing does."""
-        if waiting := self._letters.waiting or self.accounts.doing:
+        if waiting := self._letters.waiting or self.counts.doing:
             return waiting
         found = self._delivery.statistics()
         for halt in found.halts:
             return f"the service refuses: {halt.why}; {halt.hint}"
         if found.upstream.failing:
-            return f"the service doesn't take events now: {found.upstream.why}"
+            return f"the service doesn't accept events now: {found.upstream.why}"
         for retry in found.retries:
             return f"the last request is sent again: {retry.why}"
         return self._batcher.rests()

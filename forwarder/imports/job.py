@@ -44,7 +44,7 @@ from forwarder.sources.imports.checkpoint import (
     job_id,
     read_checkpoint,
 )
-from forwarder.sources.imports.conversion import Conversion, EventFilters, EventSelection, NoRepeats, open_conversion
+from forwarder.sources.imports.conversion import Conversion, EventFilters, EventSelection, open_conversion
 from forwarder.sources.imports.day_batches import BatchLimits
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.manifest import ImportManifest, manifest_of
@@ -61,7 +61,7 @@ from forwarder.storage.private import make_directories
 ENVELOPE: Final = 1024
 """Bytes of a request beside its events, at most."""
 WINDOW: Final = 16 << 20
-"""Bytes of events that are on their way, beside the batches that are being filled: a few batches of the usual size."""
+"""Bytes of events in flight, beside the batches that are being filled: a few batches of the usual size."""
 UNPACED: Final = 1e9
 """Events a second, where no rate is asked for."""
 LETTERS_BYTES: Final = 1 << 40
@@ -179,15 +179,15 @@ class ImportRun:
 
     async def _run(self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats, told: ReportProgress) -> None:
         settings = self._request.settings
-        accounts, plan = self._in_order_of_time(repeats) if self._request.sort else self._in_order_of_source(repeats)
+        counts, plan = self._in_order_of_time(repeats) if self._request.sort else self._in_order_of_source(repeats)
         lane = Lane(self._request.api_key, historical=True)
         window = max(WINDOW, 3 * settings.batch.max_bytes)
         if self.saved is not None and self.saved.complete:
             plan = _nothing()  # only dead letters are marked: the source isn't read again for them
-        replays = LetterReplays(letters, accounts.totals, accounts.books_of, self._remaking())
+        replays = LetterReplays(letters, counts.totals, counts.books_of, self._remaking())
         witness = "" if self.saved is None else self.saved.witness
         engine = ImportEngine(
-            plan, accounts, letters, self._clock, replays=replays, folder=self._folder, lane=lane, window=window, witness=witness
+            plan, counts, letters, self._clock, replays=replays, folder=self._folder, lane=lane, window=window, witness=witness
         )
         keys = KeyCheck(sink.decide, self._clock) if settings.upstream.verify_keys else None
         pace = self._pace()
@@ -212,19 +212,19 @@ class ImportRun:
             self.saved = read_checkpoint(self.state)
 
     def _in_order_of_source(self, repeats: Repeats) -> tuple[SourceOrderCounts, Generator[PlanStep]]:
-        accounts = SourceOrderCounts(self.job, self._clock.now(), contents_of(self._source), self.saved)
-        return accounts, plan_steps(self._source, self._maker(repeats), accounts.saved(), self._limits())
+        counts = SourceOrderCounts(self.job, self._clock.now(), contents_of(self._source), self.saved)
+        return counts, plan_steps(self._source, self._conversion(repeats), counts.saved(), self._limits())
 
     def _in_order_of_time(self, repeats: Repeats) -> tuple[TimeOrderCounts, Generator[PlanStep]]:
         """See `sorted_planning`. Its first checkpoint comes before all: what is sorted is sorted for one time that `--until` stands for."""
         now = self._clock.now()
-        accounts = TimeOrderCounts(self.job, now, contents_of(self._source), self.saved)
+        counts = TimeOrderCounts(self.job, now, contents_of(self._source), self.saved)
         if self.saved is None:
-            self._folder.save(accounts.checkpoint(now))
+            self._folder.save(counts.checkpoint(now))
         spool = EventSpool(self.state, self.job)
         room = 0 if self._request.filters != EventFilters() else least_room(self._source)  # of a few events it isn't known
-        plan = SortedPlan(self._source, self._maker(repeats), spool, accounts.saved(), accounts.spool, limits=self._limits(), room=room)
-        return accounts, plan.steps()
+        plan = SortedPlan(self._source, self._conversion(repeats), spool, counts.saved(), counts.spool, limits=self._limits(), room=room)
+        return counts, plan.steps()
 
     def stop(self) -> None:
         """Let `run` end soon: what is in flight is settled, and where it stands is saved."""
@@ -249,16 +249,16 @@ class ImportRun:
     def _finish(self) -> FinishPolicy:
         return FinishPolicy(self._request.person_properties, self._request.geoip, self.job.id)
 
-    def _maker(self, repeats: Repeats) -> Conversion:
+    def _conversion(self, repeats: Repeats) -> Conversion:
         return open_conversion(
             self._request.chosen.make(), self._finish(), self._request.settings.upstream.max_event, EventSelection(self._filters, repeats)
         )
 
     def _remaking(self) -> LetterConversion:
-        """How mended letters become events: as their records would have, but each by itself."""
+        """How repaired letters become events: as their records would have, but each by itself."""
         chosen, max_event = self._request.chosen.make(), self._request.settings.upstream.max_event
-        maker = open_conversion(chosen, self._finish(), max_event, EventSelection(replace(self._filters, limit=None), NoRepeats()))
-        return LetterConversion(lambda block, file: maker.make(block, file, 0), self._limits(), max_event)
+        conversion = open_conversion(chosen, self._finish(), max_event, EventSelection(replace(self._filters, limit=None), None))
+        return LetterConversion(lambda block, file: conversion.convert(block, file, 0), self._limits(), max_event)
 
     def _limits(self) -> BatchLimits:
         batch, upstream = self._request.settings.batch, self._request.settings.upstream
@@ -383,7 +383,7 @@ def _compare(saved: ImportCheckpoint, found: Sequence[SourceContent], job: Impor
         return
     raise SourceChanged(
         _changed(changes),
-        hint="An import goes on at the number of a record, which would be another one now. Bring the source back as it was, and run the "
+        hint="An import resumes at the number of a record, which would be another one now. Bring the source back as it was, and run the "
         "same command again; or import what it is now as a job of its own, with `--state`: events that the service has already come with "
         "the same uuid and time, where their records have ids of their own, and aren't counted twice.",
     )

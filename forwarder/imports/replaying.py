@@ -1,16 +1,16 @@
-"""Dead letters of an import on their way back: those that somebody has marked for a replay, mended or as they are.
+"""Dead letters of an import that are replayed: those that are marked for it, repaired or as they are.
 
 A record that the format refused goes through the format again, in its old place, so that its uuid is what it would have been. An event that
 the service refused goes again as it is. What can't go stays a letter, with a note. A letter leaves the folder in this order:
 
 1. each of its events has arrived, or was refused by the service and is a letter of its own;
-2. that is counted (`migration.mending`), and a checkpoint is written with the counts and the letter's number;
+2. that is counted (`sources.imports.books.count_replayed`), and a checkpoint is written with the counts and the letter's number;
 3. it is removed.
 
 After a kill between two of them it is sent again with the same bytes, or removed without being sent: counted once in any case. An event's
 letter that the service refuses again stays what it is.
 
-To be used once all records of the source are settled: a record that isn't counted as refused can't be counted as mended.
+To be used once all records of the source are settled: a record that isn't counted as refused can't be counted as repaired.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from forwarder.sources.imports.day_batches import BatchLimits, DayBatch, DayBatc
 from forwarder.sources.imports.formats.native import NativeConverter
 
 Key = tuple[int, int, int]
-"""An event on its way: the number of its file, of its record, and which of the record's events it is."""
+"""An event in flight: the number of its file, of its record, and which of the record's events it is."""
 
 _FOREIGN: Final = "it doesn't say which record it was: it isn't a letter of an import"
 _DAMAGED: Final = "its bytes aren't those that were written: the disk has changed them. Replay it with `--with FILE`"
-_ON_ITS_WAY: Final = "another letter of the same event is on its way; replay this one again if it is still needed"
+_ON_ITS_WAY: Final = "another letter of the same event is in flight; replay this one again if it is still needed"
 
 
 @dataclass(slots=True)
 class _ReturningLetter:
-    """A letter on its way."""
+    """A letter whose events are in flight."""
 
     number: int
     name: str
@@ -54,7 +54,7 @@ class _ReturningLetter:
 class LetterConversion:
     """How letters become batches again."""
 
-    make: Callable[[RecordBlock, int], ConvertedRecords]
+    convert: Callable[[RecordBlock, int], ConvertedRecords]
     """What the format, the filters and finishing make of a block of the file with a number. It knows no repeats, and no limit."""
     limits: BatchLimits
     max_event: int
@@ -79,7 +79,7 @@ class LetterReplays:
         self._native = NativeConverter("set")
         self._way: dict[Key, _ReturningLetter] = {}
         self._together: dict[tuple[int, int], int] = {}
-        """Letters that there are of records with some on their way, those too."""
+        """How many letters there are of each record that has some in flight, those included."""
         self._leaving: set[int] = set()
         """Letters that are counted in a saved checkpoint, and may not be gone yet."""
         self.replayed = 0
@@ -100,7 +100,7 @@ class LetterReplays:
         return [*leaving, *batches.flush()]
 
     def owns(self, event: FinishedEvent) -> bool:
-        """Whether an event is of a letter on its way."""
+        """Whether an event is of a letter in flight."""
         return _key(event) in self._way
 
     def settle(self, events: Sequence[FinishedEvent], *, delivered: bool) -> None:
@@ -159,7 +159,7 @@ class LetterReplays:
 
     def _made(self, origin: RecordOrigin, block: RecordBlock) -> list[FinishedEvent]:
         """What the format makes of a record. Raises `_CannotReplay` unless that is all events."""
-        made = self._remaking.make(block, origin.file)
+        made = self._remaking.convert(block, origin.file)
         if made.refused:
             first = made.refused[0]
             raise _CannotReplay(f"{first.why}: {first.detail}")

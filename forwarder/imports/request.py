@@ -1,4 +1,4 @@
-"""What somebody wants imported, and how far an import is while it runs: what the command and the engine say to each other."""
+"""The request for an import, and its progress while it runs: the interface between the command and the engine."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_a_signal_lets_it_end(opened: FakeImport, capsys: pytest.CaptureFixture[
     assert opened.asked == ["check_key", "preflight", "run", "stop", "close"]
     shown = capsys.readouterr()
     assert f"{number.name}: reading stops" in shown.err
-    assert "not complete: the same command goes on with it" in shown.out
+    assert "not complete: the same command resumes it" in shown.out
 
 
 def test_exit_codes() -> None:

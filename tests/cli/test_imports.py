@@ -208,7 +208,7 @@ def test_all_imports_are_listed(root: Path) -> None:
     done = run(status)
     assert (done.code, done.err) == (0, "")
     heads = [line for line in done.out.splitlines() if line.startswith("mixpanel")]
-    assert heads == ["mixpanel export/*.json.gz: complete", "mixpanel export/*.json.gz: not complete: the same command goes on with it"]
+    assert heads == ["mixpanel export/*.json.gz: complete", "mixpanel export/*.json.gz: not complete: the same command resumes it"]
     assert done.out.index(str(root / "a")) < done.out.index(str(root / "b"))
 
 

@@ -97,7 +97,7 @@ async def test_trouble_of_the_service_only_delays_an_import(tmp_path: Path) -> N
         async with importing(upstream, path, state) as command:
             await upstream.until(lambda: len(upstream.delivered) > 300)
             await upstream.stop()
-            await command.line("the service doesn't take events now", "no connection")
+            await command.line("the service doesn't accept events now", "no connection")
             await upstream.__aenter__()
             assert await command.ended() == 0, command.lines
         sent: dict[str, set[str]] = {}

@@ -18,9 +18,9 @@ from forwarder.core.ports import DeadLetter
 from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink
 from forwarder.imports.batching import DayBatcher
-from forwarder.imports.counts import SourceOrderCounts
-from forwarder.imports.dead_letters import where_of_event
-from forwarder.imports.engine import Counting, ImportEngine
+from forwarder.imports.counts import ImportCounts, SourceOrderCounts
+from forwarder.imports.dead_letters import ImportDeadLetters, where_of_event
+from forwarder.imports.engine import ImportEngine
 from forwarder.imports.job import contents_of
 from forwarder.imports.replaying import LetterReplays
 from forwarder.imports.request import ImportProgress
@@ -247,14 +247,14 @@ class Setting:
         self.folder = Mortal(self.state)
         try:
             with source, Repeats(self.state) as repeats:
-                maker = open_conversion(
+                conversion = open_conversion(
                     NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), 1_000_000, EventSelection(self.filters, repeats)
                 )
-                accounts, plan = self.planned(source, maker)
+                counts, plan = self.planned(source, conversion)
                 self.engine = ImportEngine(
                     plan,
-                    accounts,
-                    self.letters,
+                    counts,
+                    cast(ImportDeadLetters, self.letters),
                     self.clock,
                     replays=cast(LetterReplays, self.replays),
                     folder=self.folder,
@@ -272,10 +272,10 @@ class Setting:
         finally:
             self.folder.close()
 
-    def planned(self, source: FileSource, maker: Conversion) -> tuple[Counting, Generator[PlanStep]]:
-        """The accounts, and the plan that goes on from them."""
-        accounts = SourceOrderCounts(JOB, self.clock.now(), contents_of(source), self.saved)
-        return accounts, plan_steps(source, maker, accounts.saved(), self.limits)
+    def planned(self, source: FileSource, conversion: Conversion) -> tuple[ImportCounts, Generator[PlanStep]]:
+        """The counts, and the plan that goes on from them."""
+        counts = SourceOrderCounts(JOB, self.clock.now(), contents_of(source), self.saved)
+        return counts, plan_steps(source, conversion, counts.saved(), self.limits)
 
     async def _driven(self, task: asyncio.Task[None], during: Callable[[Setting], Awaitable[None]] | None, seconds: float) -> None:
         end = self.clock.monotonic() + seconds

@@ -50,7 +50,7 @@ CONTENTS = [SourceContent("a", 1, "aa"), SourceContent("b", 1, "bb")]
 SAID_NO = RecordFate(FateKind.REFUSED, "refused", RefusalExample("a", 1, "no"))
 
 
-def accounts(saved: ImportCheckpoint | None = None) -> SourceOrderCounts:
+def source_counts(saved: ImportCheckpoint | None = None) -> SourceOrderCounts:
     """Of a job of two files."""
     return SourceOrderCounts(JOB, 5.0, CONTENTS, saved)
 
@@ -73,7 +73,7 @@ def begun(it: SourceOrderCounts, files: str = "ab") -> None:
 
 def test_a_batch_over_several_files_settles_each_of_its_records() -> None:
     """In whatever order its events are, and batches are settled."""
-    it = accounts()
+    it = source_counts()
     begun(it)
     it.take(read(0, [1, 1, 0]))
     it.take(read(1, [1, 1]))
@@ -86,7 +86,7 @@ def test_a_batch_over_several_files_settles_each_of_its_records() -> None:
 
 def test_what_the_service_refuses_is_counted_so() -> None:
     """It isn't delivered, and isn't in flight any more."""
-    it = accounts()
+    it = source_counts()
     begun(it, "a")
     it.take(read(0, [1, 1]))
     it.settle([event(0, 0)], SAID_NO)
@@ -98,7 +98,7 @@ def test_what_the_service_refuses_is_counted_so() -> None:
 
 def test_a_checkpoint_has_files_in_their_order(tmp_path: Path) -> None:
     """Those that are done, those that aren't, and those of earlier runs that haven't begun again."""
-    it = accounts()
+    it = source_counts()
     begun(it)
     it.take(read(0, [1], "digest of a"))
     it.take(read(1, [1], "digest of b"))
@@ -114,7 +114,7 @@ def test_a_checkpoint_has_files_in_their_order(tmp_path: Path) -> None:
         ("b", 1, 1, True, "digest of b"),
     ]
     assert not saved.complete
-    again = accounts(saved)
+    again = source_counts(saved)
     assert {name: each.records for name, each in again.saved().items()} == {"a": 0, "b": 1}
     again.take(FileStarted(0, SourceFile("a", "aa")))
     assert [(file.name, file.books.read) for file in again.checkpoint(7.0).files] == [("a", 0), ("b", 1)]
@@ -124,11 +124,11 @@ def test_a_checkpoint_has_files_in_their_order(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_counting_where_the_last_one_ended() -> None:
     """In the books of the file, in those of all, and by day; nothing is counted twice."""
-    first = accounts()
+    first = source_counts()
     begun(first, "a")
     first.take(read(0, [1, 1]))
     first.settle([event(0, 0)])
-    second = accounts(first.checkpoint(6.0))
+    second = source_counts(first.checkpoint(6.0))
     begun(second, "a")
     second.take(read(0, [1]))
     second.settle([event(0, 1)])
@@ -143,14 +143,14 @@ def test_a_run_goes_on_counting_where_the_last_one_ended() -> None:
 
 def test_a_file_that_is_read_again_isn_t_done_before_its_end() -> None:
     """It may be broken now; and what it has more than it had is taken too."""
-    first = accounts()
+    first = source_counts()
     begun(first, "a")
     first.take(read(0, [1]))
     first.take(FileEnded(0))
     first.settle([event(0, 0)])
     saved = first.checkpoint(6.0)
     assert saved.files[0].complete
-    second = accounts(saved)
+    second = source_counts(saved)
     begun(second, "a")
     second.take(read(0, [1, 1]))
     second.settle([event(0, 1)])
@@ -162,7 +162,7 @@ def test_a_file_that_is_read_again_isn_t_done_before_its_end() -> None:
 
 def test_what_isn_t_open_can_t_be_settled() -> None:
     """A mistake that must not go unseen."""
-    it = accounts()
+    it = source_counts()
     begun(it, "a")
     it.take(read(0, [1]))
     with pytest.raises(ValueError, match="aren't open"):
@@ -171,7 +171,7 @@ def test_what_isn_t_open_can_t_be_settled() -> None:
 
 def test_very_many_files_cost_nothing_but_their_checkpoint() -> None:
     """What is asked twice a second doesn't look at each of them."""
-    it = accounts()
+    it = source_counts()
     for number in range(2000):
         it.take(FileStarted(number, SourceFile(f"f{number}", "aa")))
         it.take(read(number, [1]))
@@ -205,17 +205,15 @@ class Service:
         self.refused = refused
         self.arrived: list[FinishedEvent] = []
 
-    def take(self, accounts: SourceOrderCounts | TimeOrderCounts, events: Sequence[FinishedEvent]) -> None:
+    def take(self, counts: SourceOrderCounts | TimeOrderCounts, events: Sequence[FinishedEvent]) -> None:
         """Settle a batch, what is refused of it by itself."""
         for refused, part in groupby(events, key=lambda event: event.uuid in self.refused):
             of_part = list(part)
             first = of_part[0]
-            fate = (
-                RecordFate(FateKind.REFUSED, REJECTED, RefusalExample(accounts.name_of(first.file), first.line, "no")) if refused else None
-            )
+            fate = RecordFate(FateKind.REFUSED, REJECTED, RefusalExample(counts.name_of(first.file), first.line, "no")) if refused else None
             if not refused:
                 self.arrived += of_part
-            accounts.settle(of_part, fate)
+            counts.settle(of_part, fate)
 
 
 class Run:
@@ -226,7 +224,7 @@ class Run:
         self.folder = folder
         self.filters = filters or EventFilters()
         self.room = 0
-        self.accounts = TimeOrderCounts(JOB, 1.0, contents_of(source), read_checkpoint(folder))
+        self.counts = TimeOrderCounts(JOB, 1.0, contents_of(source), read_checkpoint(folder))
         self.refused: list[ImportDeadLetter] = []
         self.broken: list[BrokenSource] = []
         self.flying: list[Sequence[FinishedEvent]] = []
@@ -238,12 +236,12 @@ class Run:
 
     def steps(self, repeats: Repeats) -> Generator[PlanStep]:
         """The plan."""
-        maker = open_conversion(
+        conversion = open_conversion(
             NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), 1_000_000, EventSelection(self.filters, repeats)
         )
         spool = EventSpool(self.folder, JOB)
-        saved, at = self.accounts.saved(), self.accounts.spool
-        return SortedPlan(self.source, maker, spool, saved, at, limits=LIMITS, sort=SORT, room=self.room).steps()
+        saved, at = self.counts.saved(), self.counts.spool
+        return SortedPlan(self.source, conversion, spool, saved, at, limits=LIMITS, sort=SORT, room=self.room).steps()
 
     def take(self, step: PlanStep) -> None:
         """What the engine does with a step."""
@@ -257,13 +255,13 @@ class Run:
                 self.refused += refused
             case FileEnded(broken=BrokenSource() as broken):
                 self.broken.append(broken)
-        self.accounts.take(step)
+        self.counts.take(step)
 
     def save(self) -> ImportCheckpoint:
         """Write a checkpoint, and read it back, which checks its books."""
         folder = StateFolder(self.folder)
         try:
-            folder.save(self.accounts.checkpoint(2.0))
+            folder.save(self.counts.checkpoint(2.0))
         finally:
             folder.close()
         saved = read_checkpoint(self.folder)
@@ -276,8 +274,8 @@ class Run:
             for step in self.steps(repeats):
                 self.take(step)
                 while self.flying:
-                    service.take(self.accounts, self.flying.pop(0))
-        self.accounts.exhausted = not self.broken
+                    service.take(self.counts, self.flying.pop(0))
+        self.counts.exhausted = not self.broken
         return self.save()
 
 
@@ -292,20 +290,20 @@ def unsorted(source: FileSource, folder: Path, service: Service) -> tuple[Import
     """What an import that isn't sorted counts, and its dead letters: the model."""
     folder.mkdir()
     letters: set[Key] = set()
-    accounts = SourceOrderCounts(JOB, 1.0, contents_of(source), None)
+    counts = SourceOrderCounts(JOB, 1.0, contents_of(source), None)
     with Repeats(folder) as repeats:
-        maker = open_conversion(
+        conversion = open_conversion(
             NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), 1_000_000, EventSelection(EventFilters(), repeats)
         )
-        for step in plan_steps(source, maker, {}, LIMITS):
+        for step in plan_steps(source, conversion, {}, LIMITS):
             if isinstance(step, BatchReady):
-                service.take(accounts, step.batch.events)
+                service.take(counts, step.batch.events)
                 continue
             if isinstance(step, RecordsRead):
                 letters |= keys(step.refused)
-            accounts.take(step)
-    accounts.exhausted = True
-    return accounts.checkpoint(2.0), letters
+            counts.take(step)
+    counts.exhausted = True
+    return counts.checkpoint(2.0), letters
 
 
 def body(*events: bytes) -> bytes:
@@ -407,7 +405,7 @@ def live(run: Run, service: Service, chance: random.Random, life: int) -> Import
                 break
             choice = chance.randrange(4)
             if run.flying and (at_end or choice == 0):
-                service.take(run.accounts, run.flying.pop(chance.randrange(len(run.flying))))
+                service.take(run.counts, run.flying.pop(chance.randrange(len(run.flying))))
             elif choice == 1:
                 run.save()
             else:
@@ -418,9 +416,9 @@ def live(run: Run, service: Service, chance: random.Random, life: int) -> Import
     check_order(run.left)
     assert run.days == sorted(run.days)
     if done:
-        run.accounts.exhausted = True
-        assert not run.accounts.in_flight
-        assert not run.accounts.pending
+        run.counts.exhausted = True
+        assert not run.counts.in_flight
+        assert not run.counts.pending
         run.save()
     return read_checkpoint(run.folder)
 
@@ -447,9 +445,9 @@ def test_a_checkpoint_while_it_sorts_counts_nothing(tmp_path: Path) -> None:
             if isinstance(step, SortFinished):
                 break
             assert (saved.files, saved.spool, saved.books) == ([], None, RecordBooks())
-            assert isinstance(step, FileStarted) or run.accounts.doing.startswith("it sorts before it sends: ")
+            assert isinstance(step, FileStarted) or run.counts.doing.startswith("it sorts before it sends: ")
         assert saved.books == RecordBooks(1, refused={"not_json": 1})
-        assert run.accounts.doing == ""
+        assert run.counts.doing == ""
 
 
 def test_a_run_that_goes_on_reads_nothing_of_the_source(tmp_path: Path) -> None:
@@ -462,7 +460,7 @@ def test_a_run_that_goes_on_reads_nothing_of_the_source(tmp_path: Path) -> None:
             run.take(step)
             if len(run.flying) == 2:
                 break
-        service.take(run.accounts, run.flying[0])
+        service.take(run.counts, run.flying[0])
         run.save()
         path.unlink()
         found = Run(source, tmp_path).finish(service)
@@ -602,7 +600,7 @@ def half_done(run: Run, service: Service) -> None:
         for step in run.steps(repeats):
             run.take(step)
     for events in run.flying[: len(run.flying) // 2]:
-        service.take(run.accounts, events)
+        service.take(run.counts, events)
     saved = run.save()
     assert saved.spool is not None
     assert 0 < saved.spool.settled < saved.spool.entries

@@ -540,7 +540,7 @@ async def test_what_little_is_wanted_of_much_doesn_t_fill_memory(tmp_path: Path,
 
     async def look(it: Setting) -> None:
         nonlocal most
-        most = max(most, it.engine.accounts.pending)
+        most = max(most, it.engine.counts.pending)
 
     await setting.run(look)
     assert len(setting.service.uuids) == 10
@@ -559,7 +559,7 @@ async def test_reading_waits_while_too_much_can_t_be_counted(tmp_path: Path, mon
 
     async def look(it: Setting) -> None:
         nonlocal most
-        most = max(most, it.engine.accounts.pending)
+        most = max(most, it.engine.counts.pending)
 
     await setting.run(look)
     assert len(setting.service.uuids) == 1

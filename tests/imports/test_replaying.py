@@ -19,7 +19,6 @@ from forwarder.sources.imports.conversion import (
     EventSelection,
     FilterReason,
     ImportDeadLetter,
-    NoRepeats,
     open_conversion,
 )
 from forwarder.sources.imports.day_batches import BatchLimits
@@ -40,19 +39,19 @@ LIMITS = BatchLimits(max_bytes=100_000, max_events=100)
 class Job:
     """What an import keeps beside its letters, and what its format makes of records."""
 
-    maker: Conversion
+    conversion: Conversion
     totals: ImportTotals = field(default_factory=ImportTotals)
     books: RecordBooks = field(default_factory=lambda: RecordBooks(read=9, refused={"any": 9}))
 
     def replays(self, letters: ImportDeadLetters) -> LetterReplays:
         """The letters' way back in one run."""
-        remaking = LetterConversion(lambda block, file: self.maker.make(block, file, 0), LIMITS, MAX_EVENT)
+        remaking = LetterConversion(lambda block, file: self.conversion.convert(block, file, 0), LIMITS, MAX_EVENT)
         return LetterReplays(letters, self.totals, lambda *_: [self.books], remaking)
 
 
 def native(filters: EventFilters | None = None) -> Job:
     """An import of native events."""
-    return Job(open_conversion(NativeConverter("set_once"), FINISH, MAX_EVENT, EventSelection(filters or EventFilters(), NoRepeats())))
+    return Job(open_conversion(NativeConverter("set_once"), FINISH, MAX_EVENT, EventSelection(filters or EventFilters(), None)))
 
 
 async def sent(replays: LetterReplays) -> list[FinishedEvent]:
@@ -71,7 +70,7 @@ async def test_a_mended_record_goes_through_its_format_again(tmp_path: Path) -> 
         mark(tmp_path, {1: NATIVE % 2})
         replays = job.replays(letters)
         (found,) = await sent(replays)
-        expected = job.maker.make(RecordBlock(FILE, 3, [NATIVE % 2], [4]), 0, 0).events[0]
+        expected = job.conversion.convert(RecordBlock(FILE, 3, [NATIVE % 2], [4]), 0, 0).events[0]
         assert found == expected
         assert replays.owns(found._replace(data=b""))
         replays.settle([found._replace(data=b"")], delivered=True)
@@ -214,7 +213,7 @@ async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
     job = native()
     batch = b'{"batch":[%b,{"event":"x"},%b,{"event":"y"}]}' % (NATIVE % 1, NATIVE % 2)
     mended = b'{"batch":[%b]}' % b",".join([NATIVE % 1, NATIVE % 3, NATIVE % 2, NATIVE % 4])
-    made = job.maker.make(RecordBlock(FILE, 5, [batch], [6]), 0, 0)
+    made = job.conversion.convert(RecordBlock(FILE, 5, [batch], [6]), 0, 0)
     assert [each.part for each in made.refused] == [2, 4]
     async with opened(tmp_path) as letters:
         await letters.bury_records(made.refused)
@@ -226,7 +225,7 @@ async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
             found += await sent(replays)
             replays.settle(found[-1:], delivered=True)
         assert job.books.mended == 1
-    whole = job.maker.make(RecordBlock(FILE, 5, [mended], [6]), 0, 0).events
+    whole = job.conversion.convert(RecordBlock(FILE, 5, [mended], [6]), 0, 0).events
     assert [each.uuid for each in found] == [whole[1].uuid, whole[3].uuid]
     assert len({(each.file, each.number, each.part) for each in [*made.events, *found]}) == 4
 
@@ -235,22 +234,22 @@ async def test_an_event_that_was_too_large_is_made_smaller(tmp_path: Path) -> No
     """It is refused after its format took it, and goes its way from the start."""
     job = native()
     large = (NATIVE % 1).replace(b"{}", b'{"x":"%b"}' % (b"x" * 1200))
-    made = job.maker.make(RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, large)], [6]), 0, 0)
+    made = job.conversion.convert(RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, large)], [6]), 0, 0)
     (record,) = made.refused
     assert (record.why, record.part) == (RefusalReason.TOO_LARGE, OF_EVENTS + 1)
     async with opened(tmp_path) as letters:
         await letters.bury_records([record])
         mark(tmp_path, {1: record.data.replace(b"x" * 1200, b"x")})
         (found,) = await sent(job.replays(letters))
-    whole = job.maker.make(RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, NATIVE % 1)], [6]), 0, 0)
+    whole = job.conversion.convert(RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, NATIVE % 1)], [6]), 0, 0)
     assert (found.uuid, found.part) == (whole.events[1].uuid, 1)
 
 
 async def test_a_record_of_a_vendor(tmp_path: Path) -> None:
     """It is mended in the vendor's own words."""
     record = b'{"type":"track","event":"sign up","userId":"ann","timestamp":"%b","messageId":"m"}'
-    job = Job(open_conversion(SegmentConverter(), FINISH, MAX_EVENT, EventSelection(EventFilters(), NoRepeats())))
-    made = job.maker.make(RecordBlock(FILE, 5, [record % b"yesterday"], [6]), 0, 0)
+    job = Job(open_conversion(SegmentConverter(), FINISH, MAX_EVENT, EventSelection(EventFilters(), None)))
+    made = job.conversion.convert(RecordBlock(FILE, 5, [record % b"yesterday"], [6]), 0, 0)
     async with opened(tmp_path) as letters:
         await letters.bury_records(made.refused)
         mark(tmp_path, {1: record % b"1970-01-02T00:00:00Z"})
@@ -283,5 +282,5 @@ async def test_a_run_that_reads_no_source_knows_the_files_by_their_letters(tmp_p
     async with opened(tmp_path) as letters:
         (found,) = await sent(job.replays(letters))
         assert letters.file(1) == other
-    expected = job.maker.make(RecordBlock(other, 3, [NATIVE % 2], [4]), 1, 0).events
+    expected = job.conversion.convert(RecordBlock(other, 3, [NATIVE % 2], [4]), 1, 0).events
     assert [found] == expected

@@ -12,8 +12,7 @@ import pytest
 
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
-from forwarder.imports.counts import TimeOrderCounts
-from forwarder.imports.engine import Counting
+from forwarder.imports.counts import ImportCounts, TimeOrderCounts
 from forwarder.imports.job import contents_of
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.books import RecordBooks
@@ -29,11 +28,11 @@ REFUSED = Reply(400, "text/plain", body=b"no")
 class SortedSetting(Setting):
     """An import with `--sort`."""
 
-    def planned(self, source: FileSource, maker: Conversion) -> tuple[Counting, Generator[PlanStep]]:
+    def planned(self, source: FileSource, conversion: Conversion) -> tuple[ImportCounts, Generator[PlanStep]]:
         """See `Setting.planned`."""
-        accounts = TimeOrderCounts(JOB, self.clock.now(), contents_of(source), self.saved)
+        counts = TimeOrderCounts(JOB, self.clock.now(), contents_of(source), self.saved)
         spool, sort = EventSpool(self.state, JOB), SortLimits(memory=20_000, runs=2)
-        return accounts, SortedPlan(source, maker, spool, accounts.saved(), accounts.spool, limits=self.limits, sort=sort).steps()
+        return counts, SortedPlan(source, conversion, spool, counts.saved(), counts.spool, limits=self.limits, sort=sort).steps()
 
 
 def shuffled(folder: Path, count: int = 60, seed: int = 1) -> Path:
@@ -116,7 +115,7 @@ async def test_an_event_that_never_arrives_holds_up_only_what_memory_may_hold(tm
     assert setting.saved.spool is not None
     assert setting.saved.spool.settled == 0
     assert 0 < len(setting.service.uuids) < 600
-    assert setting.engine.accounts.pending < 1_200  # what has arrived counts twice
+    assert setting.engine.counts.pending < 1_200  # what has arrived counts twice
 
 
 @pytest.mark.parametrize("seed", range(8))

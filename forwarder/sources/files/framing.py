@@ -42,7 +42,7 @@ _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
 def read_lines(stream: GuardedStream, limit: int, size: int) -> Iterator[NumberedRecords]:
     """A record a line, ended by LF or CRLF. Empty lines count, but are no records.
 
-    A line over the limit is cut to it. The last line needs no end, but where the stream is cut off it is left out: it might look whole.
+    A line over the limit is cut to it. The last line needs no end, but where the stream is cut off it is left out: it might seem complete.
     """
     rest, number = bytearray(), 1
     for data in read_chunks(stream, size):

@@ -72,7 +72,7 @@ def _check_bucket(url: str) -> None:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What the checkpoint remembers of a file, to see that it is the same one when an import goes on."""
+    """What the checkpoint remembers of a file, to verify that it is the same when an import resumes."""
 
     size: int
     digest: str
@@ -197,7 +197,7 @@ def local_origins(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
         yield from _local(path, options)
     except OSError as error:
         name, why = redact(plain_name(str(error.filename or path))), error.strerror or str(error)
-        raise ConfigurationError(f"{name}: can't be looked at: {why}", hint="Make it readable, or leave it out.") from None
+        raise ConfigurationError(f"{name}: can't be read: {why}", hint="Make it readable, or leave it out.") from None
 
 
 def _local(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
@@ -206,7 +206,7 @@ def _local(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
     elif Path(path).is_dir():
         found = list(_folder(Path(path), options))
         if not found:
-            raise ConfigurationError(f"{redact(path)}: there is no file in it", hint="Hidden files aren't looked at. Is it mounted?")
+            raise ConfigurationError(f"{redact(path)}: there is no file in it", hint="Hidden files are left out. Is it mounted?")
         yield from found
     elif Path(path).is_file():
         yield LocalFile(Path(path))
@@ -278,7 +278,7 @@ def _raise(error: OSError) -> None:
 
 
 def is_wanted(name: str) -> bool:
-    """Whether a file that nobody named is of the export: hidden files and what a Mac adds to archives are not."""
+    """Whether a file that was found rather than named belongs to the export: hidden files and what a Mac adds to archives don't."""
     return not any(part.startswith(".") or part == "__MACOSX" for part in name.split("/") if part not in {".", ".."})
 
 

@@ -139,7 +139,7 @@ class BrokenSource(ForwarderError):
 
 
 class SourceChanged(ForwarderError):
-    """What was read in an earlier run isn't there any more, so that going on would leave out events or send others."""
+    """What was read in an earlier run is gone or different, so a resumed import would omit events or send others."""
 
     code = "source_changed"
 

@@ -64,7 +64,7 @@ class FileSource:
         """
         names = [origin.name for origin in self.origins]
         if after is not None and after not in names:
-            raise SourceChanged(f"{after}: isn't among the files any more", hint="Bring it back, or start a new import.")
+            raise SourceChanged(f"{after}: is no longer among the files", hint="Bring it back, or start a new import.")
         for origin in self.origins[names.index(after) if after is not None else 0 :]:
             with origin.open() as opened:
                 for leaf in ArchiveOpener(self._options).leaves(opened, opened):
@@ -97,7 +97,7 @@ class FileSource:
         leaf = next((leaf for leaf in leaves if leaf.member == file.member), None)
         if leaf is None:
             close()
-            raise SourceChanged(f"{file.file.name}: isn't there any more", hint="Bring it back, or start a new import.")
+            raise SourceChanged(f"{file.file.name}: no longer exists", hint="Bring it back, or start a new import.")
         return RecordReader(file.file, leaf, self._options, skip_records, close)
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class RecordReader(Iterator[RecordBlock]):
 
 
 def _update(digest: _Hash, records: Sequence[bytes]) -> None:
-    """Add records, all at once: what else runs can go on meanwhile."""
+    """Add records, all at once: hashing a large text releases the interpreter lock."""
     if isinstance(records, LineRecords):
         digest.update(records.text)
     elif records:

@@ -66,7 +66,7 @@ class GuardedStream:
 
 
 class PeekedStream:
-    """A stream whose first bytes were looked at."""
+    """A stream whose first bytes were peeked."""
 
     def __init__(self, head: bytes, source: Readable) -> None:
         self._head, self._source = head, source
@@ -85,7 +85,7 @@ def reason(error: BaseException) -> str:
 
 
 class CompressedInput:
-    """Compressed bytes, with a look ahead."""
+    """Compressed bytes that can be given back."""
 
     def __init__(self, source: Readable) -> None:
         self._source = source

@@ -73,11 +73,11 @@ class FileCheckpoint(Struct, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, name: str, identity: str, position: FileLedger) -> FileCheckpoint:
-        """The state of a file from its position, to be written at once: the position goes on counting in the same books."""
+        """The state of a file from its position, to be written at once: the ledger continues counting in the same books."""
         return cls(name, identity, position.books, position.read, position.digested, position.digest, position.complete)
 
     def position(self, totals: ImportTotals, of_all: RecordBooks | None = None) -> FileLedger:
-        """Where a run goes on, counting in these books, and in those `of_all` files."""
+        """The ledger that a run resumes with, counting in these books, and in those `of_all` files."""
         position = FileLedger(totals, self.books, of_all=of_all, digested=self.digested, digest=self.digest)
         position.ended = self.complete
         return position
@@ -162,7 +162,7 @@ class StateFolder:
         if found is not None and (different := differences(found.job, job)):
             raise OtherJob(
                 f"{self.path} is of another import: {'; '.join(different)}",
-                hint="Say the same again to go on with it, or give this import a state folder of its own with `--state`.",
+                hint="Use the same options to resume it, or give this import a state folder of its own with `--state`.",
             )
         return found
 
@@ -172,7 +172,7 @@ class StateFolder:
             with atomic_file(self.path / FILE, replace=True) as file:
                 file.write(encode(checkpoint))
         except ConfigurationError as error:
-            hint = "Make room there, or the folder writable, and run the same command again: it goes on from the last checkpoint."
+            hint = "Make room there, or the folder writable, and run the same command again: it resumes from the last checkpoint."
             raise ConfigurationError(error.message, hint=hint) from error
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ _file_of: Final = attrgetter("file")
 
 
 class FinishedEvent(NamedTuple):
-    """An event on its way to a batch."""
+    """An event as it is sent, and where it came from."""
 
     time: int
     """Microseconds since 1970, UTC."""

@@ -7,7 +7,7 @@ influence on that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent, JoinedTexts, as_range
 from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy, RawEventFinisher
 from forwarder.sources.imports.format import Converter, EventBounds, ImportedEvent, RawConverter, RawEvents, RecordRefused, RefusalReason
+from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import AFTER_LAST
 
 OF_EVENTS: Final = 1 << 40
@@ -119,7 +120,7 @@ class Conversion(Protocol):
     def is_full(self) -> bool:
         """Whether as many events were taken as are wanted: no record that follows can bring one."""
 
-    def make(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
+    def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
         """What becomes of a block's records from index `skip` on; those before are only taken notice of."""
 
 
@@ -130,32 +131,11 @@ def open_conversion(converter: Converter | RawConverter, finish: FinishPolicy, m
     return RecordConversion(converter, EventFinisher(finish, max_event, of_records=True), choice)
 
 
-class TellsRepeats(Protocol):
-    """`Repeats`, or nobody."""
-
-    def is_repeat(self, event: ImportedEvent) -> bool:
-        """Whether an equal event came before, on the same day."""
-
-    def among(self, events: RawEvents) -> Collection[int]:
-        """Which of some events without a natural key are repeats, by index."""
-
-
-class NoRepeats:
-    """For single records that are made into events by themselves: what came before them isn't known."""
-
-    def is_repeat(self, event: ImportedEvent) -> bool:  # noqa: ARG002 - none is
-        """See `TellsRepeats`."""
-        return False
-
-    def among(self, events: RawEvents) -> Collection[int]:  # noqa: ARG002 - none is
-        """See `TellsRepeats`."""
-        return ()
-
-
 class EventSelection:
     """Which events are taken: by filters, and each once a day."""
 
-    def __init__(self, filters: EventFilters, repeats: TellsRepeats) -> None:
+    def __init__(self, filters: EventFilters, repeats: Repeats | None) -> None:
+        """`repeats`: None for single records that are converted by themselves, where what came before isn't known."""
         self._filters = filters
         self._repeats = repeats
         self._taken = 0
@@ -175,7 +155,7 @@ class EventSelection:
             why = left_out(event, self._filters) or (FilterReason.OVER_LIMIT if self.is_full else None)
             if why is not None:
                 return LEFT_OUT[why]
-        if self._repeats.is_repeat(event):
+        if self._repeats is not None and self._repeats.is_repeat(event):
             return REPEATED
         self._taken += 1
         return None
@@ -186,7 +166,7 @@ class EventSelection:
             return {}
         fates = {} if all_pass(events.bounds, self._filters) else self._left_out(events)
         passing = [index for index in range(len(events)) if index not in fates] if fates else range(len(events))
-        again = self._repeats.among(events.only(passing) if fates else events)
+        again = () if self._repeats is None else self._repeats.among(events.only(passing) if fates else events)
         if self._filters.limit is None:
             fates.update((passing[at], REPEATED) for at in again)
         else:
@@ -221,7 +201,7 @@ class RecordConversion:
         """See `Conversion`."""
         return self._choice.is_full
 
-    def make(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
+    def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
         """See `Conversion`."""
         for index in range(skip):
             self._notice(block, index)
@@ -315,7 +295,7 @@ class BlockConversion:
         """See `Conversion`."""
         return self._choice.is_full
 
-    def make(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
+    def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
         """See `Conversion`."""
         events = self._convert(block)
         untaken = self._choice.against_all(events)

@@ -109,7 +109,7 @@ class DayBatches:
         self.limits = limits
         self._open: dict[int, _OpenBatch] = {}  # by day, in the order in which they were opened
         self._latest: dict[str, int] = {}  # of an id: the serial of the last batch that it is in
-        self._unlisted: list[_OpenBatch] = []  # batches of which the ids aren't all in `_latest`: they are put there when somebody asks
+        self._unlisted: list[_OpenBatch] = []  # batches of which the ids aren't all in `_latest`: they are added on demand
         self._serials = 0
 
     @property
@@ -172,7 +172,7 @@ class DayBatches:
         return left
 
     def _room(self, batch: _OpenBatch, events: EventColumns) -> int:
-        """How many of these events the batch's limits let in."""
+        """How many of these events fit into the batch."""
         count = min(self.limits.max_events - batch.count, len(events))
         room = self.limits.max_bytes - batch.size
         data = events.data if count == len(events) else events.data[:count]

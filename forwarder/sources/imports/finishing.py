@@ -64,9 +64,9 @@ class _SentEvent(Struct, gc=False):
 class EventFinisher:
     """Makes the bytes of events by one policy. `max_bytes` is what an event may have (`upstream.max_event`); None: any size.
 
-    `of_records`: all events are a converter's, so what JSON has no number for isn't in them, and neither is what isn't UTF-8: no decoder
-    let it through (`Converter`). It isn't looked for once more then. And nobody needs them afterwards: what is added is added to their own
-    properties. Both together is a third of the cost.
+    `of_records`: all events come from a converter, whose decoders accept neither what JSON has no number for nor what isn't UTF-8
+    (`Converter`), so they aren't checked again. They aren't used afterwards either: what is added goes into their own properties. Both
+    together save a third of the cost.
     """
 
     def __init__(self, policy: FinishPolicy, max_bytes: int | None = None, *, of_records: bool = False) -> None:

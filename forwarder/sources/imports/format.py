@@ -76,7 +76,7 @@ class ImportedEvent(Struct, gc=False):
 class Converter(Protocol):
     """A format at work on one source.
 
-    All that it puts into events was decoded from JSON, or is text, and is UTF-8: whoever keeps bytes of a record as `Raw` checks them.
+    Everything that it puts into events was decoded from JSON, or is text, and is UTF-8: a converter that keeps bytes as `Raw` checks them.
     """
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
@@ -156,13 +156,13 @@ class RawEvents:
     """Microseconds since 1970, UTC."""
     uuids: list[str] = field(default_factory=list)
     as_found: dict[int, bytes] = field(default_factory=dict)
-    """Of events that were mended, by index: how they stood in their records."""
+    """Of repaired events, by index: how they stood in their records."""
     refused: list[RefusedPart] = field(default_factory=list)
     """In the block's order."""
     packed: bytes = b""
     """The sixteen bytes of each uuid, if they are known."""
     whole: WholeLines | None = None
-    """The texts and gaps of all of them, if no event needs a look of its own."""
+    """The texts and gaps of all of them, if no event needs a check of its own."""
     _bounds: EventBounds | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -264,7 +264,7 @@ class FormatContext:
 
     person_properties: PersonProperties = "set_once"
     time_offset: int | None = None
-    """Minutes that the clock of times without a zone is ahead of UTC; None: nobody said."""
+    """Minutes that the clock of times without a zone is ahead of UTC; None: not given."""
     since: int | None = None
     """Microseconds since 1970: earlier events are left out, so what a format says only once is to be said of the first from then on."""
     mapping: ChosenMapping | None = None
@@ -277,7 +277,7 @@ class FormatContext:
 
 
 def offset_is_said(_: object, given: FormatContext) -> bool:
-    """Whether it is known what a time without a zone means: only where somebody says it."""
+    """Whether it is known what a time without a zone means: only if the offset is given."""
     return given.time_offset is not None
 
 
@@ -299,7 +299,7 @@ class ImportFormat(Generic[Options]):
     zone_said: Callable[[Options, FormatContext], bool] = offset_is_said
     """Whether it is known what a time without a zone means."""
     framings: tuple[Framing, ...] = OF_JSON
-    """How its records may be told from each other; the first unless somebody says otherwise."""
+    """How its records may be separated; the first is the default."""
     takes_time_offset: bool = True
     takes_mapping: bool = False
     is_unsorted: bool = False

@@ -27,7 +27,7 @@ DAYS: Final = 92
 """So many days are shown one by one; more by the week, and years by the month."""
 WEEKS: Final = 156
 MONTHS: Final = 240
-UNFINISHED: Final = "not complete: the same command goes on with it"
+UNFINISHED: Final = "not complete: the same command resumes it"
 
 
 class FileManifest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,7 +134,7 @@ def _second(moment: float) -> str:
 
 
 def _unreadable(path: Path, why: str) -> ConfigurationError:
-    return ConfigurationError(f"{path} is no manifest that can be used: {why}", hint="Name the manifest.json that an import wrote.")
+    return ConfigurationError(f"{path} can't be used as a manifest: {why}", hint="Name the manifest.json that an import wrote.")
 
 
 class ReportPeriod(NamedTuple):
@@ -196,7 +196,7 @@ def sentence(books: RecordBooks) -> str:
 def _mended(books: RecordBooks) -> str:
     if not books.mended:
         return ""
-    return f" (of the refused, {books.mended:,} mended and delivered since{', all of them' if not books.unmended else ''})"
+    return f" (of the refused, {books.mended:,} repaired and delivered since{', all of them' if not books.unmended else ''})"
 
 
 def balance(books: RecordBooks) -> str:

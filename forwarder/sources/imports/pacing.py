@@ -1,6 +1,6 @@
 """The pace of an import: a rate over all processes of a job, quiet hours, and a slowdown after the service answered 429.
 
-Everything here books ahead: whoever wants to send asks for a moment, gets one, and waits until then. So nothing has to be taken back, and a
+Everything here books ahead: a sender asks for a moment, gets one, and waits until then. So nothing has to be taken back, and a
 process that dies leaves at most the gap that it had booked.
 
 Invariants: between any two moments at most the rate times their distance is sent, plus one batch (or slice, if that is more) and what each
@@ -131,7 +131,7 @@ class ImportPace:
         self._rate = rate
         self._line = line or OwnLine()
         self._quiet = quiet
-        self._in_hand = 0.0  # events of the last slice that nobody sent yet
+        self._in_hand = 0.0  # events of the last slice that aren't sent yet
         self._from = -math.inf
 
     def resting_until(self, now: float, wall: float) -> float:

@@ -120,10 +120,10 @@ class RecordPortion:
     events: EventColumns
 
 
-def plan_steps(source: FileSource, maker: Conversion, saved: Mapping[str, SettledFile], limits: BatchLimits) -> Generator[PlanStep]:
+def plan_steps(source: FileSource, conversion: Conversion, saved: Mapping[str, SettledFile], limits: BatchLimits) -> Generator[PlanStep]:
     """The plan; `saved` is by the files' names. Raises `SourceChanged` before anything of a file that isn't the same is sent."""
     batches = _BoundedDayBatches(limits)
-    for found in portions(source, maker, saved):
+    for found in portions(source, conversion, saved):
         if isinstance(found, RecordPortion):
             yield found.read
             for batch in batches.extend(found.events):
@@ -153,29 +153,31 @@ class _BoundedDayBatches(DayBatches):
         return self.flush() if self._waited > MAX_WAIT_RECORDS else ()
 
 
-def portions(source: FileSource, maker: Conversion, saved: Mapping[str, SettledFile]) -> Iterator[FileStarted | RecordPortion | FileEnded]:
+def portions(
+    source: FileSource, conversion: Conversion, saved: Mapping[str, SettledFile]
+) -> Iterator[FileStarted | RecordPortion | FileEnded]:
     """All files of a source in their order. Records that were settled are read, and not given. Raises as `plan_steps`."""
     missing = {name for name, each in saved.items() if each.records}
     for number, file in enumerate(source.files()):
         missing.discard(file.file.name)
         yield FileStarted(number, file.file)
-        yield from _file(source.blocks(file), maker, number, saved.get(file.file.name, SettledFile(0)))
-        if maker.is_full:
+        yield from _file(source.blocks(file), conversion, number, saved.get(file.file.name, SettledFile(0)))
+        if conversion.is_full:
             return
     for name in missing:
-        raise _changed(name, f"it isn't there any more, {saved[name].records:,} records of it were imported before")
+        raise _changed(name, f"it no longer exists, {saved[name].records:,} records of it were imported before")
 
 
-def _file(reading: RecordReader, maker: Conversion, number: int, saved: SettledFile) -> Iterator[RecordPortion | FileEnded]:
+def _file(reading: RecordReader, conversion: Conversion, number: int, saved: SettledFile) -> Iterator[RecordPortion | FileEnded]:
     broken = None
     with reading:
         try:
-            for block, made, settled in _blocks(reading, maker, number, saved):
+            for block, made, settled in _blocks(reading, conversion, number, saved):
                 if len(block.records) > settled:
                     digest = reading.digest_at(block.first + len(block.records))
                     read = RecordsRead(number, made.counts, made.fates, made.partly, made.refused, digest)
                     yield RecordPortion(read, block.first + settled, made.events)
-                if maker.is_full:
+                if conversion.is_full:
                     break
         except BrokenSource as error:
             broken = error
@@ -183,7 +185,7 @@ def _file(reading: RecordReader, maker: Conversion, number: int, saved: SettledF
 
 
 def _blocks(
-    reading: RecordReader, maker: Conversion, number: int, saved: SettledFile
+    reading: RecordReader, conversion: Conversion, number: int, saved: SettledFile
 ) -> Iterator[tuple[RecordBlock, ConvertedRecords, int]]:
     """The blocks of a file, what was made of each, and how many of its records were settled before."""
     read = 0
@@ -192,7 +194,7 @@ def _blocks(
         if read <= saved.digested <= end and saved.digest:
             _check(block.file.name, reading, saved)
         settled = min(max(0, saved.records - block.first), len(block.records))
-        yield block, maker.make(block, number, settled), settled
+        yield block, conversion.convert(block, number, settled), settled
         read = end
     if read < saved.records:
         raise _changed(reading.name, f"it has {read:,} records, {saved.records:,} were imported before")
@@ -219,7 +221,7 @@ class SortedPlan:
     def __init__(
         self,
         source: FileSource,
-        maker: Conversion,
+        conversion: Conversion,
         spool: EventSpool,
         saved: Mapping[str, SettledFile],
         at: SpoolCheckpoint | None,
@@ -233,7 +235,7 @@ class SortedPlan:
         `room`: the bytes that sorting takes on disk, at least.
         """
         self._source = source
-        self._maker = maker
+        self._conversion = conversion
         self._spool = spool
         self._saved = saved
         self._at = at
@@ -266,7 +268,7 @@ class SortedPlan:
         check_room(self._spool.folder, self._room)
         examples = ImportTotals()
         with EventSorter(self._spool.folder, self._sort_limits) as sorter:
-            for each in portions(self._source, self._maker, self._saved):
+            for each in portions(self._source, self._conversion, self._saved):
                 match each:
                     case FileStarted(file=file):
                         before = self._saved.get(file.name, _NOTHING)
@@ -280,7 +282,7 @@ class SortedPlan:
                         found.files[each.file].broken = None if broken is None else ReadFailure(broken.offset, broken.reason)
                         yield each
             found.examples = examples.examples
-            yield SortProgress(0, sorter.taken)  # whoever takes the steps has kept what is refused when the next one is asked for
+            yield SortProgress(0, sorter.taken)  # the consumer has made what is refused durable when it asks for the next step
             for written in sorter.merge():
                 yield SortProgress(written, sorter.taken)
             for written in self._spool.write(sorter.ordered(), found):

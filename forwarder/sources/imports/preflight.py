@@ -47,7 +47,7 @@ EXAMPLES: Final = 3
 KEYS: Final = 65_536
 """Ids, uuids and natural keys that are counted exactly; of more, a part."""
 _LONGEST_EXAMPLE: Final = 16_384
-"""A longer record shows nobody anything."""
+"""A longer record is no use as an example."""
 _FIRST_MONTH: Final = 31 * DAY
 _MERGING: Final = frozenset({"$create_alias", "$merge_dangerously"})
 _QUOTED: Final = re.compile(r"(['\"])(.*)\1", re.DOTALL)

@@ -98,7 +98,7 @@ class KeyEstimate(Struct, frozen=True):
     differing: int
     """How many keys came with more than one mark."""
     scale: int
-    """1: exact. Otherwise one key in so many was looked at, and the figures are multiplied by it."""
+    """1: exact. Otherwise one key in so many was sampled, and the figures are multiplied by it."""
 
 
 class SampledKeys:
@@ -194,7 +194,7 @@ class TimeOrder:
         self.late = 0
         """Events older than one that came before."""
         self.late_in_file = 0
-        """Events older than one that came before in the same file: naming the files in another order doesn't mend these."""
+        """Events older than one that came before in the same file: naming the files in another order doesn't fix these."""
         self.furthest = 0
         """How much older at most, in microseconds."""
         self._latest = 0

@@ -68,7 +68,7 @@ def _rows(report: PreflightReport) -> Iterable[tuple[str, str]]:
 
 
 def _estimate(estimate: KeyEstimate, figure: int) -> str:
-    return f"{figure:,}" if estimate.scale == 1 else f"about {figure:,} (one in {estimate.scale:,} looked at)"
+    return f"{figure:,}" if estimate.scale == 1 else f"about {figure:,} (one in {estimate.scale:,} sampled)"
 
 
 def _examples(report: PreflightReport) -> Iterable[RenderableType]:
@@ -145,7 +145,7 @@ def _end(stopping: Sequence[PreflightFinding]) -> Text:
     if not stopping:
         return Text("Nothing stops this import.", style="green")
     accept = " ".join(f"--accept {each.code}" for each in stopping)
-    return Text(f"This import doesn't start: what it would do can't be undone. Mend the cause, or accept it: {accept}", style="bold red")
+    return Text(f"This import doesn't start: what it would do can't be undone. Fix the cause, or accept it: {accept}", style="bold red")
 
 
 def _clean(text: str) -> str:

@@ -26,7 +26,7 @@ MANY: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PreflightTerms:
-    """What an import would be made with, and when it is looked at."""
+    """The settings of an import, and the time of its preflight."""
 
     now: int
     """Microseconds since 1970."""
@@ -85,9 +85,9 @@ class OutOfOrder(Struct, frozen=True):
     """Of what would be sent."""
 
     late: int
-    """Older than one before it; `--sort` mends all of them."""
+    """Older than one before it; `--sort` puts all of them in order."""
     late_in_file: int
-    """The same within one file; the others are mended by naming the files in the order of time."""
+    """The same within one file; naming the files in the order of time fixes the others."""
     furthest_seconds: float
 
 
@@ -305,7 +305,7 @@ def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
     times = report.times
     if times.future:
         sentence = f"{_are(times.future, 'event')} later than now, {times.now}; the latest is of {times.last}."
-        advice = "Times are read wrongly or were written by wrong clocks: look at the format, its time fields and --time-offset."
+        advice = "Times are parsed wrongly or were written by wrong clocks: check the format, its time fields and --time-offset."
         yield _finding(FindingCode.FUTURE_DATES, sentence, advice, events=times.future, last=times.last or "")
     if times.recent:
         sentence = f"{_are(times.recent, 'event')} younger than {RECENT // SECOND // 3600} h, and would be sent."
@@ -331,7 +331,7 @@ def _of_kinds(report: PreflightReport) -> Iterator[PreflightFinding]:
     without = kinds.get(TimeKind.NO_ZONE, 0)
     if without and not report.zone_said:
         sentence = f"{_have(without, 'record')} a time that names no zone; it is taken as UTC."
-        advice = "Say the zone that they were written in by --time-offset (0 for UTC)."
+        advice = "State the zone that they were written in with --time-offset (0 for UTC)."
         yield _finding(FindingCode.NO_ZONE, sentence, advice, records=without)
 
 
@@ -340,7 +340,7 @@ def _of_refusals(report: PreflightReport) -> Iterator[PreflightFinding]:
     if refused:
         code = FindingCode.MANY_REFUSED if report.refused_share > MANY else FindingCode.SOME_REFUSED
         sentence = f"{refused:,} of {plural(report.records, 'record')} would be refused ({percent(report.refused_share)})."
-        advice = "See the reasons and places; refused records become dead letters, which can be mended and replayed."
+        advice = "See the reasons and places; refused records become dead letters, which can be repaired and replayed."
         yield _finding(code, sentence, advice, records=refused, share=round(report.refused_share, 6))
     if illegal:
         shown = ", ".join(f"{each.key!r}" for each in report.illegal_ids[:5])
@@ -354,7 +354,7 @@ def _of_refusals(report: PreflightReport) -> Iterator[PreflightFinding]:
         count = report.refused_for(why)
         if count:
             sentence = f"{_have(count, 'record')} no {what} ({percent(share(count, report.records))}), and would be refused."
-            yield _finding(code, sentence, "See the places; mend the records, or leave them out.", records=count)
+            yield _finding(code, sentence, "See the places; repair the records, or leave them out.", records=count)
     large = report.refused_for(RefusalReason.TOO_LARGE)
     if large:
         sentence = f"{_have(large, 'record')} an event over upstream.max_event ({report.max_event:,} bytes), and would be refused."
@@ -370,7 +370,7 @@ def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
     older = f"{_are(order.late, 'event')} older than one before ({percent(part)}), by up to {back}"
     if order.late_in_file:
         sentence = f"{older}; {order.late_in_file:,} within a file."
-        advice = "--sort mends all of them; without it, more and smaller batches are sent, and not oldest first."
+        advice = "--sort puts all of them in order; without it, more and smaller batches are sent, and not oldest first."
         yield _finding(FindingCode.UNSORTED, sentence, advice, **figures)
     else:
         advice = "Name the files from the oldest to the newest, or use --sort."
@@ -414,7 +414,7 @@ def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
         yield _finding(FindingCode.OVERWRITES_GROUPS, sentence, advice, events=persons.with_group_set)
     if persons.merging:
         sentence = f"{_have(persons.merging, 'event')} a second id, and would merge two persons."
-        yield _finding(FindingCode.MERGES_PERSONS, sentence, "A merge can't be undone: look at the examples.", events=persons.merging)
+        yield _finding(FindingCode.MERGES_PERSONS, sentence, "A merge can't be undone: check the examples.", events=persons.merging)
     if persons.upper_case_ids:
         what = "an id of capitals, digits and hyphens alone, and another from before Mixpanel merged"
         sentence = f"{_have(persons.upper_case_ids, 'event')} {what}."
@@ -426,7 +426,7 @@ def _of_volume(report: PreflightReport) -> Iterator[PreflightFinding]:
     if not report.volume.events:
         sentence = f"Of {plural(report.records, 'record')} nothing would be sent."
         yield _finding(
-            FindingCode.NOTHING_TO_SEND, sentence, "Look at the format, the filters, and what is refused.", records=report.records
+            FindingCode.NOTHING_TO_SEND, sentence, "Check the format, the filters, and what is refused.", records=report.records
         )
 
 

@@ -203,7 +203,7 @@ def _tiles(manifest: ImportManifest) -> str:
         "records read": books.read,
         "events delivered": manifest.events,
         "records refused": sum(books.refused.values()),
-        **({"of these mended since": books.mended} if books.mended else {}),
+        **({"of these repaired since": books.mended} if books.mended else {}),
         "records left out": sum(books.left_out.values()),
         "repeats": books.repeats,
     }

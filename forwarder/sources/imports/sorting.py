@@ -173,7 +173,7 @@ class SortLimits:
 class EventSorter:
     """Takes events, and gives them in order: `add` all, then `merge`, then read `ordered`. Used as a context.
 
-    `folder` is there already, and nobody else sorts in it. All raise `ConfigurationError` if it can't be written in.
+    `folder` exists, and nothing else sorts in it. All raise `ConfigurationError` if it can't be written in.
     """
 
     def __init__(self, folder: Path, limits: SortLimits | None = None) -> None:
@@ -231,7 +231,7 @@ class EventSorter:
             yield from held
 
     def _split(self, count: int) -> tuple[list[Path], list[Path]]:
-        """The oldest runs, which whoever reads them removes, and the others."""
+        """The oldest runs, which their reader removes, and the others."""
         return self._paths[:count], self._paths[count:]
 
     def _spill(self) -> None:
@@ -350,7 +350,7 @@ class EventSpool:
         self._job = job
 
     def find(self, before: Mapping[str, int], digest: str = "") -> SpoolIndex | None:
-        """What an earlier run has sorted of this job; None if there is none that can be used.
+        """What an earlier run has sorted of this job; None if there can't be used.
 
         `digest`: what its entries must have; empty: any.
         """
@@ -398,7 +398,7 @@ class EventSpool:
             (self.folder / FILE).unlink(missing_ok=True)
             raise SpoolDamaged(
                 f"{self.folder / SPOOL}: {error}",
-                hint="Run the same command again: the source is sorted anew, and the import goes on where it stands. Look after the disk.",
+                hint="Run the same command again: the source is sorted anew, and the import resumes where it stopped. Check the disk.",
             ) from error
 
     def remove(self) -> None:

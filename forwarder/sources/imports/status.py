@@ -65,7 +65,7 @@ class ImportStatus(Struct, frozen=True):
         complete = self.checkpoint is not None and self.checkpoint.complete
         if self.running:
             return "running" if self.checkpoint is not None else "running, nothing is settled yet"
-        return "complete" if complete else "not complete: the same command goes on with it"
+        return "complete" if complete else "not complete: the same command resumes it"
 
     def words(self, now: float) -> Iterator[str]:
         """In a line with what it is, and some with how it is."""

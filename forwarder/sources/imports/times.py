@@ -28,7 +28,7 @@ _LAST_SECONDS: Final = 10_000_000_000
 _LAST_MILLISECONDS: Final = 10_000_000_000_000
 """An epoch above it counts microseconds."""
 _LONGEST: Final = 64
-"""No time takes more characters; the rest of a longer text isn't looked at."""
+"""No time takes more characters; a longer text is refused unread."""
 _BASIC_DATE: Final = len("20260131")
 _EXACT: Final = Context(prec=100)
 _JSON: Final = (bytes, msgspec.Raw)

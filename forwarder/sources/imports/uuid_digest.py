@@ -1,9 +1,9 @@
 """A digest of uuids that doesn't depend on their order: the sum of their hashes modulo 2^128.
 
 The hash of a uuid x, as a number of 128 bits, is m(m(x, A), B) with m(x, k) = the low 128 bits of p ^ (p >> 64), where p = x * k. Hashed,
-because uuids may be numbered through, and sums of such numbers are soon the same; by this hash and not by a cryptographic one, because
-nobody gains by a collision here, and it can be computed for a whole batch at once: one large number holds all of them, 256 bits apart, and
-what is done to it is done to each. So a batch costs a sixth of what a cryptographic hash of each uuid would.
+because uuids may be numbered through, and sums of such numbers are soon the same; by this hash and not by a cryptographic one, because a
+collision here is of no use to anyone, and it can be computed for a whole batch at once: one large number holds all of them, 256 bits apart,
+and what is done to it is done to each. So a batch costs a sixth of what a cryptographic hash of each uuid would.
 
 Invariants: the digest is that of the uuids as numbers, however they are spelled; it never changes, for manifests hold it for years.
 """

@@ -160,7 +160,7 @@ def _refuse_unless_null(raw: Raw, name: str, wanted: str) -> None:
 
 
 def is_illegal(text: str) -> bool:
-    """Whether an id means nobody in particular. Neighbouring records share their ids, so what was asked is remembered for a while."""
+    """Whether an id stands for no particular person. Neighbouring records share their ids, so answers are cached."""
     return _is_illegal(text) if len(text) <= _REMEMBERED else _is_illegal.__wrapped__(text)
 
 
@@ -170,7 +170,7 @@ def _is_illegal(text: str) -> bool:
 
 
 def none_illegal(texts: Collection[str]) -> bool:
-    """Whether none of some ids is one that means nobody; asked of all at once."""
+    """Whether none of these ids is illegal; checks all at once."""
     return ILLEGAL.isdisjoint([text.strip(_AROUND).lower() for text in texts]) and not any(map(str.isspace, texts))
 
 

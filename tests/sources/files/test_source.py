@@ -184,7 +184,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch:
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", closed)
-    with pytest.raises(ConfigurationError, match="closed: can't be looked at: Permission denied"):
+    with pytest.raises(ConfigurationError, match="closed: can't be read: Permission denied"):
         open_source([str(tmp_path)])
 
 

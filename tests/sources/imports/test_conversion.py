@@ -26,7 +26,6 @@ from forwarder.sources.imports.conversion import (
     EventSelection,
     FilterReason,
     ImportDeadLetter,
-    NoRepeats,
     RecordConversion,
     left_out,
     open_conversion,
@@ -76,12 +75,12 @@ def there(folder: Path) -> Path:
     return folder
 
 
-def record_maker(folder: Path, filters: EventFilters = WANTED) -> Conversion:
+def record_conversion(folder: Path, filters: EventFilters = WANTED) -> Conversion:
     """Of the spelled format."""
     return open_conversion(Spelled(), FINISH, 1000, EventSelection(filters, Repeats(there(folder))))
 
 
-def raw_maker(folder: Path, filters: EventFilters = WANTED, max_event: int = 1000) -> Conversion:
+def raw_conversion(folder: Path, filters: EventFilters = WANTED, max_event: int = 1000) -> Conversion:
     """Of the native format."""
     return open_conversion(NativeConverter("set_once"), FINISH, max_event, EventSelection(filters, Repeats(there(folder))))
 
@@ -96,13 +95,13 @@ def shown(made: ConvertedRecords) -> list[Any]:
 
 def test_each_format_has_its_way(tmp_path: Path) -> None:
     """Records one by one, or blocks in columns."""
-    assert isinstance(record_maker(tmp_path), RecordConversion)
-    assert isinstance(raw_maker(tmp_path), BlockConversion)
+    assert isinstance(record_conversion(tmp_path), RecordConversion)
+    assert isinstance(raw_conversion(tmp_path), BlockConversion)
 
 
 def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
     """No event, left out, a repeat, refused by the format, or refused when it is finished."""
-    made = record_maker(tmp_path).make(block(b"a:1 b:2", b"", b"unwanted:3", b"a:1", b"!", b"nan:5", b"unwanted:6 a:7"), 4, 0)
+    made = record_conversion(tmp_path).convert(block(b"a:1 b:2", b"", b"unwanted:3", b"a:1", b"!", b"nan:5", b"unwanted:6 a:7"), 4, 0)
     assert shown(made) == ["2", "left_out no_event_of_it", "left_out excluded_event", "repeat", "refused no_time", "refused not_json", "1"]
     assert [(event.event, event.file, event.line, event.number, event.part) for event in made.events] == [
         ("a", 4, 1, 0, 0),
@@ -121,7 +120,7 @@ def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
 
 def test_a_record_of_which_one_event_can_t_be_finished_sends_none(tmp_path: Path) -> None:
     """It is one dead letter, whole, so that mending it brings all of it."""
-    made = record_maker(tmp_path).make(block(b"a:1 nan:2"), 0, 0)
+    made = record_conversion(tmp_path).convert(block(b"a:1 nan:2"), 0, 0)
     assert shown(made) == ["refused not_json"]
     assert not made.events
 
@@ -129,7 +128,7 @@ def test_a_record_of_which_one_event_can_t_be_finished_sends_none(tmp_path: Path
 def test_columns_have_the_same_fates(tmp_path: Path) -> None:
     """Repeats, what is left out, and what the format or its size refuses."""
     records = (native(1), native(2, "unwanted"), native(1), b"{", native(5, size=900), native(6))
-    made = raw_maker(tmp_path).make(block(*records), 2, 0)
+    made = raw_conversion(tmp_path).convert(block(*records), 2, 0)
     assert shown(made) == ["1", "left_out excluded_event", "repeat", "refused not_json", "refused too_large", "1"]
     assert [(each.number, each.part, each.why) for each in made.refused] == [
         (4, OF_EVENTS, RefusalReason.TOO_LARGE),
@@ -142,7 +141,7 @@ def test_a_record_with_several_events_may_have_them_all(tmp_path: Path) -> None:
     """What is good is sent; what isn't is refused one by one, and the record counts as refused."""
     members = [native(1), native(1), native(2, "unwanted"), b'{"event":"x"}', native(4, size=900), native(5)]
     body = b'{"batch":[' + b",".join(members) + b"]}"
-    made = raw_maker(tmp_path).make(block(native(0), body, first=10), 0, 0)
+    made = raw_conversion(tmp_path).convert(block(native(0), body, first=10), 0, 0)
     assert shown(made) == ["1", "2 partly"]
     assert [(event.number, event.part) for event in made.events] == [(10, 0), (11, 0), (11, 2)]
     assert sorted((each.number, each.part, each.data) for each in made.refused) == [
@@ -155,18 +154,18 @@ def test_what_is_refused_of_a_record_is_the_same_wherever_a_run_begins(tmp_path:
     """Its part tells a dead letter from others of its record: buried again, it must be the same one."""
     body = b'{"batch":[' + b",".join([native(1), b'{"event":"x"}', native(2, size=900)]) + b"]}"
     records = (body.replace(b"000000000001", b"000000000011").replace(b"000000000002", b"000000000012"), body)
-    whole = raw_maker(tmp_path).make(block(*records), 0, 0)
-    rest = raw_maker(tmp_path).make(block(*records), 0, 1)
+    whole = raw_conversion(tmp_path).convert(block(*records), 0, 0)
+    rest = raw_conversion(tmp_path).convert(block(*records), 0, 1)
     assert [each for each in whole.refused if each.number == 1] == rest.refused
 
 
 def test_what_was_settled_is_noticed_and_not_made(tmp_path: Path) -> None:
     """A repeat of it is one; nothing of it is finished or refused again."""
-    for maker, records in (
-        (record_maker(tmp_path / "1"), (b"a:1", b"!", b"a:1", b"b:2")),
-        (raw_maker(tmp_path / "2"), (native(1), b"{", native(1), native(2))),
+    for conversion, records in (
+        (record_conversion(tmp_path / "1"), (b"a:1", b"!", b"a:1", b"b:2")),
+        (raw_conversion(tmp_path / "2"), (native(1), b"{", native(1), native(2))),
     ):
-        made = maker.make(block(*records), 0, 2)
+        made = conversion.convert(block(*records), 0, 2)
         assert shown(made) == ["repeat", "1"]
         assert not made.refused
         assert [event.number for event in made.events] == [3]
@@ -176,13 +175,13 @@ def test_what_was_settled_is_noticed_and_not_made(tmp_path: Path) -> None:
 def test_a_limit_counts_what_was_settled_too(tmp_path: Path, skip: int) -> None:
     """It is a limit of the import, not of a run; what can't be finished counts, so that it is the same in each."""
     filters = EventFilters(limit=2)
-    for maker, records in (
-        (record_maker(tmp_path / "1", filters), (b"nan:1", b"a:2", b"a:3", b"a:4")),
-        (raw_maker(tmp_path / "2", filters), (native(1, size=900), native(2), native(3), native(4))),
+    for conversion, records in (
+        (record_conversion(tmp_path / "1", filters), (b"nan:1", b"a:2", b"a:3", b"a:4")),
+        (raw_conversion(tmp_path / "2", filters), (native(1, size=900), native(2), native(3), native(4))),
     ):
-        assert not maker.is_full
-        made = maker.make(block(*records), 0, skip)
-        assert maker.is_full
+        assert not conversion.is_full
+        made = conversion.convert(block(*records), 0, skip)
+        assert conversion.is_full
         whole = [made.fates[at].reason if not count else "sent" for at, count in enumerate(made.counts)]
         assert whole[-1] == FilterReason.OVER_LIMIT
         assert len([each for each in whole if each == "sent"]) == (1 if skip < 2 else 0)
@@ -194,9 +193,9 @@ def test_a_run_that_goes_on_makes_what_one_alone_would_have(records: list[bytes]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         filters = EventFilters(limit=5, exclude_events=frozenset({"unwanted"}))
-        whole = record_maker(folder, filters).make(block(*records), 0, 0)
+        whole = record_conversion(folder, filters).convert(block(*records), 0, 0)
         for skip in range(len(records) + 1):
-            rest = record_maker(folder, filters).make(block(*records), 0, skip)
+            rest = record_conversion(folder, filters).convert(block(*records), 0, skip)
             assert rest.counts == whole.counts[skip:]
             assert rest.events == [event for event in whole.events if event.number >= skip]
             assert rest.refused == [each for each in whole.refused if each.number >= skip]
@@ -207,7 +206,7 @@ def test_a_run_that_goes_on_makes_what_one_alone_would_have(records: list[bytes]
 def test_refused_is_what_a_record_with_a_repeat_and_a_refusal_is(tmp_path: Path) -> None:
     """Of fates that exclude each other the worst is told: somebody has to look at it."""
     body = b'{"batch":[' + native(1) + b',{"event":"x"}]}'
-    made = raw_maker(tmp_path).make(block(native(1), body), 0, 0)
+    made = raw_conversion(tmp_path).convert(block(native(1), body), 0, 0)
     assert made.fates[1].kind is FateKind.REFUSED
 
 
@@ -246,21 +245,21 @@ def fates(choice: EventSelection, names: str) -> list[str | None]:
 
 def test_the_limit_counts_what_is_taken() -> None:
     """Events that are left out for another reason don't use the limit up, and are told by reason."""
-    choice = EventSelection(EventFilters(exclude_events={"b"}, limit=2), NoRepeats())
+    choice = EventSelection(EventFilters(exclude_events={"b"}, limit=2), None)
     assert fates(choice, "abaab") == [None, FilterReason.EXCLUDED_EVENT, None, FilterReason.OVER_LIMIT, FilterReason.EXCLUDED_EVENT]
     assert choice.is_full
 
 
 def test_without_a_limit_it_is_never_full() -> None:
     """Without a limit, everything is taken."""
-    choice = EventSelection(EventFilters(), NoRepeats())
+    choice = EventSelection(EventFilters(), None)
     assert fates(choice, "a" * 10) == [None] * 10
     assert not choice.is_full
 
 
 def test_a_limit_of_none_takes_none() -> None:
     """A limit of 0 is full from the start."""
-    choice = EventSelection(EventFilters(limit=0), NoRepeats())
+    choice = EventSelection(EventFilters(limit=0), None)
     assert choice.is_full
     assert fates(choice, "a") == [FilterReason.OVER_LIMIT]
 
@@ -273,9 +272,9 @@ NAMELESS = b'{"distinct_id":"ann","timestamp":"2024-01-01T00:00:00Z"}'
 RECORDS = [b"{cut", b"[%b,%b,%b,%b]" % (GOOD, NAMELESS, LARGE, NAMELESS), LARGE, b"[%b,%b]" % (LARGE, GOOD)]
 
 
-def maker() -> Conversion:
+def conversion() -> Conversion:
     """The way of native records, from the start of a source."""
-    return open_conversion(NativeConverter("set_once"), SET_ONCE, 1000, EventSelection(EventFilters(), NoRepeats()))
+    return open_conversion(NativeConverter("set_once"), SET_ONCE, 1000, EventSelection(EventFilters(), None))
 
 
 def block_of_parts(records: list[bytes], members: list[int] | None = None, first: int = 0) -> RecordBlock:
@@ -290,23 +289,23 @@ def parts(refused: list[ImportDeadLetter]) -> list[tuple[int, int]]:
 
 def test_each_has_a_number_of_its_own() -> None:
     """A whole record, what it holds at an index, and the events that were made of it and are too large."""
-    made = maker().make(block_of_parts(RECORDS), 0, 0)
+    made = conversion().convert(block_of_parts(RECORDS), 0, 0)
     expected = [(0, 0), (1, 2), (1, 4), (1, OF_EVENTS + 1), (2, OF_EVENTS), (3, OF_EVENTS)]
     assert parts(made.refused) == expected
 
 
 def test_a_run_that_goes_on_refuses_the_same_parts() -> None:
     """Wherever it goes on in a block."""
-    whole = parts(maker().make(block_of_parts(RECORDS), 0, 0).refused)
+    whole = parts(conversion().convert(block_of_parts(RECORDS), 0, 0).refused)
     for skip in range(1, len(RECORDS)):
-        made = maker().make(block_of_parts(RECORDS), 0, skip)
+        made = conversion().convert(block_of_parts(RECORDS), 0, skip)
         assert parts(made.refused) == [each for each in whole if each[0] >= skip]
 
 
 def test_a_member_by_itself_is_what_it_was_in_its_record() -> None:
     """It gets the uuid of its index, and isn't taken apart, whatever it holds."""
-    whole = maker().make(block_of_parts([b"[%b,%b]" % (NAMELESS, GOOD)], first=7), 0, 0).events[0]
-    (alone,) = maker().make(block_of_parts([GOOD], [1], first=7), 0, 0).events
+    whole = conversion().convert(block_of_parts([b"[%b,%b]" % (NAMELESS, GOOD)], first=7), 0, 0).events[0]
+    (alone,) = conversion().convert(block_of_parts([GOOD], [1], first=7), 0, 0).events
     assert alone.uuid == whole.uuid == derived_uuid(f'["native","{OTHER_FILE.identity}",7,1]')
-    (with_batch,) = maker().make(block_of_parts([GOOD[:-1] + b',"batch":[]}'], [1]), 0, 0).events
+    (with_batch,) = conversion().convert(block_of_parts([GOOD[:-1] + b',"batch":[]}'], [1]), 0, 0).events
     assert b'"batch":[]' in with_batch.data

@@ -51,8 +51,8 @@ def write(folder: Path, **files: list[bytes]) -> Path:
 def plan(source: Path, state: Path, saved: Mapping[str, SettledFile] | None = None, filters: EventFilters | None = None) -> list[PlanStep]:
     """All steps."""
     with open_source([str(source)], SMALL) as opened, Repeats(state) as repeats:
-        maker = open_conversion(NativeConverter("set_once"), FINISH, 1_000_000, EventSelection(filters or EventFilters(), repeats))
-        return list(plan_steps(opened, maker, saved or {}, LIMITS))
+        conversion = open_conversion(NativeConverter("set_once"), FINISH, 1_000_000, EventSelection(filters or EventFilters(), repeats))
+        return list(plan_steps(opened, conversion, saved or {}, LIMITS))
 
 
 def numbers(found: list[PlanStep]) -> list[int]:
@@ -150,7 +150,7 @@ def test_a_file_that_isn_t_there_any_more_is_seen(tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("one.jsonl", b"".join(line(n) for n in range(3)))
-    with pytest.raises(SourceChanged, match=r"a\.zip!two\.jsonl: it isn't there any more, 7 records"):
+    with pytest.raises(SourceChanged, match=r"a\.zip!two\.jsonl: it no longer exists, 7 records"):
         plan(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(7)})
     assert numbers(plan(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(0), f"{archive}!one.jsonl": SettledFile(1)})) == [1, 2]
 

@@ -94,7 +94,7 @@ def test_estimates_say_their_scale() -> None:
     console = Console(file=io.StringIO(), width=140, highlight=False)
     console.print(page(made, (), ()))
     assert isinstance(console.file, io.StringIO)
-    assert f"about {made.persons.distinct_ids.keys:,} (one in 8 looked at)" in console.file.getvalue()
+    assert f"about {made.persons.distinct_ids.keys:,} (one in 8 sampled)" in console.file.getvalue()
 
 
 def test_nothing_at_all_has_a_page() -> None:

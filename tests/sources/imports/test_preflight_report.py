@@ -40,7 +40,7 @@ def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
         ("recent-dates", odd, {"until": NOW}, "1 event is younger than 48 h, and would be sent."),
         ("january-1970", odd, {}, "1 event is of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."),
         ("mixed-epochs", odd, {}, "Times are numbers of different units: 2 in seconds, 1 in milliseconds."),
-        ("no-zone", odd, {}, "1 record has a time that names no zone; it is taken as UTC."),
+        ("no-zone", odd, {}, "1 record has a time that names no zone; it is read as UTC."),
         ("illegal-ids", odd, {}, "3 records have an id that many share ('null', 'Guest'), and would be refused."),
         ("many-refused", odd, {}, "7 of 215 records would be refused (3.256 %)."),
         ("some-refused", few_refused, {}, "1 of 201 records would be refused (0.4975 %)."),

@@ -39,7 +39,7 @@ def test_the_text_has_the_outcome_the_books_and_the_reasons() -> None:
 
 def test_an_import_that_was_stopped_says_how_it_goes_on() -> None:
     """And one without events says that."""
-    assert "not complete: the same command goes on with it" in told(manifest(1, ended=False))
+    assert "not complete: the same command resumes it" in told(manifest(1, ended=False))
     assert "no events" in told(manifest(0))
 
 
@@ -65,9 +65,9 @@ def test_mended_records_are_said_beside_those_that_were_refused() -> None:
     made = manifest(60)
     assert "mended" not in told(made)
     made.books.mended = 2
-    assert "+ 5 refused + 2 left out + 2 repeats (of the refused, 2 mended and delivered since): balanced" in told(made)
+    assert "+ 5 refused + 2 left out + 2 repeats (of the refused, 2 repaired and delivered since): balanced" in told(made)
     made.books.mended = 5
-    assert "(of the refused, 5 mended and delivered since, all of them): balanced" in told(made)
+    assert "(of the refused, 5 repaired and delivered since, all of them): balanced" in told(made)
     assert json.loads(as_json(made))["books"]["mended"] == 5
 
 
@@ -236,7 +236,7 @@ def test_books_that_do_not_balance_are_seen() -> None:
     made = msgspec.structs.replace(manifest(1, ended=False), books=RecordBooks(read=9, delivered=7))
     text = Parsed(html_page(made)).text
     assert "2 missing" in text
-    assert "not complete: the same command goes on with it" in text
+    assert "not complete: the same command resumes it" in text
 
 
 def test_it_follows_the_readers_light_and_width() -> None:
@@ -256,7 +256,7 @@ def test_mended_records_have_a_tile_if_there_are_any() -> None:
     made = manifest(1)
     assert b"mended" not in html_page(made)
     made.books.mended = 3
-    assert b"<dt>of these mended since</dt><dd>3</dd>" in html_page(made)
+    assert b"<dt>of these repaired since</dt><dd>3</dd>" in html_page(made)
 
 
 REPORT_FILES = {manifests.FILE, JSON, PAGE}

@@ -36,7 +36,7 @@ def test_a_complete_import_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("ended", "running", "said"),
-    [(True, True, "running"), (False, True, "running"), (False, False, "not complete: the same command goes on with it")],
+    [(True, True, "running"), (False, True, "running"), (False, False, "not complete: the same command resumes it")],
 )
 def test_the_state_of_one_that_runs_or_was_ended(*, ended: bool, running: bool, said: str) -> None:
     """Whoever has the folder now is at work on it; else it waits for the command."""

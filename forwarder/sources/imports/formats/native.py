@@ -1,11 +1,12 @@
 """Our own JSON lines: one event a line in any classic shape, or a batch body (`{"batch": […]}`), or an array of events.
 
-Most lines are complete events: they are decoded in one typed pass, and their bytes go on. What isn't complete is mended by
-`native_mending`, and then looked at again.
+Most lines are complete events: they are decoded in one typed pass, and their bytes are kept. An incomplete event is repaired
+(`repair_event`) and then decoded again. A repair keeps the bytes of the properties and adds only what follows from the record and its
+place; what can't be repaired is refused, since a wrong guess couldn't be undone.
 
-There are two ways. Where all lines of a block are complete and written as most writers write them, what is done is done with all of them
-at once (`_all_at_once`). Else the block goes record by record (`_take`), to the same end. Broken records that would be good together are
-never taken: by the first way `_cut` keeps them out, by the second each is decoded by itself.
+There are two paths. Where all lines of a block are complete and written in the usual form, they are processed all at once
+(`_all_at_once`). Otherwise the block is processed record by record (`_take`), with the same result. Broken records that would be valid when
+joined are never accepted: on the first path `_cut` excludes them, on the second each is decoded by itself.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _BRACE: Final = b"{"
 _QUOTE: Final = ord('"')
 _END: Final = b"}\n"
 _KNOWN_IDS: Final = 20_000
-"""Ids that were looked at are remembered until there are so many: neighbouring events share theirs."""
+"""So many checked ids are remembered: neighbouring events share theirs."""
 _HYPHENATED: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _UUID: Final = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-f]{{32}}")
 _NULL: Final = b"null"
@@ -95,7 +96,7 @@ class _Impersonal(_Harmless, gc=False):
 
 
 class _CompleteEvent(Struct, kw_only=True, gc=False):
-    """An event that needs no mending."""
+    """An event that needs no repair."""
 
     event: str
     distinct_id: str
@@ -181,7 +182,7 @@ class NativeConverter:
     def _all_at_once(self, lines: LineRecords) -> RawEvents | None:
         """The events of lines that are all complete, plain and good, and written as most writers write them; None if one isn't.
 
-        The lines are decoded as one text: see `_cut` for why no line can be mended by its neighbours.
+        The lines are decoded as one text: see `_cut` for why no line can be completed by its neighbours.
         """
         try:
             heads = self._decode_lines(lines.text)
@@ -227,7 +228,7 @@ class NativeConverter:
         self._take_complete(found, block, texts.part(start, None), heads)
 
     def _add(self, found: RawEvents, record: int, event: RepairedEvent, text: bytes) -> None:
-        """Take an event that was mended, and stood as `text` in its record."""
+        """Add a repaired event that stood as `text` in its record."""
         head = self._head_of(event.text)
         found.as_found[len(found)] = text
         found.records.append(record)
@@ -239,7 +240,7 @@ class NativeConverter:
         found.uuids.append(event.uuid)
 
     def _head_of(self, text: bytes) -> _CompleteEvent | None:
-        """An event that needs no mending; None if it isn't one."""
+        """The event, if it needs no repair; else None."""
         for decode in (self._decode, _decode_complete):
             try:
                 head = decode(text)
@@ -298,7 +299,7 @@ class NativeConverter:
         return True
 
     def _take_other(self, found: RawEvents, block: RecordBlock, text: _EventTexts) -> None:
-        """Take one text that isn't a complete event: mend it, or take it apart."""
+        """Add one text that isn't a complete event: repair it, or split it into its parts."""
         record, member = text.records[0], None if text.members is None else text.members[0]
         try:
             readable = readable_text(text.texts[0])
@@ -454,7 +455,7 @@ def _decodes(text: bytes) -> bool:
 def repair_event(text: bytes, place_uuid: Callable[[], str], time_offset: int) -> RepairedEvent:
     """The event that a readable text is, with a uuid (its own, else the one of its place) and a time that the service reads.
 
-    Project keys of another project don't go on, and neither does an `offset`, which the service would count from now. Raises
+    Keys of another project are removed, and so is an `offset`, which the service would count from now. Raises
     `RecordRefused`.
     """
     try:

@@ -178,7 +178,7 @@ CALLS: Final[Mapping[str, CallConverter]] = {
 
 
 def _record(data: bytes) -> _SegmentCall:
-    """Raw values aren't looked at for UTF-8, so the whole is."""
+    """Raw values aren't checked for UTF-8, so the whole record is."""
     try:
         if not data.isascii():
             data.decode()
