@@ -24,7 +24,7 @@ from forwarder.cli.options import Config, TextOrJson, TextOutput
 
 if TYPE_CHECKING:
     from forwarder.config.load import Loaded
-    from forwarder.sources.files import ReadOptions, RecordReader
+    from forwarder.sources.files import BlockReader, ReadOptions
     from forwarder.sources.imports.manifest import ImportManifest
     from forwarder.sources.imports.verification import ArrivedEvents, StoredDays
 
@@ -174,7 +174,7 @@ def hold_exports(paths: Sequence[str], job: str | None, options: ReadOptions, fo
     return holding
 
 
-def _hold_file(blocks: RecordReader, job: str | None, holding: StoredDays, found: Callable[[int], None]) -> None:
+def _hold_file(blocks: BlockReader, job: str | None, holding: StoredDays, found: Callable[[int], None]) -> None:
     from forwarder.sources.imports.verification import InvalidRow, add_stored, decode_rows
 
     for block in blocks:

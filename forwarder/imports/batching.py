@@ -33,7 +33,7 @@ LOOK_AHEAD: Final = 16
 class ImportChunk(Chunk):
     """Neighbouring events of one batch, all of one UTC day. A part of it is another one."""
 
-    __slots__ = ("finds", "finished", "told")
+    __slots__ = ("finds", "finished", "on_settled")
 
     def __init__(  # noqa: PLR0917 - as `Chunk`
         self,
@@ -42,12 +42,12 @@ class ImportChunk(Chunk):
         finished: Sequence[FinishedEvent],
         ids: frozenset[str],
         received_at: float,
-        told: Settled,
+        on_settled: Settled,
         finds: Finds,
     ) -> None:
-        super().__init__(lane, data, len(finished), ids, received_at, SOURCE, _ChunkAck(finished, told))
+        super().__init__(lane, data, len(finished), ids, received_at, SOURCE, _ChunkAck(finished, on_settled))
         self.finished = finished
-        self.told = told
+        self.on_settled = on_settled
         self.finds = finds
 
     @property
@@ -57,7 +57,7 @@ class ImportChunk(Chunk):
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> ImportChunk:
         """See `Chunk.part`."""
-        return ImportChunk(self.lane, data, self.finished[at : at + count], ids, self.received_at, self.told, self.finds)
+        return ImportChunk(self.lane, data, self.finished[at : at + count], ids, self.received_at, self.on_settled, self.finds)
 
     def where(self, index: int) -> Where:
         """See `Chunk.where`."""
@@ -67,16 +67,16 @@ class ImportChunk(Chunk):
 class _ChunkAck(Ack):
     """Tells of a chunk's events when they are settled, all at once. Nobody waits for it in another way."""
 
-    __slots__ = ("_finished", "_told")
+    __slots__ = ("_finished", "_on_settled")
 
-    def __init__(self, finished: Sequence[FinishedEvent], told: Settled) -> None:
+    def __init__(self, finished: Sequence[FinishedEvent], on_settled: Settled) -> None:
         super().__init__(len(finished), _ignore)
-        self._finished, self._told = finished, told
+        self._finished, self._on_settled = finished, on_settled
 
     def settle(self, events: int, data: bytes = b"", fate: str = "") -> None:
         """See `Ack.settle`."""
         super().settle(events, data, fate)
-        self._told(self._finished, fate)
+        self._on_settled(self._finished, fate)
 
 
 def _ignore(_error: object) -> None:
@@ -95,7 +95,7 @@ class DayBatcher:
         self._day: int | None = None
         """Of what is in flight."""
         self.under_way = 0
-        """Events that were taken and aren't settled."""
+        """Events that are in flight."""
         self._stuck = False
         """Whether nothing can be sent before something in flight is settled."""
         self._booked = 0
@@ -156,7 +156,7 @@ class DayBatcher:
         self._held = True
 
     def on_failure(self, failed: Callable[[Exception], None]) -> None:
-        """Whom to tell when no batch can go any more."""
+        """Called when no batch can be sent any more."""
         self._failed = failed
 
     def rests(self) -> str:

@@ -300,7 +300,7 @@ class _SortedCounts:
 
 
 def _state(file: SortedFile, earlier: FileCheckpoint) -> FileCheckpoint:
-    """A file as it stands now: its running digest is told when all that was read of it is settled."""
+    """A file as it stands now: its running digest is known when all that was read of it is settled."""
     books, records = earlier.books, file.records
     if books.read < records:
         return FileCheckpoint(file.name, file.identity, books, records, earlier.digested, earlier.digest)

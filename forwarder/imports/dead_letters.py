@@ -40,7 +40,7 @@ from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.readable import size
 
 AT_ONCE: Final = 200
-"""Marked letters that are taken at once."""
+"""Marked letters that are fetched at once."""
 Place = tuple[int, int]
 REASONS: Final = {
     RefusalReason.NOT_JSON: Reason.UNDECODABLE,
@@ -161,7 +161,7 @@ class ImportDeadLetters:
         """
         held = _DurableWait()
         while not self._store.when_durable(held):
-            await held.told.wait()
+            await held.heard.wait()
             held = _DurableWait()
 
     async def take_marked(self) -> Sequence[MarkedDeadLetter]:
@@ -204,13 +204,13 @@ class ImportDeadLetters:
     async def _ask(self) -> Sequence[MarkedDeadLetter]:
         heard: asyncio.Future[Sequence[MarkedDeadLetter]] = asyncio.get_running_loop().create_future()
 
-        def told(marked: Sequence[MarkedDeadLetter]) -> None:
+        def receive(marked: Sequence[MarkedDeadLetter]) -> None:
             if not heard.done():
                 heard.set_result(marked)
 
         self._asking = True
         try:
-            self._store.poll(AT_ONCE, told)
+            self._store.poll(AT_ONCE, receive)
             return await heard
         finally:
             self._asking = False
@@ -224,10 +224,10 @@ class _DurableWait:
     """See `core.ack.AckCallback`. An error is none to wait for: the store tries again by itself."""
 
     def __init__(self) -> None:
-        self.told = asyncio.Event()
+        self.heard = asyncio.Event()
 
     def __call__(self, error: Backpressure | None) -> None:  # noqa: ARG002 - asked again
-        self.told.set()
+        self.heard.set()
 
 
 class _NoBooks:

@@ -1,8 +1,8 @@
 """One run of an import: the plan is read in a thread, batches go by the same delivery as the daemon's, checkpoints follow what is settled.
 
 Order of the steps, so that a kill at any moment loses nothing: a refused record is a durable dead letter before it counts as read; a batch
-is settled once the service has taken it; a checkpoint is written of what is settled. What was in flight is sent again by the next run, the
-same bytes.
+is settled once the service has accepted it; a checkpoint is written of what is settled. What was in flight is sent again by the next run,
+the same bytes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_WITNESS: Final = 10_000
 """Bytes of a witness, which is in each checkpoint."""
 SHARE: Final = 20
 """Of the time, one part in so many goes to checkpoints at most: those of very many files are large."""
-_TOLD_SECONDS: Final = 0.5
+_REPORT_SECONDS: Final = 0.5
 _AT_ONCE: Final = 16
 """Steps of the plan that are fetched at once, at most."""
 
@@ -136,14 +136,14 @@ class ImportEngine:
         self._stopping.set()
         self._room.set()
 
-    async def run(self, told: ReportProgress) -> None:
+    async def run(self, report: ReportProgress) -> None:
         """Bring all of the plan to the service, or what is of it until `stop`. Raises what the plan raises; then, too, all is saved.
 
         Cancelled, it drops what is in flight; what was settled is saved.
         """
         self._failure = asyncio.get_running_loop().create_future()
         self._delivery.start()
-        helping = (self._save_as_it_settles(), self._tell(told), self._find_who_is_at_fault())
+        helping = (self._save_as_it_settles(), self._report(report), self._find_who_is_at_fault())
         helpers = [self._failure, *map(asyncio.create_task, helping)]
         try:
             await self._watched(self._feed(), helpers)
@@ -157,7 +157,7 @@ class ImportEngine:
             finally:
                 await self._delivery.close()  # also if it is cancelled only now
             await self._conclude()
-            told(self.progress())
+            report(self.progress())
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
         """See `core.ports.DeadLetters`: why is remembered until the events are settled, which delivery does next."""
@@ -277,7 +277,7 @@ class ImportEngine:
             await asyncio.gather(task, stop, return_exceptions=True)
 
     async def _offer(self, batch: DayBatch) -> None:
-        """Hand a batch to delivery, once there is room for it. One that is alone is taken whatever its size."""
+        """Hand a batch to delivery, once there is room for it. A lone one is accepted whatever its size."""
         slim = without_data(batch.events)
         chunk = ImportChunk(self._lane, batch.data, slim, batch.ids, self._clock.now(), self._settled, self._letters.where)
         while self._buffer.used and self._buffer.used + chunk.cost > self._buffer.max_bytes and not self._stopping.is_set():
@@ -330,7 +330,7 @@ class ImportEngine:
         end = self._clock.monotonic() + STOP_SECONDS
         while self._batcher.under_way and (left := end - self._clock.monotonic()) > 0 and not self._only_waits():
             self._room.clear()
-            await wait_for_event(self._room, min(left, _TOLD_SECONDS), self._clock)
+            await wait_for_event(self._room, min(left, _REPORT_SECONDS), self._clock)
 
     def _only_waits(self) -> bool:
         """Whether nothing is on the wire: everything in flight waits to be sent again."""
@@ -361,13 +361,14 @@ class ImportEngine:
         self._replays.saved(counted)
 
     async def _find_who_is_at_fault(self) -> None:
-        """While everything is answered 400 or 413, send an event again that was taken before, which changes nothing.
+        """While everything is answered 400 or 413, send an event again that was accepted before, which changes nothing.
 
-        If it is taken, the others are refused for themselves. At the end of a source there may be no other event left that could show it.
+        If it is accepted, the others are refused for themselves. At the end of a source there may be no other event left that could show
+        it.
         """
         asked = -1
         while True:
-            await self._clock.sleep(_TOLD_SECONDS)
+            await self._clock.sleep(_REPORT_SECONDS)
             halted = self._delivery.halts.get(self._lane)
             if halted is None or halted.reason is not HaltReason.REFUSES_ALL or not self._witness:
                 asked = -1
@@ -378,10 +379,10 @@ class ImportEngine:
                 if isinstance(classify(reply), Delivered):
                     self._delivery.vouch(self._lane)
 
-    async def _tell(self, told: ReportProgress) -> None:
+    async def _report(self, report: ReportProgress) -> None:
         while True:
-            told(self.progress())
-            await self._clock.sleep(_TOLD_SECONDS)
+            report(self.progress())
+            await self._clock.sleep(_REPORT_SECONDS)
 
     def _waiting(self) -> str:
         """Why nothing goes, if nothing does."""

@@ -1,6 +1,6 @@
 """One import, from its opening to its report: source, state folder and checkpoint are put together here, and nothing is sent by chance.
 
-What makes an import this one is told by its format, its options and its source's content. The state folder is found again by format and
+An import is identified by its format, its options and its source's content. The state folder is found again by format and
 paths, so a source that changed is seen, and refused; the events' `$import_job_id` follows from the content alone, on any machine.
 """
 
@@ -132,10 +132,10 @@ class ImportRun:
         """Files that couldn't be read to their end, once it ran."""
         return () if self._engine is None else self._engine.broken
 
-    def preflight(self, told: Callable[[int, int], None]) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
+    def preflight(self, progress: Callable[[int, int], None]) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
         """Look at all of the source; nothing is sent. Also the files that can't be read to their end.
 
-        `told`: how many records and bytes so far, now and then.
+        `progress` gets the records and bytes so far, now and then.
         """
         request, settings = self._request, self._request.settings
         terms = PreflightTerms(
@@ -149,7 +149,7 @@ class ImportRun:
             sort=request.sort,
             zone_said=request.chosen.zone_said,
         )
-        return run_preflight(self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, progress=told)
+        return run_preflight(self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, progress=progress)
 
     async def check_key(self) -> None:
         """Ask the service, or through the daemon, whether it knows the key. Raises `UpstreamRefuses`."""
@@ -159,7 +159,7 @@ class ImportRun:
         finally:
             await sink.close()
 
-    async def run(self, told: ReportProgress) -> ImportManifest:
+    async def run(self, report: ReportProgress) -> ImportManifest:
         """Bring what isn't there yet to the service; the manifest of where it stands then, which is in the state folder with the report.
 
         Raises `SourceChanged`, `ConfigurationError` if the state can't be written. Cancelled, it saves what is settled.
@@ -171,13 +171,13 @@ class ImportRun:
         letters.start()
         try:
             with Repeats(self.state) as repeats:
-                await self._run(sink, letters, repeats, told)
+                await self._run(sink, letters, repeats, report)
         finally:
             await letters.close()
             await sink.close()
         return self._conclude()
 
-    async def _run(self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats, told: ReportProgress) -> None:
+    async def _run(self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats, report: ReportProgress) -> None:
         settings = self._request.settings
         counts, plan = self._in_order_of_time(repeats) if self._request.sort else self._in_order_of_source(repeats)
         lane = Lane(self._request.api_key, historical=True)
@@ -206,7 +206,7 @@ class ImportRun:
         if self._stopped:
             engine.stop()
         try:
-            await engine.run(told)
+            await engine.run(report)
         finally:
             plan.close()
             self.saved = read_checkpoint(self.state)

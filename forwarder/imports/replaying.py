@@ -90,7 +90,7 @@ class LetterReplays:
     async def next(self) -> Sequence[DayBatch] | None:
         """Batches of the next letters' events, to be sent in this order; none if these can't go; None when no letter is marked any more.
 
-        Waits while the letters can't be read. Cancelled, it takes none.
+        Waits while the letters can't be read. Cancelled, it returns none.
         """
         marked = await self._letters.take_marked()
         if not marked:
@@ -115,7 +115,7 @@ class LetterReplays:
                 self._conclude(letter)
 
     def counted(self) -> Sequence[int]:
-        """The letters that a checkpoint made now counts as replayed: what `saved` is told when it is written."""
+        """The letters that a checkpoint made now counts as replayed: pass them to `saved` once it is written."""
         return tuple(self._totals.replayed)
 
     def saved(self, counted: Sequence[int]) -> None:

@@ -54,7 +54,7 @@ class ImportProgress:
     left_out: int
     repeats: int
     in_flight: int
-    """Events that were taken from the source and aren't settled."""
+    """Events that were read from the source and aren't settled."""
     events: int
     """Events delivered in this run."""
     waiting: str = ""

@@ -37,14 +37,14 @@ def open_target(upstream: UpstreamSettings, via: str, clock: Clock) -> HttpSink:
 async def check_key(sink: HttpSink, api_key: str, url: str) -> None:
     """Ask whether the service knows the key: `/batch/` answers 200 to any (wire facts: What the service does not tell).
 
-    Raises `UpstreamRefuses`, also for an answer that tells nothing: what is sent in vain can't be seen later.
+    Raises `UpstreamRefuses`, also for an inconclusive answer: events sent in vain can't be detected later.
     """
     reply = await sink.decide(api_key)
     if reply.status is None:
         raise UpstreamRefuses(f"{url} can't be reached: {mask_secrets(reply.error)}", hint="Check the address, proxy and certificates.")
     if reply.status == _UNKNOWN:
         raise UpstreamRefuses(
-            f"{url} doesn't know the project key {mask_key(api_key)}: it would take the events, and drop them",
+            f"{url} doesn't know the project key {mask_key(api_key)}: it would accept the events and drop them",
             hint="Check the key in the project's settings, and that the address is of the region that the project is in.",
         )
     if reply.status != _OK:

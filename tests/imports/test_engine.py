@@ -444,7 +444,7 @@ async def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
     setting = Setting(paths, tmp_path / "state")
     await setting.run()
     setting.paths = paths[:2]
-    with pytest.raises(SourceChanged, match=r"c\.jsonl: it isn't there any more"):
+    with pytest.raises(SourceChanged, match=r"c\.jsonl: it no longer exists"):
         await setting.run()
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from forwarder.sources.files.origins import Fingerprint
 from forwarder.sources.files.records import BrokenSource, Framing, ReadOptions, SourceChanged
-from forwarder.sources.files.source import FileSource, RecordReader, SourceMember, open_source
+from forwarder.sources.files.source import BlockReader, FileSource, SourceMember, open_source
 
 __all__ = [
+    "BlockReader",
     "BrokenSource",
     "FileSource",
     "Fingerprint",
     "Framing",
     "ReadOptions",
-    "RecordReader",
     "SourceChanged",
     "SourceMember",
     "open_source",

@@ -82,16 +82,16 @@ def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequ
 def read_values(stream: GuardedStream, limit: int, size: int) -> Iterator[NumberedRecords]:
     """A record for each element of arrays, or for each object outside them, over any number of lines.
 
-    Whatever else stands between them is a record too, which no format takes. The stream fails if its last array or object has no end.
+    Whatever else stands between them is a record too, which no format accepts. The stream fails if its last array or object has no end.
     """
     scanner = _Scanner(limit)
     for data in read_chunks(stream, size):
         scanner.scan(data)
         if scanner.records:
-            yield scanner.take()
+            yield scanner.drain()
     scanner.flush_gap(len(scanner.buffer))
     if scanner.records:
-        yield scanner.take()
+        yield scanner.drain()
     if scanner.is_inside and stream.failure is None:
         stream.failure = "it ends inside a JSON value"
 
@@ -118,10 +118,10 @@ class _Scanner:
     def is_inside(self) -> bool:
         return self._depth > 0 or self._in_array
 
-    def take(self) -> NumberedRecords:
-        taken = self.records, self._lines
+    def drain(self) -> NumberedRecords:
+        drained = self.records, self._lines
         self.records, self._lines = [], []
-        return taken
+        return drained
 
     def scan(self, data: bytes) -> None:
         self.buffer += data

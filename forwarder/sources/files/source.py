@@ -75,17 +75,17 @@ class FileSource:
                     finally:
                         self._current = None
 
-    def blocks(self, file: SourceMember, skip_records: int = 0) -> RecordReader:
+    def blocks(self, file: SourceMember, skip_records: int = 0) -> BlockReader:
         """The blocks of a file, from this record on.
 
         Raises, while it is read, `BrokenSource` after the last good block, and `SourceChanged` if there are fewer records than are skipped.
         """
         if self._current is not None and self._current[0] == file:
             leaf, self._current = self._current[1], None
-            return RecordReader(file.file, leaf, self._options, skip_records, _nothing)
+            return BlockReader(file.file, leaf, self._options, skip_records, _nothing)
         return self._reopened(file, skip_records)
 
-    def _reopened(self, file: SourceMember, skip_records: int) -> RecordReader:
+    def _reopened(self, file: SourceMember, skip_records: int) -> BlockReader:
         origin = self._by_name[file.origin]
         opened = origin.open()
         leaves = ArchiveOpener(self._options, file.member).leaves(opened, opened)
@@ -98,7 +98,7 @@ class FileSource:
         if leaf is None:
             close()
             raise SourceChanged(f"{file.file.name}: no longer exists", hint="Bring it back, or start a new import.")
-        return RecordReader(file.file, leaf, self._options, skip_records, close)
+        return BlockReader(file.file, leaf, self._options, skip_records, close)
 
     def close(self) -> None:
         """Forget standard input."""
@@ -141,7 +141,7 @@ def _source_file(origin: SourceOrigin, member: str) -> SourceMember:
     return SourceMember(SourceFile(name, identity), origin.name, member, content)
 
 
-class RecordReader(Iterator[RecordBlock]):
+class BlockReader(Iterator[RecordBlock]):
     """The blocks of one file, from a record on.
 
     Invariant: the digest is the SHA-256 of the file's records from its first one, each followed by a line feed, so it doesn't depend on how

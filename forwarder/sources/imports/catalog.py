@@ -1,4 +1,4 @@
-"""Every format that there is. A new one is a file in `formats`, and a line here."""
+"""The list of all import formats. A new one is a file in `formats` and a line here."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any, Final
 
 from forwarder.sources.imports.format import ImportFormat
 from forwarder.sources.imports.formats import amplitude, csv, mapped, mixpanel, native, segment
-from forwarder.sources.imports.formats import mixpanel as mixpanel_profiles
 
 FORMATS: Final[tuple[ImportFormat[Any], ...]] = (
     native.DESCRIPTION,
     amplitude.DESCRIPTION,
     mixpanel.DESCRIPTION,
-    mixpanel_profiles.PROFILES_DESCRIPTION,
+    mixpanel.PROFILES_DESCRIPTION,
     segment.DESCRIPTION,
     csv.DESCRIPTION,
     mapped.DESCRIPTION,

@@ -118,7 +118,7 @@ class ImportCheckpoint(Struct, forbid_unknown_fields=True):
     spool: SpoolCheckpoint | None = None
     """Of a sorted import, once all is sorted. Then the books of a file count its settled records, wherever in it they are."""
     witness: str = ""
-    """An event that the service has taken, as it was sent: taken once more, it shows that another one is refused for itself."""
+    """An event that the service has accepted, as it was sent: accepted again, it shows that another one is refused for itself."""
 
     @property
     def complete(self) -> bool:
@@ -245,7 +245,7 @@ def _said(value: str | None) -> str:
 
 
 class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a file's content without reading it whole: its fingerprint, as the source tells it, under its name."""
+    """What is known of a file's content without reading it whole: its fingerprint, under its name."""
 
     name: str
     size: int

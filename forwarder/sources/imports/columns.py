@@ -166,7 +166,7 @@ class JoinedColumns(Sequence[FinishedEvent]):
         if isinstance(index, slice):
             start, stop, step = index.indices(self._count)
             if step != 1:
-                raise ValueError("only neighbours can be taken")
+                raise ValueError("only neighbours can be sliced")
             return JoinedColumns([part for part in _cut(self.stretches, start, stop) if part])
         at = range(self._count)[index]
         return next(part[0] for part in _cut(self.stretches, at, at + 1) if part)
@@ -252,7 +252,7 @@ class JoinedTexts(Sequence[bytes]):
             return self._ended[start : start + self._sizes[at] + self._longer - 1]
         first, last, step = index.indices(len(self))
         if step != 1:
-            raise ValueError("only neighbours can be taken")
+            raise ValueError("only neighbours can be sliced")
         return JoinedTexts(self._ended[self._start(first) : self._start(last)], self._sizes[first:last], self._longer)
 
     def __iter__(self) -> Iterator[bytes]:

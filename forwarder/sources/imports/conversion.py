@@ -29,7 +29,7 @@ REPEATED = RecordFate(FateKind.REPEAT)
 
 @dataclass(frozen=True, slots=True)
 class EventFilters:
-    """Which events are taken."""
+    """Which events are selected."""
 
     since: int | None = None
     """Microseconds since 1970, UTC: events from then on."""
@@ -40,11 +40,11 @@ class EventFilters:
     exclude_events: Set[str] = frozenset()
     """These are left out, even if `events` has them."""
     limit: int | None = None
-    """How many events are taken at most, in the order in which they come."""
+    """How many events are selected at most, in the order in which they come."""
 
 
 class FilterReason(StrEnum):
-    """Why an event isn't taken. Where several are true, the first in this order is said."""
+    """Why an event is left out. If several apply, the first in this order counts."""
 
     BEFORE_SINCE = "before_since"
     FROM_UNTIL_ON = "from_until_on"
@@ -118,10 +118,10 @@ class Conversion(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether as many events were taken as are wanted: no record that follows can bring one."""
+        """Whether the limit is reached: no later record can add an event."""
 
     def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
-        """What becomes of a block's records from index `skip` on; those before are only taken notice of."""
+        """What becomes of a block's records from index `skip` on; those before only count for repeats and the limit."""
 
 
 def open_conversion(converter: Converter | RawConverter, finish: FinishPolicy, max_event: int, choice: EventSelection) -> Conversion:
@@ -132,13 +132,13 @@ def open_conversion(converter: Converter | RawConverter, finish: FinishPolicy, m
 
 
 class EventSelection:
-    """Which events are taken: by filters, and each once a day."""
+    """Selects events: by filters, and each once a day."""
 
     def __init__(self, filters: EventFilters, repeats: Repeats | None) -> None:
         """`repeats`: None for single records that are converted by themselves, where what came before isn't known."""
         self._filters = filters
         self._repeats = repeats
-        self._taken = 0
+        self._selected = 0
         self._since = 0 if filters.since is None else filters.since
         self._until = AFTER_LAST if filters.until is None else filters.until
         self._times_alone = not (filters.events or filters.exclude_events) and filters.limit is None
@@ -146,21 +146,21 @@ class EventSelection:
 
     @property
     def is_full(self) -> bool:
-        """Whether no event will be taken any more."""
-        return self._filters.limit is not None and self._taken >= self._filters.limit
+        """Whether the limit is reached."""
+        return self._filters.limit is not None and self._selected >= self._filters.limit
 
-    def against(self, event: ImportedEvent) -> RecordFate | None:
-        """Why an event isn't taken; None if it is, and then it counts."""
+    def reason_against(self, event: ImportedEvent) -> RecordFate | None:
+        """Why an event is left out; None if it is selected, and then it counts."""
         if not (self._times_alone and self._since <= event.time < self._until):
             why = left_out(event, self._filters) or (FilterReason.OVER_LIMIT if self.is_full else None)
             if why is not None:
                 return LEFT_OUT[why]
         if self._repeats is not None and self._repeats.is_repeat(event):
             return REPEATED
-        self._taken += 1
+        self._selected += 1
         return None
 
-    def against_all(self, events: RawEvents) -> dict[int, RecordFate]:
+    def reasons_against(self, events: RawEvents) -> dict[int, RecordFate]:
         """The same of neighbouring events without natural keys, by index."""
         if not events:
             return {}
@@ -170,17 +170,17 @@ class EventSelection:
         if self._filters.limit is None:
             fates.update((passing[at], REPEATED) for at in again)
         else:
-            self._count_taken(fates, passing, {passing[at] for at in again})
+            self._count_selected(fates, passing, {passing[at] for at in again})
         return fates
 
-    def _count_taken(self, fates: dict[int, RecordFate], passing: Sequence[int], again: Set[int]) -> None:
+    def _count_selected(self, fates: dict[int, RecordFate], passing: Sequence[int], again: Set[int]) -> None:
         for index in passing:
             if self.is_full:
                 fates[index] = LEFT_OUT[FilterReason.OVER_LIMIT]
             elif index in again:
                 fates[index] = REPEATED
             else:
-                self._taken += 1
+                self._selected += 1
 
     def _left_out(self, events: RawEvents) -> dict[int, RecordFate]:
         columns = zip(events.names, events.distinct_ids, events.times, events.uuids, strict=True)
@@ -207,7 +207,7 @@ class RecordConversion:
             self._notice(block, index)
         counts = [0] * (len(block.records) - skip)
         made, sent = ConvertedRecords(counts), _ColumnBuilder()
-        convert, against, finish, add = self._convert, self._choice.against, self._finish, sent.add
+        convert, reason_against, finish, add = self._convert, self._choice.reason_against, self._finish, sent.add
         for index in range(skip, len(block.records)):
             # No event is kept: that the memory of one is used again for the next makes half of the speed.
             fate: int | RecordFate | None
@@ -217,7 +217,7 @@ class RecordConversion:
                     fate = self._make_several(sent, events, index)
                 else:
                     (event,) = events
-                    fate = against(event)
+                    fate = reason_against(event)
                     if fate is None:
                         add(event, finish(event), index)
                         counts[index - skip] = 1
@@ -238,17 +238,17 @@ class RecordConversion:
         except RecordRefused:
             return
         for event in events:
-            self._choice.against(event)
+            self._choice.reason_against(event)
 
     def _make_several(self, sent: _ColumnBuilder, events: Sequence[ImportedEvent], index: int) -> int | RecordFate:
         """How many of a record's events are sent, or why none is. Raises `RecordRefused`, and then none is."""
-        fates = [self._choice.against(event) for event in events]
-        taken = [event for event, fate in zip(events, fates, strict=True) if fate is None]
-        if not taken:
+        fates = [self._choice.reason_against(event) for event in events]
+        selected = [event for event, fate in zip(events, fates, strict=True) if fate is None]
+        if not selected:
             return (fates[-1] if fates else None) or NO_EVENT
-        for part, (event, data) in enumerate([(event, self._finish(event)) for event in taken]):
+        for part, (event, data) in enumerate([(event, self._finish(event)) for event in selected]):
             sent.add(event, data, index, part)
-        return len(taken)
+        return len(selected)
 
 
 class _ColumnBuilder:
@@ -298,23 +298,23 @@ class BlockConversion:
     def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
         """See `Conversion`."""
         events = self._convert(block)
-        untaken = self._choice.against_all(events)
-        if not (untaken or skip or events.refused) and events.are_records(len(block.records)):
+        left = self._choice.reasons_against(events)
+        if not (left or skip or events.refused) and events.are_records(len(block.records)):
             finished = self._finish(events)
             # The usual case: every record is one event, and all are sent.
             if isinstance(finished, JoinedTexts) or {*map(type, finished)} == {bytes}:
                 return ConvertedRecords([1] * len(events), events=_all_of(block, file, events, finished))
-        return self._make(block, file, skip, events, untaken)
+        return self._make(block, file, skip, events, left)
 
-    def _make(self, block: RecordBlock, file: int, skip: int, events: RawEvents, untaken: dict[int, RecordFate]) -> ConvertedRecords:
+    def _make(self, block: RecordBlock, file: int, skip: int, events: RawEvents, left: dict[int, RecordFate]) -> ConvertedRecords:
         events.apart()
         made = ConvertedRecords([0] * (len(block.records) - skip))
-        self._tell_untaken(made, events, untaken, skip)
-        if untaken or skip:
-            events_taken = events.only([at for at, record in enumerate(events.records) if at not in untaken and record >= skip])
+        self._note_left_out(made, events, left, skip)
+        if left or skip:
+            selected_events = events.only([at for at, record in enumerate(events.records) if at not in left and record >= skip])
         else:
-            events_taken = events
-        self._finish_all(made, block, file, events_taken, skip)
+            selected_events = events
+        self._finish_all(made, block, file, selected_events, skip)
         for each in events.refused:
             if each.record >= skip:
                 part = 0 if each.member is None else each.member + 1
@@ -325,13 +325,13 @@ class BlockConversion:
         return made
 
     @staticmethod
-    def _tell_untaken(made: ConvertedRecords, events: RawEvents, untaken: dict[int, RecordFate], skip: int) -> None:
-        for index, fate in untaken.items():
+    def _note_left_out(made: ConvertedRecords, events: RawEvents, left: dict[int, RecordFate], skip: int) -> None:
+        for index, fate in left.items():
             if events.records[index] >= skip:
                 made.fates[events.records[index] - skip] = fate
 
     def _finish_all(self, made: ConvertedRecords, block: RecordBlock, file: int, events: RawEvents, skip: int) -> None:
-        """Finish what was taken; a record of which an event is sent has no fate."""
+        """Finish what was selected; a record of which an event is sent has no fate."""
         finished = self._finish(events)
         alone = len(set(events.records)) == len(events.records)
         parts: Sequence[int] = [0] * len(finished) if alone else _parts(events.records)

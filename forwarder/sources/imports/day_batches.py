@@ -22,7 +22,7 @@ from forwarder.sources.imports.finishing import MERGES
 from forwarder.sources.imports.times import DAY
 
 _MANY: Final = 8
-"""Neighbours of one day that are worth being taken together."""
+"""Neighbours of one day that are worth being added together."""
 
 
 @dataclass(frozen=True, slots=True)

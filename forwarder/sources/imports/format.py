@@ -1,4 +1,4 @@
-"""The contract of import formats: what a format is, what it is told about an import, and the events that it makes of records.
+"""The contract of import formats: what a format is, what it knows of an import, and the events that it makes of records.
 
 Each file of `formats` ends with an `ImportFormat`; `catalog` lists them. The command line is generated from these descriptions, so a new
 format is one file and one line of the catalog. A format implements one of two interfaces: `Converter` makes events of one record at a time;
@@ -70,7 +70,7 @@ class ImportedEvent(Struct, gc=False):
     properties: dict[str, Any]
     """Values are JSON values, or `msgspec.Raw` where the record's bytes are kept."""
     natural_key: str | None = None
-    """What tells this event from others in its vendor's system; repeats of it within a day are sent once. None: nothing does."""
+    """What identifies this event in its vendor's system; repeats of it within a day are sent once. None: nothing does."""
 
 
 class Converter(Protocol):
@@ -100,7 +100,7 @@ def derived_uuid(natural_key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPart:
-    """A record that isn't taken; of a record with several events, the one that isn't."""
+    """A refused record; of a record with several events, the refused one."""
 
     record: int
     """Its index in the block."""
@@ -141,7 +141,7 @@ class WholeLines(NamedTuple):
 class RawEvents:
     """The events of a block, in its order: columns of one length. Where they are `whole`, `texts` and `gaps` are empty (`apart`).
 
-    What tells an event from its repeats is its uuid, name, time and id together, as it does for the service.
+    What distinguishes an event from its repeats is its uuid, name, time and id together, as it does for the service.
     """
 
     records: list[int] = field(default_factory=list)

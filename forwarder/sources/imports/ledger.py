@@ -73,7 +73,7 @@ class FileLedger:
         """Of the records before the position: `books.read` is the position."""
         self._of_all = of_all or RecordBooks()
         self.digested, self.digest = digested, digest
-        """The running digest of the source after this many records: the newest that was told and isn't beyond the position."""
+        """The running digest of the source after this many records: the newest known one that isn't beyond the position."""
         self.ended = False
         """Whether the source has no more records."""
         self._totals = totals

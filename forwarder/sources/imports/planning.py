@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from forwarder.sources.files.records import BrokenSource, RecordBlock, SourceChanged, SourceFile
-from forwarder.sources.files.source import FileSource, RecordReader
+from forwarder.sources.files.source import BlockReader, FileSource
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, RecordFate, count_fate
 from forwarder.sources.imports.checkpoint import SpoolCheckpoint
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
@@ -168,7 +168,7 @@ def portions(
         raise _changed(name, f"it no longer exists, {saved[name].records:,} records of it were imported before")
 
 
-def _file(reading: RecordReader, conversion: Conversion, number: int, saved: SettledFile) -> Iterator[RecordPortion | FileEnded]:
+def _file(reading: BlockReader, conversion: Conversion, number: int, saved: SettledFile) -> Iterator[RecordPortion | FileEnded]:
     broken = None
     with reading:
         try:
@@ -185,7 +185,7 @@ def _file(reading: RecordReader, conversion: Conversion, number: int, saved: Set
 
 
 def _blocks(
-    reading: RecordReader, conversion: Conversion, number: int, saved: SettledFile
+    reading: BlockReader, conversion: Conversion, number: int, saved: SettledFile
 ) -> Iterator[tuple[RecordBlock, ConvertedRecords, int]]:
     """The blocks of a file, what was made of each, and how many of its records were settled before."""
     read = 0
@@ -200,7 +200,7 @@ def _blocks(
         raise _changed(reading.name, f"it has {read:,} records, {saved.records:,} were imported before")
 
 
-def _check(name: str, reading: RecordReader, saved: SettledFile) -> None:
+def _check(name: str, reading: BlockReader, saved: SettledFile) -> None:
     if reading.digest_at(saved.digested) != saved.digest:
         raise _changed(name, f"its first {saved.digested:,} records aren't those that were imported")
 
@@ -282,11 +282,11 @@ class SortedPlan:
                         found.files[each.file].broken = None if broken is None else ReadFailure(broken.offset, broken.reason)
                         yield each
             found.examples = examples.examples
-            yield SortProgress(0, sorter.taken)  # the consumer has made what is refused durable when it asks for the next step
+            yield SortProgress(0, sorter.added)  # the consumer has made what is refused durable when it asks for the next step
             for written in sorter.merge():
-                yield SortProgress(written, sorter.taken)
+                yield SortProgress(written, sorter.added)
             for written in self._spool.write(sorter.ordered(), found):
-                yield SortProgress(written, sorter.taken)
+                yield SortProgress(written, sorter.added)
         return found
 
     def _send(self, found: SpoolIndex, settled: int) -> Generator[PlanStep]:

@@ -202,7 +202,7 @@ class Preflight:
         return name not in self._examples or len(self._more_examples) < EXAMPLES - 1
 
     def report(self, *, upper_case_ids: int = 0, broken: Sequence[str] = ()) -> PreflightReport:
-        """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` what was told of files."""
+        """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` the messages of broken files."""
         terms, sent = self._terms, self._sent
         return PreflightReport(
             records=self._records,

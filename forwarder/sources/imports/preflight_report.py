@@ -330,7 +330,7 @@ def _of_kinds(report: PreflightReport) -> Iterator[PreflightFinding]:
         yield _finding(FindingCode.MIXED_EPOCHS, f"Times are numbers of different units: {seen}.", advice, **epochs)
     without = kinds.get(TimeKind.NO_ZONE, 0)
     if without and not report.zone_said:
-        sentence = f"{_have(without, 'record')} a time that names no zone; it is taken as UTC."
+        sentence = f"{_have(without, 'record')} a time that names no zone; it is read as UTC."
         advice = "State the zone that they were written in with --time-offset (0 for UTC)."
         yield _finding(FindingCode.NO_ZONE, sentence, advice, records=without)
 
@@ -399,8 +399,8 @@ def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
         advice = "Use --person-properties set_once, which only adds what is missing."
         yield _finding(FindingCode.OVERWRITES_PERSONS, sentence, advice, **figures)
     elif persons.policy == "set_once" and persons.with_set + persons.with_unset:
-        taken = f" {_have(persons.with_unset, 'event')} $unset, which is left out." if persons.with_unset else ""
-        sentence = f"{_have(persons.with_set, 'event')} $set, sent as $set_once: it only adds what the persons don't have.{taken}"
+        unset = f" {_have(persons.with_unset, 'event')} $unset, which is left out." if persons.with_unset else ""
+        sentence = f"{_have(persons.with_set, 'event')} $set, sent as $set_once: it only adds what the persons don't have.{unset}"
         advice = "Nothing, unless old values should win: --person-properties set."
         yield _finding(FindingCode.SET_BECOMES_SET_ONCE, sentence, advice, **figures)
     elif persons.policy == "none" and any(figures.values()):
@@ -425,9 +425,7 @@ def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
 def _of_volume(report: PreflightReport) -> Iterator[PreflightFinding]:
     if not report.volume.events:
         sentence = f"Of {plural(report.records, 'record')} nothing would be sent."
-        yield _finding(
-            FindingCode.NOTHING_TO_SEND, sentence, "Check the format, the filters, and what is refused.", records=report.records
-        )
+        yield _finding(FindingCode.NOTHING_TO_SEND, sentence, "Check the format, the filters, and what is refused.", records=report.records)
 
 
 def percent(part: float) -> str:

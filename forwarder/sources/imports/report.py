@@ -103,11 +103,11 @@ PAGE: Final = "report.html"
 
 def as_json(manifest: ImportManifest) -> bytes:
     """For machines: what the text says. Files and days are in the manifest."""
-    taken = ("job", "forwarder", "complete", "started", "ended", "events", "source_events", "first", "last", "names", "examples")
+    copied = ("job", "forwarder", "complete", "started", "ended", "events", "source_events", "first", "last", "names", "examples")
     _, shown = periods(manifest.days)
     books = {**msgspec.structs.asdict(manifest.books), "difference": manifest.books.difference}
     rest = {"seconds": seconds(manifest), "books": books, "days": len(manifest.days), "periods": [each._asdict() for each in shown]}
-    return msgspec.json.encode({**{name: getattr(manifest, name) for name in taken}, **rest})
+    return msgspec.json.encode({**{name: getattr(manifest, name) for name in copied}, **rest})
 
 
 def as_text(manifest: ImportManifest) -> RenderableType:

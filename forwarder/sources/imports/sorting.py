@@ -184,7 +184,7 @@ class EventSorter:
         self._paths: list[Path] = []
         """The runs that weren't read, the oldest first."""
         self._begun = 0
-        self.taken = 0
+        self.added = 0
         """Events so far."""
 
     def __enter__(self) -> Self:
@@ -196,13 +196,13 @@ class EventSorter:
 
     def add(self, event: FinishedEvent, shared: SharedRecord | None = None) -> None:
         """Take an event."""
-        entry = SortedEvent.of(event, self.taken, shared)
-        taken = entry.size
-        if self._held and self._size + taken > self._limits.memory:
+        entry = SortedEvent.of(event, self.added, shared)
+        size_of_entry = entry.size
+        if self._held and self._size + size_of_entry > self._limits.memory:
             self._spill()
         self._held.append(entry)
-        self._size += taken
-        self.taken += 1
+        self._size += size_of_entry
+        self.added += 1
 
     def merge(self) -> Iterator[int]:
         """Make so few runs that they can be read together, as the caller asks on; how many events were written again so far."""

@@ -108,7 +108,7 @@ class ImportStatus(Struct, frozen=True):
 
 
 def counted_in(folder: Path) -> int | None:
-    """The records that the preflight of the import in a folder has counted; None if that can't be told: it only serves to compare."""
+    """The records that the preflight of the import in a folder has counted; None if unknown: it only serves to compare."""
     try:
         return msgspec.json.decode((folder / PREFLIGHT).read_bytes(), type=_Preflight).report.records
     except (OSError, ValueError):  # msgspec's errors are such, too

@@ -56,7 +56,7 @@ def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, offset_
 
     Bytes and `Raw` are a JSON value, text is the time itself: ISO 8601 with `T` or a space, or an epoch in seconds, milliseconds
     (above 1e10) or microseconds (above 1e13), as a number or as its digits; eight digits as a text are a date. A text without a zone
-    is of a clock `offset_minutes` ahead of UTC. Epochs are taken as UTC: a format whose vendor shifts them takes the offset off itself.
+    is of a clock `offset_minutes` ahead of UTC. Epochs are UTC: a format whose vendor shifts them subtracts the offset itself.
     """
     if isinstance(value, str):
         micros = _of_text(value, offset_minutes)

@@ -51,11 +51,11 @@ class StoredRow(Struct, frozen=True):
         raw = bytes(self.properties)
         if raw.startswith(b'"'):
             raw = msgspec.json.decode(raw, type=str).encode()
-        found = msgspec.json.decode(raw, type=_Properties | None)
+        found = msgspec.json.decode(raw, type=_RowProperties | None)
         return None if found is None else found.job_id
 
 
-class _Properties(Struct, frozen=True):
+class _RowProperties(Struct, frozen=True):
     job_id: str | None = field(default=None, name=JOB_PROPERTY)
 
 
@@ -82,7 +82,7 @@ class _Imports(Struct, frozen=True):
 class StoredDays:
     """What the service holds of an import, by day.
 
-    Each uuid counts once a day: the service removes repeats some time after it has taken them, and shows them until then. To be closed.
+    Each uuid counts once a day: the service removes repeats some time after it has accepted them, and shows them until then. To be closed.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -239,7 +239,7 @@ def test_an_event_is_left_out_for_the_first_reason(filters: EventFilters, name: 
 
 def fates(choice: EventSelection, names: str) -> list[str | None]:
     """Why each of these events isn't taken; None of those that are."""
-    found = [choice.against(event(name)) for name in names]
+    found = [choice.reason_against(event(name)) for name in names]
     return [None if fate is None else fate.reason for fate in found]
 
 

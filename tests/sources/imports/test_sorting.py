@@ -65,7 +65,7 @@ def sort(events: Iterable[FinishedEvent], folder: Path, limits: SortLimits | Non
         for event in events:
             sorter.add(event)
         for _ in sorter.merge():
-            assert sorter.taken
+            assert sorter.added
         return list(ordered(sorter))
 
 

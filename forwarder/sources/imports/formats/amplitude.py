@@ -198,7 +198,7 @@ class _SideEvent(NamedTuple):
 
     event: str
     about: tuple[str, ...]
-    """What tells it from others of that name and record."""
+    """What distinguishes it from others of that name and record."""
     properties: dict[str, Any]
 
 
@@ -211,7 +211,7 @@ class _Group:
 
     @property
     def key(self) -> bytes:
-        """What tells it, and what is said of it, from others; never like the key of a pair."""
+        """What distinguishes it, and what is said of it, from others; never equal to the key of a pair."""
         return _encode((self.type, self.name, self.said))
 
     def properties(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _read(text: bytes) -> _AmplitudeRecord:
 
 
 def _identity(uuid: Any, block: RecordBlock, index: int) -> tuple[str, str | None]:
-    """The record's own uuid, which is its natural key too; else one of where it stands, and nothing else tells it from others."""
+    """The record's own uuid, which is its natural key too; else one of where it stands, and nothing else distinguishes it."""
     own = uuid.lower() if isinstance(uuid, str) else ""
     if _is_uuid(own):
         return own, f'["{FORMAT}","{own}"]'
@@ -324,7 +324,7 @@ class FirstSeenKeys:
         if digest in self._recent:
             return False
         known = digest in self._older
-        self._older.discard(digest)  # it moves, or its place would be taken twice
+        self._older.discard(digest)  # it moves, or it would count twice
         if len(self._recent) == self._remembered:
             self._older, self._recent = self._recent, set()
         self._recent.add(digest)

@@ -57,7 +57,7 @@ class ProjectClock:
     time_offset: int = 0
     """Minutes."""
     zone: ZoneInfo | None = None
-    """Instead of an offset. Of an hour that comes twice in autumn the first is meant: the export doesn't tell them apart."""
+    """Instead of an offset. Of an hour that comes twice in autumn the first is meant: the export doesn't distinguish them."""
 
     def utc(self, value: Raw | bytes) -> int:
         """The microseconds since 1970, UTC, of a JSON value on this clock; texts with a zone of their own have no need of it.

@@ -373,7 +373,7 @@ def _are_texts(texts: Sequence[bytes], joined: bytes) -> bool:
 
 
 def _gaps(texts: Sequence[bytes], heads: Sequence[_CompleteEvent], plain: type[_CompleteEvent]) -> list[int]:
-    """Where members can be put into the properties of plain events; 0 of others, and where it isn't told by an event's beginning.
+    """Where members can be put into the properties of plain events; 0 of others, and where an event's beginning doesn't show it.
 
     What stands before its second brace, after a comma, is a name of the event's own.
     """

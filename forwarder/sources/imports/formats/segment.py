@@ -192,7 +192,7 @@ def _record(data: bytes) -> _SegmentCall:
 
 def _maker(call: str | None) -> CallConverter:
     if call is None:
-        raise RecordRefused(RefusalReason.NO_EVENT, "there is no type, so it can't be told which call this was")
+        raise RecordRefused(RefusalReason.NO_EVENT, "there is no type, so the call is unknown")
     make = CALLS.get(call)
     if make is None:
         raise RecordRefused(RefusalReason.UNMAPPABLE, f"type {call[:80]!r} is none of {', '.join(CALLS)}")
