@@ -113,7 +113,7 @@ def test_a_file_that_lost_records_is_refused(tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(zipped({}))
         with pytest.raises(SourceChanged, match="no longer exists"):
             source.blocks(file)
-        with pytest.raises(SourceChanged, match="isn't among the files"):
+        with pytest.raises(SourceChanged, match="is no longer among the files"):
             next(source.files(after="y"))
 
 

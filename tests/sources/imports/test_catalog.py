@@ -24,6 +24,7 @@ from tests.sources.imports.samples import csv, mapped
 NEW_YEAR = 1_704_067_200_000_000
 """2024, in microseconds, UTC."""
 RULES = ChosenMapping(mapped.RULES, mapped.mapping)
+ROOT = Path(__file__).parents[3]
 EVERY = [pytest.param(form, id=form.name) for form in FORMATS]
 
 
@@ -47,6 +48,12 @@ def test_every_file_with_a_description_is_listed() -> None:
     described = [each.name for module in modules for each in vars(module).values() if isinstance(each, ImportFormat)]
     assert sorted(described) == sorted(BY_NAME)
     assert len(described) == len(FORMATS)
+
+
+def test_every_format_is_documented() -> None:
+    """Each has a section, or stands in that of its vendor, in the document that says what becomes of its fields."""
+    text = (ROOT / "docs" / "import-formats.md").read_text("utf-8")
+    assert [form.name for form in FORMATS if f"`{form.name}`" not in text] == []
 
 
 @pytest.mark.parametrize("form", EVERY)
