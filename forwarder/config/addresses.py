@@ -154,7 +154,7 @@ def check_path_prefix(text: str) -> str:
         )
     for own in _OWN_PATHS:
         if _overlap(own, text):
-            raise ValueError(f"{text!r} can't be told from {own}, which SDKs use: choose another, such as /ingest")
+            raise ValueError(f"{text!r} can't be distinguished from {own}, which SDKs use: choose another, such as /ingest")
     return text
 
 
@@ -163,7 +163,7 @@ def check_distinct_prefixes(prefixes: tuple[str, ...]) -> tuple[str, ...]:
     for number, prefix in enumerate(prefixes):
         for other in prefixes[number + 1 :]:
             if _overlap(prefix, other):
-                raise ValueError(f"{prefix} and {other} can't be told apart: leave one of them out")
+                raise ValueError(f"{prefix} and {other} can't be distinguished: leave one of them out")
     return prefixes
 
 

@@ -33,7 +33,7 @@ def read_key_file(file: Path) -> tuple[str, ...]:
     """The project keys in `file`. Raises `ValueError`, repeating no key, if it can't be read, holds none, or one that can't be one."""
     found = tuple(_keys(_text(file), str(file), check_project_key))
     if not found:
-        raise ValueError(f"{file} holds no key: write one a line (without the file every well-formed key is taken)")
+        raise ValueError(f"{file} holds no key: write one a line (without the file every well-formed key is accepted)")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What doesn't fit together, as the checks tell it, and what they have in common: sizes, pairs of keys, files."""
+"""Conflicts between values, and what the checks have in common: sizes, pairs of keys, files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forwarder.config.units import format_size
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A key whose value doesn't fit: which, why, and how to mend it."""
+    """A key whose value doesn't fit: which, why, and how to fix it."""
 
     key: str
     message: str

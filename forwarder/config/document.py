@@ -138,7 +138,7 @@ class NodeReader:
             self._list(node, path, node)
 
     def _entries(self, node: yaml.MappingNode, path: Path) -> list[tuple[yaml.Node, yaml.Node]]:
-        """The nodes of a mapping's keys and values, each name once; what is given twice is told.
+        """The nodes of a mapping's keys and values, each name once; what is given twice is reported.
 
         Only before merging (`<<`): a key may stand over a merged one.
         """
@@ -258,7 +258,7 @@ def json_node(text: str) -> yaml.Node:
     try:
         found = json.loads(text, object_pairs_hook=_Pairs)
         if isinstance(found, _Pairs) or not isinstance(found, list):
-            raise ValueError("it is JSON, but no list: put it between [ and ]")  # noqa: TRY004 - told like the others
+            raise ValueError("it is JSON, but no list: put it between [ and ]")  # noqa: TRY004 - reported like the others
         return _node(found)
     except json.JSONDecodeError as error:
         raise ValueError(f'it isn\'t JSON ({error.msg} at character {error.pos}): write [{{"name": "…"}}]') from error

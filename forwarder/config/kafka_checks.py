@@ -24,7 +24,7 @@ _KEYS: Final = {
 }
 """The keys of each mechanism."""
 _ENOUGH: Final = 4096
-"""Bytes of a file that tell whether there is something in it."""
+"""Bytes of a file that show whether it holds anything."""
 _OF_TLS: Final = ("ca_file", "cert_file", "key_file")
 _OF_TOKEN_URL: Final = ("client_id", "client_secret", "client_secret_file", "scope")
 

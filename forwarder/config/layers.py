@@ -16,12 +16,12 @@ from forwarder.config.keys import Path, in_table, keys, lists
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_secrets
 
-_NEXT: Final = "When mended: forwarder config check"
+_NEXT: Final = "When fixed: forwarder config check"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to mend: where it stands (file and line, or environment variable), the dotted key, what is wrong and what to do."""
+    """One thing to fix: where it stands (file and line, or environment variable), the dotted key, what is wrong and what to do."""
 
     where: str
     key: str
@@ -35,7 +35,7 @@ class Problem:
 
 
 def what_and_hint(error: Exception | str) -> tuple[str, str]:
-    """An error's text, written as "what is wrong: how to mend it", in its two parts."""
+    """An error's text, written as "what is wrong: how to fix it", in its two parts."""
     text = str(error)
     return (text[:at], text[at + 2 :]) if (at := text.rfind(": ")) >= 0 else (text, "")
 
@@ -48,7 +48,7 @@ class InvalidConfiguration(ConfigurationError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         things = "1 thing" if len(self.problems) == 1 else f"{len(self.problems)} things"
-        super().__init__("\n".join([f"the configuration has {things} to mend", *map(str, self.problems)]), hint=_NEXT)
+        super().__init__("\n".join([f"the configuration has {things} to fix", *map(str, self.problems)]), hint=_NEXT)
 
 
 class Place(StrEnum):

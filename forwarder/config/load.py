@@ -121,7 +121,7 @@ def _is_there(file: Path) -> bool:
 
 
 def _gaps(said: Layer) -> Iterator[Problem]:
-    """Items whose numbers come after one that isn't there: each list's first is told, and all of them are left out."""
+    """Items whose numbers come after one that isn't there: each list's first is reported, and all of them are left out."""
     for path in sorted({item[:-1] for item in said.items}):
         numbers = sorted(int(item[-1]) for item in said.items if item[:-1] == path)
         present = next((count for count, number in enumerate(numbers) if number != count), len(numbers))

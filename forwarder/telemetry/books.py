@@ -52,7 +52,7 @@ MAX_ACCOUNTS: Final = 1000
 
 
 class Accounts(dict[Lane | None, Account]):
-    """Accounts by lane, opened when they are asked for; key None is the account of events whose lane couldn't be told."""
+    """Accounts by lane, opened when they are asked for; key None is the account of events whose lane is unknown."""
 
     def __init__(self, limit: int = MAX_ACCOUNTS) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_key
 
 UNDECODABLE: Final = "none"
-"""The label of events whose lane couldn't be told."""
+"""The label of events whose lane is unknown."""
 
 OTHER: Final = "other"
 """The label that lanes share once `MAX_LABELS` others have one of their own."""

@@ -28,7 +28,7 @@ INTERVAL: Final = 60.0
 """Seconds from the first line of a kind to the next report of those suppressed; quiet ones are forgotten by then."""
 
 MAX_MESSAGES: Final = 1000
-"""Messages that are told apart; further ones of a logger and level count as one."""
+"""Messages that are counted by themselves; further ones of a logger and level count as one."""
 
 WHAT: Final = ("lane", "reason", "cluster", "topic", "worker", "upstream", "file")
 """The values that make lines with the same message differ in kind."""

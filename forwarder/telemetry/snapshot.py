@@ -287,13 +287,13 @@ class Snapshot:
     warnings: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
     ready: Annotated[bool, OF_THE_WHOLE] = False
     not_ready: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
-    """Why nothing can be taken now; empty when ready."""
+    """Why nothing can be accepted now; empty when ready."""
     buffer_found: Annotated[int, SUM] = 0
     """Events that were in the buffer's files when it was opened."""
     dead_letters_path: Annotated[str, COMMON_PATH] = ""
     """Where dead letters are kept; empty if they are in memory only."""
     dead_letters_wanted: Annotated[int, SUM] = 0
-    """Dead letters that somebody has marked to be replayed or dropped, and that weren't yet."""
+    """Dead letters that are marked to be replayed or dropped, and weren't yet."""
     kafka: Annotated[tuple[KafkaCluster, ...], OF_THE_WHOLE] = ()
     """The clusters that are read, in the order in which they are configured."""
     workers: Annotated[tuple[Worker, ...], OF_THE_WHOLE] = ()

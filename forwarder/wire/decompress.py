@@ -38,7 +38,7 @@ def unzstd(data: bytes, limit: int) -> bytes:
 
 
 def _unzstd_frame(data: bytes, at: int, room: int, limit: int, parts: list[bytes]) -> tuple[int, int]:
-    """Add the frame at `at`, as text, to `parts`: where it ends, and the room left. Its decoder can't be told to stop: it is fed little."""
+    """Add the frame at `at`, as text, to `parts`: where it ends, and the room left. Its decoder has no limit: it is fed little."""
     decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
     while not decoder.eof:
         if at >= len(data):

@@ -23,7 +23,7 @@ _MAGIC: Final = (GZIP_MAGIC, ZSTD_MAGIC)
 _FORM: Final = b"application/x-www-form-urlencoded"
 _JSON: Final = (b"{", b"[")
 _WITHOUT_MAGIC: Final = {b"br": unbrotli, b"deflate": inflate}
-"""Encodings that are told by the header alone; a body of theirs may begin like JSON."""
+"""Encodings that only the header shows; a body of theirs may begin like JSON."""
 _BOM: Final = b"\xef\xbb\xbf"
 _BASE64_SAMPLE: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]+")
 _LZ64_HINTS: Final = frozenset({b"lz64", b"lz-string"})
@@ -36,7 +36,7 @@ to take long."""
 _MAX_GZIP_MEMBERS: Final = 16
 """Each member costs a copy of what is left of the body."""
 _FIRST_ESCAPE: Final = 3
-"""Bytes that tell the first one of a form's value."""
+"""Bytes that hold the first character of a form's value."""
 _GZIP_ERROR: Final = cast("type[Exception]", igzip_lib.IsalError)  # its stub calls the class an instance
 
 

@@ -56,7 +56,7 @@ class Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def replace(self, span: tuple[int, int], new: bytes) -> None:
-        """Put `new` in the place of what stands at `span`."""
+        """Replace what stands at `span` with `new`."""
         self._edits.append((*span, new))
 
     def insert_members(self, at: int, members: bytes) -> None:

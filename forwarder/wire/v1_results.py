@@ -62,7 +62,7 @@ class Results:
         self._keys = keys
         self._verdicts: dict[int, tuple[str, str]] = {}
         self._uuids: dict[int, str] = {}
-        """Those that were put in the place of others, or of none."""
+        """Those that replaced others, or none."""
         self._settled: set[int] = set()
         """The events that have come to an end: their senders need them no more."""
         self._waiting_for: dict[str, deque[int]] = {}
@@ -80,7 +80,7 @@ class Results:
         return results
 
     def warn(self, at: int, details: str) -> None:
-        """An event is taken, but not quite as it was sent."""
+        """An event is accepted, but not exactly as it was sent."""
         verdict, before = self._verdicts.get(at, (WARNING, ""))
         if verdict == WARNING:
             self._verdicts[at] = _warning(f"{before},{details}" if before else details)

@@ -77,7 +77,7 @@ def test_all_of_it_from_the_file(tmp_path: Path) -> None:
 def test_what_is_wrong_in_the_file_is_told_without_sending_anybody_to_the_daemons_check(tmp_path: Path, text: str) -> None:
     """`config check` asks for an upstream, which nobody needs here."""
     said = refused(config=written(tmp_path, text))
-    assert said.startswith(f"the configuration has 1 thing to mend\n{tmp_path}")
+    assert said.startswith(f"the configuration has 1 thing to fix\n{tmp_path}")
     assert "config check" not in said
 
 

@@ -25,7 +25,7 @@ def test_the_error_lists_every_problem() -> None:
     error = InvalidConfiguration(problems)
     assert isinstance(error, ConfigurationError)
     assert error.problems == tuple(problems)
-    assert str(error) == "the configuration has 2 things to mend\na: b: c\nd: e: f\n    g"
+    assert str(error) == "the configuration has 2 things to fix\na: b: c\nd: e: f\n    g"
     assert "config check" in error.hint
 
 
