@@ -15,12 +15,12 @@ from benchmarks.exports import Export
 from forwarder.imports.counts import SourceOrderCounts
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.catalog import BY_NAME
 from forwarder.sources.imports.checkpoint import ImportJob
 from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
 from forwarder.sources.imports.day_batches import BatchLimits
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import ChosenMapping, Converter, FormatContext, RawConverter
+from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.csv import CsvOptions
 from forwarder.sources.imports.planning import BatchReady, plan_steps
 from forwarder.sources.imports.repeats import Repeats

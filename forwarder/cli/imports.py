@@ -13,8 +13,8 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.import_options import common_options, parameters
 from forwarder.cli.import_verify import verify
 from forwarder.cli.options import CommandGroup, Config, Group, TextOrJson, TextOutput, generated
-from forwarder.sources.imports.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.format import ImportFormat
+from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

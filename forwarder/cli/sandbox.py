@@ -15,9 +15,9 @@ from forwarder.config.addresses import check_host
 from forwarder.core.errors import ForwarderError
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.app import split_address
-from forwarder.sandbox.http import RequestRejected
 from forwarder.sandbox.ingest.validation import check_token
 from forwarder.sandbox.manage.dns import FileResolver, Resolver
+from forwarder.sandbox.protocol.http import RequestRejected
 
 
 def sandbox(

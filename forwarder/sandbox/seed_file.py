@@ -32,11 +32,11 @@ from forwarder.contract.endpoints import KeyScope
 from forwarder.contract.payloads import Address, Count, Interval, Line, NewInvite, NewProject, Text
 from forwarder.contract.resources import LEVELS, OWNER, Json, JsonObject, Model, RunStatus
 from forwarder.core.errors import ConfigurationError
-from forwarder.sandbox.http import ManagementError, RequestRejected
 from forwarder.sandbox.ingest.validation import check_token
 from forwarder.sandbox.manage.domains import host_name
 from forwarder.sandbox.manage.projects import is_timezone
 from forwarder.sandbox.manage.validation import accepted_fields, fault_of
+from forwarder.sandbox.protocol.http import ManagementError, RequestRejected
 
 MAX_FILE_BYTES: Final = 10_000_000
 """Bytes of a seed file."""

@@ -23,6 +23,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox.manage.authorize import key_digest
 from forwarder.sandbox.manage.members import normalized_email
 from forwarder.sandbox.manage.projects import DEFAULT_DASHBOARD, DashboardDraft, ProjectDraft, add_dashboard, add_project, make_primary
+from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.seed_file import (
     Seed,
     SeedDashboard,
@@ -40,7 +41,6 @@ from forwarder.sandbox.seed_file import (
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.meaning import storable
 from forwarder.sandbox.store.records import IngestedEvent, RequestRecord
-from forwarder.sandbox.times import format_time
 
 PATH: Final = "/sandbox/seed"
 """The path in the record of a seed's events."""

@@ -14,7 +14,7 @@ from forwarder.cli.app import COMMANDS, load
 from forwarder.cli.main import is_plain_run, main
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.catalog import FORMATS
+from forwarder.sources.imports.formats.catalog import FORMATS
 from tests.support.commands import forwarder
 
 PATHS = [

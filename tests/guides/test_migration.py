@@ -25,8 +25,8 @@ from forwarder.imports.request import ImportRequest
 from forwarder.sources.files import origins
 from forwarder.sources.imports import preflight_report, repeats
 from forwarder.sources.imports import sorting as spool
-from forwarder.sources.imports.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
+from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.preflight_report import SEVERITIES, FindingSeverity
 from forwarder.sources.imports.times import SECOND
 from tests.guides.reading import DOCS, sections, spans, text_of

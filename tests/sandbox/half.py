@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 from forwarder.contract.endpoints import Endpoint
 from forwarder.contract.resources import OWNER
 from forwarder.sandbox.app import HANDLERS
-from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.call import CallingMember, Handler, Listing, ManagementCall, PageBounds, Result
+from forwarder.sandbox.protocol.http import ManagementError
+from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.schema import MANAGEMENT
-from forwarder.sandbox.times import format_time
 from tests.support.clock import MIDNIGHT
 
 FIRST: Final = PageBounds(100, 0)

@@ -25,8 +25,8 @@ from urllib.parse import unquote, urlencode
 import aiohttp
 from aiohttp import web
 
-from forwarder.sandbox.http import RequestRejected
 from forwarder.sandbox.ingest.decoding import ReceivedRequest, decode
+from forwarder.sandbox.protocol.http import RequestRejected
 from forwarder.sandbox.store.records import SandboxSummary, StoredEvent
 from forwarder.telemetry.snapshot import Snapshot
 from tests.sdks.browsing import shop

@@ -26,9 +26,9 @@ from forwarder.contract.endpoints import (
 )
 from forwarder.contract.resources import BatchExport, BatchExportRun, Destination
 from forwarder.sandbox.exports.destinations import change_destination, without_secrets
-from forwarder.sandbox.http import invalid, not_found
 from forwarder.sandbox.manage.call import Handler, ManagementCall, Result, row, rows
-from forwarder.sandbox.times import format_time, parse_time
+from forwarder.sandbox.protocol.http import invalid, not_found
+from forwarder.sandbox.protocol.times import format_time, parse_time
 
 LATEST_RUNS: Final = 10
 """Runs that a batch export is shown with."""

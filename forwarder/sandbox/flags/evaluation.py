@@ -15,7 +15,11 @@ from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
 from forwarder.sandbox.flags.remote_config import remote_config
-from forwarder.sandbox.http import (
+from forwarder.sandbox.ingest.decoding import ReceivedRequest
+from forwarder.sandbox.ingest.parsing import TOKEN_NAMES, read_object
+from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy
+from forwarder.sandbox.ingest.validation import check_key
+from forwarder.sandbox.protocol.http import (
     RequestRejected,
     ServiceResponse,
     authentication_failed,
@@ -23,10 +27,6 @@ from forwarder.sandbox.http import (
     not_authenticated,
     not_found,
 )
-from forwarder.sandbox.ingest.decoding import ReceivedRequest
-from forwarder.sandbox.ingest.parsing import TOKEN_NAMES, read_object
-from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy
-from forwarder.sandbox.ingest.validation import check_key
 from forwarder.sandbox.store.database import Store
 
 DECIDE: Final = "/decide"

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
-from forwarder.sandbox.http import ServiceResponse, management_error_response, not_found
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
 from forwarder.sandbox.ingest.recording import Exchange
 from forwarder.sandbox.ingest.validation import check_token
+from forwarder.sandbox.protocol.http import ServiceResponse, management_error_response, not_found
 
 SCRIPT: Final = "application/javascript"
 _NO_BUNDLES: Final = "The sandbox has no SDK bundles: install posthog-js as a package, or point its assets elsewhere.\n"

@@ -15,12 +15,12 @@ from email.message import Message
 from email.parser import BytesParser
 from typing import Final
 
-from forwarder.sandbox.http import ACCEPTED, ACCEPTED_BEACON, RequestRejected, ServiceResponse
 from forwarder.sandbox.ingest.decoding import ReceivedRequest, gunzip
 from forwarder.sandbox.ingest.parsing import EventEnvelope, read_envelope, read_object
 from forwarder.sandbox.ingest.recording import Exchange
 from forwarder.sandbox.ingest.validation import check_key, check_token, request_token, validate_request
-from forwarder.sandbox.times import from_milliseconds
+from forwarder.sandbox.protocol.http import ACCEPTED, ACCEPTED_BEACON, RequestRejected, ServiceResponse
+from forwarder.sandbox.protocol.times import from_milliseconds
 
 AI_PATH: Final = "/i/v0/ai"
 EVENT: Final = "event"

@@ -19,8 +19,8 @@ from urllib.parse import parse_qs
 import brotli  # type: ignore[import-untyped]
 import zstandard
 
-from forwarder.sandbox.http import RequestRejected
 from forwarder.sandbox.ingest.lz64 import BadLz64, TooMuchText, decompress_lz64
+from forwarder.sandbox.protocol.http import RequestRejected
 
 FORM: Final = "application/x-www-form-urlencoded"
 TWICE_WRAPPED: Final = frozenset({"/e", "/capture", "/engage", "/track"})

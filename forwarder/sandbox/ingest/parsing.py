@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from forwarder.sandbox.http import RequestRejected
-from forwarder.sandbox.json_scanner import InvalidJson, JsonMember, JsonScanner
+from forwarder.sandbox.protocol.http import RequestRejected
+from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonMember, JsonScanner
+from forwarder.sandbox.protocol.times import format_time, happened_at, parse_time
 from forwarder.sandbox.store.meaning import LONGEST_DISTINCT_ID, SURVEY_EVENTS, storable
 from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
-from forwarder.sandbox.times import format_time, happened_at, parse_time
 
 TOKEN_NAMES: Final = ("token", "$token", "api_key")
 IMPORT_JOB: Final = "$import_job_id"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from forwarder.sandbox.http import RequestRejected, ServiceResponse, rejection_response
 from forwarder.sandbox.ingest.decoding import ReceivedRequest, decode
 from forwarder.sandbox.ingest.validation import ProjectKeys
+from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse, rejection_response
+from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import RequestRecord
-from forwarder.sandbox.times import format_time
 
 HIDDEN_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
 

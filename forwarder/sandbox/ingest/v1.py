@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from forwarder.sandbox.http import RequestRejected, ServiceResponse
 from forwarder.sandbox.ingest.decoding import ENCODINGS, ReceivedRequest, decompress
 from forwarder.sandbox.ingest.parsing import EventElement, EventEnvelope, import_job_of, lacks_survey, parse_uuid, read_array
 from forwarder.sandbox.ingest.recording import Exchange
 from forwarder.sandbox.ingest.validation import LARGEST_EVENT, check_token
-from forwarder.sandbox.json_scanner import InvalidJson, JsonMember, JsonScanner
+from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse
+from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonMember, JsonScanner
+from forwarder.sandbox.protocol.times import FUTURE, format_time, parse_rfc3339
 from forwarder.sandbox.store.meaning import storable
 from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
-from forwarder.sandbox.times import FUTURE, format_time, parse_rfc3339
 
 V1_PATH: Final = "/i/v1/analytics/events"
 REQUIRED: Final = (

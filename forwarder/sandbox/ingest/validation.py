@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from forwarder.sandbox.http import RequestRejected
 from forwarder.sandbox.ingest.parsing import EventElement, EventEnvelope, event_name, lacks_survey, parse_uuid, read_event
+from forwarder.sandbox.protocol.http import RequestRejected
 from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
 
 LONGEST_TOKEN: Final = 64

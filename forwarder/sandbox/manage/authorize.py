@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from forwarder.contract.endpoints import Endpoint, IdKind, KeyScope
 from forwarder.contract.resources import LEVELS
-from forwarder.sandbox.http import authentication_failed, forbidden, not_authenticated, not_found
 from forwarder.sandbox.manage.call import CallingMember, ManagementCall, PageBounds
 from forwarder.sandbox.manage.validation import SentBody, body_of
+from forwarder.sandbox.protocol.http import authentication_failed, forbidden, not_authenticated, not_found
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII).fullmatch
 _DIGITS: Final = 18

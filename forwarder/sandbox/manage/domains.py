@@ -20,10 +20,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 from forwarder.contract.endpoints import CREATE_DOMAIN, DELETE_DOMAIN, GET_DOMAIN, LIST_DOMAINS, UPDATE_DOMAIN, VERIFY_DOMAIN, Endpoint
-from forwarder.sandbox.http import invalid, not_found
 from forwarder.sandbox.manage.call import AsyncHandler, Handler, Listing, ManagementCall, Result, Run, list_page, row
 from forwarder.sandbox.manage.dns import Resolver
-from forwarder.sandbox.times import format_time
+from forwarder.sandbox.protocol.http import invalid, not_found
+from forwarder.sandbox.protocol.times import format_time
 
 DNS_TIMEOUT: Final = 5.0
 """Seconds for a lookup."""

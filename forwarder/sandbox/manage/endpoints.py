@@ -19,7 +19,10 @@ from aiohttp import web
 
 from forwarder.contract.endpoints import ENDPOINTS, GET_PROJECT, Endpoint, Method
 from forwarder.contract.resources import LARGEST_PAGE, PAGE_SIZE, ErrorType, PageEnvelope
-from forwarder.sandbox.http import (
+from forwarder.sandbox.manage.authorize import UncheckedCall, authorize
+from forwarder.sandbox.manage.call import AsyncHandler, Handler, Listing, PageBounds, Result
+from forwarder.sandbox.manage.validation import LARGEST_BODY, SentBody
+from forwarder.sandbox.protocol.http import (
     ManagementError,
     RequestRejected,
     ServiceResponse,
@@ -28,9 +31,6 @@ from forwarder.sandbox.http import (
     not_found,
     read_body,
 )
-from forwarder.sandbox.manage.authorize import UncheckedCall, authorize
-from forwarder.sandbox.manage.call import AsyncHandler, Handler, Listing, PageBounds, Result
-from forwarder.sandbox.manage.validation import LARGEST_BODY, SentBody
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.thread import StoreThread
 

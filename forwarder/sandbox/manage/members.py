@@ -31,9 +31,9 @@ from forwarder.contract.endpoints import (
 )
 from forwarder.contract.payloads import MOST_INVITES
 from forwarder.contract.resources import ADMIN, MEMBER, OWNER, User
-from forwarder.sandbox.http import ManagementError, forbidden, invalid, not_found
 from forwarder.sandbox.manage.call import Handler, Listing, ManagementCall, list_page, row, rows
-from forwarder.sandbox.times import format_time, parse_time
+from forwarder.sandbox.protocol.http import ManagementError, forbidden, invalid, not_found
+from forwarder.sandbox.protocol.times import format_time, parse_time
 
 INVITE_LIFETIME: Final = timedelta(days=3)
 _MEMBERS: Final = """

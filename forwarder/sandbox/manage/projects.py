@@ -20,10 +20,10 @@ from zoneinfo import available_timezones
 
 from forwarder.contract.endpoints import CREATE_PROJECT, GET_PROJECT, LIST_DASHBOARDS, LIST_PROJECTS, Endpoint
 from forwarder.contract.resources import ADMIN, Dashboard, Project, ProjectItem
-from forwarder.sandbox.http import invalid, not_found
 from forwarder.sandbox.manage.call import CallingMember, Handler, Listing, ManagementCall, list_page, row
 from forwarder.sandbox.manage.members import embedded_user
-from forwarder.sandbox.times import format_time
+from forwarder.sandbox.protocol.http import invalid, not_found
+from forwarder.sandbox.protocol.times import format_time
 
 CAN_VIEW, CAN_EDIT = 21, 37
 """Privilege levels. As a restriction, the first lets everybody of the project edit, the second only some: whoever made the dashboard, and

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from forwarder.contract.endpoints import Endpoint
 from forwarder.contract.payloads import MOST_INVITES
 from forwarder.contract.resources import ErrorType
-from forwarder.sandbox.http import ManagementError, invalid
+from forwarder.sandbox.protocol.http import ManagementError, invalid
 
 LARGEST_BODY: Final = 1_000_000
 """Bytes."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from forwarder.sandbox.json_scanner import JsonScanner
+from forwarder.sandbox.protocol.json_scanner import JsonScanner
 
 LONGEST_DISTINCT_ID: Final = 200
 SURVEY_EVENTS: Final = frozenset({"survey sent", "survey shown", "survey dismissed"})

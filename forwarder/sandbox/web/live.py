@@ -26,10 +26,10 @@ from typing import Final, Generic, TypeVar
 
 from aiohttp import web
 
+from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import ArrivalKind, SandboxSummary, StoredEvent, StoredRequest, like_pattern, where
 from forwarder.sandbox.store.thread import StoreThread
-from forwarder.sandbox.times import format_time
 from forwarder.sandbox.web.queries import show_event, show_request
 
 READERS: Final = 64

@@ -22,13 +22,13 @@ from forwarder.contract.payloads import NewProject
 from forwarder.contract.resources import LEVELS, OWNER, BatchExport, Dashboard, Domain, Invite, Member, Timestamp, Uuid
 from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.sandbox.exports.batch_exports import batch_export_resource
-from forwarder.sandbox.http import masked_key
 from forwarder.sandbox.manage.call import CallingMember, rows
 from forwarder.sandbox.manage.domains import challenge_name, domain_resource
 from forwarder.sandbox.manage.members import INVITE_LIFETIME, invite_resource, is_expired, member_resource
 from forwarder.sandbox.manage.projects import DEFAULTS, dashboard_resource
+from forwarder.sandbox.protocol.http import masked_key
+from forwarder.sandbox.protocol.times import format_time, parse_time
 from forwarder.sandbox.store.records import ListingPage, like_pattern
-from forwarder.sandbox.times import format_time, parse_time
 
 _KEY: Final = re.compile(r"(?<![A-Za-z0-9])ph[cxs]_\w+", re.ASCII)
 _SOME_OWNER: Final = CallingMember(0, "", OWNER)

@@ -25,8 +25,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from forwarder.core.secrets import mask_secrets
-from forwarder.sandbox.http import masked_key
 from forwarder.sandbox.ingest.parsing import parse_uuid
+from forwarder.sandbox.protocol.http import masked_key
+from forwarder.sandbox.protocol.times import format_time, parse_time
 from forwarder.sandbox.store.aggregates import FlagUse, ImportedEventKey, StoredImport, SurveyUse, flag_calls, imported, imports, surveys
 from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
 from forwarder.sandbox.store.records import (
@@ -43,7 +44,6 @@ from forwarder.sandbox.store.records import (
     StoredRequest,
 )
 from forwarder.sandbox.store.thread import StoreThread
-from forwarder.sandbox.times import format_time, parse_time
 from forwarder.sandbox.web.management_view import MANAGEMENT_LISTINGS, list_management
 
 _OWN: Final = frozenset({"same-origin", "none"})

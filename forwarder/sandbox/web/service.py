@@ -25,11 +25,11 @@ from forwarder.sandbox.flags.evaluation import (
     list_legacy_definitions,
 )
 from forwarder.sandbox.flags.remote_config import LIST_PATHS, serve_config, serve_config_script, serve_empty_list, serve_no_bundle
-from forwarder.sandbox.http import RequestRejected, ServiceResponse, answer_early, read_body, rejection_response
 from forwarder.sandbox.ingest.capture import AI_PATH, accept_ai_event, accept_events, accept_replay
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
 from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy, RequestHandler, answer_request
 from forwarder.sandbox.ingest.v1 import V1_PATH, accept_v1, v1_rejection_response
+from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse, answer_early, read_body, rejection_response
 from forwarder.sandbox.store.thread import StoreThread
 
 EVENT_PATHS: Final = ("/batch", "/capture", "/e", "/i/v0/e", "/track", "/engage", "/i/v0/ai/batch")

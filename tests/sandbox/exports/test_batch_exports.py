@@ -22,7 +22,7 @@ from forwarder.contract.endpoints import (
     UPDATE_BATCH_EXPORT,
 )
 from forwarder.sandbox.exports.batch_exports import LATEST_RUNS
-from forwarder.sandbox.http import ManagementError
+from forwarder.sandbox.protocol.http import ManagementError
 from tests.sandbox.exporting import LATER, NOT_FOUND, NOW, Exports
 from tests.sandbox.half import opened
 

@@ -17,8 +17,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sandbox.http import RequestRejected
 from forwarder.sandbox.ingest.decoding import ENCODINGS, FORM, ReceivedRequest, decode, decompress
+from forwarder.sandbox.protocol.http import RequestRejected
 from tests.support.lz64 import compress
 
 LIMIT = 100_000

@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 
 from forwarder.contract.endpoints import KeyScope
-from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.authorize import authenticate, check_scope, key_digest
+from forwarder.sandbox.protocol.http import ManagementError
 from tests.sandbox.half import Half
 
 

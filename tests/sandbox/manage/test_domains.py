@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.contract.endpoints import CREATE_DOMAIN, DELETE_DOMAIN, GET_DOMAIN, LIST_DOMAINS, UPDATE_DOMAIN, VERIFY_DOMAIN
-from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.call import Handler, PageBounds, Result
 from forwarder.sandbox.manage.dns import LIFETIME, Resolver, StaticResolver
 from forwarder.sandbox.manage.domains import DNS_TIMEOUT, async_handlers, challenge_name
+from forwarder.sandbox.protocol.http import ManagementError
 from tests.sandbox.half import Half, Somebody, opened
 
 TAKEN = (400, "unique", "domain")

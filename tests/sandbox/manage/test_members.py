@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from forwarder.contract.endpoints import BULK_INVITE, CREATE_INVITE, DELETE_INVITE, DELETE_MEMBER, LIST_INVITES, LIST_MEMBERS, UPDATE_MEMBER
 from forwarder.contract.resources import ADMIN, MEMBER, OWNER
-from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.call import PageBounds
+from forwarder.sandbox.protocol.http import ManagementError
 from tests.sandbox.half import Half, Somebody, opened
 
 FORBIDDEN = (403, "permission_denied", None)

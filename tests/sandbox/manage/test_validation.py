@@ -25,8 +25,8 @@ from forwarder.contract.endpoints import (
     Endpoint,
 )
 from forwarder.contract.resources import ErrorType
-from forwarder.sandbox.http import ManagementError
 from forwarder.sandbox.manage.validation import DEEPEST, SentBody, body_of
+from forwarder.sandbox.protocol.http import ManagementError
 
 SOMEBODY = {"target_email": "a@example.com"}
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.catalog import BY_NAME
 from forwarder.sources.imports.format import FormatContext
+from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.preflight_counters import LONGEST, SampledKeys, TimeInspector, TimeKind, TopCounts, kind_of
 from forwarder.sources.imports.times import parse_time
 

@@ -27,7 +27,6 @@ import yaml
 from forwarder.mapping import Mapping as RecordMapping
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.catalog import BY_NAME
 from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy, RawEventFinisher
 from forwarder.sources.imports.format import (
     NAMESPACE,
@@ -39,6 +38,7 @@ from forwarder.sources.imports.format import (
     RefusalReason,
 )
 from forwarder.sources.imports.formats import amplitude, mixpanel, segment
+from forwarder.sources.imports.formats.catalog import BY_NAME
 
 FOLDER: Final = Path(__file__).parent.parent / "golden" / "rules"
 JOB: Final = "the job"

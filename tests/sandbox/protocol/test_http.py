@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import ClientConnectionResetError, web
 from aiohttp.test_utils import make_mocked_request
 
-from forwarder.sandbox.http import answer_early
+from forwarder.sandbox.protocol.http import answer_early
 
 
 class Unwanted(web.Response):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sandbox.http import RequestRejected
 from forwarder.sandbox.ingest.parsing import read_envelope
-from forwarder.sandbox.json_scanner import InvalidJson, JsonScanner
+from forwarder.sandbox.protocol.http import RequestRejected
+from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonScanner
 from tests.support.spelled import SPACE, Spelled, spelled_events
 
 BROKEN = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sandbox.times import format_time, from_milliseconds, happened_at, parse_rfc3339, parse_time
+from forwarder.sandbox.protocol.times import format_time, from_milliseconds, happened_at, parse_rfc3339, parse_time
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -14,8 +14,8 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports import formats
-from forwarder.sources.imports.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportedEvent, ImportFormat
+from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.formats.csv import CsvConverter
 from forwarder.sources.imports.formats.mixpanel import ProjectZone
 from forwarder.sources.imports.formats.native import NativeConverter
@@ -24,7 +24,7 @@ from tests.sources.imports.samples import csv, mapped
 NEW_YEAR = 1_704_067_200_000_000
 """2024, in microseconds, UTC."""
 RULES = ChosenMapping(mapped.RULES, mapped.mapping)
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 EVERY = [pytest.param(form, id=form.name) for form in FORMATS]
 
 
