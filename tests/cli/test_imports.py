@@ -167,7 +167,7 @@ async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Pa
                 await pause(0.05)
         command.send(signal.SIGINT)
         assert await command.ended() == 130
-    assert any("nothing more is read" in line for line in command.lines)
+    assert any("reading stops" in line for line in command.lines)
     done = await imported(service, "native", file, "--state", tmp_path / "state", "--rate", "unlimited")
     assert done.code == 0
     assert "resumes from its checkpoint" in done.err
