@@ -308,7 +308,7 @@ async def test_the_daemon_knows_more_than_its_files(explained_state: Path, daemo
     done = await forwarder("explain", uuid_of(BUFFERED), "--admin", daemon.address, "--path", str(explained_state))
     (line,) = done.out.splitlines()
     assert line.startswith(
-        f"buffered, in a request that is in flight or will be sent again, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00"
+        f"buffered, in a request that is in flight or will be retried, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00"
     )
     assert (await forwarder("explain", uuid_of(GONE), "--admin", daemon.address)).code == 0
     daemon.sightings = []
