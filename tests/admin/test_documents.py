@@ -42,4 +42,4 @@ def test_commands_are_real() -> None:
 def test_admin_paths_are_real() -> None:
     """The admin server's paths are those of the table."""
     source = (Path(__file__).parents[2] / "forwarder" / "admin" / "server.py").read_text()
-    assert set(re.findall(r'web\.get\("(/\w+)"', source)) == {path for path in table("Watching") if path.startswith("/")}
+    assert set(re.findall(r'web\.get\("(/\w+)"', source)) == {path for path in table("Monitoring") if path.startswith("/")}
