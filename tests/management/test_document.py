@@ -19,7 +19,7 @@ from tests.support.waiting import in_thread
 SECTION = (ROOT / "docs" / "manage.md").read_text().partition("\n## From Python\n")[2].partition("\n## ")[0]
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
 SHOWN = [
-    ["This is to be put into the DNS: ", "olga@example.com 15", "mia@example.com 1", "domains update: HTTP 400 verification_needed: "],
+    ["Add this TXT record to the DNS: ", "olga@example.com 15", "mia@example.com 1", "domains update: HTTP 400 verification_needed: "],
     ["Events are sent with phc_", "1 Shop", "2 App"],
     ["example.com False", "verified.example.com True", "domains list organization:read List the domains of an organization."],
 ]
