@@ -158,7 +158,7 @@ class NodeReader:
         elif known in keys():
             self._value(value_node, path, key_node)
         else:
-            self._problem(key_node, path, "is no setting", suggest_key(path))
+            self._problem(key_node, path, "unknown setting", suggest_key(path))
 
     def _list(self, node: yaml.Node, path: Path, key_node: yaml.Node) -> None:
         """Read a list of sections."""

@@ -73,4 +73,4 @@ def _unknown(name: str) -> Problem:
         return Problem(name, "", "names a section, not a key", f"its keys are {', '.join(inside)}")
     from forwarder.config.suggestions import suggest_variable  # noqa: PLC0415 - only a mistake needs it
 
-    return Problem(name, "", "is no setting", suggest_variable(name))
+    return Problem(name, "", "unknown setting", suggest_variable(name))

@@ -74,7 +74,7 @@ class Section:
         """The section with these values, by their keys, over the defaults. Raises `InvalidValues` with everything that is wrong."""
         found: dict[str, Any] = {}
         keys = keys_of(cls)
-        wrong: list[tuple[Location, str]] = [((name,), "is no setting") for name in values if name not in keys]
+        wrong: list[tuple[Location, str]] = [((name,), "unknown setting") for name in values if name not in keys]
         for name, key in keys.items():
             if name in values:
                 with collecting(wrong, name):

@@ -109,7 +109,7 @@ def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
     file.write_text("upstream:\n  url: https://h.example.com\n  timout: 1s\nbatch: {max_age: 5}\n")
     result = run("check", "--config", str(file))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{file}:3: upstream.timout: is no setting\n    did you mean upstream.timeout?" in result.stderr
+    assert f"{file}:3: upstream.timout: unknown setting\n    did you mean upstream.timeout?" in result.stderr
     assert f"{file}:4: batch.max_age: 5 has no unit of time" in result.stderr
 
 

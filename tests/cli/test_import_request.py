@@ -166,7 +166,7 @@ def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
     [
         (None, "can't be read: No such file"),
         ("", "has no rules"),
-        ("evnt: .x", r"rules\.yaml:1: evnt: is no setting"),
+        ("evnt: .x", r"rules\.yaml:1: evnt: unknown setting"),
         ("event: .[", r"event: jq can't compile"),
         ("event: .x\ntimestamp: {format: unix}", r"timestamp\.from is missing|timestamp\.from: is missing"),
         ("event: .x\nhash: {field: .y, salt_file: /no/where}", "salt_file"),

@@ -235,9 +235,9 @@ def test_a_wrong_section_is_told_whole(tmp_path: Path) -> None:
     """With file, line and key; a section that is misspelled, too."""
     file = written(tmp_path, "management:\n  urll: x\n  api_key: phc_hunter2hunter2\nmanagment: {}\nlog: {level: x}\n")
     said = refused(config=file)
-    assert f"{file}:2: management.urll: is no setting" in said
+    assert f"{file}:2: management.urll: unknown setting" in said
     assert f"{file}:3: management.api_key: it is a project key" in said
-    assert f"{file}:4: managment: is no setting" in said
+    assert f"{file}:4: managment: unknown setting" in said
     assert "log" not in said.replace("forwarder.yaml", "")
 
 

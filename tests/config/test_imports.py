@@ -68,7 +68,7 @@ def test_rules_in_a_file_of_their_own(tmp_path: Path) -> None:
     file = written(tmp_path, "event: .name\ntimestamp: ${WHEN}\nproperties: {a: .b}\n")
     rules = load_part("import.mapping", file, {"WHEN": ".at"}).import_.mapping
     assert (rules.event, rules.timestamp.source, rules.properties) == (".name", ".at", {"a": ".b"})
-    with pytest.raises(InvalidConfiguration, match=r"forwarder\.yaml:1: import\.mapping\.evnt: is no setting"):
+    with pytest.raises(InvalidConfiguration, match=r"forwarder\.yaml:1: import\.mapping\.evnt: unknown setting"):
         load_part("import.mapping", written(tmp_path, "evnt: .name\n"), {})
     with pytest.raises(InvalidConfiguration, match=r"forwarder\.yaml:2: import\.mapping\.where: it isn't text"):
         load_part("import.mapping", written(tmp_path, "event: .name\nwhere: 7\n"), {})

@@ -63,9 +63,9 @@ def test_a_list_may_be_empty(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("item", "line", "message"),
     [
-        ("topik: [x]", 4, "sources.kafka[1].topik: is no setting\n    did you mean sources.kafka[1].topics?"),
+        ("topik: [x]", 4, "sources.kafka[1].topik: unknown setting\n    did you mean sources.kafka[1].topics?"),
         ("topics: x\n      topics: y", 5, "sources.kafka[1].topics: is given twice\n    keep one of the two"),
-        ("security:\n        protokol: SSL", 5, f"{SECOND}.security.protokol: is no setting\n    did you mean {SECOND}.security.protocol?"),
+        ("security:\n        protokol: SSL", 5, f"{SECOND}.security.protokol: unknown setting\n    did you mean {SECOND}.security.protocol?"),
         ("commit: sometimes", 4, "sources.kafka[1].commit: must be 'delivered' or 'disk'"),
         ("topics:\n        - x\n        - a b", 6, "sources.kafka[1].topics[1]: 'a b' can't be a name of Kafka's"),
         ("max_uncommitted: many", 4, "sources.kafka[1].max_uncommitted: 'many' can't be used"),
@@ -209,7 +209,7 @@ def test_the_whole_list_can_be_json(tmp_path: Path) -> None:
         ('{"name": "a"}', "sources.kafka: it is JSON, but no list"),
         ("7", "sources.kafka: it is JSON, but no list"),
         ('["a"]', "sources.kafka[0]: is a section"),
-        ('[{"nam": "a"}]', "sources.kafka[0].nam: is no setting\n    did you mean sources.kafka[0].name?"),
+        ('[{"nam": "a"}]', "sources.kafka[0].nam: unknown setting\n    did you mean sources.kafka[0].name?"),
         ('[{}, {"name": "a", "name": "b"}]', "sources.kafka[1].name: is given twice"),
         ('[{"security": {"protocol": "TLS"}}]', "sources.kafka[0].security.protocol: must be 'PLAINTEXT'"),
         ('[{"security": {"password": 5}}]', "sources.kafka[0].security.password: it isn't text"),

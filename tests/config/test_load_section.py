@@ -55,14 +55,14 @@ def test_other_sections_do_not_matter(tmp_path: Path) -> None:
         ("management: {timeout: 5}\n", {}, ":1: management.timeout: 5 has no unit"),
         ("management: {proxy: x}\n", {}, "management.proxy: it must begin"),
         ("management: {api_key: 7}\n", {}, "management.api_key: it isn't text"),
-        ("managment: {}\n", {}, ":1: managment: is no setting"),
-        ("", {"FORWARDER_MANAGEMENT__URI": "x"}, "FORWARDER_MANAGEMENT__URI: is no setting"),
+        ("managment: {}\n", {}, ":1: managment: unknown setting"),
+        ("", {"FORWARDER_MANAGEMENT__URI": "x"}, "FORWARDER_MANAGEMENT__URI: unknown setting"),
         (
             "",
             {"FORWARDER_MANAGEMENT__API_KEY": "phc_hunter2hunter2"},
             "FORWARDER_MANAGEMENT__API_KEY: management.api_key: it is a project key",
         ),
-        ("", {"FORWARDER_NONSENSE": "x"}, "FORWARDER_NONSENSE: is no setting"),
+        ("", {"FORWARDER_NONSENSE": "x"}, "FORWARDER_NONSENSE: unknown setting"),
     ],
 )
 def test_what_is_wrong_in_it_is_told(tmp_path: Path, text: str, environ: dict[str, str], told: str) -> None:

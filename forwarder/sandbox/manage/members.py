@@ -107,7 +107,7 @@ def _reject_above(call: ManagementCall, member: sqlite3.Row) -> None:
 def _keep_an_owner(call: ManagementCall, member: sqlite3.Row) -> None:
     others = "SELECT 1 FROM members WHERE organization = ? AND level = ? AND id <> ?"
     if member["level"] == OWNER and row(call.database, others, call.organization, OWNER, member["id"]) is None:
-        raise invalid(None, "An organization keeps an owner: make somebody else one first.", "last_owner")
+        raise invalid(None, "An organization keeps an owner: make another member an owner first.", "last_owner")
 
 
 def invite_resource(database: sqlite3.Connection, now: datetime, invite: sqlite3.Row) -> dict[str, Any]:

@@ -213,7 +213,7 @@ class Verification(Struct, frozen=True):
     def _notes(self) -> Iterator[str]:
         if self.conflicts:
             number = _number(self.conflicts, "conflict")
-            yield f"{number}: an event came with the uuid of another, so the service has both, or one in the place of the other"
+            yield f"{number}: an event came with the uuid of another, so the service has both, or one instead of the other"
         if self.repeats:
             yield f"{self.repeats:,} rows repeat a uuid of their day: the service removes them some time later"
         if not self.complete:
