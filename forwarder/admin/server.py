@@ -26,8 +26,6 @@ from forwarder.pages.files import HEADERS
 from forwarder.pages.hosts import KnownHosts
 from forwarder.sources.http.listener import BACKLOG
 from forwarder.sources.http.sockets import UNIX_PREFIX, TcpAddress, adopt, bind_tcp, bind_unix, describe, duplicates, remove_unix
-from forwarder.telemetry.exposition import expose
-from forwarder.telemetry.metrics import metrics
 from forwarder.telemetry.snapshot import Snapshot
 
 KEY: Final = "admin.listen"
@@ -135,6 +133,9 @@ class AdminServer:
         return application
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        from forwarder.telemetry.exposition import expose  # noqa: PLC0415 - loaded by the first scrape
+        from forwarder.telemetry.metrics import metrics  # noqa: PLC0415
+
         body, content_type = expose(metrics(await self._now()), request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 

@@ -188,7 +188,7 @@ def _forbidden_hint(context: CallContext, details: ErrorDetails) -> str:
     scope, level = context.endpoint.scope, LEVELS.get(context.endpoint.level, str(context.endpoint.level))
     if "scope" in details.detail.lower():
         return f"Give the key the scope {scope}."
-    above = "; a member can't invite or change a member above their own level" if context.endpoint.resource in {"members", "invites"} else ""
+    above = "; members can't invite or change members above their level" if context.endpoint.resource in {"members", "invites"} else ""
     return f"It takes the scope {scope}, and membership of at least the level {level!r}{above}."
 
 

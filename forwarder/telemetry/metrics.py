@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from forwarder.telemetry.exposition import MetricFamily, counter, gauge, histogram
+from prometheus_client.core import Metric
+
+from forwarder.telemetry.exposition import counter, gauge, histogram
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot, by_label
 
 
-def metrics(snapshot: Snapshot) -> Iterator[MetricFamily]:
+def metrics(snapshot: Snapshot) -> Iterator[Metric]:
     """All metric families."""
     lanes = by_label(snapshot.lanes)
     yield from _books(lanes)
@@ -25,7 +27,7 @@ def metrics(snapshot: Snapshot) -> Iterator[MetricFamily]:
     yield gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
 
 
-def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[MetricFamily]:
+def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
     yield counter(
         "forwarder_events_received",
         "Events received: accepted, or kept as dead letters at receipt.",
@@ -49,7 +51,7 @@ def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[MetricFamily]:
     )
 
 
-def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[MetricFamily]:
+def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metric]:
     yield gauge(
         "forwarder_events_buffered",
         "Events in the buffer, waiting or in flight.",
@@ -75,7 +77,7 @@ def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metr
     )
 
 
-def _delivery(snapshot: Snapshot) -> Iterator[MetricFamily]:
+def _delivery(snapshot: Snapshot) -> Iterator[Metric]:
     yield counter(
         "forwarder_upstream_requests",
         "Requests to the upstream, by status code or kind of failure.",
@@ -92,7 +94,7 @@ def _delivery(snapshot: Snapshot) -> Iterator[MetricFamily]:
     )
 
 
-def _halted(lanes: Iterable[LaneSnapshot]) -> MetricFamily:
+def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
     return gauge(
         "forwarder_lane_halted",
         "1 for a lane that takes part in no delivery.",
@@ -101,7 +103,7 @@ def _halted(lanes: Iterable[LaneSnapshot]) -> MetricFamily:
     )
 
 
-def _http(snapshot: Snapshot) -> Iterator[MetricFamily]:
+def _http(snapshot: Snapshot) -> Iterator[Metric]:
     yield counter(
         "forwarder_http_requests",
         "Requests of senders, by route and answer.",
@@ -128,7 +130,7 @@ def _http(snapshot: Snapshot) -> Iterator[MetricFamily]:
     )
 
 
-def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[MetricFamily]:
+def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
     """Without samples if no cluster is configured. A partition has series as long as it is assigned to this daemon."""
     yield gauge(
         "forwarder_kafka_up",
@@ -168,7 +170,7 @@ def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[MetricFamily]:
     yield from _kafka_counters(clusters)
 
 
-def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[MetricFamily]:
+def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
     yield counter(
         "forwarder_kafka_records",
         "Records read, by what became of them.",
@@ -195,7 +197,7 @@ def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[MetricFamily]:
     )
 
 
-def _workers(snapshot: Snapshot) -> Iterator[MetricFamily]:
+def _workers(snapshot: Snapshot) -> Iterator[Metric]:
     working = ("running", "draining")
     yield gauge(
         "forwarder_worker_up",

@@ -65,7 +65,11 @@ def test_a_list_may_be_empty(tmp_path: Path, text: str) -> None:
     [
         ("topik: [x]", 4, "sources.kafka[1].topik: unknown setting\n    did you mean sources.kafka[1].topics?"),
         ("topics: x\n      topics: y", 5, "sources.kafka[1].topics: is given twice\n    keep one of the two"),
-        ("security:\n        protokol: SSL", 5, f"{SECOND}.security.protokol: unknown setting\n    did you mean {SECOND}.security.protocol?"),
+        (
+            "security:\n        protokol: SSL",
+            5,
+            f"{SECOND}.security.protokol: unknown setting\n    did you mean {SECOND}.security.protocol?",
+        ),
         ("commit: sometimes", 4, "sources.kafka[1].commit: must be 'delivered' or 'disk'"),
         ("topics:\n        - x\n        - a b", 6, "sources.kafka[1].topics[1]: 'a b' can't be a name of Kafka's"),
         ("max_uncommitted: many", 4, "sources.kafka[1].max_uncommitted: 'many' can't be used"),

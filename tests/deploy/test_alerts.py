@@ -28,8 +28,8 @@ def _exposed() -> dict[str, set[str]]:
     """Each series that forwarder exposes, with its labels."""
     found: dict[str, set[str]] = {"up": set()}
     for family in metrics(FULL):
-        for suffix, labels, _ in family.samples:
-            found.setdefault(family.name + suffix, set()).update(labels)
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
     return found
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from forwarder.telemetry.exposition import MetricFamily, expose, gauge
+from forwarder.telemetry.exposition import expose, gauge
 from forwarder.telemetry.metrics import metrics
 from forwarder.telemetry.snapshot import Snapshot, State
 from tests.support.snapshots import FULL, GOOD, HALTED
@@ -25,7 +26,7 @@ def documented() -> dict[str, tuple[str, frozenset[str], str]]:
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows}
 
 
-def collected(snapshot: Snapshot) -> dict[str, MetricFamily]:
+def collected(snapshot: Snapshot) -> dict[str, Metric]:
     """The families by the name that a scraper sees."""
     return {family.name + ("_total" if family.type == "counter" else ""): family for family in metrics(snapshot)}
 
@@ -47,8 +48,8 @@ def test_documents_and_collector_agree() -> None:
     actual = {
         name: (
             family.type,
-            frozenset(label for _, labels, _ in family.samples for label in labels if label != "le"),
-            family.meaning,
+            frozenset(label for sample in family.samples for label in sample.labels if label != "le"),
+            family.documentation,
         )
         for name, family in collected(FULL).items()
     }
