@@ -54,51 +54,51 @@ class UpstreamSettings(Section):
     """The analytics service that events are delivered to."""
 
     url: UpstreamUrl = ""
-    """Base address of the service, such as https://us.i.example.com; events go to its /batch/. Needed by `run`."""
+    """Base address of the service, such as https://us.i.example.com; events are sent to its /batch/. Required by `run`."""
     assets_url: UpstreamUrl = ""
-    """Where /array/ and /static/ are passed through to, such as https://us-assets.i.example.com. Not set: `upstream.url`."""
+    """Base address to which /array/ and /static/ are passed through, such as https://us-assets.i.example.com. Default: `upstream.url`."""
     compression: Literal["gzip", "none"] = "gzip"
-    """How request bodies are compressed."""
+    """Compression of request bodies."""
     timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
-    """How long one request may take, from connecting to the whole answer."""
+    """Timeout of a request, from connecting to the complete answer."""
     max_body: Annotated[int, Size("1kB", "1GiB")] = 20 * MB
     """The service's limit on a request body before compression; bodies stay strictly below it."""
     max_event: Annotated[int, Size("1kB", "1GiB")] = MB
-    """The service's limit on one event; larger ones become dead letters."""
+    """The service's limit on one event; larger events become dead letters."""
     ca_file: Path | None = None
-    """PEM file of the authorities to trust instead of the system's."""
+    """PEM file of certificate authorities to trust instead of the system's."""
     proxy: ProxyUrl | None = field(default=None, repr=False)
-    """HTTP proxy to reach the service through, such as http://proxy.example.com:3128; may hold user and password."""
+    """HTTP proxy for connections to the service, such as http://proxy.example.com:3128; may contain user and password."""
     verify_keys: bool = True
-    """Whether to ask the service, off the hot path, if it knows each project key, and to hold back events of those it doesn't."""
+    """Whether to verify each project key with the service, off the hot path, and to hold back events of unknown keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassThroughSettings(Section):
-    """Calls of SDKs that bring no events: flags and their definitions, assets, replays. They are passed on at once, never buffered."""
+    """SDK calls without events: flags and their definitions, assets, replays. They are passed through at once, never buffered."""
 
     enabled: bool = True
-    """Whether they are passed on; else they are 404."""
+    """Whether such calls are passed through; otherwise they are answered 404."""
     connect_timeout: Annotated[float, Duration("10ms", "1m")] = 0.5
-    """How long connecting to the service may take."""
+    """Timeout of connecting to the service."""
     flags_timeout: Annotated[float, Duration("10ms", "1h")] = 2.0
-    """How long flags and their definitions may take in all: apps wait for them."""
+    """Total timeout of calls for flags and their definitions; applications wait for them."""
     timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
-    """How long others may take until their answer begins, and for each next piece of it."""
+    """Timeout of other calls until the answer begins, and for each further part of it."""
     max_body: Annotated[int, Size("1kB", "1GiB")] = 64 * MB
-    """Largest body of a call that is passed on, such as a recording; only a small part of it is held at a time."""
+    """Largest body of a passed-through call, such as a recording; only a small part of it is in memory at a time."""
     definitions_max_age: Annotated[float, Duration("0s", "1d")] = 10.0
-    """How long definitions of flags are served from memory before the service is asked whether they changed."""
+    """How long flag definitions are served from memory before they are revalidated with the service."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TlsSettings(Section):
-    """Certificate of the listener; both files or neither."""
+    """Certificate of the listener; set both files or neither."""
 
     cert_file: Path | None = None
-    """PEM file of the certificate and the chain above it."""
+    """PEM file of the certificate and its chain."""
     key_file: Path | None = None
-    """PEM file of the certificate's private key, without passphrase."""
+    """PEM file of the certificate's private key, without a passphrase."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,75 +106,75 @@ class HttpSettings(Section):
     """The listener that SDKs send to."""
 
     listen: Listen = "127.0.0.1:8320"
-    """Where to listen: host:port, '[::1]:port' or unix:/path."""
+    """Address to listen on: host:port, '[::1]:port' or unix:/path."""
     tls: TlsSettings = TlsSettings()
     max_body: Annotated[int, Size("1kB", "1GiB")] = 20 * MB
-    """A request body has to be smaller than this, on the wire and decompressed."""
+    """Limit on a request body, on the wire and decompressed; bodies must be smaller."""
     max_connections: Annotated[int, Count(1, 1_000_000)] = 1024
-    """Connections open at once; further ones are rejected. One address may hold 7/8 of them."""
+    """Maximum number of open connections; further ones are rejected. One address may hold 7/8 of them."""
     path_prefix: Annotated[tuple[PathPrefix, ...], Listed(check_distinct_prefixes)] = ()
-    """Paths of a website under which a proxy brings requests, such as /ingest: all paths are served below them too."""
+    """Path prefixes under which a website's proxy forwards requests, such as /ingest: all paths are also served below them."""
     trusted_proxies: Annotated[tuple[AddressRange, ...], Listed()] = ()
-    """Addresses or networks whose X-Forwarded-For is believed."""
+    """Addresses or networks whose X-Forwarded-For is trusted."""
     stamp_ip: Literal["auto", "never"] = "auto"
-    """Whether events get the sender's address as $ip where they have none (auto: senders with a globally routable address)."""
+    """Whether events without $ip get the sender's address as $ip (auto: if it is globally routable)."""
     cors_origins: Annotated[tuple[Origin, ...], Listed()] = ("*",)
-    """Origins whose pages may send events from a browser."""
+    """Origins that CORS allows: browser pages that may read the answers."""
     api_keys: Annotated[tuple[ProjectKey, ...], Listed()] = field(default=(), repr=False)
-    """Project keys that are taken; none listed: every well-formed one."""
+    """Accepted project keys. An empty list accepts every well-formed key."""
     api_keys_file: Path | None = None
-    """File of further project keys, one a line; lines that begin with # are comments."""
+    """File with further accepted project keys, one per line; lines that begin with # are comments."""
     max_lanes: Annotated[int, Count(1, 1_000_000)] = 100
-    """Project keys held at once (live and historical of one key are two); half of it for unknown keys, neither in api_keys nor verified."""
+    """Maximum number of lanes (live and historical of one key are two); half of it for unknown keys, neither in api_keys nor verified."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimestampSettings(Section):
-    """When the event happened; without it, when the record says that it was made. Text in place of the section is its `from`."""
+    """Time of the event; by default the record's own timestamp. A plain string instead of the section is its `from`."""
 
     short: ClassVar[str] = "from"
 
     source: NonEmpty | None = field(default=None, metadata={"key": "from"})
-    """Expression of the time."""
+    """Expression for the time."""
     format: NonEmpty | None = None
-    """How it is written: iso, unix, unix_ms, unix_us, unix_ns, or as strptime has it: %d/%b/%Y:%H:%M:%S %z. Not set: iso."""
+    """Format of the time: iso, unix, unix_ms, unix_us, unix_ns, or a strptime format such as %d/%b/%Y:%H:%M:%S %z. Default: iso."""
     zone: NonEmpty | None = None
-    """Zone of times that name none, such as Europe/Berlin or +02:00. Not set: UTC."""
+    """Time zone of times without one, such as Europe/Berlin or +02:00. Default: UTC."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HashSettings(Section):
-    """Fields of the record whose values are replaced by a keyed hash, before any expression sees them: told apart, not read."""
+    """Fields whose values are replaced by a keyed hash before any expression is evaluated: distinguishable, but not readable."""
 
     field: Annotated[tuple[NonEmpty, ...], Listed()] = ()
     """Path of the field, such as .user.email, or a list of them."""
     salt_file: Path | None = None
-    """File that holds the key of the hash."""
+    """File with the key of the hash."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MappingSettings(Section):
-    """How foreign records become events (docs/mapping.md). Expressions are jq; plain paths such as .user.id are the quickest."""
+    """How foreign records are converted to events (docs/mapping.md). Expressions are jq; plain paths such as .user.id are fastest."""
 
     where: NonEmpty | None = None
-    """Condition: a record for which it is false or null is no event. Not set: every record is one."""
+    """Condition: records for which it is false or null are filtered out. Default: every record is an event."""
     event: NonEmpty | None = None
-    """Expression of the event's name."""
+    """Expression for the event's name."""
     distinct_id: NonEmpty | None = None
-    """Expression of who did it."""
+    """Expression for the distinct_id."""
     timestamp: TimestampSettings = TimestampSettings()
     uuid: NonEmpty | None = None
-    """Expression of the event's own id: a UUID, or a key that one is derived from. Not set: one is derived from the record's place."""
+    """Expression for the uuid: a UUID, or a key to derive one from. Default: derived from the record's position in its source."""
     properties: Expressions = None
-    """Expression of the object of properties, or names with an expression each. Not set: the whole record."""
+    """Expression for the object of properties, or a mapping of names to expressions. Default: the whole record."""
     set: Expressions = None
-    """What is set on the person ($set); written as `properties`."""
+    """Person properties to set ($set); written like `properties`."""
     set_once: Expressions = None
-    """What is set on the person where it isn't yet ($set_once); written as `properties`."""
+    """Person properties to set if they have no value yet ($set_once); written like `properties`."""
     groups: Expressions = None
-    """Groups that the event belongs to ($groups); written as `properties`."""
+    """Groups of the event ($groups); written like `properties`."""
     drop: Annotated[tuple[NonEmpty, ...], Listed()] = ()
-    """Paths of fields that are taken out of the record before any expression sees it, such as .user.password."""
+    """Paths of fields that are removed from the record before any expression is evaluated, such as .user.password."""
     hash: HashSettings = HashSettings()
 
     @property
@@ -185,38 +185,38 @@ class MappingSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSecuritySettings(Section):
-    """How the cluster is connected to. Files are read again at each connection."""
+    """Security of the connections to the cluster. Files are reread for each connection."""
 
     protocol: Annotated[Protocol, AnyCase()] = "PLAINTEXT"
-    """Whether connections are encrypted (SSL) and who reads signs in (SASL); SASL_PLAINTEXT lets the network see what is sent."""
+    """Whether connections are encrypted (SSL) and authenticated (SASL); with SASL_PLAINTEXT nothing is encrypted."""
     mechanism: Annotated[Mechanism, AnyCase()] | None = None
-    """How to sign in, with SASL_SSL and SASL_PLAINTEXT."""
+    """SASL mechanism, for SASL_SSL and SASL_PLAINTEXT."""
     username: NonEmpty | None = None
-    """Who signs in, with PLAIN and SCRAM."""
+    """User name, for PLAIN and SCRAM."""
     password: NonEmpty | None = field(default=None, repr=False)
-    """Password of `username`; better in a file."""
+    """Password of `username`; prefer a file."""
     password_file: Path | None = None
-    """File that holds the password."""
+    """File with the password."""
     ca_file: Path | None = None
-    """PEM file of the authorities to trust instead of the system's."""
+    """PEM file of certificate authorities to trust instead of the system's."""
     cert_file: Path | None = None
-    """PEM file of our certificate and the chain above it, where the cluster asks for one."""
+    """PEM file of the client certificate and its chain, if the cluster requires one."""
     key_file: Path | None = None
-    """PEM file of that certificate's private key, without passphrase."""
+    """PEM file of the client certificate's private key, without a passphrase."""
     token_file: Path | None = None
-    """File that holds the current token, with OAUTHBEARER; whoever renews the token replaces the file."""
+    """File with the current token, for OAUTHBEARER; replace the file to renew the token."""
     token_url: TokenUrl | None = None
-    """Address that gives tokens for `client_id` and its secret, with OAUTHBEARER."""
+    """Token endpoint for `client_id` and its secret, for OAUTHBEARER."""
     client_id: NonEmpty | None = None
-    """Who asks `token_url` for a token."""
+    """Client id for `token_url`."""
     client_secret: NonEmpty | None = field(default=None, repr=False)
-    """Secret of `client_id`; better in a file."""
+    """Secret of `client_id`; prefer a file."""
     client_secret_file: Path | None = None
-    """File that holds the secret of `client_id`."""
+    """File with the secret of `client_id`."""
     scope: NonEmpty | None = None
-    """Scope that is asked of `token_url`, if it needs one."""
+    """Scope to request from `token_url`, if it requires one."""
     aws_region: NonEmpty | None = None
-    """Region of the cluster, such as eu-central-1, with AWS_MSK_IAM; who signs in is found as Amazon's own tools find it."""
+    """Region of the cluster, such as eu-central-1, for AWS_MSK_IAM; credentials are found as Amazon's own tools find them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,60 +224,60 @@ class KafkaSettings(Section):
     """A cluster whose topics are read, by all forwarders of a consumer group together."""
 
     name: ClusterName = "kafka"
-    """Its name in metrics, messages and the uuids of events that bring none: once chosen it stays. Each cluster has its own."""
+    """Unique name of the cluster in metrics, messages and derived uuids. Don't change it later: the derived uuids would change."""
     bootstrap_servers: Annotated[tuple[BrokerAddress, ...], Listed()] = ()
-    """Some of its brokers, each host:port; the others are found through them. Needed."""
+    """Some of its brokers, each host:port; the others are discovered through them. Required."""
     topics: Annotated[tuple[Topic, ...], Listed()] = ()
-    """Topics to read. Needed, or `topics_pattern`."""
+    """Topics to read. Required, unless `topics_pattern` is set."""
     topics_pattern: Pattern | None = None
-    """Regular expression, instead of `topics`: topics whose names it matches from their beginning, new ones too."""
+    """Regular expression instead of `topics`: matched from the beginning of topic names, new topics included."""
     group_id: NonEmpty = "forwarder"
     """Consumer group; forwarders in one group share the partitions."""
     group_instance_id: Topic | None = None
-    """This forwarder's own name in the group, for a restart without rebalance; with `workers` above 1 the worker's number is appended."""
+    """Static member id of this forwarder, for restarts without rebalance; with `workers` above 1 the worker's number is appended."""
     client_id: NonEmpty = "forwarder"
-    """What the brokers' logs and quotas call this client."""
+    """Name of this client in the brokers' logs and quotas."""
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
-    """Where a group begins that has committed nothing yet."""
+    """Where a group starts that has no committed offset."""
     format: Literal["events", "json"] = "events"
-    """What records are: whatever the HTTP listener takes as a body, or foreign JSON, which needs `mapping`."""
+    """Format of records: any body that the HTTP listener accepts, or foreign JSON, which needs `mapping`."""
     mapping: MappingSettings = MappingSettings()
     api_key: ProjectKey | None = field(default=None, repr=False)
-    """Project key of events that bring none."""
+    """Project key of events that have none."""
     api_key_file: Path | None = None
-    """File that holds the project key, instead of `api_key`."""
+    """File with the project key, instead of `api_key`."""
     api_key_header: NonEmpty | None = None
-    """Header of records whose value is the project key of events that bring none; it goes before `api_key`."""
+    """Record header with the project key of events that have none; takes precedence over `api_key`."""
     key_is_distinct_id: bool = False
-    """Whether the record's key is the distinct_id of events that have none."""
+    """Whether the record's key becomes the distinct_id of events that have none."""
     commit: Literal["delivered", "disk"] = "delivered"
-    """When offsets are committed: when events are delivered (or dead letters), or when they are in the disk buffer."""
+    """When offsets are committed: when events are delivered or dead-lettered, or when they are in the disk buffer."""
     commit_interval: Annotated[float, Duration("100ms", "1h")] = 1.0
-    """How often offsets are committed."""
+    """Interval between commits of offsets."""
     max_in_flight: Annotated[int, Size("1kB", "1TiB")] | None = None
-    """Bytes of records that each worker has read and not settled, at most. Not set: 32MiB, or less with a small `buffer.max_bytes`."""
+    """Maximum bytes of unsettled records in each worker. Default: 32MiB, or less with a small `buffer.max_bytes`."""
     max_uncommitted: Annotated[int, Count(1, 100_000_000)] = 100_000
-    """Records of a partition that may be read past the first one that isn't settled."""
+    """Maximum number of records that a partition may be read ahead of its first unsettled record."""
     fetch_max_bytes: Annotated[int, Size("1kB", "1GiB")] = 8 * MIB
-    """Bytes that a broker sends at once, at most."""
+    """Maximum bytes of one fetch response."""
     max_partition_fetch_bytes: Annotated[int, Size("1kB", "1GiB")] = MIB
-    """Bytes of one partition that a broker sends at once, at most; a larger batch of records comes whole."""
+    """Maximum bytes per partition of one fetch response; a larger record batch is still returned whole."""
     fetch_min_bytes: Annotated[int, Size("1", "1GiB")] = 1
-    """Bytes that a broker waits for before it answers."""
+    """Minimum bytes that a broker collects before it answers a fetch."""
     fetch_max_wait: Annotated[float, Duration("1ms", "30s")] = 0.5
-    """How long a broker waits for `fetch_min_bytes`."""
+    """Maximum time that a broker waits for `fetch_min_bytes`."""
     session_timeout: Annotated[float, Duration("1s", "30m")] = 30.0
-    """How long the group waits for a sign of life before others get this member's partitions; brokers take 6s to 30m."""
+    """Time without a heartbeat after which the group reassigns this member's partitions; brokers allow 6s to 30m."""
     max_poll_interval: Annotated[float, Duration("1s", "1d")] = 300.0
-    """How long this member may be stuck before it leaves the group by itself; an upstream that is down is no reason."""
+    """Time without progress of this process after which it leaves the group; an upstream that is down doesn't count."""
     revocation_timeout: Annotated[float, Duration("0s", "5m")] = 5.0
-    """How long partitions that go to others are held until what is in flight of them is settled; the rest is read again there."""
+    """How long revoked partitions are kept to settle records in flight; the next consumer rereads the rest."""
     halt_after: Annotated[float | None, Duration("1s", "365d", never=True)] = 3600.0
-    """When events of a lane that stands still become dead letters, so that they don't hold up their partitions for ever."""
+    """Time after which events of a halted lane become dead letters, so that they don't block their partitions."""
     missing_topics: Literal["wait", "fail"] = "wait"
-    """What happens if topics aren't there at the start: read the others and wait for them, or fail: then the cluster isn't read at all."""
+    """If topics are missing at the start: read the others and wait for the missing ones, or fail and not read the cluster at all."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """Whether records of transactions that aren't committed are left out."""
+    """Whether records of uncommitted transactions are skipped (read_committed) or read."""
     security: KafkaSecuritySettings = KafkaSecuritySettings()
 
 
@@ -287,25 +287,25 @@ class SourcesSettings(Section):
 
     http: HttpSettings = HttpSettings()
     kafka: tuple[KafkaSettings, ...] = ()
-    """Kafka clusters to read from, in any number; each is a list item with the keys below."""
+    """Kafka clusters to read from; each is a list item with the keys below."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BufferSettings(Section):
-    """Where events wait for delivery."""
+    """The buffer: holds events from receipt until delivery."""
 
     kind: Literal["memory", "disk"] = "memory"
-    """What holds them: memory, whose events end with the process, or files, whose events outlive it."""
+    """Where events are buffered: in memory, until the process ends, or on disk, where they outlive it."""
     path: Path = Path("/var/lib/forwarder")
-    """Directory of the disk buffer's files, and of the dead letters beside them; each worker has its own directory in it."""
+    """Directory of the disk buffer and of the dead letters beside it; each worker has a subdirectory."""
     max_bytes: Annotated[int, Size("1MiB", "1TiB")] | None = None
-    """Bytes that waiting events may take, in memory or on disk, over all workers. Not set: 64MiB in memory, 1GiB on disk."""
+    """Maximum size of the buffer in bytes, in memory or on disk, over all workers. Default: 64MiB in memory, 1GiB on disk."""
     ack: AckLevel | None = None
-    """What an answer of 200 promises: events are in memory, on disk, or delivered. Not set: what `buffer.kind` is."""
+    """Level of acknowledgement, that is, what 200 means: events are in memory, on disk, or delivered. Default: `buffer.kind`."""
     ack_timeout: Annotated[float, Duration("100ms", "1h")] = 5.0
-    """How long a sender waits for `disk` or `delivered`; then it is asked to come back."""
+    """How long a sender waits for `disk` or `delivered` before it gets 503 with Retry-After."""
     when_full: WhenFull = WhenFull.REJECT
-    """What happens when there is no room: senders are asked to come back, new events are dropped, or the oldest ones are."""
+    """What happens when the buffer is full: requests are answered 503, new events are dropped, or the oldest events are dropped."""
 
     @property
     def limit(self) -> int:
@@ -320,49 +320,49 @@ class BufferSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings(Section):
-    """When a batch is closed: whichever limit is reached first."""
+    """Limits of a batch; the first one that is reached closes it."""
 
     max_bytes: Annotated[int, Size("1kB", "1GiB")] = 5 * MB
-    """Bytes of the request body before compression."""
+    """Maximum size of the request body in bytes, before compression."""
     max_events: Annotated[int, Count(1, 1_000_000)] = 5000
-    """Events in a request."""
+    """Maximum number of events in a request."""
     max_age: Annotated[float, Duration("0s", "1h")] = 1.0
-    """How long an event waits for others to go with."""
+    """How long an event waits for others of its batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrySettings(Section):
-    """How a failed request is sent again; waits double, with full jitter."""
+    """Retries of failed requests: exponential backoff with full jitter."""
 
     initial: Annotated[float, Duration("1ms", "1h")] = 0.5
-    """Longest wait before the first retry."""
+    """Maximum wait before the first retry."""
     max: Annotated[float, Duration("1ms", "1d")] = 30.0
-    """Longest wait before any retry."""
+    """Maximum wait before any retry."""
     give_up_after: Annotated[float | None, Duration("1s", "365d", never=True)] = None
-    """When an event that can't be delivered becomes a dead letter."""
+    """Age at which an event whose delivery fails becomes a dead letter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeliverySettings(Section):
-    """How batches are sent."""
+    """Delivery of batches to the service."""
 
     concurrency: Concurrency = "adaptive"
-    """Requests in flight at once: found out (adaptive), or a number."""
+    """Concurrent requests to the service: adaptive, or a fixed number."""
     ordering: Ordering | None = None
-    """Which events keep their order. Not set: none for live events, per_distinct_id for historical ones; set: what it says, for both."""
+    """Order of events. Default: none for live events and per_distinct_id for historical ones; a value applies to both."""
     clock_skew_tolerance: Annotated[float, Duration("0s", "1h")] = 1.0
-    """Difference between a sender's clock and ours that is taken for the network's delay, and left alone."""
+    """Difference between a sender's clock and ours that is attributed to network delay and not corrected."""
     retry: RetrySettings = RetrySettings()
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterSettings(Section):
-    """Where events are kept that can't be delivered."""
+    """Storage of events that can't be delivered."""
 
     path: Path | None = None
-    """Directory of their files. Not set: `buffer.path` with a disk buffer, else the state directory of this user."""
+    """Directory of dead letters. Default: `buffer.path` with a disk buffer, else the state directory of this user."""
     max_bytes: Annotated[int, Size("64KiB", "1TiB")] | None = None
-    """Bytes that they may take, over all workers. Not set: 16MiB beside a memory buffer, 256MiB beside a disk buffer."""
+    """Maximum size of dead letters in bytes, over all workers. Default: 16MiB with a memory buffer, 256MiB with a disk buffer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,9 +370,9 @@ class ShutdownSettings(Section):
     """What happens on SIGTERM and SIGINT."""
 
     delay: Annotated[float, Duration("0s", "1h")] = 0.0
-    """How long to go on taking events, for a load balancer to notice."""
+    """How long events are still accepted after the signal, so that a load balancer can notice."""
     drain_timeout: Annotated[float, Duration("0s", "1d")] = 25.0
-    """How long to go on delivering after that."""
+    """How long delivery continues after that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,9 +380,9 @@ class AdminSettings(Section):
     """The listener for metrics, health and status."""
 
     listen: Listen = "127.0.0.1:8321"
-    """Where to listen: host:port, '[::1]:port' or unix:/path."""
+    """Address to listen on: host:port, '[::1]:port' or unix:/path."""
     hosts: Annotated[tuple[HostName, ...], Listed()] = ()
-    """Further host names that it is reached by. Addresses, localhost and this machine's own name always work; others are answered 421."""
+    """Further allowed host names. IP addresses, localhost and this machine's own name always work; others are answered 421."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,51 +390,51 @@ class LogSettings(Section):
     """The daemon's log, on standard error."""
 
     format: Literal["json", "console"] | None = None
-    """How lines are written. Not set: console on a terminal, else json."""
+    """Format of log lines. Default: console on a terminal, else json."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe lines that are written."""
+    """Minimum level of log lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ManagementSettings(Section):
-    """The service's management API, for `forwarder manage`. The daemon neither needs nor reads any of it."""
+    """The service's management API, for `forwarder manage`. The daemon ignores this section."""
 
     url: ManagementUrl = ""
-    """Base address of the management API, such as https://us.example.com; it isn't the one that events go to."""
+    """Base address of the management API, such as https://us.example.com; not the address that events are sent to."""
     api_key: PersonalKey | None = field(default=None, repr=False)
-    """Personal API key, which says who calls and what that person's key may do; better in a file."""
+    """Personal API key, which identifies the caller and its permissions; prefer a file."""
     api_key_file: Path | None = None
-    """File that holds the personal API key; lines that begin with # are comments."""
+    """File with the personal API key; lines that begin with # are comments."""
     organization: Id | None = None
-    """Id of the organization that is meant where a command names none."""
+    """Id of the default organization for commands."""
     project: Id | None = None
-    """Id of the project that is meant where a command names none."""
+    """Id of the default project for commands."""
     timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
-    """How long one call may take, from connecting to the whole answer."""
+    """Timeout of a call, from connecting to the complete answer."""
     ca_file: Path | None = None
-    """PEM file of the authorities to trust instead of the system's, by `forwarder manage`."""
+    """PEM file of certificate authorities that `forwarder manage` trusts instead of the system's."""
     proxy: ProxyUrl | None = field(default=None, repr=False)
-    """HTTP proxy to reach the management API through, such as http://proxy.example.com:3128; may hold user and password."""
+    """HTTP proxy for the management API, such as http://proxy.example.com:3128; may contain user and password."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSettings(Section):
-    """What holds for every `forwarder import` that doesn't say otherwise. The daemon neither needs nor reads any of it."""
+    """Defaults of `forwarder import`; options of the command override them. The daemon ignores this section."""
 
     api_key: ProjectKey | None = field(default=None, repr=False)
-    """Key of the project that imported events go to."""
+    """Project key of imported events."""
     api_key_file: Path | None = None
-    """File that holds the project key, instead of `api_key`."""
+    """File with the project key, instead of `api_key`."""
     state: Path | None = None
-    """Directory with a folder for each import. Not set: `imports` in `buffer.path` with a disk buffer, else in this user's state."""
+    """Directory with a folder for each import. Default: `imports` in `buffer.path` with a disk buffer, else in this user's state."""
     rate: Rate = 2000
-    """Events a second, at most, of all imports to one project from this machine; or unlimited."""
+    """Maximum events per second of all imports to one project from this machine; or unlimited."""
     quiet_hours: NonEmpty | None = None
-    """Hours in which nothing is sent, such as 08:00-20:00 Europe/Berlin; without a zone it is this machine's."""
+    """Hours in which imports pause, such as 08:00-20:00 Europe/Berlin; the default time zone is this machine's."""
     person_properties: Literal["set_once", "none", "set"] = "set_once"
-    """What becomes of `$set`: only what a person doesn't have yet, nothing, or old values over today's, which has to be accepted."""
+    """What happens to `$set`: set_once fills missing values, none removes it, set overwrites current values and must be confirmed."""
     store: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)
-    """Options of object stores, such as endpoint and region, beside the environment variables that their own tools know."""
+    """Options of object stores, such as endpoint and region, in addition to the environment variables of their own tools."""
     mapping: MappingSettings = MappingSettings()
 
 
@@ -455,7 +455,7 @@ class Settings(Section):
     management: ManagementSettings = ManagementSettings()
     import_: ImportSettings = field(default=ImportSettings(), metadata={"key": "import"})
     workers: Annotated[int, Count(1, 64)] = 1
-    """Processes that share the listening address and the limits, one a core; each has a buffer of its own."""
+    """Number of worker processes, one per core. They share the listening address and the limits; each has its own buffer."""
 
     def max_in_flight(self, cluster: KafkaSettings) -> int:
         """Bytes of the cluster's records that one worker may hold: `max_in_flight`, or what stands for it where it isn't set."""
