@@ -24,7 +24,7 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
     yield from _http(snapshot)
     yield from _kafka(snapshot.kafka)
     yield from _workers(snapshot)
-    yield gauge("forwarder_build_info", "The version that runs, always 1.", ("version",), [((snapshot.version,), 1)])
+    yield gauge("forwarder_build_info", "The running version; always 1.", ("version",), [((snapshot.version,), 1)])
 
 
 def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
@@ -35,17 +35,17 @@ def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
         [((source, lane.label), count) for lane in lanes for source, count in lane.received.items()],
     )
     yield counter(
-        "forwarder_events_delivered", "Events that the upstream took.", ("lane",), [((lane.label,), lane.delivered) for lane in lanes]
+        "forwarder_events_delivered", "Events delivered to the upstream.", ("lane",), [((lane.label,), lane.delivered) for lane in lanes]
     )
     yield counter(
         "forwarder_events_dropped",
-        "Events given up for good.",
+        "Events dropped.",
         ("lane", "reason"),
         [((lane.label, reason), count) for lane in lanes for reason, count in lane.dropped.items()],
     )
     yield gauge(
         "forwarder_events_dead_lettered",
-        "Events among the dead letters now.",
+        "Events that are dead letters now.",
         ("lane", "reason"),
         [((lane.label, reason), count) for lane in lanes for reason, count in lane.dead_lettered.items()],
     )
@@ -54,24 +54,24 @@ def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
 def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metric]:
     yield gauge(
         "forwarder_events_buffered",
-        "Events in the buffer, waiting or in flight.",
+        "Events in the buffer, pending or in flight.",
         ("lane",),
         [((lane.label,), lane.buffered) for lane in lanes],
     )
-    yield gauge("forwarder_buffer_bytes", "Bytes that the buffer holds, overhead included.", (), [((), snapshot.buffer_bytes)])
-    yield gauge("forwarder_buffer_limit_bytes", "Bytes that the buffer may hold.", (), [((), snapshot.buffer_limit_bytes)])
+    yield gauge("forwarder_buffer_bytes", "Bytes in the buffer, including overhead.", (), [((), snapshot.buffer_bytes)])
+    yield gauge("forwarder_buffer_limit_bytes", "Maximum bytes of the buffer.", (), [((), snapshot.buffer_limit_bytes)])
     yield gauge(
-        "forwarder_buffer_disk_bytes", "Bytes that a disk buffer's files take; 0 in memory.", (), [((), snapshot.buffer_disk_bytes)]
+        "forwarder_buffer_disk_bytes", "Bytes of a disk buffer's files; 0 for a memory buffer.", (), [((), snapshot.buffer_disk_bytes)]
     )
     yield gauge(
         "forwarder_buffer_refusing",
-        "1 while the disk refuses to write; senders get 503.",
+        "1 while the disk can't be written; senders get 503.",
         (),
         [((), int(snapshot.buffer_refusing))],
     )
     yield gauge(
         "forwarder_oldest_event_age_seconds",
-        "Time since the lane's oldest waiting event was received; 0 when none waits.",
+        "Time since the lane's oldest buffered event was received; 0 if there is none.",
         ("lane",),
         [((lane.label,), lane.oldest_age or 0.0) for lane in lanes],
     )
@@ -90,14 +90,17 @@ def _delivery(snapshot: Snapshot) -> Iterator[Metric]:
     yield histogram("forwarder_batch_bytes", "Size of a batch on the wire before compression.", snapshot.batch_bytes)
     yield histogram("forwarder_batch_events", "Events in a batch.", snapshot.batch_events)
     yield gauge(
-        "forwarder_delivery_concurrency_limit", "Requests that may be in flight to the upstream.", (), [((), snapshot.concurrency_limit)]
+        "forwarder_delivery_concurrency_limit",
+        "Maximum number of requests in flight to the upstream.",
+        (),
+        [((), snapshot.concurrency_limit)],
     )
 
 
 def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
     return gauge(
         "forwarder_lane_halted",
-        "1 for a lane that takes part in no delivery.",
+        "1 for a halted lane.",
         ("lane", "reason"),
         [((lane.label, lane.halted), 1) for lane in lanes if lane.halted],
     )
@@ -106,25 +109,25 @@ def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
 def _http(snapshot: Snapshot) -> Iterator[Metric]:
     yield counter(
         "forwarder_http_requests",
-        "Requests of senders, by route and answer.",
+        "Requests of senders, by route and status code.",
         ("path", "code"),
         [((path, str(code)), count) for (path, code), count in snapshot.http_requests.items()],
     )
     yield counter(
         "forwarder_http_requests_rejected",
-        "Requests of senders that were rejected here, passed through or not, by route and reason.",
+        "Requests of senders that forwarder rejected, passed-through routes included, by route and reason.",
         ("path", "reason"),
         [(labels, count) for labels, count in snapshot.rejected_requests.items()],
     )
     yield counter(
         "forwarder_http_connections_rejected",
-        "Connections of senders that were closed because there were too many, of all senders or of one.",
+        "Connections of senders that were rejected because there were too many, in total or of one sender.",
         (),
         [((), snapshot.http_rejected_connections)],
     )
     yield counter(
         "forwarder_passthrough_requests",
-        "Requests that bring no events and are passed through, by route and answer.",
+        "Requests without events that were passed through, by route and status code.",
         ("path", "code"),
         [((path, str(code)), count) for (path, code), count in snapshot.passthrough_requests.items()],
     )
@@ -140,7 +143,7 @@ def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
     )
     yield gauge(
         "forwarder_kafka_lag",
-        "Records of an assigned partition from what is settled to its end.",
+        "Records of an assigned partition between the settled offset and the end.",
         ("cluster", "topic", "partition"),
         [
             ((cluster.name, each.topic, str(each.partition)), each.lag)
@@ -151,13 +154,13 @@ def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
     )
     yield gauge(
         "forwarder_kafka_assigned_partitions",
-        "Partitions that the group has assigned to this daemon.",
+        "Partitions assigned to this daemon.",
         ("cluster",),
         [((cluster.name,), len(cluster.partitions)) for cluster in clusters],
     )
     yield gauge(
         "forwarder_kafka_paused_partitions",
-        "Partitions that aren't read for now; /status says why.",
+        "Paused partitions; /status says why.",
         ("cluster",),
         [((cluster.name,), cluster.paused) for cluster in clusters],
     )
@@ -173,13 +176,13 @@ def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
 def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
     yield counter(
         "forwarder_kafka_records",
-        "Records read, by what became of them.",
+        "Records read, by outcome.",
         ("cluster", "outcome"),
         [((cluster.name, outcome), count) for cluster in clusters for outcome, count in cluster.records.items()],
     )
     yield counter(
         "forwarder_kafka_records_expired",
-        "Records that were gone before they could be read.",
+        "Records that expired before they could be read.",
         ("cluster",),
         [((cluster.name,), cluster.expired) for cluster in clusters],
     )
@@ -191,7 +194,7 @@ def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
     )
     yield counter(
         "forwarder_kafka_rebalances",
-        "How often the group has assigned partitions to this daemon.",
+        "Number of partition assignments of this daemon.",
         ("cluster",),
         [((cluster.name,), cluster.rebalances) for cluster in clusters],
     )
@@ -201,13 +204,13 @@ def _workers(snapshot: Snapshot) -> Iterator[Metric]:
     working = ("running", "draining")
     yield gauge(
         "forwarder_worker_up",
-        "1 for a worker that works, 0 for one that doesn't; none if the daemon is one process.",
+        "1 for a running worker, 0 for one that isn't; absent if the daemon is a single process.",
         ("worker",),
         [((worker.name,), float(worker.state in working)) for worker in snapshot.workers],
     )
     yield counter(
         "forwarder_worker_restarts",
-        "How often a worker was started again after it had ended unasked.",
+        "Number of restarts of a worker after it ended unexpectedly.",
         ("worker",),
         [((worker.name,), worker.restarts) for worker in snapshot.workers],
     )
