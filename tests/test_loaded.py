@@ -54,7 +54,7 @@ def test_a_sidecar_loads_only_what_is_configured(tmp_path: Path) -> None:
     """HTTP into memory: no Kafka, no disk, no database, no import, no supervisor, no YAML, and no command line."""
     modules = loaded_by_daemon(tmp_path, {})
     assert "forwarder.sources.http.listener" in modules
-    others = ("aiokafka", "sqlite3", "yaml", "pyarrow", "obstore", "jq", "prometheus_client", *COMMAND_LINE)
+    others = ("aiokafka", "sqlite3", "yaml", "pyarrow", "obstore", "jq", "prometheus_client", "zstandard", *COMMAND_LINE)
     assert under(modules, *others) == []
     ours = ("buffer.disk.buffer", "deadletter.store", "sources.kafka", "sources.imports", "imports", "sandbox", "demo", "management")
     assert under(modules, *(f"forwarder.{name}" for name in (*ours, "mapping", "workers.supervisor", "inspect"))) == []

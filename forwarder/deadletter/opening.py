@@ -10,9 +10,7 @@ one. A row counts as readable only if its bytes have the checksum that they were
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -145,6 +143,9 @@ def _read_only(path: Path, failing: str, now: float) -> OpenedDatabase:
 
 def _copied(path: Path) -> sqlite3.Connection:
     """The file's content in memory, read from a copy: SQLite must write beside a file to read it with its log."""
+    import shutil  # noqa: PLC0415 - only a damaged file needs them
+    import tempfile  # noqa: PLC0415
+
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / path.name
         for ending in BESIDE[:2]:

@@ -12,25 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import io
 import re
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
-import brotli  # type: ignore[import-untyped]
 import msgspec
-import zstandard
-from isal import isal_zlib
 
 from forwarder.core.clock import Clock, Timer, wait_for_event
-from forwarder.core.errors import BufferFull, Draining
+from forwarder.core.errors import BufferFull, Draining, InvalidRequest
 from forwarder.core.ports import Incoming
 from forwarder.core.shares import Headroom
 from forwarder.intake.decoder_jobs import DecoderReply, decode_head
-from forwarder.wire.decompress import ZSTD_MAGIC
+from forwarder.wire.decompress import ZSTD_MAGIC, peek
 from forwarder.wire.encodings import GZIP_MAGIC
 
 MAX_WAITING: Final = 32
@@ -58,7 +54,6 @@ _MEMBER: Final = re.compile(
 _KEYS: Final = (b"token", b"$token", b"api_key")
 """The later ones count where there is none of those before."""
 _DATA: Final = re.compile(rb"(?:^|&)data=([^&]*)")
-_ZLIB_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]*")
 
 
@@ -243,13 +238,13 @@ def _first_bytes(incoming: Incoming, body: bytes) -> bytes:
     seen = body[:_FED]
     try:
         if encoding in (b"br", b"deflate") and incoming.v1 is None:
-            seen = _by_header(seen, encoding)
+            seen = peek(seen, encoding.decode(), _SEEN)
         seen = _field(incoming.query) or (_field(seen) if _is_form(incoming.content_type) else b"") or seen
         for _ in range(_LAYERS):
             if seen.startswith(_JSON):
                 break
             seen = _layer(seen)
-    except (_ZLIB_ERROR, zstandard.ZstdError, brotli.error, binascii.Error):  # reading the whole body will report it
+    except (InvalidRequest, binascii.Error):  # reading the whole body will report it
         return b""
     return seen.removeprefix(b"\xef\xbb\xbf").lstrip()[:_SEEN]
 
@@ -264,19 +259,11 @@ def _field(fields: bytes) -> bytes:
     return unquote_to_bytes(match[1].replace(b"+", b" ")) if match else b""
 
 
-def _by_header(seen: bytes, encoding: bytes) -> bytes:
-    if encoding == b"br":
-        text: bytes = brotli.Decompressor().process(seen, output_buffer_limit=_SEEN)
-        return text
-    wrapped = len(seen) > 1 and seen[0] & 0x0F == 8 and (seen[0] << 8 | seen[1]) % 31 == 0
-    return isal_zlib.decompressobj(wbits=15 if wrapped else -15).decompress(seen, _SEEN)
-
-
 def _layer(seen: bytes) -> bytes:
     if seen.startswith(GZIP_MAGIC):
-        return isal_zlib.decompressobj(wbits=31).decompress(seen, _SEEN)
+        return peek(seen, "gzip", _SEEN)
     if seen.startswith(ZSTD_MAGIC):
-        return zstandard.ZstdDecompressor(max_window_size=8 << 20).stream_reader(io.BytesIO(seen)).read(_SEEN)
+        return peek(seen, "zstd", _SEEN)
     characters = seen.replace(b" ", b"+").translate(None, b"\r\n")
     if not characters or _BASE64.fullmatch(characters) is None:
         return seen

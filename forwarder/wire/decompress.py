@@ -1,14 +1,14 @@
 """Decompression that stops at a limit: zstd, brotli and deflate (gzip is in `encodings.py`, with the rules that lead to it).
 
 Invariant: whatever the input is, what is there at any moment is at most the limit and a few megabytes more; a cut input is an error.
+The libraries for zstd and brotli are loaded by the first body that needs them.
 """
 
 from __future__ import annotations
 
-from typing import Final, cast
+import io
+from typing import Any, Final, cast
 
-import brotli  # type: ignore[import-untyped]
-import zstandard
 from isal import isal_zlib
 
 from forwarder.core.errors import InvalidRequest, RequestTooLarge
@@ -23,6 +23,7 @@ _LEAST_PIECE: Final = 64
 _BROTLI_PIECE: Final = 1 << 20
 _ZLIB: Final = 15
 _RAW_DEFLATE: Final = -15
+_GZIP: Final = 31
 _ZLIB_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
 
 
@@ -39,6 +40,8 @@ def unzstd(data: bytes, limit: int) -> bytes:
 
 def _unzstd_frame(data: bytes, at: int, room: int, limit: int, parts: list[bytes]) -> tuple[int, int]:
     """Add the frame at `at`, as text, to `parts`: where it ends, and the room left. Its decoder has no limit: it is fed little."""
+    import zstandard  # noqa: PLC0415 - loaded by the first body that needs it
+
     decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
     while not decoder.eof:
         if at >= len(data):
@@ -58,6 +61,8 @@ def _unzstd_frame(data: bytes, at: int, room: int, limit: int, parts: list[bytes
 
 def unbrotli(data: bytes, limit: int) -> bytes:
     """Decompress brotli. Raises `InvalidRequest` if it is broken, cut or followed by anything, `RequestTooLarge` at `limit` bytes."""
+    import brotli  # type: ignore[import-untyped] # noqa: PLC0415 - loaded by the first body that needs it
+
     decoder = brotli.Decompressor()
     parts: list[bytes] = []
     room = limit
@@ -81,8 +86,7 @@ def inflate(data: bytes, limit: int) -> bytes:
 
     Raises `InvalidRequest` if it is broken, cut or followed by anything, `RequestTooLarge` at `limit` bytes.
     """
-    wrapped = len(data) > 1 and data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
-    decoder = isal_zlib.decompressobj(wbits=_ZLIB if wrapped else _RAW_DEFLATE)
+    decoder = isal_zlib.decompressobj(wbits=_deflate_bits(data))
     try:
         text = decoder.decompress(data, limit + 1)
     except _ZLIB_ERROR as error:
@@ -94,6 +98,36 @@ def inflate(data: bytes, limit: int) -> bytes:
     if decoder.unused_data:  # without a wrapper, the first bytes of any JSON may pass for a whole text
         raise InvalidRequest("something follows the deflate body")
     return text
+
+
+def peek(data: bytes, coding: str, size: int) -> bytes:
+    """At most `size` bytes of the beginning of a text of which `data` is the compressed beginning; `coding`: br, deflate, gzip or zstd.
+
+    Raises `InvalidRequest` if it is broken.
+    """
+    if coding == "br":
+        import brotli  # noqa: PLC0415 - loaded by the first body that needs it
+
+        brotli_decoder: Any = brotli.Decompressor()
+        error, begin = brotli.error, lambda: brotli_decoder.process(data, output_buffer_limit=size)
+    elif coding == "zstd":
+        import zstandard  # noqa: PLC0415 - loaded by the first body that needs it
+
+        decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        error, begin = zstandard.ZstdError, lambda: decoder.stream_reader(io.BytesIO(data)).read(size)
+    else:
+        inflater = isal_zlib.decompressobj(wbits=_GZIP if coding == "gzip" else _deflate_bits(data))
+        error, begin = _ZLIB_ERROR, lambda: inflater.decompress(data, size)
+    try:
+        return bytes(begin())  # type: ignore[no-untyped-call]
+    except error as broken:
+        raise InvalidRequest(f"the body isn't {coding}: {broken}") from None
+
+
+def _deflate_bits(data: bytes) -> int:
+    """The window of a deflate text, as zlib's constant: with a zlib wrapper or without one."""
+    wrapped = len(data) > 1 and data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
+    return _ZLIB if wrapped else _RAW_DEFLATE
 
 
 def _too_large(limit: int) -> RequestTooLarge:
