@@ -115,7 +115,7 @@ async def test_a_kill_between_replay_and_removal(tmp_path: Path) -> None:
             await first.send(1, "more")
             await eventually(lambda: _count(tmp_path) == 1)
             replayed = await letters(tmp_path, "replay", "--edit", '.event = "mended"', "--yes")
-            assert (replayed.code, "The daemon ended" in replayed.err) == (1, True)
+            assert (replayed.code, "The daemon stopped" in replayed.err) == (1, True)
             assert await first.command.ended() == -signal.SIGKILL
         assert _count(tmp_path) == 1
         async with daemon(upstream.url, **env) as second:

@@ -56,7 +56,7 @@ async def test_sigterm_settles_what_is_in_flight_and_the_same_command_goes_on(tm
         async with importing(upstream, path, state) as command:
             await upstream.until(lambda: len(upstream.requests) > 6)
             command.send(signal.SIGTERM)
-            await command.line("what is on its way is settled")
+            await command.line("events in flight are settled")
             held.set()
             assert await command.ended() == INTERRUPTED, command.lines
         before = len(upstream.requests)

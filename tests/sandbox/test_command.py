@@ -27,7 +27,7 @@ async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -
                     assert response.status == status
         command.send(number)
         assert await command.ended() == 0
-    assert "The management API knows nobody yet" in "\n".join(command.lines)
+    assert "The management API has no organizations yet" in "\n".join(command.lines)
     assert KEY not in "\n".join(command.lines)
     assert "Traceback" not in "\n".join(command.lines)
     assert names(tmp_path) == ["events.db"]
