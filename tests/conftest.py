@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final
@@ -13,6 +14,7 @@ import hypothesis
 import pytest
 import pytest_asyncio
 
+from forwarder.telemetry.logs import StandardErrorHandler
 from tests.support.clock import FakeClock
 from tests.support.leaks import leaked_files, leaked_tasks, leaked_threads, open_files
 
@@ -40,8 +42,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def leaves_nothing_open() -> Iterator[None]:
     """Fail the test that leaves a thread, a file or a socket behind, naming it. Its loop is closed by then."""
-    files, threads = open_files(), threading.enumerate()
+    files, threads, handlers = open_files(), threading.enumerate(), list(logging.root.handlers)
     yield
+    for handler in [each for each in logging.root.handlers if isinstance(each, StandardErrorHandler) and each not in handlers]:
+        logging.root.removeHandler(handler)  # a command that ran in this process: its timer would be another test's thread
+        handler.close()
     _fail_for([*leaked_threads(threads), *leaked_files(files)])
 
 
