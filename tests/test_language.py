@@ -1,0 +1,80 @@
+"""Plain English: phrases that have a standard form in the field stand nowhere in help, messages and documents."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.support.repository import ROOT, files, name
+
+INSTEAD: Final = {
+    r"told": "reported, said",
+    r"in earnest": "in production",
+    r"at hand": "available, pending",
+    r"(?:go|goes|going|gone|went) on with": "resume, continue",
+    r"mend(?:s|ed|ing)?": "fix, repair, correct",
+    r"(?:let|lets|letting) in": "authenticate, accept",
+    r"turn(?:s|ed|ing)? away": "reject",
+    r"puts? \w+ through": "simulate",
+    r"under way": "in progress, in flight",
+    r"on (?:its|their) way": "in flight",
+    r"moved? aside": "quarantine",
+    r"nobody": "no one by its role: no client, no operator",
+    r"somebody": "the role: an operator, a client",
+    r"whoever": "the role: the user, the sender",
+    r"judg(?:e|es|ed|ing)": "validate, check",
+    r"(?:held|hold|holds) against": "compare with, reconcile",
+    r"(?:throw|throws|threw|thrown) away": "discard",
+    r"condemn(?:s|ed)?": "dead-letter",
+    r"carr(?:y|ies|ied) on": "resume, continue",
+    r"lets? go of": "release, discard",
+    r"has its say": "decides",
+    r"out of hand": "immediately",
+    r"(?:isn't|aren't) any more": "no longer exists",
+    r"on purpose": "deliberately",
+    r"in (?:the|its|their) place of": "instead of",
+    r"(?<!there )is no (?:setting|uuid|time|key|number|rate|name|file|directory)": "is not a …, unknown …",
+    r"things? to mend": "errors",
+    r"(?:look|looks|looked) at first": "preflight",
+}
+"""Patterns of phrases, and what the field says."""
+PHRASES: Final = re.compile(r"\b(?:" + "|".join(INSTEAD) + r")\b", re.IGNORECASE)
+
+DOCUMENTS: Final = [path for path in [*files(".md"), *files(".yaml", "config")] if path.name not in ("CHANGELOG.md", "interface.md")]
+
+
+def _texts(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts that a module can show, with their lines: its strings, and the docstrings that are a command's help."""
+    tree = ast.parse(path.read_text())
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+    docstrings = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    shown = set() if path.is_relative_to(ROOT / "forwarder" / "cli") else docstrings | bare
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in shown:
+            yield node.lineno, node.value
+
+
+def test_help_and_messages_are_plain_english() -> None:
+    """No string of the program, and no docstring of a command, has one of the phrases."""
+    found = [
+        f"{name(path)}:{line}: {phrase[0]!r} in {text[:80]!r}"
+        for path in files(".py", "forwarder")
+        for line, text in _texts(path)
+        for phrase in PHRASES.finditer(text)
+    ]
+    assert found == []
+
+
+def test_documents_are_plain_english() -> None:
+    """No document, and no comment of an example configuration, has one of the phrases."""
+    found = [
+        f"{name(path)}:{line}: {phrase[0]!r}"
+        for path in DOCUMENTS
+        for line, text in enumerate(path.read_text().splitlines(), 1)
+        for phrase in PHRASES.finditer(text)
+    ]
+    assert found == []
