@@ -118,7 +118,7 @@ class ImportCommand:
         """Analyze the source, and save and show the findings."""
         with PreflightProgress() as progress:
             report, broken = self.opened.preflight(progress.update)
-        preflight = PreflightResult.judged(report, broken, self.request.accepted)
+        preflight = PreflightResult.assess(report, broken, self.request.accepted)
         preflight.save(self.opened.state)
         ends = bool(preflight.stopping) or self.typed.dry_run
         if self.typed.output is TextOutput.TEXT or ends:
@@ -165,7 +165,7 @@ class PreflightResult:
     """Findings that stop the import, as they were not accepted."""
 
     @classmethod
-    def judged(cls, report: PreflightReport, broken: Sequence[BrokenSource], accepted: Collection[str]) -> PreflightResult:
+    def assess(cls, report: PreflightReport, broken: Sequence[BrokenSource], accepted: Collection[str]) -> PreflightResult:
         """The findings of a report. Raises `ConfigurationError` for an unknown code in `accepted`."""
         findings = find_all(report)
         return cls(report, broken, findings, unaccepted(findings, accepted))

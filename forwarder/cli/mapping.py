@@ -188,7 +188,7 @@ def _opened(sample: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        file = Path(sample).open("rb")  # noqa: SIM115 - closed below, so that errors while reading are told apart
+        file = Path(sample).open("rb")  # noqa: SIM115 - closed below, so that errors while reading are distinguished
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
         why = getattr(error, "strerror", None) or error
         raise ConfigurationError(f"{sample} can't be read: {why}", hint="Name a file with one record per line.") from error

@@ -67,7 +67,7 @@ class Section:
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     short: ClassVar[str | None] = None
-    """The key that a text stands for, where one may be written in the place of the section."""
+    """The key that a text stands for, where one may be written instead of the section."""
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:

@@ -34,7 +34,7 @@ def _parts(text: str) -> tuple[Decimal, str] | None:
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes. A plain number is bytes already; units are told apart by the i alone, in either case (`20mb` is `20MB`).
+    """Bytes. A plain number is bytes already; only the i distinguishes the units, in either case (`20mb` is `20MB`).
 
     Raises `ValueError`, saying how to write it.
     """

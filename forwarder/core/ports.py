@@ -75,7 +75,7 @@ class DropReason(StrEnum):
     DAMAGED = "damaged"
     """Its record on disk can't be read any more; it is in quarantine."""
     RETURNED_TO_BROKER = "returned_to_broker"
-    """Its source gave its partition up before it was sent: whoever reads the partition next reads it again."""
+    """Its source gave its partition up before it was sent: the next reader of the partition reads it again."""
 
 
 class Fate(StrEnum):
@@ -88,7 +88,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that can't be delivered, with its original bytes. `why` quotes whoever refused it; `lane` is None if it is unknown."""
+    """An event that can't be delivered, with its original bytes. `why` quotes the refusal; `lane` is None if it is unknown."""
 
     reason: Reason
     lane: Lane | None

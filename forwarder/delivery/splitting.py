@@ -4,8 +4,8 @@ Invariants: a group's parts hold every unsettled event of its batch, left before
 a part is sent only when all parts left of it are settled (except probes of a halted lane, see halting.py). So a chain of splits keeps
 order by itself, under every ordering. The group's ordering keys stay blocked until its last part is settled.
 
-Cutting keeps the same events, byte for byte, in the same order; the buffer is told of every chunk that is cut before any piece of it can be
-settled. Only the ordering keys of a cut chunk's events are read again.
+Cutting keeps the same events, byte for byte, in the same order; a cut chunk is reported to the buffer before a piece of
+it can be settled. Only the ordering keys of a cut chunk's events are read again.
 """
 
 from __future__ import annotations

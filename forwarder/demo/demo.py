@@ -114,7 +114,7 @@ class Demo:
 
     @property
     def stopping(self) -> bool:
-        """Whether the traffic was told to stop."""
+        """Whether the traffic has to stop."""
         return self._stop.is_set()
 
     def snapshot(self) -> Snapshot:

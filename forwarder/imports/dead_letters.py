@@ -198,7 +198,7 @@ class ImportDeadLetters:
         kept = self._store.bury(letters)
         self._full = not kept
         if not kept and not self._asking:
-            self._store.poll(1, _not_told)  # drops what is marked to be dropped
+            self._store.poll(1, _unreported)  # drops what is marked to be dropped
         return kept
 
     async def _ask(self) -> Sequence[MarkedDeadLetter]:
@@ -240,7 +240,7 @@ class _NoBooks:
         """See `deadletter.store.DeadLetterBooks`."""
 
 
-def _not_told(marked: Sequence[MarkedDeadLetter]) -> None:
+def _unreported(marked: Sequence[MarkedDeadLetter]) -> None:
     """Which letters are marked to be replayed isn't asked here."""
 
 

@@ -1,4 +1,4 @@
-"""Accepts batches of records from sources with positions, lets go of them, and buries what a halted lane holds of them.
+"""Accepts batches of records from sources with positions, releases them, and buries what a halted lane holds of them.
 
 Invariants: a batch is accepted whole, or nothing of it is accepted and counted. What is rejected of a record uses the dead letters' whole
 room and is never dropped for want of it, and neither is an event because the buffer is full: its source waits. `when_full: drop_oldest` may

@@ -33,14 +33,14 @@ _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 class Mapping:
     """Makes events of records."""
 
-    def __init__(self, rules: MappingRules, name: str, key: str, mend: Callable[[bytes], bytes] | None) -> None:
+    def __init__(self, rules: MappingRules, name: str, key: str, repair: Callable[[bytes], bytes] | None) -> None:
         expressions = Expressions(key)
         if not rules.event.strip():
             raise misconfigured(f"{key}.event", _NO_EVENT, _EVENT_HINT)
         if rules.where is not None:
             expressions.only_where(rules.where)
         self._name = name
-        self._mend = mend
+        self._repair = repair
         self._redaction = _redaction(rules, key)
         self._event = expressions.add("event", rules.event)
         self._distinct_id = None if rules.distinct_id is None else expressions.add("distinct_id", rules.distinct_id)
@@ -55,20 +55,20 @@ class Mapping:
         self._expressions = expressions
 
     @classmethod
-    def compile(cls, rules: MappingRules, name: str, key: str = "mapping", mend: Callable[[bytes], bytes] | None = None) -> Mapping:
+    def compile(cls, rules: MappingRules, name: str, key: str = "mapping", repair: Callable[[bytes], bytes] | None = None) -> Mapping:
         """The mapping of the source called `name`, which natural keys of events belong to. Reads the file of the salt.
 
-        `key` is the name of the rules' setting, for errors. `mend` is asked to make JSON of a record that is none; it gives the
+        `key` is the name of the rules' setting, for errors. `repair` makes JSON of a record that is not; it gives the
         record as it is if it can't. Raises `ConfigurationError` for a rule that can't be used.
         """
-        return cls(rules, name, key, mend)
+        return cls(rules, name, key, repair)
 
     def map(self, data: bytes) -> bytes | None:
         """The event that a record, one JSON object, becomes, as JSON text; None if `where` says that it is none.
 
         Raises `NotJson`, and `Unmappable` if a rule finds something else than it needs.
         """
-        return self._mended(self._map, data)
+        return self._repaired(self._map, data)
 
     def map_record(self, data: bytes) -> bytes | None:
         """The same for a record that may also be an array of objects: a JSON array of the events of those that `where` leaves.
@@ -76,17 +76,17 @@ class Mapping:
         None if it leaves none. If one of them can't be mapped, none is.
         """
         is_array = data[:1] == b"[" or data.lstrip()[:1] == b"["
-        return self._mended(self._map_all if is_array else self._map, data)
+        return self._repaired(self._map_all if is_array else self._map, data)
 
-    def _mended(self, make: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
-        """What is made of a record, or where that is no JSON, of what mending makes of it."""
+    def _repaired(self, make: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
+        """The result for a record, or for its repaired form where it is not JSON."""
         try:
-            return _told(make, data)
+            return _reported(make, data)
         except NotJson:
-            mended = data if self._mend is None else self._mend(data)
-            if mended == data:
+            repaired = data if self._repair is None else self._repair(data)
+            if repaired == data:
                 raise
-        return _told(make, mended)
+        return _reported(make, repaired)
 
     def _map_all(self, data: bytes) -> bytes | None:
         events = [event for event in [self._map(bytes(raw)) for raw in _split(data)] if event is not None]
@@ -110,7 +110,7 @@ class Mapping:
         return b",".join(members)
 
 
-def _told(make: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
+def _reported(make: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
     """`make(data)`, with errors of ours in place of the decoder's."""
     try:
         return make(data)

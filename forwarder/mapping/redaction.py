@@ -1,4 +1,4 @@
-"""Taking fields out of a record, and putting keyed hashes in the place of others, before anything else sees it.
+"""Taking fields out of a record, and replacing others with keyed hashes, before anything else sees it.
 
 Invariants: all other bytes of the record stay, white space and the spelling of names included. A field is found however its name is spelled
 (`\\u0070assword`), each time that its object has it, and also in the elements of arrays that stand where its path expects an object: so
@@ -48,7 +48,7 @@ class _RedactedNode:
         self.hashes = False
         self.below: dict[Step, _RedactedNode] = {}
         self.through: _RedactedNode | None = None
-        """What holds for the elements of an array in the place of the value."""
+        """What holds for the elements of an array that stands instead of the value."""
 
     def add(self, path: Path) -> _RedactedNode:
         """The node at a path."""

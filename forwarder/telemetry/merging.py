@@ -57,7 +57,7 @@ FIRST_TEXT: Final = MergeRule(lambda values: next(filter(None, values), ""))
 COMMON_PATH: Final = MergeRule(_common_path)
 """The directory that all are under."""
 OF_THE_WHOLE: Final = FIRST
-"""Follows from more than one field, or from more than figures: whoever merges puts it in its place."""
+"""Follows from more than one field, or from more than figures: the caller of the merge sets it."""
 
 
 def worst(gravity: Sequence[Any], of: Callable[[Any], Any]) -> MergeRule:

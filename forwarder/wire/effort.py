@@ -14,7 +14,7 @@ from forwarder.core.event import split_events
 
 
 class TooMuchWork(Exception):
-    """The text needs more work than its `Effort` allows. Nothing was decided about it: it has to be read again where nobody waits."""
+    """The text needs more work than its `Effort` allows. Nothing was decided about it: it has to be read again by another process."""
 
 
 class Effort(NamedTuple):

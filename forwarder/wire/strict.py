@@ -5,7 +5,7 @@ more than 1,000 characters, Python integers of more than 4,300 digits; the allow
 512 (PHP), 1,000 (Jackson, Python) or 1,024 (orjson, simdjson) with the two levels of the envelope; databases reject NUL. So a finding is a
 suspicion, and no reason by itself to reject an event: only the upstream's answer is.
 
-Invariants: nothing is changed; the cost is linear in the event's bytes; `Inspection` can pause within an event, so that nobody waits long.
+Invariants: nothing is changed; the cost is linear in the event's bytes; `Inspection` can pause within an event.
 """
 
 from __future__ import annotations

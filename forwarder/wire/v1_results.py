@@ -110,7 +110,7 @@ class Results:
                 self._settled.add(at)
 
     def retry_rest(self, withdrawn: Sequence[bytes]) -> bool:
-        """All events that haven't come to an end have to come again; whether their sender can be told so event by event.
+        """All events that aren't settled have to be sent again; whether the response can say so event by event.
 
         It can't if none had come to an end, or if one has no key. `withdrawn`: chunks that weren't sent.
         """

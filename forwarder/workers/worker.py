@@ -43,7 +43,7 @@ def run_worker(settings: Settings, load: Load, assignment: Assignment) -> int:
 
 
 async def live(settings: Settings, build_pipeline: Build, load: Load, assignment: Assignment, clock: Clock | None = None) -> int:
-    """A worker from start to exit code; the supervisor is told why it can't start. Cancellation doesn't drain."""
+    """A worker from start to exit code; it reports to the supervisor why it can't start. Cancellation doesn't drain."""
     end = WorkersEnd(assignment.channel)
     try:
         await end.open()

@@ -351,7 +351,7 @@ def test_a_look_at_a_source_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_a_look_found_to_send_is_known_to_later_runs(tmp_path: Path) -> None:
     """Repeats aren't sent. A file that is gone or damaged only leaves out the bar's total."""
-    looked = PreflightResult.judged(report([*GOOD, GOOD[0]]), (), ())
+    looked = PreflightResult.assess(report([*GOOD, GOOD[0]]), (), ())
     looked.save(tmp_path)
     assert looked.events == saved_events(tmp_path) == 5
     (tmp_path / PREFLIGHT).write_text('{"report": 7}')

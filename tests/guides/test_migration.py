@@ -170,7 +170,7 @@ async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     request = ImportRequest(chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True)
     job = ImportRun.open(request, SystemClock())
     try:
-        PreflightResult.judged(*job.preflight(lambda _records, _bytes: None), frozenset()).save(state)
+        PreflightResult.assess(*job.preflight(lambda _records, _bytes: None), frozenset()).save(state)
         assert (await job.run(lambda _: None)).complete
     finally:
         job.close()

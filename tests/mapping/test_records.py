@@ -79,7 +79,7 @@ def test_mending() -> None:
     def mend(data: bytes) -> bytes:
         return null_non_finite_numbers(data)[0]
 
-    each = Mapping.compile(MappingRules(event='"e"', drop=(".x",)), "src", mend=mend)
+    each = Mapping.compile(MappingRules(event='"e"', drop=(".x",)), "src", repair=mend)
     assert each.map_record(b'{"a":NaN,"b":"NaN"}') == b'{"event":"e","properties":{"a":null,"b":"NaN"}}'
     assert each.map_record(b'[{"a":-Infinity}]') == b'[{"event":"e","properties":{"a":null}}]'
     for record in (b'{"a":NaN', b"nope"):

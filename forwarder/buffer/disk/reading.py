@@ -131,7 +131,7 @@ def read_records(fd: int, generation: int, start: int, end: int) -> Iterator[Fou
 
 
 def _begins(data: bytes, at: int, generation: int) -> bool:
-    """Whether a record of this generation was begun at `at`, to judge by either of the two marks in it."""
+    """Whether a record of this generation was begun at `at`, by either of the two marks in it."""
     return data.startswith(search_key(generation), at + 8) and (data.startswith(MAGIC, at) or any(data[at : at + 8]))
 
 

@@ -229,7 +229,7 @@ CONTROLLER: Final = "CONTROLLER"
 @dataclass(frozen=True, slots=True)
 class BrokerListener:
     """One address of the broker. `settings` are those that Kafka has per listener (`listener.name.…`); `advertised` is the
-    address that clients are told, if it differs."""
+    address that clients get, if it differs."""
 
     name: str = "PLAIN"
     protocol: str = "PLAINTEXT"
@@ -284,7 +284,7 @@ def properties(options: BrokerOptions, ports: Mapping[str, int], data: Path) -> 
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
     advertised = [f"{each.name}://{each.advertised}" if each.advertised else addresses[each.name] for each in options.listeners]
     protocols = {CONTROLLER: "PLAINTEXT"} | {listener.name: listener.protocol for listener in options.listeners}
-    told = {
+    properties = {
         **_SMALL,
         "log.dirs": str(data),
         "listeners": ",".join(addresses.values()),
@@ -295,8 +295,8 @@ def properties(options: BrokerOptions, ports: Mapping[str, int], data: Path) -> 
         "controller.quorum.voters": f"1@{HOST}:{ports[CONTROLLER]}",
     }
     for listener in options.listeners:
-        told |= {f"listener.name.{listener.name.lower()}.{key}": value for key, value in listener.settings.items()}
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in (told | dict(options.settings)).items())
+        properties |= {f"listener.name.{listener.name.lower()}.{key}": value for key, value in listener.settings.items()}
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in (properties | dict(options.settings)).items())
 
 
 def _escaped(value: str) -> str:

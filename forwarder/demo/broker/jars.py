@@ -58,7 +58,7 @@ def listed() -> list[Jar]:
 
 
 def class_path(cache: Path | None = None) -> str:
-    """All jars, as Java wants to be told of them; fetches what isn't in `cache` yet, which takes about ten seconds and blocks.
+    """All jars, as a Java class path; fetches what isn't in `cache` yet, which takes about ten seconds and blocks.
     Raises `BrokerUnavailable`."""
     folder = (cache or _cache()) / hashlib.sha256(LIST.read_bytes()).hexdigest()[:12]
     if not folder.is_dir():

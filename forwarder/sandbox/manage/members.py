@@ -1,7 +1,7 @@
 """Who belongs to an organization: its members and its invites.
 
 An organization always has an owner: the last one can neither be removed nor demoted nor leave. A member cannot change a member above their
-own level, promote one above it, or change their own level. So whoever demotes an owner is another owner, who stays.
+own level, promote one above it, or change their own level. So only another owner can demote an owner, and that owner stays.
 
 There is at most one unexpired invite for an address. A new invite replaces those before it; with `combine_pending_invites` it takes over
 the highest level and all access of the unexpired ones. A member cannot invite above their own level, nor replace a pending invite above it.

@@ -122,7 +122,7 @@ class StoredEvent:
     properties: str
     raw: bytes
     person: str | None = None
-    """The id of the person whose distinct id it carries; None if nobody's (an anonymous event's, as long as nobody identifies)."""
+    """The id of the person whose distinct id it carries; None for an anonymous event that no identification has followed."""
 
     @property
     def groups(self) -> dict[str, str]:

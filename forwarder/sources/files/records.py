@@ -81,7 +81,7 @@ class RecordBlock:
 
 
 class Framing(StrEnum):
-    """How the records of a file are told from each other."""
+    """How the records of a file are separated."""
 
     AUTO = "auto"
     """Parquet and JSON by their content, CSV by the name (`.csv`, `.tsv`, before or without that of a compression)."""

@@ -1,6 +1,6 @@
 """TLS for the listener: certificate and key from files, renewed without a restart, and handshakes before a connection is one.
 
-A loop's own TLS server starts a handshake for whoever connects, and none of them counts as a connection before it has ended: an address
+A loop's own TLS server starts a handshake for every client, and none of them counts as a connection before it has ended: an address
 that connects and says nothing could hold every file that the process may open. So TLS addresses are listened to without TLS, and what
 connects is either given a permit and its handshake, or closed at once: senders share the permits, as they share connections.
 

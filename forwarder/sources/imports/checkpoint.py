@@ -167,7 +167,7 @@ class StateFolder:
         return found
 
     def save(self, checkpoint: ImportCheckpoint) -> None:
-        """Write it durably, in the place of the former one. Raises `ConfigurationError` if the disk refuses."""
+        """Write it durably, instead of the former one. Raises `ConfigurationError` if the disk refuses."""
         try:
             with atomic_file(self.path / FILE, replace=True) as file:
                 file.write(encode(checkpoint))

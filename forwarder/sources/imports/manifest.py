@@ -99,7 +99,7 @@ def encode(manifest: ImportManifest) -> bytes:
 
 
 def write(manifest: ImportManifest, path: Path) -> None:
-    """Write it, in the place of a former one. Raises `ConfigurationError` if it can't be written."""
+    """Write it, instead of a former one. Raises `ConfigurationError` if it can't be written."""
     with atomic_file(path, replace=True) as file:
         file.write(encode(manifest))
 

@@ -77,7 +77,7 @@ class SharedLine:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
         finally:
-            os.close(file)  # which lets go of the lock
+            os.close(file)  # which releases the lock
 
 
 def _line_end(data: bytes, now: float) -> float:

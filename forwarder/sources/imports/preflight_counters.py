@@ -1,7 +1,7 @@
 """Counters of the preflight: frequent keys, repeated keys, days, order of time, and how times are written.
 
 Invariants: no counter grows past its bound, whatever comes; results are the same in every process (no salted hash); totals are always
-exact. At most `MOST_DAYS` days are told apart, and of each file only the latest time so far is known.
+exact. At most `MOST_DAYS` days are distinguished, and of each file only the latest time so far is known.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ def _cell(cell: str) -> str:
 
 
 def write_reports(found: ImportManifest, folder: Path) -> None:
-    """Write all of them, in the place of former ones. Raises `ConfigurationError` if that can't be."""
+    """Write all of them, instead of former ones. Raises `ConfigurationError` if that can't be."""
     for name, text in ((JSON, as_json(found) + b"\n"), (PAGE, html_page(found))):
         with atomic_file(folder / name, replace=True) as file:
             file.write(text)

@@ -38,7 +38,7 @@ ILLEGAL: Final = frozenset((
     "", "null", "undefined", "none", "nil", "nan", "(null)", "<null>", "<nil>", "[object object]", "{}", "[]",
     # Values of another type, and counters that never counted.
     "true", "false", "0", "-0", "0.0", "00000000-0000-0000-0000-000000000000",
-    # Words for everybody, and names of fields in the place of their values.
+    # Words for everybody, and names of fields instead of their values.
     "anonymous", "guest", "not_authenticated", "empty", "blank", "distinct_id", "distinctid", "id", "email",
 ))  # fmt: skip
 """In lower case, and without what may stand around them."""

@@ -227,7 +227,7 @@ async def diagnose(servers: Sequence[str], security: Security, error: BaseExcept
     found = await asyncio.gather(*[_within(limit, _ask(server, security, limit)) for server in servers])
     troubles = [trouble for trouble in found if trouble is not None]
     if len(troubles) < len(found) or not troubles:  # one of them is well: what failed is over, or lies elsewhere
-        return Trouble("bootstrap_servers", f"{', '.join(servers)}: {_told(error)}")
+        return Trouble("bootstrap_servers", f"{', '.join(servers)}: {_text_of(error)}")
     return min(troubles, key=lambda trouble: trouble.key == "bootstrap_servers")
 
 
@@ -271,7 +271,7 @@ async def _why(address: str, security: Security, error: BaseException, limit: fl
         found = speaks_tls(address, security) if await _handshake(address, _unchecked()) else None
     if found is None and not security.signs_in and (offered := await _offered(address, security, limit)):
         found = asks_for_login(address, security, offered)
-    return found or Trouble("bootstrap_servers", f"{address}: {_told(error)}")
+    return found or Trouble("bootstrap_servers", f"{address}: {_text_of(error)}")
 
 
 async def _why_no_tls(address: str, security: Security, limit: float) -> Trouble | None:
@@ -350,5 +350,5 @@ def _parts(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return str(error) or type(error).__name__

@@ -139,7 +139,7 @@ def _text_of(*parts: str | int) -> str:
 
 
 def _put(properties: dict[str, Any], name: str, read: Callable[[str], Any]) -> None:
-    """A cell's value in the place of its text. One of only white space holds none."""
+    """A cell's value, from its text. One of only white space holds none."""
     cell = properties[name].strip()
     if not cell:
         del properties[name]
