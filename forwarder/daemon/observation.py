@@ -88,7 +88,7 @@ class Observer:
         kafka, kafka_warnings = ((), []) if parts.kafka is None else parts.kafka.observe(now)
         not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.write_error if disk else "")
         return Snapshot(
-            **_figures(upstream=delivery, http=listener, passthrough=passed, buffer=buffer),
+            **_figures(upstream=delivery, http=listener, passthrough=passed, buffer=buffer, intake=parts.intake.statistics()),
             version=__version__,
             state=state,
             started_at=self._started_at,

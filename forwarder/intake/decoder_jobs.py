@@ -24,7 +24,8 @@ from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import ReadingRules, RequestReader
-from forwarder.intake.stamping import NOT_INGESTED, RejectedEvent, StampedEvents
+from forwarder.intake.stamp_event import NOT_INGESTED
+from forwarder.intake.stamping import RejectedEvent, StampedEvents
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.envelope import cut_by_size
 from forwarder.wire.shapes import read_request

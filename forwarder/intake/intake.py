@@ -29,7 +29,8 @@ from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS, WAIT_SECONDS, Decoder, LargeBodies, LargeBody, peek_key
 from forwarder.intake.quotas import Quotas
 from forwarder.intake.requests import ReadingRules, RequestContent, RequestReader
-from forwarder.intake.stamping import NOT_INGESTED, WHY, RejectedEvent, read_single
+from forwarder.intake.stamp_event import AT_RECEIPT, NOT_INGESTED
+from forwarder.intake.stamping import RejectedEvent, read_single
 from forwarder.wire.decompress import ZSTD_MAGIC
 from forwarder.wire.effort import INLINE, UNBOUNDED, Effort, TooMuchWork
 from forwarder.wire.encodings import GZIP_MAGIC, decode_body
@@ -248,7 +249,7 @@ class Intake:
         submission = Submission(self.admission, chunks, source, callback)
         if content.rejected:
             if revived is not None:
-                raise InvalidRequest(WHY[content.rejected[0][1].reason])  # it would be rejected at receipt again
+                raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)  # it would be rejected at receipt again
             submission.letters, submission.droppable = _letters(content.rejected, source, now)
         submission.nulled, submission.results = content.nulled, content.results
         if revived is not None:
@@ -431,7 +432,7 @@ def _letters(rejected: Iterable[tuple[Lane, RejectedEvent]], source: str, now: f
     kept: list[DeadLetter] = []
     droppable: list[DeadLetter] = []
     for lane, each in rejected:
-        letter = DeadLetter(each.reason, lane, each.data, now, each.why or WHY[each.reason], source)
+        letter = DeadLetter(each.reason, lane, each.data, now, each.why or AT_RECEIPT[each.reason].why, source)
         (droppable if each.reason in NOT_INGESTED else kept).append(letter)
     return kept, droppable
 

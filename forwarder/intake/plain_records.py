@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.records import RecordFacts
-from forwarder.intake.stamp_event import all_hyphenated, derived_uuid, time_text
+from forwarder.intake.stamp_event import EventName, all_hyphenated, derived_uuid, time_text
 from forwarder.intake.stamping import MAX_FLAT, OneEvent, may_be_deep
 from forwarder.wire.identity import ABSENT
 from forwarder.wire.shapes import is_utf8
@@ -40,7 +40,7 @@ class PlainProperties(Struct, frozen=True, gc=False):
 class PlainHead(OneEvent, kw_only=True, gc=False):
     """One event, complete or not."""
 
-    event: str
+    event: EventName
     distinct_id: str | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     timestamp: datetime | UnsetType = UNSET

@@ -32,8 +32,8 @@ from forwarder.intake.plain_records import (
     uuid_of,
 )
 from forwarder.intake.requests import ReadingRules
-from forwarder.intake.stamp_event import StampContext
-from forwarder.intake.stamping import WHY, RejectedEvent, StampedEvents, order_keys, stamp
+from forwarder.intake.stamp_event import AT_RECEIPT, StampContext
+from forwarder.intake.stamping import RejectedEvent, StampedEvents, order_keys, stamp
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.identity import ABSENT, check_token
@@ -197,7 +197,7 @@ class RecordBatchReader:
         """The dead letter of a record, or of an event of it. Its time is the record's, if that isn't to come yet."""
         at = time_of(facts)
         moment = now if at is None else min(at, now)
-        why = rejected.why or WHY[rejected.reason]
+        why = rejected.why or AT_RECEIPT[rejected.reason].why
         return DeadLetter(rejected.reason, lane, rejected.data, moment, why, self._source, facts.name, attributes=attributes)
 
 

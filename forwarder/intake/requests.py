@@ -13,23 +13,14 @@ from forwarder.core.errors import InvalidRequest
 from forwarder.core.event import Lane
 from forwarder.core.ports import Incoming, Reason
 from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.stamp_event import StampContext
+from forwarder.intake.stamp_event import AT_RECEIPT, StampContext
 from forwarder.intake.stamping import RejectedEvent, StampedEvents, stamp
 from forwarder.wire.effort import UNBOUNDED, Effort, check_effort
 from forwarder.wire.shapes import Request, check_count, split_by_token
 from forwarder.wire.timestamps import SenderClock, read_sender_clock
 from forwarder.wire.v1 import V1Request
-from forwarder.wire.v1_event import INVALID_OPTIONS, INVALID_SESSION, MALFORMED_EVENT, MALFORMED_PROPERTIES
+from forwarder.wire.v1_event import INVALID_OPTIONS, INVALID_SESSION, MALFORMED_PROPERTIES
 from forwarder.wire.v1_results import TIMESTAMP_REPLACED, Results
-
-DETAILS: Final = {
-    Reason.MISSING_EVENT: "missing_event_name",
-    Reason.MISSING_DISTINCT_ID: "missing_distinct_id",
-    Reason.INVALID_EVENT: MALFORMED_EVENT,
-    Reason.LONE_SURROGATE: "lone_surrogate",
-    Reason.TOO_LARGE: "event_too_big",
-}
-"""Why a rejected event was dropped, as the answer says it; the service's words where it has some."""
 
 _WHY: Final = {
     MALFORMED_PROPERTIES: "its properties are no object",
@@ -137,7 +128,7 @@ def _note_stamps(request: V1Request, stamped: StampedEvents) -> None:
     """Add to the results which events were rejected when they were stamped, and what was replaced in others."""
     results, kept = request.results, request.kept
     for rejected in stamped.rejected:
-        results.drop(kept[rejected.at], DETAILS[rejected.reason])
+        results.drop(kept[rejected.at], AT_RECEIPT[rejected.reason].detail)
     for at, new_uuid, new_timestamp in stamped.replaced:
         if new_uuid:
             results.replaced(kept[at], new_uuid.decode())

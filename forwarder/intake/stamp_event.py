@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha1
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -23,6 +23,34 @@ from forwarder.core.ports import Reason
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.splice import Edits, Locator
 from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shifted
+from forwarder.wire.v1_event import MALFORMED_EVENT
+
+EventName: TypeAlias = str
+"""The names of events that the fast ways accept (`stamping.py`, `plain_records.py`). A bound on names goes here and in `_name_problem`."""
+
+
+class ReceiptReason(NamedTuple):
+    """A reason to reject an event at receipt."""
+
+    why: str
+    """What its dead letter says."""
+    detail: str
+    """What the result of a v1 event says: the service's word where it has one."""
+    droppable: bool = False
+    """Whether the service itself answers 200 to such an event and does not ingest it: then its dead letter may be dropped."""
+
+
+AT_RECEIPT: Final = {
+    Reason.MISSING_EVENT: ReceiptReason("the event has no name", "missing_event_name", droppable=True),
+    Reason.MISSING_DISTINCT_ID: ReceiptReason("the event has no distinct_id", "missing_distinct_id", droppable=True),
+    Reason.INVALID_EVENT: ReceiptReason("the event is no object, or its name no string", MALFORMED_EVENT, droppable=True),
+    Reason.LONE_SURROGATE: ReceiptReason("a lone surrogate is no text", "lone_surrogate"),
+    Reason.TOO_LARGE: ReceiptReason("the event is over upstream.max_event", "event_too_big"),
+    Reason.MISSING_TIMESTAMP: ReceiptReason("neither the event nor its record has a time", "missing_timestamp"),
+}
+"""Every reason of `stamp_event` and `stamp`."""
+
+NOT_INGESTED: Final = frozenset(reason for reason, text in AT_RECEIPT.items() if text.droppable)
 
 _OBJECT: Final = b"{"
 _NULL: Final = b"null"

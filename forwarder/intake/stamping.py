@@ -28,7 +28,7 @@ from msgspec import Raw, Struct, field
 
 from forwarder.core.event import NO_IDS, split_events
 from forwarder.core.ports import Reason
-from forwarder.intake.stamp_event import StampContext, all_hyphenated, stamp_event
+from forwarder.intake.stamp_event import EventName, StampContext, all_hyphenated, stamp_event
 from forwarder.wire.effort import check_effort
 from forwarder.wire.identity import ABSENT, MAX_ID_CHARACTERS, canonical_id, id_text
 from forwarder.wire.shapes import check_count
@@ -43,20 +43,6 @@ _MAX_OPENINGS: Final = 500
 """A text with no more brackets and braces than this is not nested too deep for any decoder."""
 MAX_FLAT: Final = 2 * _MAX_OPENINGS
 """A text of no more bytes than this has no more of them: each needs its end."""
-
-
-WHY: Final = {
-    Reason.MISSING_EVENT: "the event has no name",
-    Reason.MISSING_DISTINCT_ID: "the event has no distinct_id",
-    Reason.INVALID_EVENT: "the event is no object, or its name no string",
-    Reason.LONE_SURROGATE: "a lone surrogate is no text",
-    Reason.TOO_LARGE: "the event is over upstream.max_event",
-    Reason.MISSING_TIMESTAMP: "neither the event nor its record has a time",
-}
-"""What the dead letter of an event says that was rejected at receipt."""
-
-NOT_INGESTED: Final = frozenset({Reason.MISSING_EVENT, Reason.MISSING_DISTINCT_ID, Reason.INVALID_EVENT})
-"""Events that the service itself answers with 200, or drops by its own rules, and does not ingest: their letters may be dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +119,7 @@ class _Single(OneEvent, kw_only=True, gc=False):
     """A complete event with its project key."""
 
     api_key: str
-    event: str
+    event: EventName
     distinct_id: str
     uuid: UUID
     timestamp: datetime
@@ -148,7 +134,7 @@ class _OrderedSingle(_Single, kw_only=True, gc=False):
 class _Complete(Struct, gc=False):
     """An event of an array that needs no stamp; `offset` would have to be resolved."""
 
-    event: str
+    event: EventName
     distinct_id: str
     uuid: str
     timestamp: datetime

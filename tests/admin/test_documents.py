@@ -1,4 +1,4 @@
-"""docs/operations.md, held against the program."""
+"""docs/operations.md, and the reasons of docs/dead-letters.md, compared with the program."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason
 
-TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "operations.md").read_text()
 
 
-def table(title: str) -> set[str]:
+def table(title: str, text: str = TEXT) -> set[str]:
     """The first column of the section's table."""
-    section = TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     return {cell.strip("` ") for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)} - {"reason", "code"}
 
 
 @pytest.mark.parametrize(
-    ("title", "values"), [("Halted lanes", HaltReason), ("Dead letters", Reason), ("Dropped events", DropReason)], ids=str
+    ("page", "title", "values"),
+    [("operations", "Halted lanes", HaltReason), ("dead-letters", "Reasons", Reason), ("operations", "Dropped events", DropReason)],
+    ids=str,
 )
-def test_closed_sets_are_documented(title: str, values: type[HaltReason | Reason | DropReason]) -> None:
+def test_closed_sets_are_documented(page: str, title: str, values: type[HaltReason | Reason | DropReason]) -> None:
     """Each reason that exists is documented, and no other."""
-    assert table(title) == {value.value for value in values}
+    assert table(title, (DOCS / f"{page}.md").read_text()) == {value.value for value in values}
 
 
 def test_exit_codes_are_documented() -> None:

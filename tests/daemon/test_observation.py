@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from forwarder import __version__
+from forwarder.buffer.disk.buffer import DiskStatistics
 from forwarder.daemon.observation import FULL, _not_ready
+from forwarder.delivery.delivery import DeliveryStatistics
+from forwarder.intake.intake import IntakeStatistics
+from forwarder.sources.http import HttpStatistics
+from forwarder.sources.http.passthrough import PassThroughStatistics
 from forwarder.storage.directory import ASIDE, DEAD_LETTERS, LOG
-from forwarder.telemetry.snapshot import State, balanced
+from forwarder.telemetry.snapshot import Snapshot, State, balanced
 from tests.support.clock import MIDNIGHT, FakeClock
 from tests.support.listening import post
 from tests.support.upstream import OK, Upstream, plain
@@ -212,3 +218,19 @@ async def test_made_up_keys_that_only_send_rubbish_leave_no_trace_but_in_the_sum
         assert sum(lane.total_received for lane in snapshot.lanes) == 1201
         assert balanced(snapshot)
         assert [lane.delivered for lane in snapshot.lanes if lane.label == good.label] == [1]
+
+
+def test_every_figure_of_a_part_is_observed() -> None:
+    """A field of a snapshot that is named after a part is a figure of that part's statistics, which are all copied: none stays 0."""
+    parts = {
+        "buffer": DiskStatistics,
+        "http": HttpStatistics,
+        "intake": IntakeStatistics,
+        "passthrough": PassThroughStatistics,
+        "upstream": DeliveryStatistics,
+    }
+    own = {"buffer_kind", "buffer_refusing", "buffer_found"}
+    named = [(part, field.name) for field in fields(Snapshot) for part in parts if field.name.startswith(f"{part}_")]
+    copied = [(part, name) for part, name in named if name not in own]
+    assert copied
+    assert [name for part, name in copied if name.removeprefix(f"{part}_") not in {each.name for each in fields(parts[part])}] == []

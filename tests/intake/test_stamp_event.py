@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.ports import Reason
-from forwarder.intake.stamp_event import StampContext, StampedEvent, all_hyphenated, is_uuid, new_uuid7, stamp_event
+from forwarder.intake import stamp_event as module
+from forwarder.intake import stamping
+from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, StampedEvent, all_hyphenated, is_uuid, new_uuid7, stamp_event
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import NOW, UUID, unique
 
@@ -304,3 +308,10 @@ def test_new_ones_are_unique_and_in_order_of_time() -> None:
     later = [new_uuid7(MIDNIGHT + 0.001) for _ in range(5000)]
     assert len({*first, *later}) == 10_000
     assert max(first) < min(later)
+
+
+def test_every_reason_at_receipt_has_its_texts() -> None:
+    """What stamping rejects has words for its dead letter and for the result of a v1 event."""
+    named = {Reason[name] for source in (module, stamping) for name in re.findall(r"\bReason\.([A-Z_]+)", inspect.getsource(source))}
+    assert set(AT_RECEIPT) == named
+    assert all(text.why and text.detail for text in AT_RECEIPT.values())
