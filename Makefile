@@ -16,8 +16,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
-# One process a core; a test that needs quiet has no place among them.
-PARALLEL := --numprocesses auto --dist worksteal
+# One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
+PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
 .PHONY: help setup demo demo-kafka drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-browser test-sdks pictures bench requirements clean
 

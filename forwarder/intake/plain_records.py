@@ -37,6 +37,32 @@ class PlainProperties(Struct, frozen=True, gc=False):
     anonymous: Raw = field(name="$anon_distinct_id", default=ABSENT)
 
 
+class CompleteHead(OneEvent, kw_only=True, gc=False):
+    """One event to which nothing has to be added."""
+
+    event: EventName
+    distinct_id: str
+    uuid: str
+    timestamp: datetime
+
+
+class _KeyedHead(CompleteHead, kw_only=True, gc=False):
+    """One that names its project key."""
+
+    api_key: str
+
+
+class _NoToken(Struct, frozen=True, gc=False):
+    token: None = None
+
+
+class _KeylessHead(CompleteHead, kw_only=True, gc=False):
+    """One that names no project key, wherever it may stand."""
+
+    api_key: None = None
+    properties: _NoToken = _NoToken()
+
+
 class PlainHead(OneEvent, kw_only=True, gc=False):
     """One event, complete or not."""
 
@@ -57,7 +83,38 @@ _LAST_MOMENT: Final = 253_402_300_799.0
 """The end of the calendar, seconds since 1970."""
 _first: Final = itemgetter(0)
 
+_decode_keyed: Final = msgspec.json.Decoder(_KeyedHead).decode
+_decode_keyless: Final = msgspec.json.Decoder(_KeylessHead).decode
 _decode_plain: Final = msgspec.json.Decoder(PlainHead).decode
+
+
+def key_of_complete(values: Sequence[bytes], joined: bytes, default: str | None, max_event: int) -> str | None:
+    """The project key of records (`joined`: by commas) if all are complete and have the same; else None. `default`: of those without one.
+
+    For lanes without order: it reads nothing that only order and stamping need, and saves 0.23 µs of 4.4 a record that it takes from Kafka
+    to the buffer (`kafka-stamped-none`, 5 %).
+    """
+    heads: Sequence[CompleteHead]
+    try:
+        heads = keyed = [*map(_decode_keyed, values)]
+    except _MALFORMED:
+        if default is None:
+            return None
+    else:
+        keys = [head.api_key for head in keyed]
+        return keys[0] if keys.count(keys[0]) == len(keys) and _are_complete(heads, values, joined, max_event) else None
+    try:
+        heads = [*map(_decode_keyless, values)]
+    except _MALFORMED:
+        return None
+    return default if _are_complete(heads, values, joined, max_event) else None
+
+
+def _are_complete(heads: Sequence[CompleteHead], values: Sequence[bytes], joined: bytes, max_event: int) -> bool:
+    """Whether no name, id or uuid is empty or invalid, and the bytes can be sent as they are."""
+    if "" in [head.event for head in heads] or not all(map(str.strip, [head.distinct_id for head in heads])):
+        return False
+    return all_hyphenated([head.uuid for head in heads]) and _are_texts(values, joined, max_event)
 
 
 def all_plain(values: Sequence[bytes], joined: bytes, max_event: int) -> list[PlainHead] | None:

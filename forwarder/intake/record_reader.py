@@ -27,6 +27,7 @@ from forwarder.intake.plain_records import (
     complete_ids,
     completed,
     id_of,
+    key_of_complete,
     plain_or_none,
     time_of,
     uuid_of,
@@ -99,6 +100,12 @@ class RecordBatchReader:
 
     def _read_values(self, records: RecordBatch, values: Sequence[bytes], now: float, content: BatchContent) -> None:
         joined, max_event = b",".join(values), self._rules.max_event
+        if not self._rules.ordered[False]:
+            key = key_of_complete(values, joined, records.api_key, max_event)
+            lane = None if key is None else self._lane_of(key)
+            if lane is not None:
+                content.events.append((lane, StampedEvents(joined, len(values), NO_IDS)))
+                return
         heads = all_plain(values, joined, max_event)
         if heads is None or not self._read_complete(heads, joined, records.api_key, content):
             self._read_each(records, heads or plain_or_none(values, max_event), now, content)

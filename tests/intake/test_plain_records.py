@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.intake.plain_records import all_plain, common_key, complete_ids, plain_or_none
+from forwarder.intake.plain_records import all_plain, common_key, complete_ids, key_of_complete, plain_or_none
 from tests.support.intakes import KEY, UUID, stamped_event
 
 
@@ -54,8 +54,11 @@ def record(**changes: Any) -> bytes:
 
 def key(*records: bytes, default: str | None = None) -> str | None:
     """That of records that are read together, because each is complete; else None."""
-    heads = all_plain(records, b",".join(records), MAX_EVENT)
-    return None if heads is None or complete_ids(heads) is None else common_key(heads, default)
+    joined = b",".join(records)
+    heads = all_plain(records, joined, MAX_EVENT)
+    found = None if heads is None or complete_ids(heads) is None else common_key(heads, default)
+    assert key_of_complete(records, joined, default, MAX_EVENT) == found
+    return found
 
 
 def test_records_of_one_key_are_complete() -> None:
