@@ -15,6 +15,7 @@ SHARED: Final = 0.03
 """The share of class names that may occur twice; none of them public."""
 PAGE: Final = ROOT / "docs" / "architecture.md"
 _NAMED: Final = re.compile(r"`((?:forwarder|tests|docs|benchmarks)/[\w./-]+)`")
+_MODULE: Final = re.compile(r"`(?:[a-z_]+/)*([a-z_0-9]+\.py)`")
 
 
 @cache
@@ -74,3 +75,10 @@ def test_every_file_on_the_page_exists() -> None:
     assert [each for each in named if not (ROOT / each).exists()] == []
     rooms = {path.parent.name for path in (ROOT / "forwarder").glob("*/__init__.py")}
     assert [room for room in sorted(rooms) if f"`forwarder/{room}/" not in text and f"`{room}/`" not in text] == []
+
+
+def test_every_module_that_a_docstring_names_exists() -> None:
+    """A reader who follows `module.py` in a comment or docstring finds it."""
+    there = {path.name for path in files(".py")}
+    named = [(name(path), each) for path, _ in modules().values() for each in _MODULE.findall(path.read_text())]
+    assert [(path, each) for path, each in named if each not in there] == []

@@ -214,7 +214,7 @@ def _rules(settings: MappingSettings, key: str) -> ChosenMapping:
 
 
 def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
-    """The rules as one value, whatever file has them; of the salt only a digest that tells it from another."""
+    """The rules as one value, whatever file has them; of the salt only a digest that distinguishes it from another."""
     values = settings.as_document(changed_only=True)
     if settings.hash.salt_file is not None:
         salt = hashlib.sha256(b"import" + settings.hash.salt_file.read_bytes().strip()).hexdigest()

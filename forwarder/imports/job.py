@@ -216,7 +216,7 @@ class ImportRun:
         return counts, plan_steps(self._source, self._conversion(repeats), counts.saved(), self._limits())
 
     def _in_order_of_time(self, repeats: Repeats) -> tuple[TimeOrderCounts, Generator[PlanStep]]:
-        """See `sorted_planning`. Its first checkpoint comes before all: what is sorted is sorted for one time that `--until` stands for."""
+        """See `planning`. Its first checkpoint comes before all: what is sorted is sorted for one time that `--until` stands for."""
         now = self._clock.now()
         counts = TimeOrderCounts(self.job, now, contents_of(self._source), self.saved)
         if self.saved is None:

@@ -168,14 +168,14 @@ def _blocking_list(method: Callable[Concatenate[G, P], Pages[R]]) -> Callable[Co
 
 
 class SyncOrganizationBatchExportOperations(SyncGroup[OrganizationBatchExportOperations]):
-    """See `client.OrganizationBatchExports`."""
+    """See `client.OrganizationBatchExportOperations`."""
 
     pause = _blocking(OrganizationBatchExportOperations.pause)
     unpause = _blocking(OrganizationBatchExportOperations.unpause)
 
 
 class SyncDomainOperations(SyncGroup[DomainOperations]):
-    """See `client.Domains`."""
+    """See `client.DomainOperations`."""
 
     list = _blocking_list(DomainOperations.list)
     create = _blocking(DomainOperations.create)
@@ -186,7 +186,7 @@ class SyncDomainOperations(SyncGroup[DomainOperations]):
 
 
 class SyncInviteOperations(SyncGroup[InviteOperations]):
-    """See `client.Invites`."""
+    """See `client.InviteOperations`."""
 
     list = _blocking_list(InviteOperations.list)
     create = _blocking(InviteOperations.create)
@@ -195,7 +195,7 @@ class SyncInviteOperations(SyncGroup[InviteOperations]):
 
 
 class SyncMemberOperations(SyncGroup[MemberOperations]):
-    """See `client.Members`."""
+    """See `client.MemberOperations`."""
 
     list = _blocking_list(MemberOperations.list)
     update = _blocking(MemberOperations.update)
@@ -203,7 +203,7 @@ class SyncMemberOperations(SyncGroup[MemberOperations]):
 
 
 class SyncProjectOperations(SyncGroup[ProjectOperations]):
-    """See `client.Projects`."""
+    """See `client.ProjectOperations`."""
 
     list = _blocking_list(ProjectOperations.list)
     create = _blocking(ProjectOperations.create)
@@ -211,7 +211,7 @@ class SyncProjectOperations(SyncGroup[ProjectOperations]):
 
 
 class SyncBatchExportOperations(SyncGroup[BatchExportOperations]):
-    """See `client.BatchExports`."""
+    """See `client.BatchExportOperations`."""
 
     get = _blocking(BatchExportOperations.get)
     update = _blocking(BatchExportOperations.update)
@@ -223,13 +223,13 @@ class SyncBatchExportOperations(SyncGroup[BatchExportOperations]):
 
 
 class SyncBatchExportRunOperations(SyncGroup[BatchExportRunOperations]):
-    """See `client.BatchExportRuns`."""
+    """See `client.BatchExportRunOperations`."""
 
     retry = _blocking(BatchExportRunOperations.retry)
 
 
 class SyncDashboardOperations(SyncGroup[DashboardOperations]):
-    """See `client.Dashboards`."""
+    """See `client.DashboardOperations`."""
 
     list = _blocking_list(DashboardOperations.list)
 

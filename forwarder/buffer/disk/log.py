@@ -226,7 +226,7 @@ class Log:
         return LogGroup(self, self.groups)
 
     def next_segment(self, reserve: int, *, planned: int) -> Segment:
-        """The next segment; `reserve` must be left, `planned` are taken already. Raises `BufferFull`."""
+        """The next segment; `reserve` must stay free, `planned` are in use already. Raises `BufferFull`."""
         without_any = self.tail is None and not planned and not reserve  # what is settled must be marked, whatever the limit
         if self.available() - planned <= reserve and not without_any:
             hint = "the upstream is slower than the senders, or down"

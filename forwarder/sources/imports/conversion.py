@@ -283,7 +283,7 @@ class _ColumnBuilder:
 
 
 class BlockConversion:
-    """Block by block, in columns: see `raw_events`."""
+    """Block by block, in columns: see `format.RawEvents`."""
 
     def __init__(self, converter: RawConverter, finisher: RawEventFinisher, choice: EventSelection) -> None:
         self._convert = converter.convert_block

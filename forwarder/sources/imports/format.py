@@ -147,7 +147,7 @@ class RawEvents:
     records: list[int] = field(default_factory=list)
     """Of which record each is: its index in the block."""
     texts: list[bytes] = field(default_factory=list)
-    """JSON objects with uuid, time, name and id, but for what every imported event gets (`raw_finishing`)."""
+    """JSON objects with uuid, time, name and id, but for what every imported event gets (`finishing`)."""
     gaps: list[int] = field(default_factory=list)
     """Where members can be put into the properties, which have some; 0: finishing has to look, because it may have to change others."""
     names: list[str] = field(default_factory=list)

@@ -175,7 +175,7 @@ def none_illegal(texts: Collection[str]) -> bool:
 
 
 def check_id(text: str) -> str:
-    """The id as it is (a number's is its JSON text: `jsonvalues.text_or_number`). Raises `RecordRefused` (`ILLEGAL_ID`)."""
+    """The id as it is (a number's is its JSON text: `text_or_number`). Raises `RecordRefused` (`ILLEGAL_ID`)."""
     if is_illegal(text):
         raise RecordRefused(RefusalReason.ILLEGAL_ID, f"the id {text!r} is one that many share")
     return text

@@ -27,10 +27,10 @@ class Nobody:
     """A listener that is told nothing."""
 
     async def on_revoked(self) -> None:
-        """See `client.Listener`."""
+        """See `client.RebalanceListener`."""
 
     async def on_assigned(self, keys: Collection[PartitionKey]) -> None:
-        """See `client.Listener`."""
+        """See `client.RebalanceListener`."""
 
 
 class Coordinator:
