@@ -56,9 +56,7 @@ class Case:
 
 
 def _with_order(*cases: Case) -> tuple[Case, ...]:
-    return tuple(
-        each for case in cases for each in (case, Case(case.variant, case.events, case.compression, ordered=True, share=0.8))
-    )
+    return tuple(each for case in cases for each in (case, Case(case.variant, case.events, case.compression, ordered=True, share=0.8)))
 
 
 CASES: Final = (

@@ -98,9 +98,7 @@ def running(command: Sequence[str], core: int, port: int, environment: Mapping[s
 
 
 @contextlib.contextmanager
-def started(
-    command: Sequence[str], core: int, environment: Mapping[str, str] = os.environ, *, quiet: bool = False
-) -> Iterator[Program]:
+def started(command: Sequence[str], core: int, environment: Mapping[str, str] = os.environ, *, quiet: bool = False) -> Iterator[Program]:
     """Run `command` on `core` until the block ends, or it does. `quiet`: what it says is dropped."""
     with pinned(core):
         process = subprocess.Popen(

@@ -165,5 +165,3 @@ def lz64(text: str) -> bytes:
     digits = [_DIGITS[int(whole[at : at + 6].ljust(6, "0"), 2)] for at in range(0, len(whole), 6)]
     encoded = "".join(digits)
     return (encoded + "=" * (-len(encoded) % 4)).encode()
-
-

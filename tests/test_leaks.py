@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.slow
 
-LEAKY = '''
+LEAKY = """
 import asyncio, socket, threading
 
 kept = []
@@ -29,9 +29,9 @@ def test_file(tmp_path):
 
 async def test_socket():
     kept.append(socket.create_server(("127.0.0.1", 0)))
-'''
+"""
 
-CLEAN = '''
+CLEAN = """
 import asyncio
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -54,7 +54,7 @@ async def test_property(number):
 @given(st.integers())
 def test_synchronous_property(number):
     assert isinstance(number, int)
-'''
+"""
 
 
 def run_pytest(directory: Path, source: str) -> str:

@@ -11,12 +11,7 @@ from pathlib import Path
 
 UPSTREAM = {"FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9"}
 COMMAND_LINE = ("typer", "click", "pydantic", "rich.console", "pygments")
-AS_A_USER = (
-    "import os, sys; os.geteuid = lambda: 1000\n"
-    "from forwarder.cli.main import main\n"
-    "sys.argv = ['forwarder', 'run']\n"
-    "main()\n"
-)
+AS_A_USER = "import os, sys; os.geteuid = lambda: 1000\nfrom forwarder.cli.main import main\nsys.argv = ['forwarder', 'run']\nmain()\n"
 """A user without a home directory, whose dead letters stay in memory."""
 
 

@@ -59,9 +59,7 @@ def load_section(section: str, path: Path | None, environ: Mapping[str, str], *,
     return load_sections([section], path, environ, default_file=default_file)
 
 
-def load_sections(
-    sections: Collection[str], path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE
-) -> Loaded:
+def load_sections(sections: Collection[str], path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE) -> Loaded:
     """As `load_settings`, of some sections alone: the others keep their defaults, whatever is said of them, and no file is read that a
     value of theirs names. For commands of people who may not read all that the daemon may. Raises `InvalidConfiguration`.
     """

@@ -165,6 +165,7 @@ class AnyCase(Kind):
         """The kind for these words."""
         return _AnyCase(get_args(annotation))
 
+
 class _AnyCase(Words):
     """Words in capitals."""
 
@@ -210,7 +211,7 @@ def split_list(value: object) -> object:
         try:
             return json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise ValueError("it begins like a JSON list and isn't one: write a,b,c or [\"a\", \"b\", \"c\"]") from error
+            raise ValueError('it begins like a JSON list and isn\'t one: write a,b,c or ["a", "b", "c"]') from error
     return [item.strip() for item in value.split(",") if item.strip()]
 
 

@@ -76,9 +76,7 @@ class AcceptedBatch(Protocol):
 class RecordIntake(Protocol):
     """Accepts records into the pipeline."""
 
-    def accept(
-        self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()
-    ) -> AcceptedBatch | None:
+    def accept(self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> AcceptedBatch | None:
         """Accept all events of the records; None if they are settled at `level` (`delivered` or `disk`) already.
 
         Otherwise `callback` is called once, later: with None when they are settled, or with an error if the buffer couldn't keep them; then

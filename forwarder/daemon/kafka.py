@@ -141,7 +141,6 @@ def _cluster(found: KafkaStatistics) -> KafkaCluster:
     )
 
 
-
 def kafka_warnings(clusters: Iterable[KafkaCluster], now: float) -> Iterator[str]:
     """Why a cluster isn't read, and other problems with it, a sentence each."""
     for cluster in clusters:

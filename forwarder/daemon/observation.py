@@ -128,9 +128,7 @@ class Observer:
         lanes = [self._lane(lane, account, halts.get(lane) if lane else None, oldest, now) for lane, account in accounts.items()]
         return by_label([*lanes, _of_account(OTHER, accounts.others)] if accounts.others.received else lanes)
 
-    def _lane(
-        self, lane: Lane | None, account: Account, halt: HaltReport | None, oldest: dict[Lane, float], now: float
-    ) -> LaneSnapshot:
+    def _lane(self, lane: Lane | None, account: Account, halt: HaltReport | None, oldest: dict[Lane, float], now: float) -> LaneSnapshot:
         since = oldest.get(lane) if lane else None
         return replace(
             _of_account(self._labels.label(lane), account),

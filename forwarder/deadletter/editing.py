@@ -38,7 +38,7 @@ class Edit:
         try:
             check_restrictions(expression)
             jq.compile(expression)
-            self._program: Any = jq.compile(f"{bounds(expression)}[(\n{expression}\n) | {{object: (type == \"object\"), text: tojson}}]")
+            self._program: Any = jq.compile(f'{bounds(expression)}[(\n{expression}\n) | {{object: (type == "object"), text: tojson}}]')
         except Restricted as error:
             raise ConfigurationError(f"--edit: {error}", hint=error.hint) from error
         except ValueError as error:

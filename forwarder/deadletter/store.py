@@ -282,9 +282,7 @@ class DeadLetterStore:
     def statistics(self) -> DeadLetterStatistics:
         """Figures for metrics, health and tests."""
         room = self._room
-        return DeadLetterStatistics(
-            room.used, room.limit, room.letters, self._failing, self._quarantined, self._marked, self._file.path
-        )
+        return DeadLetterStatistics(room.used, room.limit, room.letters, self._failing, self._quarantined, self._marked, self._file.path)
 
     def close(self) -> None:
         """Close the database; after the committer. Logs what could not be written, and is lost."""

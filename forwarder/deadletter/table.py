@@ -294,8 +294,7 @@ class DatabaseTotals(NamedTuple):
 def read_totals(connection: sqlite3.Connection) -> DatabaseTotals:
     """Read the database's figures."""
     letters, cost, last, sequence, marked = connection.execute(
-        "SELECT count(*), coalesce(sum(cost), 0), coalesce(max(number), 0), coalesce(max(sequence), 0), count(mark)"
-        " FROM letters"
+        "SELECT count(*), coalesce(sum(cost), 0), coalesce(max(number), 0), coalesce(max(sequence), 0), count(mark) FROM letters"
     ).fetchone()
     given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'letters'").fetchone()
     at_receipt = connection.execute("SELECT coalesce(api_key, ''), sum(cost) FROM letters WHERE receipt GROUP BY 1").fetchall()

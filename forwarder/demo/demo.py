@@ -168,9 +168,7 @@ async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -
 
 def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
     """The default settings, except for addresses and the directory of dead letters."""
-    return Settings.parse(
-        {"upstream": {"url": upstream}, "sources": {"http": {"listen": ingestion}}, "dead_letters": {"path": letters}}
-    )
+    return Settings.parse({"upstream": {"url": upstream}, "sources": {"http": {"listen": ingestion}}, "dead_letters": {"path": letters}})
 
 
 @contextlib.asynccontextmanager

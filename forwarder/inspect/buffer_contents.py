@@ -105,9 +105,7 @@ def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) 
     return BufferContent(directory, process_of(directory), tuple(lane for lane in lanes if lane.events), flaws, aside)
 
 
-def read_log(
-    directory: Path, pause: Callable[[float], None] = time.sleep, letters: Collection[tuple[int, int]] = ()
-) -> RecoveredLog:
+def read_log(directory: Path, pause: Callable[[float], None] = time.sleep, letters: Collection[tuple[int, int]] = ()) -> RecoveredLog:
     """A worker's log as it is now; `letters` are the log positions of events that are dead letters, and settled by that.
 
     Raises `ConfigurationError` if its files can't be read at all.

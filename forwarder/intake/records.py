@@ -75,9 +75,7 @@ class SourceIntake:
         self._decoded: dict[int, _LargeRecord] = {}
         """RecordBatch in the decoder process or back from it, by the identity of their batches."""
 
-    def accept(
-        self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()
-    ) -> AcceptedBatch | None:
+    def accept(self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> AcceptedBatch | None:
         """See `core.records.RecordIntake.accept`."""
         if self._intake.draining:
             raise Draining("shutting down", retry_after=2.0)

@@ -140,7 +140,7 @@ def _hint(expression: str) -> str:
     word = expression.strip()
     if word.replace("_", "").replace(" ", "").replace("-", "").replace("$", "").isalnum():
         return f"""A fixed text has quotes of its own: '"{word}"'. A field of the record begins with a dot: {_field(word)}"""
-    return "Expressions are jq: .user.id is a field, \"fixed\" a text, .level == \"error\" a condition; `forwarder mapping try` tries them."
+    return 'Expressions are jq: .user.id is a field, "fixed" a text, .level == "error" a condition; `forwarder mapping try` tries them.'
 
 
 def _field(word: str) -> str:

@@ -34,7 +34,7 @@ LONGEST_REPEAT: Final = 1_000_000
 _HINT: Final = {
     _ENDLESS: "Use what is bounded by the record: .[], map, reduce, .., range(length).",
 }
-_CAN_DO: Final = "Use what the record itself holds: .user.id is a field, \"fixed\" a text."
+_CAN_DO: Final = 'Use what the record itself holds: .user.id is a field, "fixed" a text.'
 
 _RANGE: Final = f"""
 def _range($from; $upto): range($from; $upto);

@@ -26,6 +26,7 @@ DEAD_LETTERS: Final = "dead-letters.db"
 
 _WORKER: Final = re.compile(r"worker-(\d{1,4})")
 
+
 class Locked(ConfigurationError):
     """Another process holds the lock."""
 

@@ -156,6 +156,7 @@ class Upstream:
     state: UpstreamState = UpstreamState.UNKNOWN
     last_error: str = ""
 
+
 UPSTREAM: Final = worst([UpstreamState.DOWN, UpstreamState.UP, UpstreamState.UNKNOWN], lambda upstream: upstream.state)
 """One that fails for a process fails; else what any of them knows."""
 

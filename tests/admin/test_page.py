@@ -64,7 +64,7 @@ def test_page_tells_the_facts() -> None:
 def test_page_runs_nothing_that_came_from_outside() -> None:
     """The upstream's words are text: markup in them is shown, not obeyed; the page loads nothing but its own files."""
     evil = replace(HALTED, label='<script>x" onclick="y', why="<script>alert(1)</script>", hint='"><img src=x>')
-    answers = {("/<i>\"", 200): 1}
+    answers = {('/<i>"', 200): 1}
     reader = read(replace(FULL, lanes=(evil,), warnings=("<script>",), http_requests=answers, passthrough_requests=answers))
     assert page(FULL).count("<script") == page(replace(FULL, lanes=(evil,), warnings=("<script>",))).count("<script") == 1
     assert not reader.tags & {"iframe", "b", "i"}

@@ -33,8 +33,9 @@ def test_the_sink_counts_what_the_load_sent() -> None:
 @pytest.mark.slow
 def test_a_program_that_ends_by_itself_is_an_error() -> None:
     """A target that can't start is said at once, not waited for."""
-    with pytest.raises(BenchmarkError, match="ended by itself with status 3"), running(
-        [sys.executable, "-c", "raise SystemExit(3)"], CORE, free_port()
+    with (
+        pytest.raises(BenchmarkError, match="ended by itself with status 3"),
+        running([sys.executable, "-c", "raise SystemExit(3)"], CORE, free_port()),
     ):
         pytest.fail("it never listened")
 

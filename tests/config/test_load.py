@@ -209,9 +209,7 @@ def test_what_cannot_be_a_project_key_is_refused_unseen(tmp_path: Path, key: str
 
 def test_settings_do_not_show_secrets() -> None:
     """The text of the settings, which ends up in tracebacks, holds no key and no proxy's password."""
-    text = repr(
-        Settings.parse({"upstream": {"proxy": "http://u:hunter2@p:1"}, "sources": {"http": {"api_keys": ["phc_hunter2"]}}})
-    )
+    text = repr(Settings.parse({"upstream": {"proxy": "http://u:hunter2@p:1"}, "sources": {"http": {"api_keys": ["phc_hunter2"]}}}))
     assert "hunter2" not in text
 
 

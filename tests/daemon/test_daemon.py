@@ -67,9 +67,7 @@ class Life:
 
     def begin(self, configuration: Settings) -> None:
         """Make the daemon and run it."""
-        self.daemon = Daemon(
-            configuration, self._build, self._load, clock=self.clock, exit_now=self.exits.append, restart=self.restart
-        )
+        self.daemon = Daemon(configuration, self._build, self._load, clock=self.clock, exit_now=self.exits.append, restart=self.restart)
         self.task = asyncio.create_task(self.daemon.run())
 
     def _build(self, configuration: Settings, clock: Clock, _: Role) -> FakePipeline:

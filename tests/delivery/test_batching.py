@@ -226,9 +226,7 @@ def test_reading_ahead_is_bounded_in_ids() -> None:
     assert names(batcher.next(LANE, NOW, flush=True, blocked={"ann"})) == ["b"]
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=8), min_size=1, max_size=12), st.integers(150, 2000), st.integers(1, 10)
-)
+@given(st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=8), min_size=1, max_size=12), st.integers(150, 2000), st.integers(1, 10))
 def test_sizes_are_exact_whatever_is_offered(requests: Sequence[Sequence[int]], limit: int, max_events: int) -> None:
     """All events come out once, in order, in bodies of exactly the told size, below both limits."""
     numbered = iter(range(1000))

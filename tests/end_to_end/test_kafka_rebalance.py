@@ -135,5 +135,3 @@ async def test_the_highest_offset_would_be_noticed(kafka: Kafka, topic: MakeTopi
             while not wrong:
                 wrong = await running.commits(until=1)
         assert {offset for _, offset in wrong} >= set(range(EARLY))
-
-

@@ -14,7 +14,14 @@ DOCS = ROOT / "docs"
 GUIDES = tuple(
     DOCS / f"{name}.md"
     for name in (
-        "quick-start", "what-happens-when", "alerts", "security", "kafka", "migration", "import-formats", "import-preflight",
+        "quick-start",
+        "what-happens-when",
+        "alerts",
+        "security",
+        "kafka",
+        "migration",
+        "import-formats",
+        "import-preflight",
         "first-party",
     )
 )

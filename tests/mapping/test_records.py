@@ -42,7 +42,7 @@ RULES: dict[str, Any] = {"distinct_id": ".d", "properties": {}}
 )
 def test_what_is_no_json(record: bytes, why: str) -> None:
     """It is told apart from what the rules can't use."""
-    for each in (mapping(**RULES), mapping(**RULES, where='.x | . == null'), mapping(**RULES, drop=(".x", ".a.b"))):
+    for each in (mapping(**RULES), mapping(**RULES, where=".x | . == null"), mapping(**RULES, drop=(".x", ".a.b"))):
         with pytest.raises(NotJson, match=why):
             each.map_record(record)
 

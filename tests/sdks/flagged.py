@@ -96,4 +96,3 @@ class Flagged(Service):
         async with self._client.request(request.method, url, data=io.BytesIO(await request.read()), headers=headers) as answer:
             body = await answer.read()
             return web.Response(status=answer.status, body=body, headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")})
-

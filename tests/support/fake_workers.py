@@ -16,7 +16,7 @@ from forwarder.admin.status import document
 from forwarder.telemetry.snapshot import Snapshot
 from forwarder.workers.worker_process import Launch
 
-_SCRIPT: Final = '''
+_SCRIPT: Final = """
 import json, os, signal, socket, sys
 
 given = json.loads(os.environ["_FORWARDER_WORKER"])
@@ -55,7 +55,7 @@ while head := line.recv(2):
     elif head[:1] == b"s":
         say(b"E", shown)
         sys.exit(how.get("code", 0))
-'''
+"""
 
 
 def fake(shown: Snapshot, **workers: Mapping[str, Any]) -> Launch:

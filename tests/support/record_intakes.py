@@ -70,9 +70,7 @@ class FakeIntake:
     on_take: Callable[[], None] | None = None
     """Called with each batch."""
 
-    def accept(
-        self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()
-    ) -> AcceptedBatch | None:
+    def accept(self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> AcceptedBatch | None:
         """See `RecordIntake`."""
         self.tries += 1
         if self.on_take is not None:

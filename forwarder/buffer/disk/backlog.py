@@ -64,9 +64,7 @@ class StoredChunk(Chunk):
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:
         """See `Chunk.part`."""
-        return StoredChunk(
-            self.lane, data, count, ids, self.received_at, self.source, self.ack, record=self.record, first=self.first + at
-        )
+        return StoredChunk(self.lane, data, count, ids, self.received_at, self.source, self.ack, record=self.record, first=self.first + at)
 
 
 class DiskHolding(LaneHolding):

@@ -178,5 +178,3 @@ def read_at(fd: int, size: int, at: int) -> bytes:
             break
         data += more
     return data
-
-

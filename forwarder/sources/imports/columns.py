@@ -16,6 +16,8 @@ from forwarder.sources.imports.format import PACKED, EventBounds
 from forwarder.sources.imports.times import DAY
 from forwarder.wire.identity import ids_of
 
+MERGES: Final = frozenset({"$identify", "$create_alias", "$merge_dangerously"})
+"""Events that make one person of two: each has a second id, whose order is kept too."""
 _file_of: Final = attrgetter("file")
 
 
@@ -96,6 +98,28 @@ class EventColumns(Sequence[FinishedEvent]):
         if self._bounds is None:
             self._bounds = EventBounds.of(self.names, self.times)
         return self._bounds
+
+    @property
+    def size(self) -> int:
+        """Bytes of `data`, without commas."""
+        return size_of(self.data)
+
+    def joined(self) -> bytes:
+        """The events' JSON joined by commas."""
+        return bytes(self.data.text) if isinstance(self.data, JoinedTexts) else b",".join(self.data)
+
+    def ids(self) -> frozenset[str]:
+        """All ids that the events are ordered with: their own, and the second ids of those that merge persons (while there is `data`)."""
+        own = frozenset(self.distinct_ids)
+        if not len(self) or MERGES.isdisjoint(self.bounds.names):
+            return own
+        return own.union(*[self[at].second_ids for at, name in enumerate(self.names) if name in MERGES])
+
+    def only(self, indexes: Sequence[int]) -> EventColumns:
+        """Some of the events, in that order."""
+        texts = self.distinct_ids, self.names, self.uuids, self.data
+        columns = (self.times, *texts, self.lines, self.numbers, self.parts)
+        return EventColumns(self.file, *([column[at] for at in indexes] if column else () for column in columns))  # type: ignore[arg-type]  # of many types
 
     def __len__(self) -> int:
         return len(self.times)

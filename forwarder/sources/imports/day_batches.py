@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from forwarder.sources.imports.columns import EventColumns, FinishedEvent, JoinedColumns, joined_data, size_of
-from forwarder.sources.imports.finishing import MERGES
+from forwarder.sources.imports.columns import MERGES, EventColumns, FinishedEvent, JoinedColumns, joined_data, size_of
 from forwarder.sources.imports.times import DAY
 
 _MANY: Final = 8

@@ -29,8 +29,6 @@ from forwarder.wire.strict import may_overflow, overflow_of
 _SAFE: Final = frozenset({Raw, str, int, bool, type(None)})
 """Types of values that hold no float."""
 _TOO_DEEP: Final = "it is nested too deep"
-MERGES: Final = frozenset({"$identify", "$create_alias", "$merge_dangerously"})
-"""Events that make one person of two: each has a second id, whose order is kept too."""
 _encode: Final = msgspec.json.Encoder().encode
 _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _PERSON_KEYS: Final = ("$set", "$set_once", "$unset")

@@ -209,9 +209,7 @@ class HearingAuthenticator(OAuthAuthenticator):  # type: ignore[misc]  # aiokafk
 
 def hear_refusals() -> None:
     """Have aiokafka's connections use it: they offer no option for it."""
-    AIOKafkaConnection.authenticator_oauth = lambda conn: HearingAuthenticator(
-        sasl_oauth_token_provider=conn._sasl_oauth_token_provider
-    )
+    AIOKafkaConnection.authenticator_oauth = lambda conn: HearingAuthenticator(sasl_oauth_token_provider=conn._sasl_oauth_token_provider)
 
 
 class ServerUnproven(KafkaError):  # type: ignore[misc]  # aiokafka's is untyped

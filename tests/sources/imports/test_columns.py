@@ -53,6 +53,25 @@ def test_bounds_are_of_all_events() -> None:
     assert columns.without_data().bounds == columns.bounds
 
 
+def test_some_of_the_events_and_their_bytes() -> None:
+    """In the order that was asked for; the bytes with commas between them, and how many they are without."""
+    columns = EventColumns.of([finished(number, file=2, part=number % 2) for number in range(12)])
+    some = columns.only([10, 3])
+    assert list(some) == [finished(10, file=2), finished(3, file=2, part=1)]
+    assert (some.joined(), some.size) == (b"10,3", 3)
+    assert columns.only([]).joined() == b""
+
+
+def test_ids_are_those_that_order_is_kept_by() -> None:
+    """Each event's own, and the second id of one that makes one person of two."""
+    merge = FinishedEvent(
+        1, "person-9", "$identify", "uuid-9", b'{"distinct_id":"person-9","properties":{"$anon_distinct_id":"device"}}', 0, 1, 9
+    )
+    assert EventColumns.of([finished(0), finished(1)]).ids() == {"person-0", "person-1"}
+    assert EventColumns.of([finished(0), merge]).ids() == {"person-0", "person-9", "device"}
+    assert EventColumns.of([]).ids() == frozenset()
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 2), max_size=12), st.integers(0, 12), st.integers(0, 12))
 def test_joined_events_are_as_a_list_of_them(files: list[int], start: int, stop: int) -> None:

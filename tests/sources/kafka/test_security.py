@@ -43,6 +43,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.slow
 LIMIT = 20.0
 
+
 @pytest_asyncio.fixture(autouse=True)
 async def everything_ends() -> AsyncIterator[None]:
     """aiokafka logs in within the loop's own threads, and doesn't wait for connections over TLS to be closed."""
@@ -560,9 +561,7 @@ async def test_a_file_without_a_token_is_named(tmp_path: Path, text: str) -> Non
     assert not text.strip() or text not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("written", "read"), [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), (" a \n", " a "), ("ä\n\n", "ä\n")], ids=repr
-)
+@pytest.mark.parametrize(("written", "read"), [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), (" a \n", " a "), ("ä\n\n", "ä\n")], ids=repr)
 def test_a_password_loses_the_line_end_of_its_editor(tmp_path: Path, written: str, read: str) -> None:
     """And nothing else: blanks may be part of it."""
     file = tmp_path / "password"
