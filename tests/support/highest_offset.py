@@ -5,17 +5,19 @@ It commits the highest offset of which anything is settled, not the one up to wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from forwarder.cli.main import main
-from forwarder.sources.kafka.watermark import Span, Watermark
+from forwarder.core.watermark import Span, Watermark
 
 _settle = Watermark.settle
 
 
-def highest(self: Watermark, span: Span) -> bool:
+def highest(self: Watermark, span: Span) -> Sequence[Span]:
     """In place of `Watermark.settle`."""
-    moved = _settle(self, span)
-    before, self.position = self.position, max(self.position, span.end)
-    return moved or self.position != before
+    passed = _settle(self, span)
+    self.position = max(self.position, span.end)
+    return passed
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import structlog
 from forwarder.core.errors import Backpressure, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.records import AcceptedBatch, RecordIntake
+from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.kafka.batches import KafkaBatch, KafkaRecord, PartitionKey, cut
 from forwarder.sources.kafka.policy import KafkaPolicy
-from forwarder.sources.kafka.watermark import Span, Watermark
 from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.readable import duration, size
 

@@ -1,12 +1,15 @@
 """How far a partition is settled: the offset up to which nothing is outstanding, whatever was settled beyond it.
 
+For every source with positions: a partition is a topic's, or a file, or a whole job; an offset is whatever counts its records upwards.
+
 Invariants: `position` never passes an offset whose record isn't settled, and never goes back; batches are opened in the order of their
-offsets and settled in any. What is kept is one small entry for each batch past the first unsettled one. Knows nothing of brokers or loops.
+offsets and settled in any. What is kept is one small entry for each batch past the first unsettled one.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 
 class Span:
@@ -21,12 +24,12 @@ class Span:
 
 
 class Watermark:
-    """One partition's."""
+    """The watermark of one partition."""
 
     def __init__(self, start: int) -> None:
         """`start`: the first offset that is read."""
         self.position = start
-        """The next offset that another member would have to read: everything before it is settled."""
+        """The next offset that would be read after a restart: everything before it is settled."""
         self.read = start
         """The next offset to be read."""
         self.window = 0
@@ -51,15 +54,17 @@ class Watermark:
         self.window += count
         return span
 
-    def settle(self, span: Span) -> bool:
-        """All records of the span are settled; whether the position moved by that. Settling twice does nothing."""
+    def settle(self, span: Span) -> Sequence[Span]:
+        """All records of the span are settled; the spans that the position passes by that, in order. Settling twice does nothing."""
         span.settled = True
-        spans, before = self._spans, self.position
+        spans = self._spans
+        passed: list[Span] = []
         while spans and spans[0].settled:
             first = spans.popleft()
             self.position = first.end if spans else self.read
             self.window -= first.count
-        return self.position != before
+            passed.append(first)
+        return passed
 
     def pass_by(self, offset: int) -> bool:
         """Nothing is left to be read before `offset`, such as the marks of transactions; whether the position moved by that."""

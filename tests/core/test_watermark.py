@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sources.kafka.watermark import Span, Watermark
+from forwarder.core.watermark import Span, Watermark
 
 
 @dataclass
@@ -40,10 +40,11 @@ class Naive:
 
 @given(st.integers(0, 2**40), st.data())
 def test_it_is_the_naive_model(start: int, data: st.DataObject) -> None:
-    """Whatever is left out between units and whatever order they are settled in, no unsettled record is ever passed, and when all are
-    settled nothing is left behind."""
+    """Whatever is left out between units and whatever order they are settled in, no unsettled record is ever passed, each span is reported
+    once, in order, and when all are settled nothing is left behind."""
     watermark, naive = Watermark(start), Naive(start, start)
     opened: list[tuple[Span, list[int]]] = []
+    passed: list[Span] = []
     for _ in range(data.draw(st.integers(0, 40), label="steps")):
         what = data.draw(st.sampled_from(["open", "open", "settle", "settle", "pass by", "split", "rewind"]), label="what")
         if what == "open":
@@ -56,7 +57,7 @@ def test_it_is_the_naive_model(start: int, data: st.DataObject) -> None:
             naive.open(offsets)
         elif what == "settle" and opened:
             span, offsets = opened.pop(data.draw(st.integers(0, len(opened) - 1), label="which"))
-            watermark.settle(span)
+            passed += watermark.settle(span)
             naive.settle(offsets)
         elif what == "split" and any(len(offsets) > 1 for _, offsets in opened):
             span, offsets = data.draw(st.sampled_from([each for each in opened if len(each[1]) > 1]), label="which")
@@ -73,10 +74,12 @@ def test_it_is_the_naive_model(start: int, data: st.DataObject) -> None:
             watermark.pass_by(naive.read)
         _agree(watermark, naive)
     for span, offsets in opened:
-        watermark.settle(span)
+        passed += watermark.settle(span)
         naive.settle(offsets)
         _agree(watermark, naive)
     assert watermark.position == watermark.read
+    assert [span.end for span in passed] == sorted({span.end for span in passed})
+    assert {span.end for span in passed} >= {span.end for span, _ in opened}
 
 
 def _agree(watermark: Watermark, naive: Naive) -> None:
@@ -100,11 +103,11 @@ def test_the_highest_offset_is_not_it() -> None:
     """A unit that is settled before an earlier one moves nothing: with the highest settled offset its records would be committed."""
     watermark = Watermark(100)
     first, second, third = (watermark.open(at, at + 10, 10) for at in (100, 110, 120))
-    assert not watermark.settle(third)
+    assert watermark.settle(third) == []
     assert watermark.position == 100
-    assert watermark.settle(first)
+    assert watermark.settle(first) == [first]
     assert watermark.position == 110
-    assert watermark.settle(second)
+    assert watermark.settle(second) == [second, third]
     assert watermark.position == 130
 
 
@@ -148,10 +151,10 @@ def test_settling_twice_is_settling_once() -> None:
     watermark = Watermark(0)
     first, second = watermark.open(0, 1, 1), watermark.open(1, 2, 1)
     watermark.settle(second)
-    watermark.settle(second)
+    assert watermark.settle(second) == []
     assert (watermark.position, watermark.window) == (0, 2)
     watermark.settle(first)
-    watermark.settle(first)
+    assert watermark.settle(first) == []
     assert (watermark.position, watermark.window) == (2, 0)
 
 
