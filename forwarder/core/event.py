@@ -71,6 +71,11 @@ class Chunk:
         """The sequence number of the record on disk that holds the events, and the index in it of the first; None if there is none."""
         return None
 
+    @property
+    def day(self) -> int | None:
+        """The UTC day of all its events, counted from 1970, where a batch must not mix days; None where it may."""
+        return None
+
     def where(self, index: int) -> Where:
         """Where the event with this index was. Called for events that become dead letters; sources with positions say more."""
         place = self.place
