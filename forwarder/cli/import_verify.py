@@ -24,7 +24,8 @@ from forwarder.cli.options import Config, TextOrJson, TextOutput
 
 if TYPE_CHECKING:
     from forwarder.config.load import Loaded
-    from forwarder.sources.files import BlockReader, ReadOptions
+    from forwarder.sources.files.records import ReadOptions
+    from forwarder.sources.files.source import BlockReader
     from forwarder.sources.imports.manifest import ImportManifest
     from forwarder.sources.imports.verification import ArrivedEvents, StoredDays
 
@@ -132,7 +133,7 @@ def manifest_in(folder: Path) -> ImportManifest:
 
 def _of_exports(kept: ImportManifest, read: Loaded, paths: list[str], *, any_job: bool) -> StoredDays:
     from forwarder.cli.tables import EventProgress
-    from forwarder.sources.files import ReadOptions
+    from forwarder.sources.files.records import ReadOptions
 
     job, options = None if any_job else kept.job.id, ReadOptions(store=read.settings.import_.store, follow_links=True)
     with tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder, EventProgress("Reading the export", kept.events) as progress:
@@ -164,7 +165,7 @@ def hold_exports(paths: Sequence[str], job: str | None, options: ReadOptions, fo
     `found` is called with the number of its events, block by block. Raises `ConfigurationError` and `BrokenSource`: files that can't be
     read to their end prove nothing.
     """
-    from forwarder.sources.files import open_source
+    from forwarder.sources.files.source import open_source
     from forwarder.sources.imports.verification import StoredDays
 
     with StoredDays(folder) as holding, open_source(paths, options) as source:

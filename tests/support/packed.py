@@ -8,8 +8,8 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from forwarder.sources.files import BrokenSource, ReadOptions, open_source
-from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.files.records import BrokenSource, ReadOptions, RecordBlock
+from forwarder.sources.files.source import open_source
 
 
 def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -38,7 +38,7 @@ def read_all(paths: Sequence[Path | str], options: ReadOptions | None = None) ->
     broken: list[BrokenSource] = []
     with open_source([str(path) for path in paths], options) as source:
         for file in source.files():
-            records = found.setdefault(file.file.name.rpartition("/")[2] if "!" not in file.file.name else _short(file.file.name), [])
+            records = found.setdefault(file.name.rpartition("/")[2] if "!" not in file.name else _short(file.name), [])
             try:
                 for block in source.blocks(file):
                     records += block.records

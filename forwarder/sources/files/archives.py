@@ -12,7 +12,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import BinaryIO, Final, cast
 
 from forwarder.sources.files.origins import is_wanted, natural, open_spool, plain_name
@@ -28,7 +28,7 @@ from forwarder.sources.files.streams import (
     reason,
 )
 
-PARQUET: Final = b"PAR1"
+_PARQUET: Final = b"PAR1"
 _HEAD: Final = 512
 _COPY: Final = 1 << 20
 _COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], type[DecompressedStream]], ...]] = (
@@ -61,14 +61,14 @@ class OpenedFile:
     """Its first bytes, for recognising; `stream` gives them too."""
     seekable: BinaryIO | None = None
     """Instead of `stream`, where the format needs it."""
-    is_open: bool = field(default=True)
+    is_open: bool = True
 
 
 class ArchiveOpener:
-    """Looks into one file; `wanted` leaves out all members but one and what is in it."""
+    """Looks into one file."""
 
-    def __init__(self, options: ReadOptions, wanted: str | None = None) -> None:
-        self._options, self._wanted = options, wanted
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
 
     def leaves(self, source: Readable, seekable: BinaryIO | None, member: str = "", depth: int = 0) -> Iterator[OpenedFile]:
         """What has records in it. Each is closed when the next is asked for."""
@@ -88,12 +88,12 @@ class ArchiveOpener:
             yield from self._sought(head, source, seekable, member, depth)
         elif is_archive:
             yield from self._tar(PeekedStream(head, source), member, depth)
-        elif head.startswith(PARQUET):
+        elif head.startswith(_PARQUET):
             yield from self._sought(head, source, seekable, member, depth)
         elif foreign is not None:
             yield _failed(member, f"it is {foreign}")
         else:
-            yield from _given(OpenedFile(member, GuardedStream(head, source), head))
+            yield OpenedFile(member, GuardedStream(head, source), head)
 
     def _sought(self, head: bytes, source: Readable, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[OpenedFile]:
         """What can't be read in one go is on disk already, or is put there."""
@@ -110,8 +110,8 @@ class ArchiveOpener:
             yield from self._random(head, spool, member, depth)
 
     def _random(self, head: bytes, file: BinaryIO, member: str, depth: int) -> Iterator[OpenedFile]:
-        if head.startswith(PARQUET):
-            yield from _given(OpenedFile(member, GuardedStream(b"", file), head, file))
+        if head.startswith(_PARQUET):
+            yield OpenedFile(member, GuardedStream(b"", file), head, file)
         else:
             yield from self._zip(file, member, depth)
 
@@ -160,9 +160,7 @@ class ArchiveOpener:
         inner = f"{parent}!{name}" if parent else name
         if names[name] > 1:
             inner = f"{inner}#{names[name]}"
-        if self._wanted is None or inner == self._wanted or self._wanted.startswith(f"{inner}!"):
-            return inner
-        return None
+        return inner
 
 
 class _TarMember:
@@ -215,13 +213,6 @@ def _failed(member: str, failure: str) -> OpenedFile:
 class _EmptyStream:
     def read(self, _: int, /) -> bytes:
         return b""
-
-
-def _given(leaf: OpenedFile) -> Iterator[OpenedFile]:
-    try:
-        yield leaf
-    finally:
-        leaf.is_open = False
 
 
 def _copy(source: Readable, target: BinaryIO, limit: int) -> None:

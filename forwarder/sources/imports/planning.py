@@ -159,9 +159,9 @@ def portions(
     """All files of a source in their order. Records that were settled are read, and not given. Raises as `plan_steps`."""
     missing = {name for name, each in saved.items() if each.records}
     for number, file in enumerate(source.files()):
-        missing.discard(file.file.name)
-        yield FileStarted(number, file.file)
-        yield from _file(source.blocks(file), conversion, number, saved.get(file.file.name, SettledFile(0)))
+        missing.discard(file.name)
+        yield FileStarted(number, file)
+        yield from _file(source.blocks(file), conversion, number, saved.get(file.name, SettledFile(0)))
         if conversion.is_full:
             return
     for name in missing:

@@ -11,8 +11,9 @@ import pytest
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files import BrokenSource, FileSource, ReadOptions, open_source
 from forwarder.sources.files.objects import connect
+from forwarder.sources.files.records import BrokenSource, ReadOptions
+from forwarder.sources.files.source import FileSource, open_source
 from tests.support.packed import numbered, zipped
 
 obstore.list(MemoryStore()).collect()  # its runtime has files of its own, for the whole process: opened before a test is asked what it left
@@ -76,7 +77,7 @@ def test_a_star_stays_in_its_folder(store: ObjectStore) -> None:
 def test_objects_are_read_and_sought_in(store: ObjectStore) -> None:
     """An archive of a store needs no copy on disk."""
     with opened(store, "s3://bucket/export/", options=ReadOptions(max_spool=0)) as source:
-        found = {file.file.name.removeprefix("s3://bucket/export/"): numbered(list(source.blocks(file))) for file in source.files()}
+        found = {file.name.removeprefix("s3://bucket/export/"): numbered(list(source.blocks(file))) for file in source.files()}
     assert found == {"2025/9.json": IN_A, "2025/10.json": IN_A, "z.zip!m.gz": IN_A, "z.zip!n": IN_A}
 
 
