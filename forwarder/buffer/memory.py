@@ -19,8 +19,10 @@ from forwarder.core.ports import DropReason, Fate
 class MemoryBuffer:
     """See `core.ports.Buffer`."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, *, any_if_empty: bool = False) -> None:
+        """`any_if_empty`: whether an empty buffer accepts what is offered whatever its size, for a source that would offer it for ever."""
         self.max_bytes = max_bytes
+        self._any_if_empty = any_if_empty
         self.used = 0
         self.holdings: dict[Lane, LaneHolding] = {}
         self.pool_of: PoolOf = no_pool
@@ -33,7 +35,7 @@ class MemoryBuffer:
         cost = 0
         for chunk in chunks:
             cost += chunk.cost
-        if self.used + cost > self.max_bytes:
+        if self.used + cost > self.max_bytes and (self.used or not self._any_if_empty):
             raise BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
         for chunk in chunks:
             self._hold(chunk).queue.append(chunk)

@@ -1,5 +1,7 @@
 """Records: what a source reads from a log of them (Kafka, a file), and what it asks of the intake.
 
+`RecordIntake` reads records as events; `EventIntake` is for a source that makes the events itself.
+
 A source hands over neighbouring records of one partition (or file) as one batch. The batch is accepted whole or not at all, and is settled
 as one: when each of its events is delivered, is a durable dead letter, or (at the level `disk`) is durable in the buffer. "Now" is a
 record's own time and uuids come from its position, so that a batch that is read twice yields the same bytes twice.
@@ -12,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from forwarder.core.ack import AckCallback, AckLevel
-from forwarder.core.event import Lane
-from forwarder.core.ports import Reason
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import DeadLetter, Reason
 
 
 class RecordFacts(NamedTuple):
@@ -103,3 +105,17 @@ class RecordIntake(Protocol):
 
     def halted(self) -> Mapping[Lane, float]:
         """The halted lanes, and since when (wall-clock seconds)."""
+
+
+class EventIntake(Protocol):
+    """Accepts events that a source has made of its records, and checked: nothing is decoded or stamped."""
+
+    def accept_made(self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback) -> AcceptedBatch | None:
+        """Accept all events of the chunks, and all dead letters; None if everything is settled already, as if there is nothing.
+
+        Otherwise `callback` is called once, later, with None: when each event is delivered or is a durable dead letter, and so are
+        `letters`. There is no limit of time. The chunks are the buffer's from now on; their `ack` is replaced.
+
+        Raises a `Backpressure` if there is no room now; then nothing was accepted and nothing was counted, `callback` is not called, and
+        the source repeats all of it.
+        """

@@ -44,6 +44,7 @@ from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
 from forwarder.delivery.sink import describe_network_error
+from forwarder.intake.admission import Admission
 from forwarder.intake.intake import Intake
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS
@@ -111,25 +112,24 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
     ask = keys.ask if keys else lambda _key: None
     lanes = LaneRegistry(settings.sources.http.max_lanes, buffer.holdings, known, api_keys=settings.sources.http.api_keys, ask=ask)
-    intake = Intake(
+    admission = Admission(
         buffer,
         dead_letters,
         books,
         lanes,
         Quotas(buffer, halts, known, ask),
-        policy=intake_policy(settings),
-        ordering_of=ordering_of,
         clock=clock,
         on_accepted=delivery.wake,
-        headroom=headroom,
-        decoder=decoder,
-        path=path,
+        when_full=settings.buffer.when_full,
+        ack_timeout=settings.buffer.ack_timeout,
     )
+    policy = intake_policy(settings)
+    intake = Intake(admission, policy=policy, ordering_of=ordering_of, headroom=headroom, decoder=decoder, path=path)
     replayer = stores.open_replayer(intake, clock)
 
     passthrough = PassThrough(pass_through_policy(settings, sink), clock, describe_network_error) if settings.passthrough.enabled else None
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path)
-    kafka = _kafka_sources(settings, role, SourceIntake(intake, delivery, halts), clock)
+    kafka = _kafka_sources(settings, role, SourceIntake(admission, delivery, halts, intake, source="kafka"), clock)
 
     parts = PipelineParts(
         stores=stores,

@@ -95,8 +95,6 @@ def intake_policy(settings: Settings) -> IntakePolicy:
         settings.upstream.max_event,
         settings.delivery.clock_skew_tolerance,
         ack=buffer.ack_level,
-        ack_timeout=buffer.ack_timeout,
-        when_full=buffer.when_full,
         durable=buffer.kind == "disk",
     )
 

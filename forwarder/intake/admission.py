@@ -202,21 +202,22 @@ class Admission:
         lanes: LaneRegistry,
         quotas: Quotas,
         *,
-        when_full: WhenFull,
-        ack_timeout: float,
         clock: Clock,
         on_accepted: Callable[[], None],
+        when_full: WhenFull = WhenFull.REJECT,
+        ack_timeout: float = 5.0,
     ) -> None:
-        """`ack_timeout`: how long a sender waits for delivery, in seconds. `on_accepted`: called when new events are in the buffer."""
+        """`on_accepted`: called when new events are in the buffer. `ack_timeout`: how long a sender waits for delivery, in seconds."""
         self.buffer = buffer
         self.dead_letters = dead_letters
         self.books = books
         self.lanes = lanes
         self.quotas = quotas
+        self.clock = clock
+        self.rejects = when_full is WhenFull.REJECT
+        """Whether a full buffer rejects new events, and drops none."""
         self._when_full = when_full
-        self._rejects = when_full is WhenFull.REJECT
         self._ack_timeout = ack_timeout
-        self._clock = clock
         self._on_accepted = on_accepted
         self._awaited: dict[Submission, None] = {}
         self.nulled_numbers = 0
@@ -238,14 +239,14 @@ class Admission:
                 self.quotas.check(chunks)
                 self.buffer.offer(chunks)
             except _FULL:
-                if self._rejects:
+                if self.rejects:
                     raise
             else:
                 self.books.receive(chunk.lane, chunk.source, chunk.count)
                 self._on_accepted()
                 return True
         submission = Submission(self, chunks, chunk.source, callback)
-        if level is AckLevel.DISK and self._rejects:
+        if level is AckLevel.DISK and self.rejects:
             self.lanes.admit(chunks)
             self.quotas.check(chunks)
             return self.buffer.offer(chunks, submission.offered) and self._accepted(submission, level)
@@ -299,7 +300,7 @@ class Admission:
         if not submission.chunks:  # they were dropped
             submission.ack = None
             return self._accepted(submission, AckLevel.DELIVERED)
-        submission.timer = self._clock.call_later(self._ack_timeout, submission.expire)
+        submission.timer = self.clock.call_later(self._ack_timeout, submission.expire)
         self._awaited[submission] = None
         if held:
             submission.offered(None)
@@ -310,7 +311,7 @@ class Admission:
         try:
             return self._try(submission.chunks, callback)
         except _FULL as error:
-            if self._rejects or submission.source_waits or submission.revived is not None or type(error) not in _FULL:
+            if self.rejects or submission.source_waits or submission.revived is not None or type(error) not in _FULL:
                 raise
             full: Backpressure = error
         if self._when_full is WhenFull.DROP_NEWEST:

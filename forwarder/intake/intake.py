@@ -17,17 +17,14 @@ from functools import partial
 from typing import Final
 
 from forwarder.core.ack import AckCallback, AckLevel
-from forwarder.core.clock import Clock
 from forwarder.core.errors import Backpressure, Draining, InvalidAck, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.path import ForwarderPath, RequestPath
-from forwarder.core.ports import Buffer, DeadLetter, EventResults, Incoming, Ledger, Ordering, PatientWaiter, V1Head, WhenFull
+from forwarder.core.ports import DeadLetter, EventResults, Incoming, Ordering, PatientWaiter, V1Head
 from forwarder.core.shares import Headroom
-from forwarder.intake.admission import Admission, ReceiptDeadLetters, Submission
+from forwarder.intake.admission import Admission, Submission
 from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, encode_job
-from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS, WAIT_SECONDS, Decoder, LargeBodies, LargeBody, peek_key
-from forwarder.intake.quotas import Quotas
 from forwarder.intake.requests import ReadingRules, RequestContent, RequestReader
 from forwarder.intake.stamp_event import AT_RECEIPT, NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent, read_single
@@ -50,16 +47,13 @@ _BY_HEADER: Final = (b"br", b"deflate")
 
 @dataclass(frozen=True, slots=True)
 class IntakePolicy:
-    """Limits in bytes; `clock_skew_tolerance` and `ack_timeout` in seconds."""
+    """Limits in bytes; `clock_skew_tolerance` in seconds."""
 
     max_body: int
     max_event: int
     clock_skew_tolerance: float
     ack: AckLevel = AckLevel.MEMORY
     """What an answer of 200 promises at least; a sender may request more."""
-    ack_timeout: float = 5.0
-    """How long a sender waits for the delivery of its events; then the answer is 503."""
-    when_full: WhenFull = WhenFull.REJECT
     durable: bool = False
     """Whether the buffer is on disk, so that the level `disk` is available."""
 
@@ -81,43 +75,27 @@ class Intake:
 
     def __init__(
         self,
-        buffer: Buffer,
-        dead_letters: ReceiptDeadLetters,
-        books: Ledger,
-        lanes: LaneRegistry,
-        quotas: Quotas,
+        admission: Admission,
         *,
         policy: IntakePolicy,
         ordering_of: Callable[[Lane], Ordering],
-        clock: Clock,
-        on_accepted: Callable[[], None],
         headroom: Headroom | None = None,
         decoder: Decoder | None = None,
         effort: Effort = INLINE,
         path: ForwarderPath | None = None,
     ) -> None:
         """`headroom`: bounds the bytes in progress; None: `policy` alone does. `decoder`: does what takes more than `effort`; None: it is
-        done at once, however long it takes. `path`: remembers the forwarders that events have passed. `on_accepted`: called when new events
-        are in the buffer.
+        done at once, however long it takes. `path`: remembers the forwarders that events have passed.
         """
-        self.admission = Admission(
-            buffer,
-            dead_letters,
-            books,
-            lanes,
-            quotas,
-            when_full=policy.when_full,
-            ack_timeout=policy.ack_timeout,
-            clock=clock,
-            on_accepted=on_accepted,
-        )
-        self.clock = clock
+        self.admission = admission
+        self.clock = clock = admission.clock
+        lanes, quotas = admission.lanes, admission.quotas
         self._lanes = lanes
         self._quotas = quotas
         self._now = clock.now
         self._level = policy.ack
         self._durable = policy.durable
-        self._rejects = policy.when_full is WhenFull.REJECT
+        self._rejects = admission.rejects
         self._headroom = headroom
         self._path = path or ForwarderPath(clock)
         ordered = [ordering_of(Lane("", historical)) is Ordering.PER_DISTINCT_ID for historical in (False, True)]

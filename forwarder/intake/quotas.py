@@ -179,3 +179,10 @@ class Quotas:
     def max_events(self) -> int:
         """No empty lane could hold more events than these, however small."""
         return self.max_lane_bytes // EVENT_OVERHEAD
+
+
+class UnsharedBuffer(Quotas):
+    """Where one lane has the buffer to itself: only the buffer's own limit counts, whether its key is verified or not."""
+
+    def check(self, chunks: Sequence[Chunk]) -> None:
+        """Raises nothing."""

@@ -1,4 +1,4 @@
-"""Accepts batches of records from sources with positions, releases them, and buries what a halted lane holds of them.
+"""Accepts batches of records, or of events made of them, from sources with positions; releases them, and buries what a halted lane holds.
 
 Invariants: a batch is accepted whole, or nothing of it is accepted and counted. What is rejected of a record uses the dead letters' whole
 room and is never dropped for want of it, and neither is an event because the buffer is full: its source waits. `when_full: drop_oldest` may
@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from forwarder.core.ack import Ack, AckCallback, AckLevel
+from forwarder.core.clock import Clock
 from forwarder.core.errors import (
     Backpressure,
     BufferFull,
@@ -26,12 +27,14 @@ from forwarder.core.errors import (
     TogetherTooLarge,
 )
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
+from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, Reason, letters_of
 from forwarder.core.records import AcceptedBatch, RecordBatch
-from forwarder.intake.admission import Submission, log_buried
+from forwarder.intake.admission import Admission, ReceiptDeadLetters, Submission, log_buried
 from forwarder.intake.decoder_jobs import RecordJob, encode_job
 from forwarder.intake.intake import Intake
+from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import LargeBodies, LargeBody
+from forwarder.intake.quotas import SharedBuffer, UnsharedBuffer
 from forwarder.intake.record_reader import BatchContent, RecordBatchReader
 from forwarder.intake.stamping import RejectedEvent, StampedEvents
 from forwarder.wire.effort import TooMuchWork
@@ -58,71 +61,58 @@ class HaltedLanes(Protocol):
         """When each lane was halted, wall-clock seconds."""
 
 
-class SourceIntake:
-    """See `core.records.RecordIntake`. It stands beside an `Intake`, whose admission and limits it shares."""
+class OnlyBuffer(Buffer, SharedBuffer, Protocol):
+    """The buffer of a process with one source."""
 
-    def __init__(self, intake: Intake, delivery: ResendQueue, halts: HaltedLanes, *, source: str = "kafka") -> None:
-        self._intake = intake
+
+class OnlyDelivery(ResendQueue, Protocol):
+    """The delivery of a process with one source."""
+
+    @property
+    def halts(self) -> HaltedLanes:
+        """The halted lanes."""
+
+    def wake(self) -> None:
+        """The buffer has new events."""
+
+
+class SourceIntake:
+    """See `core.records.RecordIntake` and `core.records.EventIntake`. `intake_for_one_source` makes the one of a process with no other."""
+
+    def __init__(
+        self, admission: Admission, delivery: ResendQueue, halts: HaltedLanes, requests: Intake | None = None, *, source: str
+    ) -> None:
+        """`requests`: records are read within its limits, and in its decoder process; None: only events are accepted that are made."""
+        self._admission = admission
         self._delivery = delivery
         self._halts = halts
         self._source = source
-        self._admission = admission = intake.admission
         self._buffer = admission.buffer
         self._letters = admission.dead_letters
-        self._now = intake.clock.now
-        self._max_bytes = admission.quotas.max_lane_bytes
-        self._reader = RecordBatchReader(admission.lanes, intake.rules, source, self._max_bytes, report=_report, effort=intake.effort)
-        self._decoded: dict[int, _LargeRecord] = {}
-        """RecordBatch in the decoder process or back from it, by the identity of their batches."""
+        self._now = admission.clock.now
+        self._reading = None if requests is None else _RecordReading(requests, source)
+
+    def accept_made(self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback) -> AcceptedBatch | None:
+        """See `core.records.EventIntake.accept_made`."""
+        try:
+            return self._submit(chunks, BatchContent(letters=list(letters)), callback, AckLevel.DELIVERED, self._now())
+        except RequestTooLarge as error:
+            raise _no_room(error) from None
 
     def accept(self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> AcceptedBatch | None:
         """See `core.records.RecordIntake.accept`."""
-        if self._intake.draining:
-            raise Draining("shutting down", retry_after=2.0)
-        now = self._now()
-        content = self._read(records, now)
+        reading, now = self._reading, self._now()
+        if reading is None:
+            raise TypeError("this intake reads no records")
+        content = reading.read(records, now)
         try:
             accepted = self._admit(content, callback, level, now, given_up)
         except RequestTooLarge as error:
             if len(records.values) + len(records.rejected) > 1:
                 raise TogetherTooLarge(error.message) from None
-            accepted = self._admit_letter(self._too_large(records, content, error.message, now), callback, level, now)
-        if self._decoded:
-            self._decoded.pop(id(records), None)
+            accepted = self._admit_letter(reading.too_large(records, content, error.message, now), callback, level, now)
+        reading.forget(records)
         return accepted
-
-    def _read(self, records: RecordBatch, now: float) -> BatchContent:
-        """What is in the batch. Raises `TogetherTooLarge`, and `StillDecoding` for one large record that is not read yet."""
-        large = self._decoded.get(id(records)) if self._decoded else None
-        if large is None:
-            try:
-                return self._reader.read(records, now)
-            except TooMuchWork:
-                large = self._decode(records, now)
-        if large.error is not None:
-            del self._decoded[id(records)]
-            raise large.error
-        if large.content is None:
-            error = StillDecoding("a large record is being decoded")
-            error.when_done = large.done.append
-            raise error
-        large.requested = now
-        content = large.content
-        return BatchContent(list(content.events), list(content.letters), content.nulled)  # it is requested again if there is no room now
-
-    def _decode(self, records: RecordBatch, now: float) -> _LargeRecord:
-        """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if that can't be done now."""
-        bodies, intake = self._intake.large, self._intake
-        if bodies is None:
-            raise TypeError("there is no decoder process")
-        self._decoded = {key: each for key, each in self._decoded.items() if each.content is None or now - each.requested < STALE_SECONDS}
-        if len(self._decoded) >= MAX_LARGE:
-            raise BufferFull("other large records wait for room in the buffer")
-        job = RecordJob(intake.rules, self._max_bytes, now, records.facts(0), records.api_key, foreign=records.foreign)
-        large = _LargeRecord(records, self._reader, now)
-        bodies.submit(LargeBody(self, None, len(records.values[0]), partial(large.run, bodies, job), large.fail))
-        self._decoded[id(records)] = large
-        return large
 
     def _admit(
         self, content: BatchContent, callback: AckCallback, level: AckLevel, now: float, given_up: Collection[Lane]
@@ -152,19 +142,12 @@ class SourceIntake:
         submission.letters, submission.nulled = content.letters, content.nulled
         return None if self._admission.admit(submission, level) else _SubmittedBatch(now, _sizes(chunks), submission)
 
-    def _too_large(self, records: RecordBatch, content: BatchContent, why: str, now: float) -> DeadLetter:
-        """The dead letter of a batch's only record, as it was read, because it can't be accepted."""
-        lanes = {lane for lane, _ in content.events}
-        lane = lanes.pop() if len(lanes) == 1 else None
-        rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why)
-        return self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), now)
-
     def _admit_letter(self, letter: DeadLetter, callback: AckCallback, level: AckLevel, now: float) -> AcceptedBatch | None:
         """Admit a dead letter instead of its record. It can't be made smaller: if there is no room for it, its source waits."""
         try:
             return self._submit((), BatchContent(letters=[letter]), callback, level, now)
         except RequestTooLarge as error:
-            raise DeadLettersFull(error.message, retry_after=5.0, hint="raise dead_letters.max_bytes") from None
+            raise _no_room(error) from None
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
         """See `core.records.RecordIntake.give_back`. What waits for its fsync stays in the buffer, too."""
@@ -217,6 +200,65 @@ class _SubmittedBatch:
         return self.sizes.keys()
 
 
+class _RecordReading:
+    """Reads batches of records, and large records in the decoder process."""
+
+    def __init__(self, requests: Intake, source: str) -> None:
+        self._requests = requests
+        self._max_bytes = requests.admission.quotas.max_lane_bytes
+        lanes, rules, effort = requests.admission.lanes, requests.rules, requests.effort
+        self._reader = RecordBatchReader(lanes, rules, source, self._max_bytes, report=_report, effort=effort)
+        self._decoded: dict[int, _LargeRecord] = {}
+        """Records in the decoder process or back from it, by the identity of their batches."""
+
+    def read(self, records: RecordBatch, now: float) -> BatchContent:
+        """What is in the batch. Raises `TogetherTooLarge`, `Draining`, and `StillDecoding` for one large record that is not read yet."""
+        if self._requests.draining:
+            raise Draining("shutting down", retry_after=2.0)
+        large = self._decoded.get(id(records)) if self._decoded else None
+        if large is None:
+            try:
+                return self._reader.read(records, now)
+            except TooMuchWork:
+                large = self._decode(records, now)
+        if large.error is not None:
+            del self._decoded[id(records)]
+            raise large.error
+        if large.content is None:
+            error = StillDecoding("a large record is being decoded")
+            error.when_done = large.done.append
+            raise error
+        large.requested = now
+        content = large.content
+        return BatchContent(list(content.events), list(content.letters), content.nulled)  # it is requested again if there is no room now
+
+    def _decode(self, records: RecordBatch, now: float) -> _LargeRecord:
+        """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if that can't be done now."""
+        bodies, requests = self._requests.large, self._requests
+        if bodies is None:
+            raise TypeError("there is no decoder process")
+        self._decoded = {key: each for key, each in self._decoded.items() if each.content is None or now - each.requested < STALE_SECONDS}
+        if len(self._decoded) >= MAX_LARGE:
+            raise BufferFull("other large records wait for room in the buffer")
+        job = RecordJob(requests.rules, self._max_bytes, now, records.facts(0), records.api_key, foreign=records.foreign)
+        large = _LargeRecord(records, self._reader, now)
+        bodies.submit(LargeBody(self, None, len(records.values[0]), partial(large.run, bodies, job), large.fail))
+        self._decoded[id(records)] = large
+        return large
+
+    def forget(self, records: RecordBatch) -> None:
+        """The batch was accepted."""
+        if self._decoded:
+            self._decoded.pop(id(records), None)
+
+    def too_large(self, records: RecordBatch, content: BatchContent, why: str, now: float) -> DeadLetter:
+        """The dead letter of a batch's only record, as it was read, because it can't be accepted."""
+        lanes = {lane for lane, _ in content.events}
+        lane = lanes.pop() if len(lanes) == 1 else None
+        rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why)
+        return self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), now)
+
+
 class _LargeRecord:
     """A record that is read by the decoder process, until it is accepted."""
 
@@ -267,6 +309,28 @@ class _LargeRecord:
 
 def _report(name: str) -> None:
     _log.exception("reading a record failed in an unforeseen way; it becomes a dead letter", record=name)
+
+
+def _no_room(error: RequestTooLarge) -> DeadLettersFull:
+    """What is raised for dead letters that can't be made smaller and never fit: their source waits."""
+    return DeadLettersFull(error.message, retry_after=5.0, hint="raise dead_letters.max_bytes")
+
+
+def intake_for_one_source(
+    buffer: OnlyBuffer,
+    dead_letters: ReceiptDeadLetters,
+    books: Ledger,
+    delivery: OnlyDelivery,
+    clock: Clock,
+    *,
+    lane: Lane,
+    source: str,
+) -> SourceIntake:
+    """The intake of a process whose only source makes its events itself, all of one lane, which may use the whole buffer."""
+    known = KnownKeys(source_keys=[lane.api_key])
+    lanes = LaneRegistry(1, buffer.holdings, known)
+    admission = Admission(buffer, dead_letters, books, lanes, UnsharedBuffer(buffer, (), known), clock=clock, on_accepted=delivery.wake)
+    return SourceIntake(admission, delivery, delivery.halts, source=source)
 
 
 def _sizes(chunks: Sequence[Chunk]) -> dict[Lane, tuple[int, int]]:

@@ -23,6 +23,7 @@ from forwarder.core.ports import DropReason, Fate, Ordering, Reason, WhenFull, l
 from forwarder.core.records import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
+from forwarder.intake.admission import Admission
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
@@ -120,18 +121,18 @@ class UnitsMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         """Wire everything."""
         here = self.here
-        self.intake = Intake(
+        admission = Admission(
             here.buffer,
             here.letters,
             here.books,
             LaneRegistry(10, here.buffer.holdings, AllKnown()),
             Quotas(here.buffer, (), AllKnown()),
-            policy=IntakePolicy(100_000, 20_000, 1.0, when_full=WhenFull.DROP_OLDEST),
-            ordering_of=lambda _: Ordering.NONE,
             clock=here.clock,
             on_accepted=lambda: None,
+            when_full=WhenFull.DROP_OLDEST,
         )
-        self.records = SourceIntake(self.intake, self.sending, self.sending)
+        self.intake = Intake(admission, policy=IntakePolicy(100_000, 20_000, 1.0), ordering_of=lambda _: Ordering.NONE)
+        self.records = SourceIntake(admission, self.sending, self.sending, self.intake, source="kafka")
 
     @rule(
         level=st.sampled_from([AckLevel.DELIVERED, AckLevel.DISK]),

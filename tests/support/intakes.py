@@ -12,6 +12,7 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, WhenFull
 from forwarder.core.shares import LEAST, Headroom
+from forwarder.intake.admission import Admission
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import Decoder
@@ -63,18 +64,20 @@ class IntakeRig:
         self.books = Books()
         self.headroom = Headroom(self.max_body + LEAST, self.buffer)
         self.woken = 0
-        self.intake = Intake(
+        self.admission = Admission(
             self.buffer,
             self.dead_letters,
             self.books,
             LaneRegistry(self.max_lanes, self.buffer.holdings, self.known, api_keys=self.api_keys),
             Quotas(self.buffer, self.halted, self.known),
-            policy=IntakePolicy(
-                self.max_body, self.max_event, 1.0, ack=self.ack, ack_timeout=5.0, when_full=self.when_full, durable=self.durable
-            ),
-            ordering_of=lambda _lane: self.ordering,
             clock=self.clock,
             on_accepted=self._wake,
+            when_full=self.when_full,
+        )
+        self.intake = Intake(
+            self.admission,
+            policy=IntakePolicy(self.max_body, self.max_event, 1.0, ack=self.ack, durable=self.durable),
+            ordering_of=lambda _lane: self.ordering,
             headroom=self.headroom,
             decoder=self.decoder,
             effort=self.effort,

@@ -66,7 +66,7 @@ class RecordsRig(IntakeRig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.idle = Idle()
-        self.records = SourceIntake(self.intake, self.idle, self.idle)
+        self.records = SourceIntake(self.admission, self.idle, self.idle, self.intake, source="kafka")
 
 
 def record_list(*records: Any, **more: Any) -> RecordList:
