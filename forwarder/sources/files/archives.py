@@ -6,12 +6,13 @@ stand in it. A member that can't be read is a leaf with a failure, so that those
 
 from __future__ import annotations
 
+import io
 import re
 import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import BinaryIO, Final, cast
 
@@ -19,22 +20,26 @@ from forwarder.sources.files.origins import is_wanted, natural, open_spool, plai
 from forwarder.sources.files.records import DamagedContent, Readable, ReadOptions
 from forwarder.sources.files.streams import (
     FAILURES,
-    Bzip2Stream,
+    Decompress,
     DecompressedStream,
     GuardedStream,
-    GzipStream,
     PeekedStream,
-    ZstdStream,
+    bunzip2,
+    decompress_zstd,
+    gunzip,
     reason,
 )
 
 _PARQUET: Final = b"PAR1"
-_HEAD: Final = 512
+_TAR_END: Final = 512
 _COPY: Final = 1 << 20
-_COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], type[DecompressedStream]], ...]] = (
-    (re.compile(rb"\x1f\x8b\x08"), GzipStream),
-    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), ZstdStream),  # the second: a frame to be skipped, which pzstd writes first
-    (re.compile(rb"BZh[1-9]"), Bzip2Stream),
+_COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], Decompress], ...]] = (
+    (re.compile(rb"\x1f\x8b\x08"), gunzip),
+    (
+        re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+        decompress_zstd,
+    ),  # the second: a frame to be skipped, which pzstd writes first
+    (re.compile(rb"BZh[1-9]"), bunzip2),
 )
 _ZIPS: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _FOREIGN: Final = {
@@ -70,50 +75,39 @@ class ArchiveOpener:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
-    def leaves(self, source: Readable, seekable: BinaryIO | None, member: str = "", depth: int = 0) -> Iterator[OpenedFile]:
-        """What has records in it. Each is closed when the next is asked for."""
-        try:
-            head = read_up_to(source, _HEAD)
-        except FAILURES as error:
-            yield _failed(member, reason(error))
-            return
-        is_archive = head.startswith(_ZIPS) or head[257:262] == b"ustar"
-        compression = next((kind for magic, kind in _COMPRESSIONS if magic.match(head)), None)
-        foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
-        if (is_archive or compression is not None) and depth >= self._options.max_depth:
+    def leaves(self, source: Readable, seekable: BinaryIO | None = None, member: str = "", depth: int = 0) -> Iterator[OpenedFile]:
+        """What has records in it. Each is closed when the next is asked for. `seekable`: the same bytes, where they can be sought in."""
+        peeked = PeekedStream(source)
+        head = peeked.head
+        decompress = next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
+        is_zip, is_tar = head.startswith(_ZIPS), head[257:262] == b"ustar"
+        if (is_zip or is_tar or decompress is not None) and depth >= self._options.max_depth:
             yield _failed(member, f"archives and compressions are more than {self._options.max_depth} deep")
-        elif compression is not None:
-            yield from self.leaves(compression(PeekedStream(head, source)), None, member, depth + 1)
-        elif head.startswith(_ZIPS):
-            yield from self._sought(head, source, seekable, member, depth)
-        elif is_archive:
-            yield from self._tar(PeekedStream(head, source), member, depth)
-        elif head.startswith(_PARQUET):
-            yield from self._sought(head, source, seekable, member, depth)
-        elif foreign is not None:
+        elif decompress is not None:
+            yield from self.leaves(DecompressedStream(peeked, decompress), None, member, depth + 1)
+        elif is_zip or head.startswith(_PARQUET):
+            yield from self._sought(peeked, seekable, member, depth)
+        elif is_tar:
+            yield from self._tar(peeked, member, depth)
+        elif (foreign := next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)) is not None:
             yield _failed(member, f"it is {foreign}")
         else:
-            yield OpenedFile(member, GuardedStream(head, source), head)
+            yield OpenedFile(member, GuardedStream(peeked), head)
 
-    def _sought(self, head: bytes, source: Readable, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[OpenedFile]:
+    def _sought(self, peeked: PeekedStream, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[OpenedFile]:
         """What can't be read in one go is on disk already, or is put there."""
-        if seekable is not None:
-            seekable.seek(0)
-            yield from self._random(head, seekable, member, depth)
-            return
-        with open_spool(self._options) as spool:
+        with open_spool() if seekable is None else nullcontext(seekable) as file:
             try:
-                _copy(PeekedStream(head, source), spool, self._options.max_spool)
+                if seekable is None:
+                    _copy(peeked, file, self._options.max_spool)
+                file.seek(0)
             except FAILURES as error:
                 yield _failed(member, reason(error))
                 return
-            yield from self._random(head, spool, member, depth)
-
-    def _random(self, head: bytes, file: BinaryIO, member: str, depth: int) -> Iterator[OpenedFile]:
-        if head.startswith(_PARQUET):
-            yield OpenedFile(member, GuardedStream(b"", file), head, file)
-        else:
-            yield from self._zip(file, member, depth)
+            if peeked.head.startswith(_PARQUET):
+                yield OpenedFile(member, GuardedStream(file), peeked.head, file)
+            else:
+                yield from self._zip(file, member, depth)
 
     def _zip(self, file: BinaryIO, member: str, depth: int) -> Iterator[OpenedFile]:
         try:
@@ -124,7 +118,7 @@ class ArchiveOpener:
         with archive:
             names: Counter[str] = Counter()
             for info in sorted(archive.infolist(), key=lambda each: natural(each.filename)):
-                inner = self._member(member, info.filename, names)
+                inner = _inner(member, info.filename, names)
                 if info.is_dir() or inner is None:
                     continue
                 try:
@@ -141,7 +135,7 @@ class ArchiveOpener:
         try:
             with closing(tarfile.open(fileobj=tail, mode="r|")) as archive:  # type: ignore[call-overload]
                 for info in archive:
-                    inner = self._member(member, info.name, names)
+                    inner = _inner(member, info.name, names)
                     archive.members = []  # or it remembers every member
                     if info.isreg() and inner is not None:
                         yield from self.leaves(_TarMember(archive, info), None, inner, depth + 1)
@@ -151,16 +145,15 @@ class ArchiveOpener:
         if failure:
             yield _failed(member, f"the tar archive is damaged or cut off: {failure}")
 
-    def _member(self, parent: str, name: str, names: Counter[str]) -> str | None:
-        """The way to a member; None if it isn't wanted. Of several with one name, the later ones are numbered."""
-        name = plain_name(name)
-        names[name] += 1
-        if not is_wanted(name.removeprefix("./")):
-            return None
-        inner = f"{parent}!{name}" if parent else name
-        if names[name] > 1:
-            inner = f"{inner}#{names[name]}"
-        return inner
+
+def _inner(parent: str, name: str, names: Counter[str]) -> str | None:
+    """The way to a member; None if it doesn't belong to the data. Of several with one name, the later ones are numbered."""
+    name = plain_name(name)
+    names[name] += 1
+    if not is_wanted(name.removeprefix("./")):
+        return None
+    inner = f"{parent}!{name}" if parent else name
+    return f"{inner}#{names[name]}" if names[name] > 1 else inner
 
 
 class _TarMember:
@@ -193,7 +186,7 @@ class _TarStream:
         except FAILURES as error:
             self._failure, data = reason(error), b""
         if data:
-            self._last = (self._last + data)[-_HEAD:] if len(data) < _HEAD else data[-_HEAD:]
+            self._last = (self._last + data)[-_TAR_END:] if len(data) < _TAR_END else data[-_TAR_END:]
         return data
 
     def finished(self) -> str:
@@ -205,14 +198,7 @@ class _TarStream:
 
 
 def _failed(member: str, failure: str) -> OpenedFile:
-    leaf = OpenedFile(member, GuardedStream(b"", PeekedStream(b"", _EmptyStream())))
-    leaf.stream.failure = failure
-    return leaf
-
-
-class _EmptyStream:
-    def read(self, _: int, /) -> bytes:
-        return b""
+    return OpenedFile(member, GuardedStream(io.BytesIO(), failure))
 
 
 def _copy(source: Readable, target: BinaryIO, limit: int) -> None:
@@ -222,16 +208,3 @@ def _copy(source: Readable, target: BinaryIO, limit: int) -> None:
         if size > limit:
             raise DamagedContent(f"it takes more than {limit} bytes on disk")
         target.write(data)
-    target.seek(0)
-
-
-def read_up_to(source: Readable, size: int) -> bytes:
-    """So many bytes, or all that can be read. Raises what reading raises if nothing can."""
-    data = b""
-    try:
-        while len(data) < size and (more := source.read(size - len(data))):
-            data += more
-    except FAILURES:
-        if not data:
-            raise
-    return data

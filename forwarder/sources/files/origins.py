@@ -137,7 +137,7 @@ class SpooledFile:
     def open(self) -> BinaryIO:
         """A view of what came; the first time it is received, to its end."""
         if self._spool is None:
-            self._spool = open_spool(self._options)
+            self._spool = open_spool()
             shutil.copyfileobj(self._source, self._spool, _COPY)
             self._spool.flush()
         return io.BufferedReader(_View(self._spool.fileno()))
@@ -175,9 +175,9 @@ class _View(io.RawIOBase):
         return count
 
 
-def open_spool(options: ReadOptions) -> BinaryIO:
+def open_spool() -> BinaryIO:
     """A file without a name, gone when it is closed."""
-    return tempfile.TemporaryFile(prefix="forwarder-import-", dir=options.spool_directory)
+    return tempfile.TemporaryFile()
 
 
 def fingerprint(file: BinaryIO, modified: int) -> Fingerprint:

@@ -110,7 +110,6 @@ class ReadOptions:
     """Of archives and compressions within each other."""
     max_spool: int = 64 << 30
     """Bytes that one file may take on disk where it can't be read in one go."""
-    spool_directory: str | None = None
     follow_links: bool = False
     """Whether links that lead out of a folder, or out of where a pattern begins, are followed. A link that is named is."""
     store: Mapping[str, str] = field(default_factory=dict)

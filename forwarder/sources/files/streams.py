@@ -1,4 +1,4 @@
-"""Streams of bytes: decompression of gzip, zstd and bzip2, and a stream that ends at its first failure and remembers the reason.
+"""Streams of bytes: decompression of gzip, zstd and bzip2, peeking, and a stream that ends at its first failure and remembers the reason.
 
 Any number of members or frames may follow each other. Everything that can be decompressed before damage is returned, then
 `DamagedContent` is raised: a stream never ends as if it were whole when it isn't. Memory is bounded by the format (a zstd window of
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 from typing import Final, cast
 
 import zstandard
@@ -32,6 +34,7 @@ FAILURES: Final = (
     UnicodeDecodeError,  # zipfile: the name of a member isn't in the encoding that it says
 )
 """What reading a file raises when its content is at fault, or the disk or network it is on."""
+_HEAD: Final = 512
 _INPUT: Final = 64 << 10
 _SLICE: Final = 16 << 10
 """Compressed bytes given to a decompressor at once: what one call decompresses is lost if it fails."""
@@ -40,43 +43,55 @@ _MAX_WINDOW: Final = 1 << 27
 _MAX_BLOCK: Final = 128 << 10
 _RAW_DEFLATE: Final = -15
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 4, 8, 16, 2
+_CUT_OFF: Final = "it is cut off"
+_SOMETHING_ELSE: Final = "what follows the compressed data is something else"
 _ISAL_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
+
+
+class PeekedStream:
+    """A stream whose first bytes are known before they are read."""
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+        self._failure: Exception | None = None
+        self.head = b""
+        """The first 512 bytes, or all there are up to the end or a failure. Reading gives them too, and raises the failure after them."""
+        try:
+            while len(self.head) < _HEAD and (more := source.read(_HEAD - len(self.head))):
+                self.head += more
+        except FAILURES as error:
+            self._failure = error
+        self._unread = self.head
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes; none at the end."""
+        if self._unread:
+            data, self._unread = self._unread[:size], self._unread[size:]
+            return data
+        if self._failure is not None:
+            raise self._failure
+        return self._source.read(size)
 
 
 class GuardedStream:
     """A stream for framers: `failure` is set once it has ended early."""
 
-    def __init__(self, head: bytes, source: Readable) -> None:
-        self._head, self._source = head, source
+    def __init__(self, source: Readable, failure: str | None = None) -> None:
+        self._source = source
         self.offset = 0
-        self.failure: str | None = None
+        self.failure = failure
 
     def read(self, size: int, /) -> bytes:
-        """About so many bytes; none at the end, and at a failure."""
-        head, self._head = self._head, b""
-        if self.failure is not None:
-            return head
+        """So many bytes; fewer only at the end, or at a failure."""
+        parts, count = [], 0
         try:
-            data = self._source.read(max(1, size - len(head)))
+            while count < size and self.failure is None and (data := self._source.read(size - count)):
+                parts.append(data)
+                count += len(data)
         except FAILURES as error:
-            self.failure, data = reason(error), b""
-        data = head + data if head else data
-        self.offset += len(data)
-        return data
-
-
-class PeekedStream:
-    """A stream whose first bytes were peeked."""
-
-    def __init__(self, head: bytes, source: Readable) -> None:
-        self._head, self._source = head, source
-
-    def read(self, size: int, /) -> bytes:
-        """At most so many bytes; none at the end."""
-        if self._head:
-            head, self._head = self._head[:size], self._head[size:]
-            return head
-        return self._source.read(size)
+            self.failure = reason(error)
+        self.offset += count
+        return b"".join(parts)
 
 
 def reason(error: BaseException) -> str:
@@ -91,8 +106,13 @@ class CompressedInput:
         self._source = source
         self._held = b""
 
-    def some(self, size: int = _SLICE) -> bytes:
-        """The next bytes; none at the end."""
+    def some_more(self) -> bytes:
+        """The next bytes, or it is cut off."""
+        if data := self._some(_SLICE):
+            return data
+        raise DamagedContent(_CUT_OFF)
+
+    def _some(self, size: int) -> bytes:
         data = self._held or self._source.read(_INPUT)
         self._held = data[size:]
         return data[:size]
@@ -104,7 +124,7 @@ class CompressedInput:
     def up_to(self, size: int) -> bytes:
         """So many bytes, or all there are."""
         parts: list[bytes] = []
-        while size and (data := self.some(size)):
+        while size and (data := self._some(size)):
             parts.append(data)
             size -= len(data)
         return b"".join(parts)
@@ -113,201 +133,124 @@ class CompressedInput:
         """So many bytes, or it is cut off."""
         data = self.up_to(size)
         if len(data) < size:
-            raise DamagedContent("it is cut off")
+            raise DamagedContent(_CUT_OFF)
         return data
 
 
 class DecompressedStream:
     """A decompressed stream. A failure is raised once all that was decompressed before it has been read."""
 
-    def __init__(self, source: Readable) -> None:
-        self._input = CompressedInput(source)
+    def __init__(self, source: Readable, decompress: Decompress) -> None:
+        self._parts = decompress(CompressedInput(source))
         self._ready = b""
         self._failure: Exception | None = None
 
     def read(self, size: int, /) -> bytes:
         """So many bytes; fewer only at the end, or before a failure."""
-        parts, held = [self._ready], len(self._ready)
-        while held < size and self._failure is None:
-            try:
-                data = self._more()
-            except Exception as error:  # a foreign source's own: it is raised later, unchanged
-                self._failure = error
-                break
-            if not data:
-                break
-            parts.append(data)
-            held += len(data)
-        if not held and self._failure is not None:
+        parts, count = [self._ready], len(self._ready)
+        try:
+            while count < size and self._failure is None and (data := next(self._parts, b"")):
+                parts.append(data)
+                count += len(data)
+        except (_ISAL_ERROR, zstandard.ZstdError) as error:
+            self._failure = DamagedContent(f"it is damaged: {error}")
+        except Exception as error:  # a foreign source's own: it is raised later, unchanged
+            self._failure = error
+        if not count and self._failure is not None:
             raise self._failure
         whole = b"".join(parts)
         self._ready = whole[size:]
         return whole[:size]
 
-    def _more(self) -> bytes:
-        """The next bytes, a bounded number; none at the end. Raises `DamagedContent`."""
-        raise NotImplementedError
+
+Decompress = Callable[[CompressedInput], Iterator[bytes]]
+"""Yields what is decompressed in parts of a bounded size, none of them empty. Raises `DamagedContent`, or the decompressor's own errors."""
 
 
-class GzipStream(DecompressedStream):
+def gunzip(packed: CompressedInput) -> Iterator[bytes]:
     """gzip, RFC 1952. Checksums are verified; zeros after the last member are padding."""
-
-    def __init__(self, source: Readable) -> None:
-        super().__init__(source)
-        self._inflate: isal_zlib.Decompress | None = None
-        self._pending = b""
-        self._crc = self._size = 0
-
-    def _more(self) -> bytes:
-        while (inflate := self._inflate or self._next_member()) is not None:
-            if not self._pending and not (slice_ := self._input.some()):
-                raise DamagedContent("it is cut off")
-            try:
-                data = inflate.decompress(self._pending or slice_, _OUTPUT)
-            except _ISAL_ERROR as error:
-                raise DamagedContent(f"it is damaged: {error}") from None
-            self._pending = inflate.unconsumed_tail
-            self._crc, self._size = isal_zlib.crc32(data, self._crc), self._size + len(data)
-            if inflate.eof:
-                self._input.give_back(inflate.unused_data)
-                self._inflate, self._pending = None, b""
-                if data:
-                    return self._with_trailer(data)
-                self._check_trailer()
-            elif data:
-                return data
-        return b""
-
-    def _with_trailer(self, data: bytes) -> bytes:
-        """The member's last bytes; that its checksum is wrong is said after them."""
-        try:
-            self._check_trailer()
-        except Exception as error:  # as in `read`
-            self._failure = error
-        return data
-
-    def _check_trailer(self) -> None:
-        trailer = self._input.exactly(8)
-        crc, size = int.from_bytes(trailer[:4], "little"), int.from_bytes(trailer[4:], "little")
-        if (crc, size) != (self._crc, self._size & 0xFFFFFFFF):
+    while _begin_member(packed):
+        inflate = isal_zlib.decompressobj(wbits=_RAW_DEFLATE)
+        pending, crc, size = b"", 0, 0
+        while not inflate.eof:
+            data = inflate.decompress(pending or packed.some_more(), _OUTPUT)
+            pending = inflate.unconsumed_tail
+            if data:
+                crc, size = isal_zlib.crc32(data, crc), size + len(data)
+                yield data
+        packed.give_back(inflate.unused_data)
+        if packed.exactly(8) != struct.pack("<II", crc, size & 0xFFFFFFFF):
             raise DamagedContent("it is damaged: the checksum is wrong")
 
-    def _next_member(self) -> isal_zlib.Decompress | None:
-        magic = self._input.up_to(2)
-        while magic and not magic.strip(b"\0"):  # padding, as tapes and some tools write it
-            magic = self._input.up_to(2)
-        if not magic:
-            return None
-        if magic != b"\x1f\x8b":
-            raise DamagedContent("what follows the compressed data is something else")
-        head = self._input.exactly(8)
-        if head[0] != 8:
-            raise DamagedContent("it is damaged: the compression is unknown")
-        self._skip_names(head[1])
-        self._inflate = isal_zlib.decompressobj(wbits=_RAW_DEFLATE)
-        self._crc = self._size = 0
-        return self._inflate
 
-    def _skip_names(self, flags: int) -> None:
-        if flags & _GZIP_EXTRA:
-            self._input.exactly(int.from_bytes(self._input.exactly(2), "little"))
-        for flag in (_GZIP_NAME, _GZIP_COMMENT):
-            while flags & flag and self._input.exactly(1) != b"\0":
-                pass
-        if flags & _GZIP_HEADER_CRC:
-            self._input.exactly(2)
+def _begin_member(packed: CompressedInput) -> bool:
+    """Reads a member's header; False at the end."""
+    magic = packed.up_to(2)
+    while magic and not magic.strip(b"\0"):  # padding, as tapes and some tools write it
+        magic = packed.up_to(2)
+    if not magic:
+        return False
+    if magic != b"\x1f\x8b":
+        raise DamagedContent(_SOMETHING_ELSE)
+    method, flags = packed.exactly(8)[:2]
+    if method != 8:
+        raise DamagedContent("it is damaged: the compression is unknown")
+    if flags & _GZIP_EXTRA:
+        packed.exactly(int.from_bytes(packed.exactly(2), "little"))
+    for flag in (_GZIP_NAME, _GZIP_COMMENT):
+        while flags & flag and packed.exactly(1) != b"\0":
+            pass
+    if flags & _GZIP_HEADER_CRC:
+        packed.exactly(2)
+    return True
 
 
-class ZstdStream(DecompressedStream):
+def decompress_zstd(packed: CompressedInput) -> Iterator[bytes]:
     """zstd, RFC 8878. Blocks are given to the decompressor one by one: it doesn't say how much comes of more, nor that some is missing."""
-
-    def __init__(self, source: Readable) -> None:
-        super().__init__(source)
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._has_checksum = False
-
-    def _more(self) -> bytes:
-        while (frame := self._frame or self._next_frame()) is not None:
-            head = self._input.exactly(3)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    while header := _frame_header(packed):
+        frame = decompressor.decompressobj()
+        frame.decompress(header)
+        last = 0
+        while not last:
+            head = packed.exactly(3)
             bits = int.from_bytes(head, "little")
             last, kind, size = bits & 1, bits >> 1 & 3, bits >> 3
             if kind == 3 or size > _MAX_BLOCK:
                 raise DamagedContent("it is damaged: no such block")
-            data = _decompressed(frame, head + self._input.exactly(1 if kind == 1 else size))
-            if last:
-                self._end_frame(frame, data)
-            if data:
-                return data
-        return b""
-
-    def _end_frame(self, frame: zstandard.ZstdDecompressionObj, data: bytes) -> None:
-        """Verifies the checksum. A failure is raised after the last block's bytes."""
-        try:
-            if self._has_checksum:
-                _decompressed(frame, self._input.exactly(4))
-        except Exception as error:  # as in `read`
-            if not data:
-                raise
-            self._failure = error
-        self._frame = None
-
-    def _next_frame(self) -> zstandard.ZstdDecompressionObj | None:
-        while magic := self._input.up_to(4):
-            if magic == b"\x28\xb5\x2f\xfd":
-                self._frame = self._begun(magic)
-                return self._frame
-            if magic[1:] != b"\x2a\x4d\x18" or magic[0] >> 4 != 5:
-                raise DamagedContent("what follows the compressed data is something else")
-            left = int.from_bytes(self._input.exactly(4), "little")  # a frame to be skipped
-            while left:
-                left -= len(self._input.exactly(min(left, _INPUT)))
-        return None
-
-    def _begun(self, magic: bytes) -> zstandard.ZstdDecompressionObj:
-        descriptor = self._input.exactly(1)
-        flags = descriptor[0]
-        single_segment = flags >> 5 & 1
-        content_size = (single_segment, 2, 4, 8)[flags >> 6]
-        rest = (1 - single_segment) + (0, 1, 2, 4)[flags & 3] + content_size
-        self._has_checksum = bool(flags >> 2 & 1)
-        frame = self._decompressor.decompressobj()
-        _decompressed(frame, magic + descriptor + self._input.exactly(rest))
-        return frame
+            if data := frame.decompress(head + packed.exactly(1 if kind == 1 else size)):
+                yield data
+        if zstandard.get_frame_parameters(header).has_checksum:
+            frame.decompress(packed.exactly(4))
 
 
-def _decompressed(frame: zstandard.ZstdDecompressionObj, data: bytes) -> bytes:
-    try:
-        return frame.decompress(data)
-    except zstandard.ZstdError as error:
-        raise DamagedContent(f"it is damaged: {error}") from None
+def _frame_header(packed: CompressedInput) -> bytes:
+    """The header of the next frame with content; empty at the end."""
+    while magic := packed.up_to(4):
+        if magic == b"\x28\xb5\x2f\xfd":
+            head = magic + packed.exactly(1)
+            return head + packed.exactly(zstandard.frame_header_size(head) - len(head))
+        if magic[1:] != b"\x2a\x4d\x18" or magic[0] >> 4 != 5:
+            raise DamagedContent(_SOMETHING_ELSE)
+        left = int.from_bytes(packed.exactly(4), "little")  # a frame to be skipped
+        while left:
+            left -= len(packed.exactly(min(left, _INPUT)))
+    return b""
 
 
-class Bzip2Stream(DecompressedStream):
+def bunzip2(packed: CompressedInput) -> Iterator[bytes]:
     """bzip2."""
-
-    def __init__(self, source: Readable) -> None:
-        super().__init__(source)
-        self._decompressor: bz2.BZ2Decompressor | None = None
-
-    def _more(self) -> bytes:
-        while True:
-            if self._decompressor is None:
-                if not (data := self._input.up_to(3)):
-                    return b""
-                if data != b"BZh":
-                    raise DamagedContent("what follows the compressed data is something else")
-                self._decompressor = bz2.BZ2Decompressor()
-            elif not self._decompressor.needs_input:
-                data = b""
-            elif not (data := self._input.some()):
-                raise DamagedContent("it is cut off")
+    while magic := packed.up_to(3):
+        if magic != b"BZh":
+            raise DamagedContent(_SOMETHING_ELSE)
+        packed.give_back(magic)
+        decompressor = bz2.BZ2Decompressor()
+        while not decompressor.eof:
+            data = packed.some_more() if decompressor.needs_input else b""
             try:
-                data = self._decompressor.decompress(data, _OUTPUT)
+                data = decompressor.decompress(data, _OUTPUT)
             except OSError:
                 raise DamagedContent("it is damaged") from None
-            if self._decompressor.eof:
-                self._input.give_back(self._decompressor.unused_data)
-                self._decompressor = None
             if data:
-                return data
+                yield data
+        packed.give_back(decompressor.unused_data)

@@ -29,7 +29,7 @@ LIMIT: Final = 1 << 20
 
 def framed(framer: Framer, content: bytes, limit: int = LIMIT, size: int = 64, failure: Exception | None = None) -> list[tuple[int, bytes]]:
     """The records with their lines."""
-    stream = GuardedStream(b"", Watched(content, failure=failure))
+    stream = GuardedStream(Watched(content, failure=failure))
     return [pair for records, numbers in framer(stream, limit, size) for pair in zip(numbers, records, strict=True)]
 
 
@@ -63,7 +63,7 @@ def test_a_last_line_without_end_counts_only_in_a_whole_stream() -> None:
 def test_a_long_line_is_never_held_whole() -> None:
     """Of a line without end, the limit's worth is kept, and reads stay small."""
     source = Watched(b"x" * 300_000 + b"\nafter\n")
-    found = [pair for records, numbers in read_lines(GuardedStream(b"", source), 100, 1000) for pair in zip(numbers, records, strict=True)]
+    found = [pair for records, numbers in read_lines(GuardedStream(source), 100, 1000) for pair in zip(numbers, records, strict=True)]
     assert found == [(1, b"x" * 100), (2, b"after")]
     assert max(source.asked) <= 1000
 
@@ -107,7 +107,7 @@ def test_values_over_the_limit_are_cut_and_those_after_them_are_read(size: int) 
 @pytest.mark.parametrize("content", [b'[{"a":1},', b'[{"a":1},{"b"', b'{"a":1}{"b":"'])
 def test_values_without_an_end_are_a_failure(content: bytes) -> None:
     """What was whole is given, and then the stream fails."""
-    stream = GuardedStream(b"", Watched(content))
+    stream = GuardedStream(Watched(content))
     assert [record for records, _ in read_values(stream, LIMIT, 4) for record in records] == [b'{"a":1}']
     assert stream.failure == "it ends inside a JSON value"
 
@@ -125,7 +125,7 @@ def rows(
     content: bytes, options: ReadOptions | None = None, delimiter: str = ",", failure: Exception | None = None
 ) -> list[tuple[int, bytes]]:
     """The records of CSV with their lines."""
-    stream = GuardedStream(b"", Watched(content, failure=failure))
+    stream = GuardedStream(Watched(content, failure=failure))
     found = read_csv(stream, options or ReadOptions(block_bytes=7), delimiter)
     return [pair for records, numbers in found for pair in zip(numbers, records, strict=True)]
 
@@ -160,7 +160,7 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
 )
 def test_columns_are_bounded(header: bytes, why: str) -> None:
     """Nothing is made of a header that no export has; the file is told as broken."""
-    stream = GuardedStream(b"", Watched(header + b"\n1,2\n"))
+    stream = GuardedStream(Watched(header + b"\n1,2\n"))
     assert list(read_csv(stream, ReadOptions(), ",")) == []
     assert stream.failure is not None
     assert why in stream.failure
@@ -193,7 +193,7 @@ def test_an_open_quote_at_the_end_is_refused_or_cut_off() -> None:
 )
 def test_a_header_that_names_no_columns_is_a_failure(content: bytes, failure: str) -> None:
     """Guessing which of two columns is meant would be worse."""
-    stream = GuardedStream(b"", Watched(content))
+    stream = GuardedStream(Watched(content))
     assert list(read_csv(stream, ReadOptions(), ",")) == []
     assert stream.failure == failure
 
@@ -221,7 +221,7 @@ def parquet_file(columns: dict[str, Any]) -> io.BytesIO:
 
 def parquet_records(file: io.BytesIO) -> tuple[list[tuple[int, Any]], str | None]:
     """The rows with their numbers, and why there are no more."""
-    stream = GuardedStream(b"", file)
+    stream = GuardedStream(file)
     found = [pair for records, numbers in read_parquet(file, stream) for pair in zip(numbers, map(json.loads, records), strict=True)]
     return found, stream.failure
 
@@ -264,7 +264,7 @@ def test_parquet_rows_that_no_object_can_be_made_of_are_refused_alone() -> None:
     """Text that isn't UTF-8 and times that no calendar has don't stop the rows around them."""
     text = pa.array([b"a", b"\xff", b"b", b"c"]).view(pa.string())
     file = parquet_file({"text": text, "at": pa.array([0, 0, 1 << 60, 0]).view(pa.timestamp("us", "UTC"))})
-    (records, numbers), *rest = read_parquet(file, GuardedStream(b"", file))
+    (records, numbers), *rest = read_parquet(file, GuardedStream(file))
     assert (list(numbers), rest) == ([1, 2, 3, 4], [])
     good, other = b'{"text":"a","at":"1970-01-01T00:00:00Z"}', b'{"text":"c","at":"1970-01-01T00:00:00Z"}'
     assert (records[0], records[3]) == (good, other)
@@ -283,5 +283,5 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
     """It is part of the extra `import`."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigurationError, match="without pyarrow") as caught:
-        list(read_parquet(io.BytesIO(), GuardedStream(b"", io.BytesIO())))
+        list(read_parquet(io.BytesIO(), GuardedStream(io.BytesIO())))
     assert "pipx install --force '.[import]'" in caught.value.hint
