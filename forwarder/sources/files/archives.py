@@ -22,7 +22,6 @@ from forwarder.sources.files.streams import (
     FAILURES,
     Decompress,
     DecompressedStream,
-    GuardedStream,
     PeekedStream,
     bunzip2,
     decompress_zstd,
@@ -61,11 +60,11 @@ class OpenedFile:
 
     member: str
     """Its way inside the file that the user named: `""`, or `2025-01.json.gz`, or `a.zip!b.json`."""
-    stream: GuardedStream
-    head: bytes = b""
-    """Its first bytes, for recognising; `stream` gives them too."""
+    stream: PeekedStream
     seekable: BinaryIO | None = None
-    """Instead of `stream`, where the format needs it."""
+    """Instead of `stream`, for Parquet."""
+    failure: str = ""
+    """Why nothing of it can be read."""
     is_open: bool = True
 
 
@@ -92,7 +91,7 @@ class ArchiveOpener:
         elif (foreign := next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)) is not None:
             yield _failed(member, f"it is {foreign}")
         else:
-            yield OpenedFile(member, GuardedStream(peeked), head)
+            yield OpenedFile(member, peeked)
 
     def _sought(self, peeked: PeekedStream, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[OpenedFile]:
         """What can't be read in one go is on disk already, or is put there."""
@@ -105,7 +104,7 @@ class ArchiveOpener:
                 yield _failed(member, reason(error))
                 return
             if peeked.head.startswith(_PARQUET):
-                yield OpenedFile(member, GuardedStream(file), peeked.head, file)
+                yield OpenedFile(member, PeekedStream(file), file)
             else:
                 yield from self._zip(file, member, depth)
 
@@ -129,7 +128,7 @@ class ArchiveOpener:
                 with content:
                     yield from self.leaves(cast("Readable", content), None, inner, depth + 1)
 
-    def _tar(self, source: Readable, member: str, depth: int) -> Iterator[OpenedFile]:
+    def _tar(self, source: PeekedStream, member: str, depth: int) -> Iterator[OpenedFile]:
         tail = _TarStream(source)
         names: Counter[str] = Counter()
         try:
@@ -175,7 +174,7 @@ class _TarMember:
 class _TarStream:
     """What tarfile reads from: it minds neither a missing end nor what comes after it, and forgets what it got before an error."""
 
-    def __init__(self, source: Readable) -> None:
+    def __init__(self, source: PeekedStream) -> None:
         self._source = source
         self._last = b""
         self._failure = ""
@@ -198,10 +197,10 @@ class _TarStream:
 
 
 def _failed(member: str, failure: str) -> OpenedFile:
-    return OpenedFile(member, GuardedStream(io.BytesIO(), failure))
+    return OpenedFile(member, PeekedStream(io.BytesIO()), failure=failure)
 
 
-def _copy(source: Readable, target: BinaryIO, limit: int) -> None:
+def _copy(source: PeekedStream, target: BinaryIO, limit: int) -> None:
     size = 0
     while data := source.read(_COPY):
         size += len(data)

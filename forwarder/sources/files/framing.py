@@ -1,9 +1,9 @@
 """Records from bytes: a line each, a JSON value each, or a row of CSV or Parquet as a JSON object.
 
-A framer yields neighbouring records with their line numbers, about one read's worth at a time. Of JSON it knows only brackets and strings:
-the converter decides whether a record is valid, so neither invalid UTF-8 nor a cut line ends a file. Every CSV value is text; Parquet
-values have types. A CSV row that can't become an object (of another length than the header, or not UTF-8) is passed on as it was read, to
-be refused.
+A framer yields neighbouring records with their line numbers, about one read's worth at a time, and raises `DamagedContent` after the last
+of them. Of JSON it knows only brackets and strings: its readers decide whether a record is valid, so neither invalid UTF-8 nor a cut line
+ends a file. Every CSV value is text; Parquet values have types. A CSV row that can't become an object (of another length than the header,
+or not UTF-8) is passed on as it was read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from forwarder.sources.files.objects import missing_extra
-from forwarder.sources.files.records import LineRecords, ReadOptions
-from forwarder.sources.files.streams import FAILURES, GuardedStream, reason
+from forwarder.sources.files.records import DamagedContent, LineRecords, ReadOptions
+from forwarder.sources.files.streams import FAILURES, PeekedStream, reason
 
 NumberedRecords = tuple[Sequence[bytes], Sequence[int]]
 """Neighbouring records, and the line of each."""
@@ -39,28 +39,41 @@ _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
 _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def read_lines(stream: GuardedStream, limit: int, size: int) -> Iterator[NumberedRecords]:
-    """A record a line, ended by LF or CRLF. Empty lines count, but are no records.
+def read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
+    """A record a line, ended by LF or CRLF. Empty lines count, but are no records. A line over the limit is cut to it."""
+    number = 1
+    for text in _whole_lines(stream, options):
+        records, numbers, count = _split(text, number, options.max_record)
+        number += count
+        if records:
+            yield records, numbers
 
-    A line over the limit is cut to it. The last line needs no end, but where the stream is cut off it is left out: it might seem complete.
+
+def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
+    """The text in whole lines. Of a line over the limit, little more than the limit is kept.
+
+    The last line needs no end, but where the stream is cut off it is left out: it might seem complete.
     """
-    rest, number = bytearray(), 1
-    for data in read_chunks(stream, size):
+    limit, rest = options.max_record, bytearray()
+    for data in _chunks(stream, options):
         end = data.rfind(b"\n") + 1
         if not end:
             rest += data[: max(0, limit + 1 - len(rest))]
             continue
         begin = data.find(b"\n") if len(rest) > limit else 0  # what follows of a line that is too long is left out
-        whole = (bytes(rest) + data[begin:end]) if rest else data[:end]
-        records, numbers, count = _split(whole, number, limit)
-        number += count
-        if records:
-            yield records, numbers
+        yield (bytes(rest) + data[begin:end]) if rest else data[:end]
         rest = bytearray(data[end:][: limit + 1])
-    if rest and stream.failure is None:
-        records, numbers, _ = _split(bytes(rest) + b"\n", number, limit)
-        if records:
-            yield records, numbers
+    if rest:
+        yield bytes(rest) + b"\n"
+
+
+def _chunks(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
+    """What a stream holds, without the mark of its byte order."""
+    first = True
+    while data := stream.read(options.block_bytes):
+        if first:
+            first, data = False, data.removeprefix(BOM)
+        yield data
 
 
 def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequence[int], int]:
@@ -79,21 +92,21 @@ def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequ
     return records, numbers, count
 
 
-def read_values(stream: GuardedStream, limit: int, size: int) -> Iterator[NumberedRecords]:
+def read_values(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
     """A record for each element of arrays, or for each object outside them, over any number of lines.
 
-    Whatever else stands between them is a record too, which no format accepts. The stream fails if its last array or object has no end.
+    Whatever else stands between them is a record too. It is a failure if the last array or object has no end.
     """
-    scanner = _Scanner(limit)
-    for data in read_chunks(stream, size):
+    scanner = _Scanner(options.max_record)
+    for data in _chunks(stream, options):
         scanner.scan(data)
         if scanner.records:
             yield scanner.drain()
     scanner.flush_gap(len(scanner.buffer))
     if scanner.records:
         yield scanner.drain()
-    if scanner.is_inside and stream.failure is None:
-        stream.failure = "it ends inside a JSON value"
+    if scanner.is_inside:
+        raise DamagedContent("it ends inside a JSON value")
 
 
 class _Scanner:
@@ -192,23 +205,14 @@ class _Scanner:
             self._counted = len(self.buffer)
 
 
-def read_chunks(stream: GuardedStream, size: int) -> Iterator[bytes]:
-    """What a stream holds, without the mark of its byte order."""
-    first = True
-    while data := stream.read(size):
-        if first:
-            first, data = False, data.removeprefix(BOM)
-        yield data
-
-
 class _CsvLines:
     """Lines of text for the csv module, remembered until their row is complete. Bytes that aren't UTF-8 survive as lone surrogates.
 
     Lines are counted by the csv module (`line_num`), and a row's text is put together only if it is asked for.
     """
 
-    def __init__(self, stream: GuardedStream, limit: int, size: int) -> None:
-        self._stream, self._limit, self._size = stream, limit, size
+    def __init__(self, stream: PeekedStream, options: ReadOptions) -> None:
+        self._stream, self._options = stream, options
         self.begun = 0
         """How many lines there are before the row that is read; what was before them is forgotten."""
         self._first = 0
@@ -216,29 +220,17 @@ class _CsvLines:
         self.has_ended = False
 
     def __iter__(self) -> Iterator[str]:
-        rest = b""
-        for data in read_chunks(self._stream, self._size):
-            whole = rest + data
-            end = whole.rfind(b"\n") + 1
-            if end:
-                yield from self._taken(self._split(whole[:end]))
-            rest = whole[end:][: self._limit + 1]
-        if rest and self._stream.failure is None:
-            yield from self._taken([_text(rest[: self._limit])])
+        limit = self._options.max_record
+        for text in _whole_lines(self._stream, self._options):
+            lines = [*BytesIO(text)]
+            if len(text) > limit:
+                lines = [line if len(line) <= limit else line[:-1][:limit] + b"\n" for line in lines]
+            del self._lines[: self.begun - self._first]
+            self._first = self.begun
+            decoded = [*map(_text, lines)]
+            self._lines += decoded
+            yield from decoded
         self.has_ended = True
-
-    def _split(self, whole: bytes) -> list[str]:
-        """Whole lines; what is too long is cut."""
-        found = list(BytesIO(whole))
-        if len(whole) > self._limit:
-            found = [line if len(line) <= self._limit else line[:-1][: self._limit] + b"\n" for line in found]
-        return list(map(_text, found))
-
-    def _taken(self, lines: list[str]) -> list[str]:
-        del self._lines[: self.begun - self._first]
-        self._first = self.begun
-        self._lines += lines
-        return lines
 
     def row(self, end: int) -> bytes:
         """The bytes of the row from `begun` to the line before this one, without its line break."""
@@ -250,33 +242,31 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def read_csv(stream: GuardedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
+def read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
     """A record a row; the first row has the names. The line is the row's first."""
     csv.field_size_limit(options.max_record)  # it is the module's, not the reader's, and too small by default
-    source = _CsvLines(stream, options.max_record, options.block_bytes)
+    source = _CsvLines(stream, options)
     rows = csv.reader(source, delimiter=delimiter, quotechar=options.quote)
-    header: list[str] | None = None
-    encode = _encoder([])
+    encode: Callable[[Sequence[str]], bytes | None] | None = None
     records: list[bytes] = []
     numbers: list[int] = []
-    size = 0
+    size, failure = 0, None
     while True:
         begun = source.begun = rows.line_num
         try:
             row = next(rows, None)
         except csv.Error:
             row = []
-        if row is None or (source.has_ended and stream.failure is not None):
-            break  # a row that ends with the stream has an open quote: it was cut off, or else is refused
+        except DamagedContent as error:
+            row, failure = None, error
+        if row is None:
+            break
         if not row and not source.row(rows.line_num):
             continue
-        if header is None:
-            header = row
-            if failure := _wrong_header(header):
-                stream.failure = failure
-                return
-            encode = _encoder(header)
+        if encode is None:
+            encode = _encoder(row)
             continue
+        # a row that ends with the file has an open quote
         record = (None if source.has_ended else encode(row)) or source.row(rows.line_num)[: options.max_record]
         records.append(record)
         numbers.append(begun + 1)
@@ -286,6 +276,29 @@ def read_csv(stream: GuardedStream, options: ReadOptions, delimiter: str) -> Ite
             records, numbers, size = [], [], 0
     if records:
         yield records, numbers
+    if failure is not None:
+        raise failure
+
+
+def _encoder(header: Sequence[str]) -> Callable[[Sequence[str]], bytes | None]:
+    """What makes the JSON object of a row, if there can be one. Raises `DamagedContent` if the header names no columns."""
+    if why := _wrong_header(header):
+        raise DamagedContent(why)
+    make: Callable[..., Any] = lambda *row: dict(zip(header, row, strict=True))  # noqa: E731
+    if not any(map(_NO_FIELD, header)):  # structs are encoded in a third of the time of dicts
+        fields = [(f"cell{at}", str, msgspec.field(name=name)) for at, name in enumerate(header)]
+        make = msgspec.defstruct("Row", fields, gc=False)
+    width, to_json = len(header), _TO_JSON.encode
+
+    def encode(row: Sequence[str]) -> bytes | None:
+        if len(row) != width:
+            return None
+        try:
+            return to_json(make(*row))
+        except UnicodeEncodeError:
+            return None
+
+    return encode
 
 
 def _wrong_header(header: Sequence[str]) -> str | None:
@@ -305,34 +318,10 @@ def _wrong_header(header: Sequence[str]) -> str | None:
     return None
 
 
-def _encoder(header: Sequence[str]) -> Callable[[Sequence[str]], bytes | None]:
-    """What makes the JSON object of a row, if there can be one. Structs are encoded in a third of the time of dicts."""
-    width, to_json = len(header), _TO_JSON.encode
-    make = _maker(header)
-
-    def encode(row: Sequence[str]) -> bytes | None:
-        if len(row) != width:
-            return None
-        try:
-            return to_json(make(*row))
-        except UnicodeEncodeError:
-            return None
-
-    return encode
-
-
-def _maker(header: Sequence[str]) -> Callable[..., Any]:
-    """What takes the cells of a row, and is encoded as an object of these names."""
-    if not any(map(_NO_FIELD, header)):
-        fields = [(f"cell{at}", str, msgspec.field(name=name)) for at, name in enumerate(header)]
-        return msgspec.defstruct("Row", fields, gc=False)
-    return lambda *row: dict(zip(header, row, strict=True))
-
-
-def read_parquet(file: BinaryIO, stream: GuardedStream) -> Iterator[NumberedRecords]:
+def read_parquet(file: BinaryIO) -> Iterator[NumberedRecords]:
     """A record a row, and its number for a line.
 
-    Instants become ISO 8601 in UTC with a `Z`. What the file calls local time has no zone, and gets none: the option `time_offset` has it.
+    Instants become ISO 8601 in UTC with a `Z`. What the file calls local time gets no zone.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415 -- an optional dependency
@@ -350,7 +339,7 @@ def read_parquet(file: BinaryIO, stream: GuardedStream) -> Iterator[NumberedReco
                     yield records, range(row, row + len(records))
                 row += len(records)
     except (*FAILURES, pa.ArrowException) as error:
-        stream.failure = f"the Parquet file is damaged, or of a kind that can't be read: {reason(error)}"
+        raise DamagedContent(f"the Parquet file is damaged, or of a kind that can't be read: {reason(error)}") from None
 
 
 def _encoded(pa: Any, table: Any) -> list[bytes]:

@@ -120,7 +120,7 @@ class Readable(Protocol):
     """What bytes are read from, in order."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many bytes, at least one; none at the end. Raises one of `FAILURES`."""
+        """About so many bytes, at least one; none at the end. Raises one of `FAILURES`."""
 
 
 class BrokenSource(ForwarderError):

@@ -16,7 +16,7 @@ from forwarder.sources.files.archives import ArchiveOpener, OpenedFile
 from forwarder.sources.files.framing import BOM, NumberedRecords, read_csv, read_lines, read_parquet, read_values
 from forwarder.sources.files.objects import Connect, connect, stored_objects
 from forwarder.sources.files.origins import SCHEMES, SourceOrigin, SpooledFile, check_addresses, local_origins
-from forwarder.sources.files.records import BrokenSource, Framing, LineRecords, ReadOptions, RecordBlock, SourceFile
+from forwarder.sources.files.records import BrokenSource, DamagedContent, Framing, LineRecords, ReadOptions, RecordBlock, SourceFile
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -110,12 +110,10 @@ class BlockReader(Iterator[RecordBlock]):
     def __next__(self) -> RecordBlock:
         if not self._leaf.is_open:
             raise RuntimeError(f"{self.name}: the next file was asked for while this one was being read")
-        part = next(self._parts, None)
-        if part is None:
-            stream = self._leaf.stream
-            if stream.failure is not None:
-                raise BrokenSource(self.name, stream.offset, stream.failure)
-            raise StopIteration
+        try:
+            part = next(self._parts)
+        except DamagedContent as error:
+            raise BrokenSource(self.name, self._leaf.stream.offset, str(error)) from None
         self._before, self._first, self._block = self._after, self._first + len(self._block), part[0]
         self._after = self._before.copy()
         _update(self._after, self._block)
@@ -152,17 +150,18 @@ def _update(digest: _Hash, records: Sequence[bytes]) -> None:
 
 
 def framed(name: str, leaf: OpenedFile, options: ReadOptions) -> Generator[NumberedRecords]:
-    """The records of an open file."""
-    framing = options.framing if options.framing is not Framing.AUTO else _framing(name, leaf.head)
+    """The records of an open file. Raises `DamagedContent` after the last good ones."""
+    framing = options.framing if options.framing is not Framing.AUTO else _framing(name, leaf.stream.head)
+    if leaf.failure:
+        raise DamagedContent(leaf.failure)
     if leaf.seekable is not None:
-        yield from read_parquet(leaf.seekable, leaf.stream)
+        yield from read_parquet(leaf.seekable)
     elif framing is Framing.PARQUET:
-        leaf.stream.failure = leaf.stream.failure or "it isn't a Parquet file"
+        raise DamagedContent("it isn't a Parquet file")
     elif framing is Framing.CSV:
         yield from read_csv(leaf.stream, options, options.delimiter or ("\t" if _bare(name).endswith(".tsv") else ","))
     else:
-        cut = read_values if framing is Framing.JSON else read_lines
-        yield from cut(leaf.stream, options.max_record, options.block_bytes)
+        yield from (read_values if framing is Framing.JSON else read_lines)(leaf.stream, options)
 
 
 def _framing(name: str, head: bytes) -> Framing:

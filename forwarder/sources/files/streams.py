@@ -1,4 +1,4 @@
-"""Streams of bytes: decompression of gzip, zstd and bzip2, peeking, and a stream that ends at its first failure and remembers the reason.
+"""Streams of bytes: decompression of gzip, zstd and bzip2, and a stream whose first bytes are peeked, and that fails in one way.
 
 Any number of members or frames may follow each other. Everything that can be decompressed before damage is returned, then
 `DamagedContent` is raised: a stream never ends as if it were whole when it isn't. Memory is bounded by the format (a zstd window of
@@ -49,49 +49,44 @@ _ISAL_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub ca
 
 
 class PeekedStream:
-    """A stream whose first bytes are known before they are read."""
+    """A stream whose first bytes are known before they are read. A failure is raised as `DamagedContent`, after all bytes before it."""
 
     def __init__(self, source: Readable) -> None:
         self._source = source
-        self._failure: Exception | None = None
-        self.head = b""
-        """The first 512 bytes, or all there are up to the end or a failure. Reading gives them too, and raises the failure after them."""
-        try:
-            while len(self.head) < _HEAD and (more := source.read(_HEAD - len(self.head))):
-                self.head += more
-        except FAILURES as error:
-            self._failure = error
-        self._unread = self.head
-
-    def read(self, size: int, /) -> bytes:
-        """At most so many bytes; none at the end."""
-        if self._unread:
-            data, self._unread = self._unread[:size], self._unread[size:]
-            return data
-        if self._failure is not None:
-            raise self._failure
-        return self._source.read(size)
-
-
-class GuardedStream:
-    """A stream for framers: `failure` is set once it has ended early."""
-
-    def __init__(self, source: Readable, failure: str | None = None) -> None:
-        self._source = source
+        self._failure: DamagedContent | None = None
+        self._unread = b""
         self.offset = 0
-        self.failure = failure
+        """How many bytes were read."""
+        self.head = self._next(_HEAD, _HEAD)
+        """The first 512 bytes; fewer only at the end or before a failure. Reading gives them again."""
+        self._unread = self.head + self._unread
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes; fewer only at the end, or at a failure."""
-        parts, count = [], 0
+        """So many bytes; fewer only at the end, or before a failure."""
+        return self._read(size, size)
+
+    def read_some(self, size: int) -> bytes:
+        """At most so many bytes, as they come; none at the end."""
+        return self._read(size, 1)
+
+    def _read(self, size: int, least: int) -> bytes:
+        data = self._next(size, least)
+        if not data and self._failure is not None:
+            raise self._failure
+        self.offset += len(data)
+        return data
+
+    def _next(self, size: int, least: int) -> bytes:
+        parts, count = [self._unread], len(self._unread)
         try:
-            while count < size and self.failure is None and (data := self._source.read(size - count)):
+            while count < least and self._failure is None and (data := self._source.read(size - count)):
                 parts.append(data)
                 count += len(data)
         except FAILURES as error:
-            self.failure = reason(error)
-        self.offset += count
-        return b"".join(parts)
+            self._failure = DamagedContent(reason(error))
+        whole = b"".join(parts)
+        self._unread = whole[size:]
+        return whole[:size]
 
 
 def reason(error: BaseException) -> str:
@@ -102,7 +97,7 @@ def reason(error: BaseException) -> str:
 class CompressedInput:
     """Compressed bytes that can be given back."""
 
-    def __init__(self, source: Readable) -> None:
+    def __init__(self, source: PeekedStream) -> None:
         self._source = source
         self._held = b""
 
@@ -113,7 +108,7 @@ class CompressedInput:
         raise DamagedContent(_CUT_OFF)
 
     def _some(self, size: int) -> bytes:
-        data = self._held or self._source.read(_INPUT)
+        data = self._held or self._source.read_some(_INPUT)
         self._held = data[size:]
         return data[:size]
 
@@ -138,29 +133,17 @@ class CompressedInput:
 
 
 class DecompressedStream:
-    """A decompressed stream. A failure is raised once all that was decompressed before it has been read."""
+    """A decompressed stream, in parts of the size that the decompressor makes: for `PeekedStream`."""
 
-    def __init__(self, source: Readable, decompress: Decompress) -> None:
+    def __init__(self, source: PeekedStream, decompress: Decompress) -> None:
         self._parts = decompress(CompressedInput(source))
-        self._ready = b""
-        self._failure: Exception | None = None
 
-    def read(self, size: int, /) -> bytes:
-        """So many bytes; fewer only at the end, or before a failure."""
-        parts, count = [self._ready], len(self._ready)
+    def read(self, _size: int, /) -> bytes:
+        """The next part; none at the end."""
         try:
-            while count < size and self._failure is None and (data := next(self._parts, b"")):
-                parts.append(data)
-                count += len(data)
+            return next(self._parts, b"")
         except (_ISAL_ERROR, zstandard.ZstdError) as error:
-            self._failure = DamagedContent(f"it is damaged: {error}")
-        except Exception as error:  # a foreign source's own: it is raised later, unchanged
-            self._failure = error
-        if not count and self._failure is not None:
-            raise self._failure
-        whole = b"".join(parts)
-        self._ready = whole[size:]
-        return whole[:size]
+            raise DamagedContent(f"it is damaged: {error}") from None
 
 
 Decompress = Callable[[CompressedInput], Iterator[bytes]]

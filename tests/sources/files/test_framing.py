@@ -20,17 +20,30 @@ from pyarrow import parquet
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.framing import MAX_COLUMNS, NumberedRecords, read_csv, read_lines, read_parquet, read_values
 from forwarder.sources.files.records import DamagedContent, ReadOptions
-from forwarder.sources.files.streams import GuardedStream
+from forwarder.sources.files.streams import PeekedStream
 from tests.support.packed import Watched
 
-Framer = Callable[[GuardedStream, int, int], Iterator[NumberedRecords]]
+Framer = Callable[[PeekedStream, ReadOptions], Iterator[NumberedRecords]]
 LIMIT: Final = 1 << 20
+
+
+def salvaged(framed: Iterator[NumberedRecords]) -> tuple[list[tuple[int, bytes]], str]:
+    """The records with their lines, and why there are no more."""
+    found: list[tuple[int, bytes]] = []
+    try:
+        for records, numbers in framed:
+            found += zip(numbers, records, strict=True)
+    except DamagedContent as error:
+        return found, str(error)
+    return found, ""
 
 
 def framed(framer: Framer, content: bytes, limit: int = LIMIT, size: int = 64, failure: Exception | None = None) -> list[tuple[int, bytes]]:
     """The records with their lines."""
-    stream = GuardedStream(Watched(content, failure=failure))
-    return [pair for records, numbers in framer(stream, limit, size) for pair in zip(numbers, records, strict=True)]
+    stream = PeekedStream(Watched(content, failure=failure))
+    found, why = salvaged(framer(stream, ReadOptions(max_record=limit, block_bytes=size)))
+    assert why == ("" if failure is None else str(failure))
+    return found
 
 
 @settings(max_examples=150, deadline=None)
@@ -63,8 +76,8 @@ def test_a_last_line_without_end_counts_only_in_a_whole_stream() -> None:
 def test_a_long_line_is_never_held_whole() -> None:
     """Of a line without end, the limit's worth is kept, and reads stay small."""
     source = Watched(b"x" * 300_000 + b"\nafter\n")
-    found = [pair for records, numbers in read_lines(GuardedStream(source), 100, 1000) for pair in zip(numbers, records, strict=True)]
-    assert found == [(1, b"x" * 100), (2, b"after")]
+    found = salvaged(read_lines(PeekedStream(source), ReadOptions(max_record=100, block_bytes=1000)))
+    assert found == ([(1, b"x" * 100), (2, b"after")], "")
     assert max(source.asked) <= 1000
 
 
@@ -107,9 +120,8 @@ def test_values_over_the_limit_are_cut_and_those_after_them_are_read(size: int) 
 @pytest.mark.parametrize("content", [b'[{"a":1},', b'[{"a":1},{"b"', b'{"a":1}{"b":"'])
 def test_values_without_an_end_are_a_failure(content: bytes) -> None:
     """What was whole is given, and then the stream fails."""
-    stream = GuardedStream(Watched(content))
-    assert [record for records, _ in read_values(stream, LIMIT, 4) for record in records] == [b'{"a":1}']
-    assert stream.failure == "it ends inside a JSON value"
+    found, why = salvaged(read_values(PeekedStream(Watched(content)), ReadOptions(block_bytes=4)))
+    assert ([record for _, record in found], why) == ([b'{"a":1}'], "it ends inside a JSON value")
 
 
 @settings(max_examples=100, deadline=None)
@@ -125,9 +137,10 @@ def rows(
     content: bytes, options: ReadOptions | None = None, delimiter: str = ",", failure: Exception | None = None
 ) -> list[tuple[int, bytes]]:
     """The records of CSV with their lines."""
-    stream = GuardedStream(Watched(content, failure=failure))
-    found = read_csv(stream, options or ReadOptions(block_bytes=7), delimiter)
-    return [pair for records, numbers in found for pair in zip(numbers, records, strict=True)]
+    stream = PeekedStream(Watched(content, failure=failure))
+    found, why = salvaged(read_csv(stream, options or ReadOptions(block_bytes=7), delimiter))
+    assert why == ("" if failure is None else str(failure))
+    return found
 
 
 def test_rows_are_objects_of_texts_with_the_line_they_begin_on() -> None:
@@ -160,10 +173,9 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
 )
 def test_columns_are_bounded(header: bytes, why: str) -> None:
     """Nothing is made of a header that no export has; the file is told as broken."""
-    stream = GuardedStream(Watched(header + b"\n1,2\n"))
-    assert list(read_csv(stream, ReadOptions(), ",")) == []
-    assert stream.failure is not None
-    assert why in stream.failure
+    found, failure = salvaged(read_csv(PeekedStream(Watched(header + b"\n1,2\n")), ReadOptions(), ","))
+    assert found == []
+    assert why in failure
 
 
 def test_as_many_columns_as_a_spreadsheet_has() -> None:
@@ -193,9 +205,7 @@ def test_an_open_quote_at_the_end_is_refused_or_cut_off() -> None:
 )
 def test_a_header_that_names_no_columns_is_a_failure(content: bytes, failure: str) -> None:
     """Guessing which of two columns is meant would be worse."""
-    stream = GuardedStream(Watched(content))
-    assert list(read_csv(stream, ReadOptions(), ",")) == []
-    assert stream.failure == failure
+    assert salvaged(read_csv(PeekedStream(Watched(content)), ReadOptions(), ",")) == ([], failure)
 
 
 CELL = st.text('ab",;\r\n é', max_size=6)
@@ -219,11 +229,10 @@ def parquet_file(columns: dict[str, Any]) -> io.BytesIO:
     return made
 
 
-def parquet_records(file: io.BytesIO) -> tuple[list[tuple[int, Any]], str | None]:
+def parquet_records(file: io.BytesIO) -> tuple[list[tuple[int, Any]], str]:
     """The rows with their numbers, and why there are no more."""
-    stream = GuardedStream(file)
-    found = [pair for records, numbers in read_parquet(file, stream) for pair in zip(numbers, map(json.loads, records), strict=True)]
-    return found, stream.failure
+    found, failure = salvaged(read_parquet(file))
+    return [(number, json.loads(record)) for number, record in found], failure
 
 
 def test_parquet_rows_keep_their_types() -> None:
@@ -251,20 +260,20 @@ def test_parquet_rows_keep_their_types() -> None:
         "big": 2**62 + 1,
         "traits": {"plan": "pro"},
     }
-    assert parquet_records(parquet_file(columns)) == ([(1, expected)], None)
+    assert parquet_records(parquet_file(columns)) == ([(1, expected)], "")
 
 
 def test_parquet_rows_are_numbered_from_one() -> None:
     """The number goes on over batches and groups of rows."""
     found, failure = parquet_records(parquet_file({"n": list(range(2500))}))
-    assert (found, failure) == ([(n + 1, {"n": n}) for n in range(2500)], None)
+    assert (found, failure) == ([(n + 1, {"n": n}) for n in range(2500)], "")
 
 
 def test_parquet_rows_that_no_object_can_be_made_of_are_refused_alone() -> None:
     """Text that isn't UTF-8 and times that no calendar has don't stop the rows around them."""
     text = pa.array([b"a", b"\xff", b"b", b"c"]).view(pa.string())
     file = parquet_file({"text": text, "at": pa.array([0, 0, 1 << 60, 0]).view(pa.timestamp("us", "UTC"))})
-    (records, numbers), *rest = read_parquet(file, GuardedStream(file))
+    (records, numbers), *rest = read_parquet(file)
     assert (list(numbers), rest) == ([1, 2, 3, 4], [])
     good, other = b'{"text":"a","at":"1970-01-01T00:00:00Z"}', b'{"text":"c","at":"1970-01-01T00:00:00Z"}'
     assert (records[0], records[3]) == (good, other)
@@ -275,7 +284,6 @@ def test_a_cut_parquet_file_is_a_failure() -> None:
     """Its directory is at the end, so nothing of it can be read."""
     found, failure = parquet_records(io.BytesIO(parquet_file({"n": [1, 2, 3]}).getvalue()[:-20]))
     assert found == []
-    assert failure is not None
     assert failure.startswith("the Parquet file is damaged")
 
 
@@ -283,5 +291,5 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
     """It is part of the extra `import`."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigurationError, match="without pyarrow") as caught:
-        list(read_parquet(io.BytesIO(), GuardedStream(io.BytesIO())))
+        list(read_parquet(io.BytesIO()))
     assert "pipx install --force '.[import]'" in caught.value.hint
