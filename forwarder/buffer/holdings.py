@@ -24,10 +24,10 @@ class LaneHolding:
 
     __slots__ = ("bytes", "events", "pool", "queue")
 
-    def __init__(self, pool: LanePool | None = None) -> None:
+    def __init__(self, pool: LanePool | None = None, make_queue: Callable[[], LaneQueue] = LaneQueue) -> None:
         self.bytes = 0
         self.events = 0
-        self.queue = LaneQueue()
+        self.queue = make_queue()
         self.pool = pool
         if pool is not None:
             pool.lanes += 1

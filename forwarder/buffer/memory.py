@@ -12,17 +12,21 @@ from forwarder.buffer.holdings import BufferStatistics, LaneHolding, PoolOf, dro
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lanes import DayQueue, LaneQueue
 from forwarder.core.ports import DropReason, Fate
 
 
 class MemoryBuffer:
     """See `core.ports.Buffer`."""
 
-    def __init__(self, max_bytes: int, *, any_if_empty: bool = False) -> None:
-        """`any_if_empty`: whether an empty buffer accepts what is offered whatever its size, for a source that would offer it for ever."""
+    def __init__(self, max_bytes: int, *, any_if_empty: bool = False, by_day: bool = False) -> None:
+        """`any_if_empty`: whether an empty buffer accepts what is offered whatever its size, for a source that would offer it for ever.
+
+        `by_day`: whether its queues count what waits of each day (`DayQueue`).
+        """
         self.max_bytes = max_bytes
         self._any_if_empty = any_if_empty
+        self._make_queue: type[LaneQueue] = DayQueue if by_day else LaneQueue
         self.used = 0
         self.holdings: dict[Lane, LaneHolding] = {}
         self.pool_of: PoolOf = no_pool
@@ -48,7 +52,7 @@ class MemoryBuffer:
     def _hold(self, chunk: Chunk) -> LaneHolding:
         holding = self.holdings.get(chunk.lane)
         if holding is None:
-            holding = self.holdings[chunk.lane] = LaneHolding(self.pool_of(chunk.lane))
+            holding = self.holdings[chunk.lane] = LaneHolding(self.pool_of(chunk.lane), self._make_queue)
         cost = chunk.cost
         holding.bytes += cost
         if holding.pool is not None:
@@ -60,7 +64,7 @@ class MemoryBuffer:
     def queue(self, lane: Lane) -> LaneQueue:
         """The lane's waiting chunks; an empty queue for a lane that has none."""
         holding = self.holdings.get(lane)
-        return holding.queue if holding else LaneQueue()
+        return holding.queue if holding else self._make_queue()
 
     def waiting_lanes(self) -> Collection[Lane]:
         """The lanes that have waiting chunks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import takewhile
@@ -94,9 +94,82 @@ class LaneQueue:
         passed = list(takewhile(lambda chunk: chunk.received_at <= latest, self._chunks))
         found = [chunk for chunk in passed if chunk.ack in acks]
         if found:
-            for _ in passed:
-                self._chunks.popleft()
-            self._chunks.extendleft([chunk for chunk in reversed(passed) if chunk.ack not in acks])
-            self.size -= sum([len(chunk.data) + 1 for chunk in found])
-            self.events -= sum([chunk.count for chunk in found])
+            self.remove(len(passed), frozenset(found))
         return found
+
+    def remove(self, passed: int, chosen: AbstractSet[Chunk]) -> None:
+        """Take `chosen` out of the first `passed` chunks; the others keep their places."""
+        chunks = self._chunks
+        kept = [chunk for chunk in [chunks.popleft() for _ in range(passed)] if chunk not in chosen]
+        chunks.extendleft(reversed(kept))
+        self.size -= sum([len(chunk.data) + 1 for chunk in chosen])
+        self.events -= sum([chunk.count for chunk in chosen])
+
+
+class DayTotal:
+    """What waits of one day: the same sums as a queue's."""
+
+    __slots__ = ("events", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.events = 0
+
+
+class DayQueue(LaneQueue):
+    """A queue that also counts by `Chunk.day`, for batches that mix no days.
+
+    Invariants: `days` has the sums over the waiting chunks of each day, and no day without one; `cost` is the sum of their costs.
+    """
+
+    __slots__ = ("cost", "days")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cost = 0
+        self.days: dict[int | None, DayTotal] = {}
+
+    def append(self, chunk: Chunk) -> None:
+        """See `LaneQueue.append`."""
+        super().append(chunk)
+        self._add((chunk,))
+
+    def popleft(self) -> Chunk:
+        """See `LaneQueue.popleft`."""
+        chunk = super().popleft()
+        self._subtract((chunk,))
+        return chunk
+
+    def take(self, max_bytes: int, max_events: int) -> list[Chunk]:
+        """See `LaneQueue.take`."""
+        taken = super().take(max_bytes, max_events)
+        self._subtract(taken)
+        return taken
+
+    def put_back(self, chunks: Sequence[Chunk]) -> None:
+        """See `LaneQueue.put_back`."""
+        super().put_back(chunks)
+        self._add(chunks)
+
+    def remove(self, passed: int, chosen: AbstractSet[Chunk]) -> None:
+        """See `LaneQueue.remove`."""
+        super().remove(passed, chosen)
+        self._subtract(chosen)
+
+    def _add(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            total = self.days.get(chunk.day)
+            if total is None:
+                total = self.days[chunk.day] = DayTotal()
+            total.size += len(chunk.data) + 1
+            total.events += chunk.count
+            self.cost += chunk.cost
+
+    def _subtract(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            total = self.days[chunk.day]
+            total.size -= len(chunk.data) + 1
+            total.events -= chunk.count
+            self.cost -= chunk.cost
+            if not total.size:
+                del self.days[chunk.day]

@@ -4,6 +4,10 @@ Invariants: a batch's size is the exact size of its request's body, envelope inc
 alone is over it. Chunks stay whole, and are cut only where one doesn't fit an empty batch. A chunk with an event
 that is blocked keeps its place in the queue, and holds back every later chunk that shares an id with it: to cut such chunks event by event
 would cost more than the one round trip that its other events wait (docs/decisions/0005-order-by-request-not-by-event.md).
+
+By day (`BatchPolicy.by_day`), a batch's chunks are of one UTC day, that of the first chunk that may go. Chunks of other days are passed
+over as blocked ones are: they keep their places, and hold back what shares an id with them. The search ends `READ_AHEAD_CHUNKS` past the
+last chunk that it took, so that its cost is in proportion to what is taken, however days and ids alternate.
 """
 
 from __future__ import annotations
@@ -13,12 +17,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lanes import DayQueue, DayTotal, LaneQueue
 from forwarder.core.ports import Buffer
 from forwarder.wire.envelope import cut_by_size, envelope_size
 
 READ_AHEAD_CHUNKS: Final = 256
-"""How many blocked chunks a lane's queue is searched past for others."""
+"""How many chunks a lane's queue is searched past for others: blocked ones in all, or by day since the last that was taken."""
 
 READ_AHEAD_IDS: Final = 2048
 """How many ids such chunks may hold back before the search ends: searching on costs more than it finds."""
@@ -31,6 +35,25 @@ class BatchPolicy:
     max_bytes: int
     max_events: int
     max_age: float
+    by_day: bool = False
+    """Whether a batch must not mix days (`Chunk.day`); needs a buffer whose queues count by day."""
+    one_day: bool = False
+    """By day: whether only one day may be in flight. While any ids are blocked, that is the day of the last batch."""
+    gather_bytes: int = 0
+    """By day: a batch is due, though no day has a full one, once all days together have so much waiting, as it counts in the buffer."""
+
+
+class SendingPace(Protocol):
+    """How fast events may go."""
+
+    def due_at(self, events: int, wall: float) -> float:
+        """From when so many events may go, wall-clock seconds. `wall` is the time of the question.
+
+        Asked again and again before they go, and for more as more wait; at the same time for as many, the answer is the same.
+        """
+
+    def went(self, events: int) -> None:
+        """So many events go now; they may be more or fewer than were asked for."""
 
 
 class BatchSource(Protocol):
@@ -70,9 +93,13 @@ class _Room:
 class Batcher:
     """See `BatchSource`. `policy` may be replaced."""
 
-    def __init__(self, buffer: Buffer, policy: BatchPolicy) -> None:
+    def __init__(self, buffer: Buffer, policy: BatchPolicy, pace: SendingPace | None = None) -> None:
+        """`pace`: no batch is due before it says so, not even where batches are flushed."""
         self._buffer = buffer
         self.policy = policy
+        self._pace = pace
+        self._day: int | None = None
+        """The day of the last batch."""
 
     def lanes(self) -> Sequence[Lane]:
         """The lanes that have events waiting."""
@@ -80,14 +107,31 @@ class Batcher:
 
     def due_at(self, lane: Lane, now: float) -> float | None:
         """When the lane's next batch is due: `now` if it is full or from the future, None if nothing waits."""
-        queue = self._buffer.queue(lane)
-        if queue.oldest is None:
+        return self._due_at(self._buffer.queue(lane), now)
+
+    def _due_at(self, queue: LaneQueue, now: float, *, flush: bool = False) -> float | None:
+        oldest = queue.oldest
+        if oldest is None:
             return None
-        if queue.size >= self.policy.max_bytes or queue.events >= self.policy.max_events:
-            return now
-        if queue.oldest > now:  # the clock was set back: the event's age is unknown
-            return now
-        return queue.oldest + self.policy.max_age
+        at_once = flush or self._is_full(queue) or oldest > now  # the clock was set back: the event's age is unknown
+        due = now if at_once else oldest + self.policy.max_age
+        return due if self._pace is None else max(due, self._pace.due_at(self._expected(queue), now))
+
+    def _is_full(self, queue: LaneQueue) -> bool:
+        policy = self.policy
+        if not policy.by_day:
+            return queue.size >= policy.max_bytes or queue.events >= policy.max_events
+        days = _counted(queue)
+        return days.cost >= policy.gather_bytes or any(self._is_full_day(total) for total in days.days.values())
+
+    def _is_full_day(self, total: DayTotal) -> bool:
+        return total.size >= self.policy.max_bytes or total.events >= self.policy.max_events
+
+    def _expected(self, queue: LaneQueue) -> int:
+        """How many events the next batch will have, as far as can be known before it is made."""
+        policy = self.policy
+        waiting = _counted(queue).days[next(iter(queue)).day] if policy.by_day else queue
+        return max(1, min(waiting.events, policy.max_events, waiting.events * policy.max_bytes // waiting.size))
 
     def next(
         self,
@@ -100,16 +144,22 @@ class Batcher:
         max_events: int | None = None,
     ) -> Batch | None:
         """See `BatchSource.next`."""
-        due = self.due_at(lane, now)
-        if due is None or (due > now and not flush):
-            return None
         queue = self._buffer.queue(lane)
+        due = self._due_at(queue, now, flush=flush)
+        if due is None or due > now:
+            return None
         size_limit = min(self.policy.max_bytes, max_body or self.policy.max_bytes)
         room = _Room(size_limit - envelope_size(lane, ()), min(self.policy.max_events, max_events or self.policy.max_events))
-        chunks = self._take_unblocked(queue, room, blocked) if blocked else self._take(queue, room)
+        if self.policy.by_day:
+            chunks = self._take_day(_counted(queue), room, blocked, now, flush=flush)
+        else:
+            chunks = self._take_unblocked(queue, room, blocked) if blocked else self._take(queue, room)
         if not chunks:
             return None
-        return batch_of(lane, chunks)
+        batch = batch_of(lane, chunks)
+        if self._pace is not None:
+            self._pace.went(batch.count)
+        return batch
 
     def _take(self, queue: LaneQueue, room: _Room) -> list[Chunk]:
         taken = queue.take(room.bytes, room.events)
@@ -149,6 +199,59 @@ class Batcher:
                 break
         queue.put_back(kept)
         return taken
+
+    def _take_day(self, queue: DayQueue, room: _Room, blocked: Set[str], now: float, *, flush: bool) -> list[Chunk]:
+        """Take chunks of one day: of the first one that may go, and of which a batch is due."""
+        fixed = self.policy.one_day and bool(blocked)
+        if fixed and self._day not in queue.days:
+            return []
+        if not blocked and len(queue.days) == 1:
+            taken = self._take(queue, room)
+            self._day = taken[0].day
+            return taken
+        taken, last, left = [], 0, 0
+        held: set[str] = set()
+        ready = flush or queue.cost >= self.policy.gather_bytes
+        for passed, chunk in enumerate(queue, 1):
+            if (
+                ((fixed or taken) and chunk.day != self._day)
+                or not (blocked.isdisjoint(chunk.ids) and held.isdisjoint(chunk.ids))
+                or not (ready or taken or self._is_due(chunk, queue, now))
+            ):
+                held |= chunk.ids
+                if passed - last >= READ_AHEAD_CHUNKS:
+                    break
+                continue
+            if not taken:
+                self._day, left = chunk.day, queue.days[chunk.day].events
+                if not room.fits(chunk):
+                    return self._cut_first(queue, passed, room)
+            elif not room.fits(chunk):
+                break
+            taken.append(chunk)
+            room.take(chunk)
+            last, left = passed, left - chunk.count
+            if not left:
+                break
+        queue.remove(last, frozenset(taken))
+        return taken
+
+    def _is_due(self, chunk: Chunk, queue: DayQueue, now: float) -> bool:
+        """Whether a batch that begins with this chunk is due: its day has a full one, or it is old enough, or from the future."""
+        return self._is_full_day(queue.days[chunk.day]) or not now - self.policy.max_age < chunk.received_at <= now
+
+    def _cut_first(self, queue: DayQueue, passed: int, room: _Room) -> list[Chunk]:
+        """The first piece of the last of the chunks that were passed; the other pieces stay in its place."""
+        *kept, chunk = [queue.popleft() for _ in range(passed)]
+        first, *rest = self._cut(chunk, room)
+        queue.put_back([*kept, *rest])
+        return [first]
+
+
+def _counted(queue: LaneQueue) -> DayQueue:
+    if not isinstance(queue, DayQueue):
+        raise TypeError("batches by day need a buffer whose queues count by day")
+    return queue
 
 
 def batch_of(lane: Lane, chunks: Iterable[Chunk]) -> Batch:

@@ -6,15 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lanes import DayQueue, LaneQueue
 
 LANE = Lane("phc_queuequeue123456")
+counts = st.integers(1, 5)
+"""Of the events of a chunk."""
+
+
+class DayChunk(Chunk):
+    """A chunk with a day."""
+
+    __slots__ = ("day",)
+    day: int
 
 
 def chunk(number: int, count: int = 1) -> Chunk:
-    """A chunk that can be told from others."""
-    return Chunk(LANE, b",".join([b'{"n":%d}' % number] * count), count, frozenset(), float(number))
+    """A chunk that can be told from others, of one of three days, with an ack of its own."""
+    data = b",".join([b'{"n":%d}' % number] * count)
+    made = DayChunk(LANE, data, count, frozenset(), float(number), ack=Ack(count, lambda _error: None))
+    made.day = number % 3
+    return made
 
 
 def test_an_empty_queue_has_nothing() -> None:
@@ -36,21 +49,45 @@ def test_the_oldest_is_the_one_in_front() -> None:
     assert queue.oldest == 1.0
 
 
-@given(st.lists(st.one_of(st.integers(1, 5), st.none(), st.lists(st.integers(1, 4), min_size=1, max_size=3))))
-def test_it_is_a_line_whose_sums_are_right(steps: list[int | list[int] | None]) -> None:
-    """Whatever is appended (a count), taken (None) and put back (a list): the order is a plain list's, and the sums are its chunks'."""
-    queue, model = LaneQueue(), list[Chunk]()
-    for number, step in enumerate(steps):
-        if isinstance(step, int):
-            model.append(chunk(number, step))
+@pytest.mark.parametrize("kind", [LaneQueue, DayQueue])
+@given(data=st.data())
+def test_it_is_a_line_whose_sums_are_right(kind: type[LaneQueue], data: st.DataObject) -> None:
+    """Whatever is appended, taken from the front or from the midst, and put back: the order is a plain list's, and the sums are its
+    chunks', those of each day too."""
+    queue, model = kind(), list[Chunk]()
+    for number in range(data.draw(st.integers(0, 20), label="steps")):
+        what = data.draw(st.sampled_from(["append", "append", "pop", "take", "put back", "withdraw", "remove"]), label="what")
+        if what == "append":
+            model.append(chunk(number, data.draw(counts)))
             queue.append(model[-1])
-        elif step is None:
-            if model:
-                assert queue.popleft() is model.pop(0)
-        else:
-            back = [chunk(number, count) for count in step]
+        elif what == "put back":
+            back = [chunk(number, count) for count in data.draw(st.lists(counts, max_size=3))]
             model[:0] = back
             queue.put_back(back)
-        assert (len(queue), queue.events) == (len(model), sum(each.count for each in model))
-        assert queue.size == sum(len(each.data) + 1 for each in model)
-    assert [queue.popleft() for _ in range(len(queue))] == model
+        elif what == "pop" and model:
+            assert queue.popleft() is model.pop(0)
+        elif what == "take":
+            taken = queue.take(data.draw(st.integers(1, 100)), data.draw(st.integers(1, 10)))
+            assert taken == model[: len(taken)]
+            del model[: len(taken)]
+        elif model:
+            chosen = data.draw(st.sets(st.sampled_from(model)), label="chosen")
+            if what == "withdraw":
+                assert set(queue.withdraw({each.ack for each in chosen if each.ack is not None})) == chosen
+            else:
+                queue.remove(max([model.index(each) + 1 for each in chosen], default=0), chosen)
+            model = [each for each in model if each not in chosen]
+        _check_sums(queue, model)
+    assert list(queue) == model
+
+
+def _check_sums(queue: LaneQueue, model: list[Chunk]) -> None:
+    assert (len(queue), queue.events, queue.size) == (len(model), *_sums(model))
+    if isinstance(queue, DayQueue):
+        days = {each.day: [other for other in model if other.day == each.day] for each in model}
+        assert {day: (total.events, total.size) for day, total in queue.days.items()} == {day: _sums(each) for day, each in days.items()}
+        assert queue.cost == sum(each.cost for each in model)
+
+
+def _sums(chunks: list[Chunk]) -> tuple[int, int]:
+    return sum(each.count for each in chunks), sum(len(each.data) + 1 for each in chunks)
