@@ -29,7 +29,7 @@ from forwarder.imports.batching import SOURCE
 from forwarder.inspect import dead_letters as found_letters
 from forwarder.inspect.dead_letters import LetterQuery, SelectedLetters, WorkerLetters, letter_files, newest, parse_query, with_content
 from forwarder.sources.imports.checkpoint import read_checkpoint
-from forwarder.sources.imports.status import PREFLIGHT
+from forwarder.sources.imports.manifest import PREFLIGHT
 
 if TYPE_CHECKING:
     from forwarder.deadletter.editing import Edit, Replacement

@@ -9,11 +9,11 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from forwarder.cli.import_options import CommonOptions, own_options
 from forwarder.cli.settings import ask_for_key, key_or_file, loaded_sections
@@ -30,9 +30,12 @@ from forwarder.sources.imports import checkpoint, manifest
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties, RecordRefused
 from forwarder.sources.imports.pacing import QuietHours
-from forwarder.sources.imports.preflight_report import unaccepted
+from forwarder.sources.imports.preflight_findings import unaccepted
 from forwarder.sources.imports.times import parse_time
 from forwarder.storage.directory import is_locked, state_directories
+
+Given = TypeVar("Given")
+Checked = TypeVar("Checked")
 
 SECTIONS: Final = ("upstream", "buffer", "batch", "delivery", "dead_letters", "log", "import", "workers")
 """The sections of the configuration that imports read."""
@@ -40,6 +43,8 @@ IMPORTS: Final = "imports"
 UNLIMITED: Final = "unlimited"
 _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"
+_CHANGES_RECORDS: Final = ("framing", "delimiter", "quote")
+"""Options for reading that change the records."""
 _KEY_WAYS: Final = "Use --api-key KEY, `import.api_key` or `import.api_key_file` in the configuration, or FORWARDER_IMPORT__API_KEY(_FILE)."
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})", re.ASCII)
 _UTC: Final = frozenset({"0", "z", "utc", "+0", "-0"})
@@ -54,6 +59,7 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
     section = settings.import_
     persons: PersonProperties = typed.person_properties.value if typed.person_properties else section.person_properties
     reading, filters = _reading(form, section, typed, more), _filters(typed)
+    hours = section.quiet_hours if typed.quiet_hours is None else typed.quiet_hours
     return ImportRequest(
         chosen=_chosen(form, persons, section, reading, more, since=filters.since),
         paths=tuple(typed.paths),
@@ -61,13 +67,13 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
         api_key=project_key(found, typed.api_key, required=not typed.dry_run),
         state=typed.state,
         state_root=state_root(settings) if typed.state is None else typed.state.parent,
-        via=_address("--via", typed.via) if typed.via else "",
+        via=_checked("--via", check_upstream, typed.via) if typed.via else "",
         reading=reading,
         filters=filters,
         person_properties=persons,
         geoip=typed.geoip,
         rate=rate(str(section.rate) if typed.rate is None else typed.rate),
-        quiet_hours=_quiet(typed.quiet_hours, section),
+        quiet_hours=QuietHours.parse(hours) if hours and hours != _NO_QUIET else None,
         sort=typed.sort or form.is_unsorted,
         accepted=frozenset(typed.accept or ()),
     )
@@ -84,17 +90,14 @@ def project_key(found: Loaded, typed: str | None, *, required: bool) -> str:
     Raises `ConfigurationError`.
     """
     if typed is not None:
-        try:
-            return check_project_key(typed.strip())
-        except ValueError as error:
-            raise ConfigurationError(f"--api-key: {error}") from None
+        return _checked("--api-key", check_project_key, typed.strip())
     section = found.settings.import_
     key, file = key_or_file(found, "import", section.api_key, section.api_key_file)
-    if key:
-        return key
-    if file:
-        return _key_in(file)
-    return ask_for_key("project key", check_project_key, _KEY_WAYS) if required else ""
+    if file and not key:
+        key, *more = _checked("import.api_key_file", read_key_file, file)
+        if more:
+            raise ConfigurationError(f"import.api_key_file: {file} contains {len(more) + 1} keys", hint="Keep only the project's key.")
+    return key or (ask_for_key("project key", check_project_key, _KEY_WAYS) if required else "")
 
 
 def state_root(settings: Settings) -> Path:
@@ -111,7 +114,7 @@ def state_root(settings: Settings) -> Path:
 def folders(root: Path) -> list[Path]:
     """The state folders in `root`, by name. Raises `ConfigurationError` if they can't be listed."""
     try:
-        return sorted(each for each in root.iterdir() if _is_state(each)) if root.is_dir() else []
+        return sorted(filter(_is_state, root.iterdir())) if root.is_dir() else []
     except OSError as error:
         hint = "Run this as the user that imports, or name one folder with --state DIR."
         raise ConfigurationError(f"{root} can't be listed: {error.strerror or error}", hint=hint) from error
@@ -125,28 +128,19 @@ def _settings(found: Loaded, typed: CommonOptions) -> Settings:
     """The settings with the typed address. Raises `ConfigurationError` if there is none to send to."""
     settings = found.settings
     if typed.upstream is not None:
-        settings = replace(settings, upstream=replace(settings.upstream, url=_address("--upstream", typed.upstream)))
+        settings = replace(settings, upstream=replace(settings.upstream, url=_checked("--upstream", check_upstream, typed.upstream)))
     if not (settings.upstream.url or typed.via or typed.dry_run):
         hint = "For example --upstream https://us.i.example.com, or `upstream.url` in the configuration."
         raise ConfigurationError("--upstream URL is missing: the address of the service that receives the events", hint=hint)
     return settings
 
 
-def _address(option: str, text: str) -> str:
+def _checked(name: str, check: Callable[[Given], Checked], given: Given) -> Checked:
+    """What a check makes of a value; its ValueError as a `ConfigurationError` with the name of the option or setting."""
     try:
-        return check_upstream(text)
+        return check(given)
     except ValueError as error:
-        raise ConfigurationError(f"{option}: {error}") from None
-
-
-def _key_in(file: Path) -> str:
-    try:
-        found = read_key_file(file)
-    except ValueError as error:
-        raise ConfigurationError(f"import.api_key_file: {error}") from None
-    if len(found) > 1:
-        raise ConfigurationError(f"import.api_key_file: {file} contains {len(found)} keys", hint="Keep only the project's key.")
-    return found[0]
+        raise ConfigurationError(f"{name}: {error}") from None
 
 
 def _chosen(
@@ -158,34 +152,26 @@ def _chosen(
     *,
     since: int | None,
 ) -> ChosenFormat:
-    given, options = FormatContext(persons, since=since), _own(form, more)
+    try:
+        options = own_options(form, more)
+    except ValueError as error:
+        raise ConfigurationError(str(error), hint=f"`forwarder import {form.name} --help` describes each option.") from None
+    given = FormatContext(persons, since=since)
+    usual = ReadOptions(framing=form.framings[0])
     values: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
-    values |= _as_read(form, reading)
+    values |= {name: str(getattr(reading, name)) for name in _CHANGES_RECORDS if getattr(reading, name) != getattr(usual, name)}
     if more.get("time_offset") is not None:
-        given = replace(given, time_offset=time_offset(more["time_offset"]))
-        values["time-offset"] = given.time_offset
+        values["time-offset"] = offset = time_offset(more["time_offset"])
+        given = replace(given, time_offset=offset)
     if form.takes_mapping:
         settings, key = _mapping(section, more.get("mapping"))
-        given = replace(given, mapping=_rules(settings, key))
+        compiled = partial(mapping_of, settings, "import", key)
+        given = replace(given, mapping=ChosenMapping(rules_of(settings, key), compiled, settings.timestamp.zone is not None))
     form.make(options, given)  # raises now if the options contradict each other
     if form.takes_mapping:
         values["mapping"] = _mapping_as_json(settings)
     make, times = partial(form.make, options, given), tuple(form.times(options, given))
     return ChosenFormat(form.name, values, make, times, zone_said=form.zone_said(options, given))
-
-
-def _as_read(form: ImportFormat[Any], reading: ReadOptions) -> dict[str, str]:
-    """The options for reading that change the records."""
-    usual = ReadOptions(framing=form.framings[0])
-    values = {"framing": str(reading.framing), "delimiter": reading.delimiter, "quote": reading.quote}
-    return {name: value for name, value in values.items() if value != getattr(usual, name)}
-
-
-def _own(form: ImportFormat[Any], more: Mapping[str, Any]) -> Any:
-    try:
-        return own_options(form, more)
-    except ValueError as error:
-        raise ConfigurationError(str(error), hint=f"`forwarder import {form.name} --help` describes each option.") from None
 
 
 def _mapping(section: ImportSettings, file: Path | None) -> tuple[MappingSettings, str]:
@@ -209,10 +195,6 @@ def _rules_in(file: Path) -> MappingSettings:
     return found
 
 
-def _rules(settings: MappingSettings, key: str) -> ChosenMapping:
-    return ChosenMapping(rules_of(settings, key), lambda: mapping_of(settings, "import", key), settings.timestamp.zone is not None)
-
-
 def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
     """The rules as one value, whatever file has them; of the salt only a digest that distinguishes it from another."""
     values = settings.as_document(changed_only=True)
@@ -223,34 +205,23 @@ def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
 
 
 def _reading(form: ImportFormat[Any], section: ImportSettings, typed: CommonOptions, more: Mapping[str, Any]) -> ReadOptions:
-    options = ReadOptions(
-        framing=Framing(more.get("framing") or form.framings[0]),
-        store={**section.store, **pairs("--store", typed.store or ())},
-        follow_links=typed.follow_links,
-    )
-    delimiter, quote = more.get("delimiter"), more.get("quote")
-    if delimiter is not None:
-        options = replace(options, delimiter=character("--delimiter", delimiter))
-    return options if quote is None else replace(options, quote=character("--quote", quote))
+    framing = Framing(more.get("framing") or form.framings[0])
+    store = {**section.store, **pairs("--store", typed.store or ())}
+    cells: dict[str, Any] = {name: character(f"--{name}", more[name]) for name in ("delimiter", "quote") if more.get(name) is not None}
+    return ReadOptions(framing=framing, store=store, follow_links=typed.follow_links, **cells)
 
 
 def _filters(typed: CommonOptions) -> EventFilters:
-    since = None if typed.since is None else moment("--since", typed.since)
-    until = None if typed.until is None else moment("--until", typed.until)
+    since, until = moment("--since", typed.since), moment("--until", typed.until)
     if since is not None and until is not None and since >= until:
         raise ConfigurationError(f"--since {typed.since} is not before --until {typed.until}: no event is left", hint="Exchange the two.")
     return EventFilters(since, until, frozenset(typed.event or ()), frozenset(typed.exclude_event or ()), typed.limit)
 
 
-def _quiet(text: str | None, section: ImportSettings) -> QuietHours | None:
-    hours = section.quiet_hours if text is None else text
-    return None if not hours or hours == _NO_QUIET else QuietHours.parse(hours)
-
-
-def moment(option: str, text: str) -> int:
+def moment(option: str, text: str | None) -> int | None:
     """Microseconds since 1970 of a date or a time; without a zone it is UTC."""
     try:
-        return parse_time(text)
+        return None if text is None else parse_time(text)
     except RecordRefused:
         hint = "Write a date, 2024-01-31, or a time, 2024-01-31T12:00:00Z: fixed ones, so that the same command resumes tomorrow."
         raise ConfigurationError(f"{option}: {text!r} is not a time", hint=hint) from None

@@ -16,18 +16,15 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import msgspec
 import typer
 import uvloop
-from msgspec import Struct
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -46,21 +43,17 @@ from forwarder.imports.request import ImportProgress, ImportRequest
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.manifest import FILE as MANIFEST
-from forwarder.sources.imports.manifest import ImportManifest, sentence
-from forwarder.sources.imports.preflight_page import as_json as preflight_as_json
-from forwarder.sources.imports.preflight_page import page
-from forwarder.sources.imports.preflight_report import PreflightFinding, PreflightReport, find_all, plural, unaccepted
-from forwarder.sources.imports.report import as_json, as_text, complete_reports
-from forwarder.sources.imports.status import PREFLIGHT
-from forwarder.storage.private import atomic_file
+from forwarder.sources.imports.manifest import PREFLIGHT, ImportManifest, plural, sentence
+from forwarder.sources.imports.preflight_findings import PreflightResult, saved_report
+from forwarder.sources.imports.report import JSON, PAGE, as_json, as_text, complete_reports, to_second
 from forwarder.telemetry.readable import duration, size
 
 RATE_WINDOW: Final = 15.0
 """Seconds over which the rate is averaged."""
 _BAR: Final = 40
+_REFRESH: Final = 0.1
+"""Seconds between two pictures on a terminal."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-Now = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +73,17 @@ class ImportCommand:
             self._check_key()
             if self.opened.saved is not None and not self.typed.dry_run:
                 say(resuming(self.opened.saved, self.opened.state))
-                return self._send(saved_events(self.opened.state))
-            preflight = self._preflight()
+                earlier = saved_report(self.opened.state)
+                return self._send(None if earlier is None else earlier.to_send)
+            preflight, broken = self._preflight()
             if preflight.stopping:
                 return ExitCode.NO
             if self.typed.dry_run:
                 say("Nothing was sent (--dry-run).")
-                return ExitCode.NO if preflight.broken else ExitCode.DONE
-            if not confirm(question(self.request, preflight.events), yes=self.typed.yes):
-                return ExitCode.NO
-            return self._send(preflight.events)
+                return ExitCode.NO if broken else ExitCode.DONE
+            events = preflight.report.to_send
+            question = f"Send {plural(events, 'event')} to {self._target}, project {mask_key(self.request.api_key)}? This can't be undone."
+            return self._send(events) if confirm(question, yes=self.typed.yes) else ExitCode.NO
 
     def _already_complete(self) -> ExitCode:
         saved = self.opened.saved
@@ -108,39 +102,52 @@ class ImportCommand:
 
     def _check_key(self) -> None:
         """Ask the service whether it knows the key. Raises `UpstreamRefuses`."""
-        request = self.request
-        if not (request.api_key and (request.via or request.settings.upstream.url)):
+        if not (self.request.api_key and self._target):
             say("The key isn't verified: that requires --upstream URL and --api-key KEY.")
-        elif request.settings.upstream.verify_keys:
+        elif self.request.settings.upstream.verify_keys:
             uvloop.run(self.opened.check_key())
 
-    def _preflight(self) -> PreflightResult:
-        """Analyze the source, and save and show the findings."""
-        with PreflightProgress() as progress:
-            report, broken = self.opened.preflight(progress.update)
-        preflight = PreflightResult.assess(report, broken, self.request.accepted)
-        preflight.save(self.opened.state)
-        ends = bool(preflight.stopping) or self.typed.dry_run
-        if self.typed.output is TextOutput.TEXT or ends:
-            print_preflight(preflight, self.typed.output, self.opened.state)
-        return preflight
+    @property
+    def _target(self) -> str:
+        return self.request.via or self.request.settings.upstream.url
+
+    def _preflight(self) -> tuple[PreflightResult, Sequence[BrokenSource]]:
+        """Analyze the source, and save and show the findings; also the files that can't be read to their end."""
+        state, output = self.opened.state, self.typed.output
+        with ImportDisplay() as display:
+            report, broken = self.opened.preflight(display.analyzed)
+        preflight = PreflightResult.assess(report, self.request.accepted)
+        preflight.save(state)
+        if output is TextOutput.TEXT or preflight.stopping or self.typed.dry_run:
+            show(preflight.json() if output is TextOutput.JSON else preflight.page(), broken)
+            say(f"Saved in {state / PREFLIGHT}")
+        return preflight, broken
 
     def _send(self, total: int | None) -> ExitCode:
-        saved = self.opened.saved
+        saved, request = self.opened.saved, self.request
         before = 0 if saved is None else sum(day.delivered for day in saved.totals.days.values())
-        say(beginning(self.request, self.opened.state))
-        with SendProgress(total, before) as progress:
-            manifest = uvloop.run(self._sending(progress))
+        target = f"{self._target} (a forwarder)" if request.via else self._target
+        rate = f"at most {request.rate:,.10g} events a second" if request.rate else "without a rate limit"
+        say(f"Sending to {target}, project {mask_key(request.api_key)}, {rate}. State: {self.opened.state}")
+        with ImportDisplay(total, before) as display:
+            manifest = uvloop.run(self._sending(display))
         return self._end(manifest)
 
-    async def _sending(self, progress: SendProgress) -> ImportManifest:
+    async def _sending(self, display: ImportDisplay) -> ImportManifest:
         """Send until all is settled, or a signal comes. Cancelled, it saves what is settled."""
-        with stopped_by_signals(asyncio.get_running_loop(), self.opened.stop, progress.close):
-            return await self.opened.run(progress.update)
+        with stopped_by_signals(asyncio.get_running_loop(), self.opened.stop, display.close):
+            return await self.opened.run(display.sent)
 
     def _end(self, manifest: ImportManifest) -> ExitCode:
-        broken = self.opened.broken
-        print_report(manifest, self.typed.output, self.opened.state, broken)
+        """Print the result, and where its files are."""
+        state, broken = self.opened.state, self.opened.broken
+        show(as_json(manifest).decode() if self.typed.output is TextOutput.JSON else as_text(manifest), broken)
+        say(f"Report: {state / PAGE} (and {JSON})\nManifest: {state / MANIFEST}")
+        if manifest.books.unmended:
+            say(f"Rejected records are kept: forwarder dead-letters ls --path {state}")
+        if manifest.complete:
+            against = "--export PATH (of a sandbox: --sandbox URL)"
+            say(f"Compare it with the service: forwarder import verify --state {state} {against}")
         return code_of(manifest, broken)
 
 
@@ -153,142 +160,38 @@ def code_of(manifest: ImportManifest, broken: Sequence[BrokenSource]) -> ExitCod
     return ExitCode.NO if manifest.books.unmended else ExitCode.DONE
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightResult:
-    """The analysis of a source before anything is sent."""
-
-    report: PreflightReport
-    broken: Sequence[BrokenSource]
-    """Files that can't be read to their end."""
-    findings: Sequence[PreflightFinding]
-    stopping: Sequence[PreflightFinding]
-    """Findings that stop the import, as they were not accepted."""
-
-    @classmethod
-    def assess(cls, report: PreflightReport, broken: Sequence[BrokenSource], accepted: Collection[str]) -> PreflightResult:
-        """The findings of a report. Raises `ConfigurationError` for an unknown code in `accepted`."""
-        findings = find_all(report)
-        return cls(report, broken, findings, unaccepted(findings, accepted))
-
-    def json(self) -> str:
-        """All of it, for programs."""
-        return preflight_as_json(self.report, self.findings, self.stopping)
-
-    def save(self, folder: Path) -> None:
-        """Write it into the state folder. Raises `ConfigurationError`."""
-        with atomic_file(folder / PREFLIGHT, replace=True) as file:
-            file.write(f"{self.json()}\n".encode())
-
-    @property
-    def events(self) -> int:
-        """Events to send, without repeats."""
-        return max(0, self.report.volume.events - self.report.repeats.repeats)
-
-
-class _Count(Struct):
-    events: int = 0
-    repeats: int = 0
-
-
-class _SavedReport(Struct):
-    volume: _Count
-    repeats: _Count
-
-
-class _SavedPreflight(Struct):
-    report: _SavedReport
-
-
-def saved_events(folder: Path) -> int | None:
-    """The events to send by an earlier run's preflight, for the progress bar only; None if unknown."""
-    try:
-        report = msgspec.json.decode((folder / PREFLIGHT).read_bytes(), type=_SavedPreflight).report
-    except (OSError, ValueError):
-        return None
-    return max(0, report.volume.events - report.repeats.repeats)
-
-
 def say(text: str) -> None:
     """Write progress to standard error."""
     sys.stderr.write(text + "\n")
+
+
+def show(result: str | RenderableType, broken: Sequence[BrokenSource]) -> None:
+    """Write JSON or a page to standard output, and then the files that can't be read to their end to standard error."""
+    if isinstance(result, str):
+        typer.echo(result)
+    else:
+        console().print(result, soft_wrap=True)
+    sys.stdout.flush()
+    for each in broken:
+        report_visible(each)
 
 
 def resuming(saved: ImportCheckpoint, state: Path) -> str:
     """Message shown when an import resumes."""
     if saved.complete:
         return f"All of the source has been sent; now the marked dead letters in {state} are sent."
-    at = datetime.fromtimestamp(saved.written_at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return f"This import resumes from its checkpoint of {at} ({state}): {sentence(saved.books)}."
+    return f"This import resumes from its checkpoint of {to_second(saved.written_at)} ({state}): {sentence(saved.books)}."
 
 
-def beginning(request: ImportRequest, state: Path) -> str:
-    """Message shown before events are sent."""
-    target = f"{request.via} (a forwarder)" if request.via else request.settings.upstream.url
-    rate = f"at most {request.rate:,.10g} events a second" if request.rate else "without a rate limit"
-    return f"Sending to {target}, project {mask_key(request.api_key)}, {rate}. State: {state}"
+class ImportDisplay:
+    """How much is done: live on a terminal, a line every few seconds elsewhere. Its methods may be called as often as convenient."""
 
-
-def question(request: ImportRequest, events: int) -> str:
-    """The question before events are sent."""
-    target = request.via or request.settings.upstream.url
-    return f"Send {plural(events, 'event')} to {target}, project {mask_key(request.api_key)}? This can't be undone."
-
-
-def print_preflight(preflight: PreflightResult, output: TextOutput, state: Path) -> None:
-    """Print the analysis of the source."""
-    if output is TextOutput.JSON:
-        typer.echo(preflight.json())
-    else:
-        console().print(page(preflight.report, preflight.findings, preflight.stopping), soft_wrap=True)
-    sys.stdout.flush()
-    for each in preflight.broken:
-        report_visible(each)
-    say(f"Saved in {state / PREFLIGHT}")
-
-
-def print_report(manifest: ImportManifest, output: TextOutput, state: Path, broken: Sequence[BrokenSource]) -> None:
-    """Print the result of an import, and where its files are."""
-    if output is TextOutput.JSON:
-        typer.echo(as_json(manifest))
-    else:
-        console().print(as_text(manifest), soft_wrap=True)
-    sys.stdout.flush()
-    for each in broken:
-        report_visible(each)
-    lines = [f"Report: {state / 'report.html'} (and report.json)", f"Manifest: {state / MANIFEST}"]
-    if manifest.books.unmended:
-        lines.append(f"Rejected records are kept: forwarder dead-letters ls --path {state}")
-    if manifest.complete:
-        against = "--export PATH (of a sandbox: --sandbox URL)"
-        lines.append(f"Compare it with the service: forwarder import verify --state {state} {against}")
-    say("\n".join(lines))
-
-
-class RecentRate:
-    """A rate over the last seconds."""
-
-    def __init__(self, now: Now) -> None:
-        self._now = now
+    def __init__(self, total: int | None = None, before: int = 0, *, now: Callable[[], float] = time.monotonic) -> None:
+        """`total`: events to send, if known; `before`: those that earlier runs delivered."""
+        self._total, self._before, self._now = total, before, now
         self._seen = deque([(now(), 0)])
-
-    def at(self, count: int) -> float:
-        """The rate a second, at a `count` now."""
-        now = self._now()
-        self._seen.append((now, count))
-        while len(self._seen) > 2 and self._seen[1][0] < now - RATE_WINDOW:
-            self._seen.popleft()
-        then, before = self._seen[0]
-        return (count - before) / (now - then) if now > then else 0.0
-
-
-class _Display:
-    """A live display on a terminal, a line every few seconds elsewhere."""
-
-    def __init__(self, now: Now) -> None:
-        self._now = now
-        self._rate = RecentRate(now)
-        self._written = now()
         self._live = Live(console=Console(stderr=True), auto_refresh=False) if sys.stderr.isatty() else None
+        self._shown = 0.0 if self._live is not None else now()
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -303,48 +206,47 @@ class _Display:
         if self._live is not None:
             self._live.stop()
 
-    def _show(self, page: RenderableType, line: str) -> None:
-        if self._live is not None:
-            self._live.update(page, refresh=True)
-        elif self._now() - self._written >= EVERY:
-            self._written = self._now()
-            sys.stderr.write(line + "\n")
+    def analyzed(self, records: int, content: int) -> None:
+        """Show how much of the source is analyzed."""
+        rate = self.rate(records)
+        if self._is_due():
+            line = f"analyzing the source: {records:,} records, {size(content)}, {rate:,.0f} a second"
+            self._show(Text(line), line)
 
-
-class PreflightProgress(_Display):
-    """How much of a source is analyzed."""
-
-    def __init__(self, *, now: Now = time.monotonic) -> None:
-        super().__init__(now)
-        self._shown = 0.0
-
-    def update(self, records: int, content: int) -> None:
-        """Show the counts; may be called as often as convenient."""
-        if self._live is not None and self._now() - self._shown < 0.1:
-            return
-        self._shown = self._now()
-        line = f"analyzing the source: {records:,} records, {size(content)}, {self._rate.at(records):,.0f} a second"
-        self._show(Text(line), line)
-
-
-class SendProgress(_Display):
-    """How much of an import is done: events of those that the preflight found, and below them the books, which count records."""
-
-    def __init__(self, total: int | None, before: int, *, now: Now = time.monotonic) -> None:
-        """`total`: events to send, if known; `before`: those that earlier runs delivered."""
-        super().__init__(now)
-        self._total, self._before = total, before
-
-    def update(self, progress: ImportProgress) -> None:
-        """Show the progress."""
-        done, rate = self._before + progress.events, self._rate.at(progress.events)
+    def sent(self, progress: ImportProgress) -> None:
+        """Show the events of those that the preflight found, and below them the books, which count records."""
+        done, rate = self._before + progress.events, self.rate(progress.events)
         total = None if self._total is None else max(self._total, done)
-        figures = _figures(done, total, 0.0 if progress.waiting else rate)
-        rows = [_bar(done, total, figures), Text(f"  {books(progress)}", style="dim")]
+        left = f", {duration((total - done) / rate)} left" if total and rate and done < total and not progress.waiting else ""
+        figures = f"{done:,}{'' if total is None else f' of {total:,}'} events, {0 if progress.waiting else rate:,.0f} a second{left}"
+        bar = Table.grid(padding=(0, 1, 0, 0))
+        bar.add_row(Text("importing"), ProgressBar(total or 1, done if total else 0, width=_BAR), Text(figures))
+        rows: list[RenderableType] = [bar, Text(f"  {books(progress)}", style="dim")]
+        line = f"importing: {figures}; {books(progress)}"
         if progress.waiting:
             rows.append(Text(f"  waiting: {progress.waiting}", style="yellow"))
-        waiting = f"; waiting: {progress.waiting}" if progress.waiting else ""
-        self._show(Group(*rows), f"importing: {figures}; {books(progress)}{waiting}")
+            line = f"{line}; waiting: {progress.waiting}"
+        if self._is_due():
+            self._show(Group(*rows), line)
+
+    def rate(self, count: int) -> float:
+        """The rate a second over the last seconds, at a `count` now."""
+        now = self._now()
+        self._seen.append((now, count))
+        while len(self._seen) > 2 and self._seen[1][0] < now - RATE_WINDOW:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        return (count - before) / (now - then) if now > then else 0.0
+
+    def _is_due(self) -> bool:
+        return self._now() - self._shown >= (EVERY if self._live is None else _REFRESH)
+
+    def _show(self, page: RenderableType, line: str) -> None:
+        self._shown = self._now()
+        if self._live is not None:
+            self._live.update(page, refresh=True)
+        else:
+            sys.stderr.write(line + "\n")
 
 
 def books(progress: ImportProgress) -> str:
@@ -352,19 +254,6 @@ def books(progress: ImportProgress) -> str:
     counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out, "repeats": progress.repeats}
     counted = ", ".join(f"{count:,} {what}" for what, count in counts.items())
     return f"{progress.read:,} records read: {counted}; {progress.in_flight:,} events in flight"
-
-
-def _figures(done: int, total: int | None, rate: float) -> str:
-    """Events, rate, and the time left if there is progress."""
-    of = "" if total is None else f" of {total:,}"
-    left = f", {duration((total - done) / rate)} left" if total is not None and rate and done < total else ""
-    return f"{done:,}{of} events, {rate:,.0f} a second{left}"
-
-
-def _bar(done: int, total: int | None, figures: str) -> RenderableType:
-    row = Table.grid(padding=(0, 1, 0, 0))
-    row.add_row(Text("importing"), ProgressBar(total or 1, done if total else 0, width=_BAR), Text(figures))
-    return row
 
 
 @contextmanager

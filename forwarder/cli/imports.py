@@ -19,7 +19,7 @@ from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forwarder.sources.imports.status import ImportStatus
+    from forwarder.sources.imports.report import ImportStatus
 
 _CODES: Final = (
     "Exit codes: 0 complete; 1 records were rejected, files are damaged, or findings stop the import; 2 wrong usage, or the source "
@@ -52,7 +52,7 @@ def status(
     Example: forwarder import status --state /var/lib/forwarder/imports/segment-1a2b3c4d
     """
     from forwarder.cli.import_request import loaded, state_root
-    from forwarder.sources.imports.status import as_json
+    from forwarder.sources.imports.report import status_json
 
     place = state or state_root(loaded(config).settings)
     found, damaged = ([_standing(state)], False) if state else _all_in(place)
@@ -60,7 +60,7 @@ def status(
         sys.stderr.write(f"Error: there is no import in {place}\n  Name the folder of another one with --state DIR.\n")
         raise typer.Exit(ExitCode.NO)
     if output is TextOutput.JSON:
-        sys.stdout.write(as_json(list(found)).decode() + "\n")
+        sys.stdout.write(status_json(found).decode() + "\n")
     else:
         now = time.time()
         sys.stdout.write("\n".join("".join(f"{line}\n" for line in each.words(now)) for each in found))
@@ -86,11 +86,12 @@ def _all_in(root: Path) -> tuple[Sequence[ImportStatus], bool]:
 def _standing(folder: Path) -> ImportStatus:
     """Checks the lock first: a process that ends meanwhile is shown as running, never as stopped early."""
     from forwarder.sources.imports.checkpoint import read_checkpoint
-    from forwarder.sources.imports.status import ImportStatus, counted_in
+    from forwarder.sources.imports.preflight_findings import saved_report
+    from forwarder.sources.imports.report import ImportStatus
     from forwarder.storage.directory import is_locked
 
-    running = is_locked(folder)
-    return ImportStatus(folder, read_checkpoint(folder), running, counted_in(folder))
+    running, analyzed = is_locked(folder), saved_report(folder)
+    return ImportStatus(folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records)
 
 
 def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> ExitCode:

@@ -13,7 +13,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.imports.dead_letters import REASONS
 from forwarder.sources.imports.checkpoint import FILE, ImportCheckpoint, ImportJob, encode
 from forwarder.sources.imports.format import RefusalReason
-from forwarder.sources.imports.status import PREFLIGHT
+from forwarder.sources.imports.manifest import PREFLIGHT
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.test_dead_letters import invoke
 from tests.deadletter.rig import query

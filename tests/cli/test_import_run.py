@@ -16,17 +16,7 @@ import uvloop
 from typer.testing import CliRunner
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_run import (
-    RATE_WINDOW,
-    PreflightProgress,
-    PreflightResult,
-    RecentRate,
-    SendProgress,
-    code_of,
-    saved_events,
-    stopped_by_signals,
-    termination_interrupts,
-)
+from forwarder.cli.import_run import RATE_WINDOW, ImportDisplay, code_of, stopped_by_signals, termination_interrupts
 from forwarder.cli.imports import app
 from forwarder.cli.options import TextOutput
 from forwarder.cli.tables import EVERY
@@ -35,8 +25,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.imports.target import UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
-from forwarder.sources.imports.status import PREFLIGHT
-from tests.cli.importing import ACCEPTED, BROKEN, GOOD, KEY, PROGRESS, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
+from tests.cli.importing import ACCEPTED, BROKEN, KEY, PROGRESS, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
 from tests.sources.imports.preflights import report
 from tests.sources.imports.samples.manifests import manifest
 from tests.support.waiting import eventually
@@ -276,12 +265,12 @@ class Watch:
 def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """Events of all runs, the rate of this one, the time left, and the books of the records."""
     watch = Watch()
-    with SendProgress(1000, 200, now=watch) as progress:
-        progress.update(PROGRESS)
+    with ImportDisplay(1000, 200, now=watch) as progress:
+        progress.sent(PROGRESS)
         watch.now += EVERY
-        progress.update(replace(PROGRESS, events=100, read=1300, delivered=1200, refused=20))
+        progress.sent(replace(PROGRESS, events=100, read=1300, delivered=1200, refused=20))
         watch.now += EVERY / 2
-        progress.update(replace(PROGRESS, events=150))
+        progress.sent(replace(PROGRESS, events=150))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == (
@@ -293,9 +282,9 @@ def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
 def test_why_nothing_is_sent_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """And no time left is made up."""
     watch = Watch()
-    with SendProgress(1000, 0, now=watch) as progress:
+    with ImportDisplay(1000, 0, now=watch) as progress:
         watch.now += EVERY
-        progress.update(replace(PROGRESS, events=0, waiting="quiet hours until 06:00"))
+        progress.sent(replace(PROGRESS, events=0, waiting="quiet hours until 06:00"))
     assert "importing: 0 of 1,000 events, 0 a second; " in (line := capsys.readouterr().err)
     assert line.endswith("; waiting: quiet hours until 06:00\n")
 
@@ -303,12 +292,12 @@ def test_why_nothing_is_sent_is_said(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_total_that_is_not_known_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
     """As where the folder's look is gone; and one that was too small grows."""
     watch = Watch()
-    with SendProgress(None, 0, now=watch) as progress:
+    with ImportDisplay(None, 0, now=watch) as progress:
         watch.now += EVERY
-        progress.update(replace(PROGRESS, events=50))
-    with SendProgress(10, 0, now=watch) as progress:
+        progress.sent(replace(PROGRESS, events=50))
+    with ImportDisplay(10, 0, now=watch) as progress:
         watch.now += EVERY
-        progress.update(replace(PROGRESS, events=50))
+        progress.sent(replace(PROGRESS, events=50))
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(";")[0] for line in lines] == ["importing: 50 events, 10 a second", "importing: 50 of 50 events, 10 a second"]
 
@@ -316,12 +305,12 @@ def test_a_total_that_is_not_known_is_not_said(capsys: pytest.CaptureFixture[str
 def test_the_rate_is_that_of_lately() -> None:
     """Hours of quiet don't make what comes after them slow."""
     watch = Watch()
-    speed = RecentRate(watch)
+    speed = ImportDisplay(now=watch)
     watch.now += 3600
-    assert speed.at(36_000) == 10
+    assert speed.rate(36_000) == 10
     for second in range(1, int(RATE_WINDOW) + 5):
         watch.now += 1
-        rate = speed.at(36_000 + second * 2000)
+        rate = speed.rate(36_000 + second * 2000)
     assert rate == pytest.approx(2000)
 
 
@@ -329,10 +318,10 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     """With the same figures; the cursor is there again after it."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
-    with SendProgress(1000, 0) as progress:
-        progress.update(replace(PROGRESS, waiting="quiet hours"))
-    with PreflightProgress() as looking:
-        looking.update(10, 2048)
+    with ImportDisplay(1000, 0) as progress:
+        progress.sent(replace(PROGRESS, waiting="quiet hours"))
+    with ImportDisplay() as looking:
+        looking.analyzed(10, 2048)
     shown = capsys.readouterr().err
     told = ("7 of 1,000 events", "10 records read: 7 delivered, 1 refused", "waiting: quiet hours", "the source: 10 records, 2.0 KiB")
     assert [text for text in told if text not in shown] == []
@@ -341,23 +330,12 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_a_look_at_a_source_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """However often it is told, a line comes every few seconds."""
     watch = Watch()
-    with PreflightProgress(now=watch) as progress:
-        progress.update(100, 1000)
+    with ImportDisplay(now=watch) as progress:
+        progress.analyzed(100, 1000)
         watch.now += EVERY
-        progress.update(1000, 5 << 20)
-        progress.update(1001, 5 << 20)
+        progress.analyzed(1000, 5 << 20)
+        progress.analyzed(1001, 5 << 20)
     assert capsys.readouterr().err == "analyzing the source: 1,000 records, 5.0 MiB, 200 a second\n"
-
-
-def test_what_a_look_found_to_send_is_known_to_later_runs(tmp_path: Path) -> None:
-    """Repeats aren't sent. A file that is gone or damaged only leaves out the bar's total."""
-    looked = PreflightResult.assess(report([*GOOD, GOOD[0]]), (), ())
-    looked.save(tmp_path)
-    assert looked.events == saved_events(tmp_path) == 5
-    (tmp_path / PREFLIGHT).write_text('{"report": 7}')
-    assert saved_events(tmp_path) is None
-    (tmp_path / PREFLIGHT).unlink()
-    assert saved_events(tmp_path) is None
 
 
 async def test_the_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:

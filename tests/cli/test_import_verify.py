@@ -16,10 +16,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pyarrow import parquet
 
-from forwarder.cli import import_verify
 from forwarder.cli.import_verify import verify
 from forwarder.sandbox import Sandbox
-from forwarder.sources.imports import checkpoint, manifest
+from forwarder.sources.imports import checkpoint, manifest, verification
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.times import when
 from tests.cli.import_commands import DAYS, run, run_beside, state
@@ -70,7 +69,7 @@ def kept(tmp_path: Path) -> Path:
 
 async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event once, however many pages they take; repeats and events of nobody's import don't count. Exit code 0."""
-    monkeypatch.setattr(import_verify, "PAGE", 3)
+    monkeypatch.setattr(verification, "PAGE", 3)
     async with talking() as client:
         await send(client, [sent(each) for each in delivered()])
         await send(client, [sent(each) for each in delivered()[:4]])

@@ -11,14 +11,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from forwarder.cli.imports import status
 from forwarder.sandbox import SandboxOptions
 from forwarder.sources.imports.checkpoint import FILE
-from forwarder.sources.imports.status import PREFLIGHT
+from forwarder.sources.imports.preflight_findings import PreflightResult
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.import_commands import run, state
 from tests.sandbox.client import Client, talking
+from tests.sources.imports.preflights import report
 from tests.sources.imports.samples.manifests import JOB
 from tests.support.commands import LIMIT, Finished, forwarder, running
 from tests.support.waiting import pause
@@ -252,7 +254,7 @@ def test_a_checkpoint_that_is_damaged(root: Path) -> None:
 def test_how_much_was_counted_before(tmp_path: Path) -> None:
     """What the preflight left beside the checkpoint is compared with, from the file that it writes."""
     folder = state(tmp_path / "x", ended=False)
-    (folder / PREFLIGHT).write_text('{"report": {"records": 400}}')
+    PreflightResult.assess(structs.replace(report([]), records=400), ()).save(folder)
     assert "% of the 400 records that were counted" in run(status, "--state", folder).out
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from forwarder.cli.app import COMMANDS, load
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_run import PreflightResult
 from forwarder.config.load import load_settings
 from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
@@ -27,7 +26,7 @@ from forwarder.sources.imports import preflight_report, repeats
 from forwarder.sources.imports import sorting as spool
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
-from forwarder.sources.imports.preflight_report import SEVERITIES, FindingSeverity
+from forwarder.sources.imports.preflight_findings import STOPPING, PreflightResult
 from forwarder.sources.imports.times import SECOND
 from tests.guides.reading import DOCS, sections, spans, text_of
 from tests.support.repository import ROOT
@@ -94,7 +93,7 @@ def test_codes_and_reasons_are_real() -> None:
     """What is accepted is a finding that stops, and the letters shown have reasons that there are."""
     accepted = set(re.findall(r"--accept ([a-z-]+)", "\n".join(BLOCKS)))
     assert accepted
-    assert accepted <= {code for code, severity in SEVERITIES.items() if severity is FindingSeverity.STOPS}
+    assert accepted <= set(STOPPING)
     shown = re.findall(r"^ +\d+  ([a-z_]+) ", "\n".join(BLOCKS), re.MULTILINE)
     assert len(shown) == 3
     assert set(shown) <= {reason.value for reason in Reason}
@@ -170,7 +169,7 @@ async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     request = ImportRequest(chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True)
     job = ImportRun.open(request, SystemClock())
     try:
-        PreflightResult.assess(*job.preflight(lambda _records, _bytes: None), frozenset()).save(state)
+        PreflightResult.assess(job.preflight(lambda _records, _bytes: None)[0], frozenset()).save(state)
         assert (await job.run(lambda _: None)).complete
     finally:
         job.close()

@@ -1,12 +1,12 @@
 """The manifest of an import: what was read, what became of it, and how it can be verified, as one JSON file that is kept.
 
 It is derived from the last checkpoint and contains only what is settled. Times are ISO 8601 in UTC. Below it: the figures that the
-report, its page and the status derive from a manifest.
+report, its page and `import status` derive from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,16 +17,16 @@ from msgspec import Struct, field
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.books import DayTally, RecordBooks, RefusalExample, check_days
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
-from forwarder.sources.imports.times import when
+from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import atomic_file
 from forwarder.telemetry.readable import duration
 
 VERSION: Final = 1
 FILE: Final = "manifest.json"
-DAYS: Final = 92
-"""So many days are shown one by one; more by the week, and years by the month."""
-WEEKS: Final = 156
-MONTHS: Final = 240
+PREFLIGHT: Final = "preflight.json"
+"""The analysis before the first run, in the same folder."""
+PERIODS: Final = {"day": 92, "week": 156 * 7, "month": 240 * 30}
+"""Days that are shown one by one at most, or by the week or month; more are shown by the year."""
 UNFINISHED: Final = "not complete: the same command resumes it"
 
 
@@ -69,26 +69,30 @@ class ImportManifest(Struct, frozen=True, forbid_unknown_fields=True):
         """Events that the source has: repeats, and what was left out, not among them."""
         return sum(day.source for day in self.days.values())
 
+    @property
+    def seconds(self) -> float:
+        """From the beginning of the first run to the end of the last."""
+        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
+
 
 def manifest_of(checkpoint: ImportCheckpoint, forwarder: str, now: float) -> ImportManifest:
     """The manifest of a job that stands at this checkpoint."""
     totals = checkpoint.totals
-    files = [FileManifest(each.name, each.identity, each.books, each.digest, each.complete) for each in checkpoint.files]
     return ImportManifest(
         version=VERSION,
         forwarder=forwarder,
         job=checkpoint.job,
         complete=checkpoint.complete,
-        started=_second(checkpoint.started_at),
-        ended=_second(now),
+        started=when(int(checkpoint.started_at) * SECOND),
+        ended=when(int(now) * SECOND),
         books=checkpoint.books,
         events=sum(day.delivered for day in totals.days.values()),
         first=None if totals.first is None else when(totals.first),
         last=None if totals.last is None else when(totals.last),
         sources=checkpoint.contents,
-        files=files,
+        files=[FileManifest(each.name, each.identity, each.books, each.digest, each.complete) for each in checkpoint.files],
         days=dict(sorted(totals.days.items())),
-        names=dict(sorted(totals.names.items(), key=lambda each: (-each[1], each[0]))),
+        names=dict(by_count(totals.names)),
         examples=totals.examples,
     )
 
@@ -109,10 +113,11 @@ def read(path: Path) -> ImportManifest:
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=ImportManifest)
         _check(manifest)
-    except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from error
-    except ValueError as error:  # msgspec's errors are, too
-        raise _unreadable(path, str(error)) from error
+    except (OSError, ValueError) as error:  # msgspec's errors are such, too
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigurationError(
+            f"{path} can't be used as a manifest: {why}", hint="Name the manifest.json that an import wrote."
+        ) from error
     return manifest
 
 
@@ -127,14 +132,6 @@ def _check(manifest: ImportManifest) -> None:
         raise ValueError("its books don't balance")
     if manifest.events != sum(day.delivered for day in manifest.days.values()):
         raise ValueError("its days don't add up")
-
-
-def _second(moment: float) -> str:
-    return when(int(moment) * 1_000_000)
-
-
-def _unreadable(path: Path, why: str) -> ConfigurationError:
-    return ConfigurationError(f"{path} can't be used as a manifest: {why}", hint="Name the manifest.json that an import wrote.")
 
 
 class ReportPeriod(NamedTuple):
@@ -152,51 +149,29 @@ def periods(days: Mapping[str, DayTally]) -> tuple[str, list[ReportPeriod]]:
     """
     if not days:
         return "day", []
-    known = [date.fromisoformat(day) for day in days]
-    span = (max(known) - min(known)).days + 1
-    unit = "day" if span <= DAYS else "week" if span <= WEEKS * 7 else "month" if span <= MONTHS * 30 else "year"
-    beginnings = {_beginning(each, unit) for each in known} if unit == "year" else _steps(min(known), max(known), unit)
-    sums: dict[date, tuple[int, int]] = dict.fromkeys(sorted(beginnings), (0, 0))
-    for day, figures in zip(known, days.values(), strict=True):
-        source, delivered = sums[_beginning(day, unit)]
-        sums[_beginning(day, unit)] = (source + figures.source, delivered + figures.delivered)
-    return unit, [ReportPeriod(_label(each, unit), *figures) for each, figures in sums.items()]
-
-
-def _beginning(day: date, unit: str) -> date:
-    match unit:
-        case "year":
-            return day.replace(month=1, day=1)
-        case "month":
-            return day.replace(day=1)
-        case "week":
-            return day - timedelta(days=day.weekday())
-    return day
-
-
-def _steps(first: date, last: date, unit: str) -> Iterable[date]:
-    each, end = _beginning(first, unit), _beginning(last, unit)
-    while each < end:
-        yield each
-        each = _beginning(each + timedelta(days=31), unit) if unit == "month" else each + timedelta(days=7 if unit == "week" else 1)
-    yield end
+    known = {date.fromisoformat(day): figures for day, figures in days.items()}
+    first, span = min(known), (max(known) - min(known)).days + 1
+    unit = next((unit for unit, most in PERIODS.items() if span <= most), "year")
+    every = sorted(known) if unit == "year" else [first + timedelta(days=number) for number in range(span)]
+    sums = {_label(day, unit): (0, 0) for day in every}
+    for day, figures in known.items():
+        source, delivered = sums[_label(day, unit)]
+        sums[_label(day, unit)] = (source + figures.source, delivered + figures.delivered)
+    return unit, [ReportPeriod(label, *figures) for label, figures in sums.items()]
 
 
 def _label(day: date, unit: str) -> str:
-    return day.isoformat()[: {"year": 4, "month": 7}.get(unit)]
+    """What a day's period is called: by its first day, its month or its year."""
+    first = day - timedelta(days=day.weekday()) if unit == "week" else day
+    return first.isoformat()[: {"year": 4, "month": 7}.get(unit)]
 
 
 def sentence(books: RecordBooks) -> str:
     """How the books balance, in figures."""
     refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
     sides = f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + {books.repeats:,} repeats"
-    return f"{books.read:,} records read = {sides}{_mended(books)}"
-
-
-def _mended(books: RecordBooks) -> str:
-    if not books.mended:
-        return ""
-    return f" (of the refused, {books.mended:,} repaired and delivered since{', all of them' if not books.unmended else ''})"
+    mended = f" (of the refused, {books.mended:,} repaired and delivered since{', all of them' if not books.unmended else ''})"
+    return f"{books.read:,} records read = {sides}{mended if books.mended else ''}"
 
 
 def balance(books: RecordBooks) -> str:
@@ -206,15 +181,10 @@ def balance(books: RecordBooks) -> str:
     return f"{books.difference:,} missing" if books.difference > 0 else f"{-books.difference:,} too many"
 
 
-def seconds(manifest: ImportManifest) -> float:
-    """From the beginning of the first run to the end of the last."""
-    return (datetime.fromisoformat(manifest.ended) - datetime.fromisoformat(manifest.started)).total_seconds()
-
-
 def outcome(manifest: ImportManifest) -> str:
     """The import in one line."""
-    rate = manifest.events / max(1.0, seconds(manifest))
-    return f"{manifest.events:,} events delivered in {duration(seconds(manifest))} ({rate:,.{0 if rate >= 10 else 1}f}/s)"
+    rate = manifest.events / max(1.0, manifest.seconds)
+    return f"{manifest.events:,} events delivered in {duration(manifest.seconds)} ({rate:,.{0 if rate >= 10 else 1}f}/s)"
 
 
 def top(names: Mapping[str, int], most: int) -> list[tuple[str, int]]:
@@ -232,3 +202,8 @@ def by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 def plain(text: str) -> str:
     """A text from outside without what a terminal would obey."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def plural(count: int, what: str) -> str:
+    """A count for a person: `1 record`, `2,000 records`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -1,27 +1,40 @@
-"""What a preflight found, complete, as it is written to JSON; and what that means: a closed list of findings, each with what to do.
+"""What a preflight reports, complete, as it is written to JSON; and its counters: frequent and repeated keys, days, the order of time, and
+how times are written.
 
-Invariant: an import with findings that stop it starts only if each of their codes was accepted by name.
+Invariants: no counter grows past its bound, whatever comes; results are the same in every process (no salted hash); totals are always
+exact. At most `MOST_DAYS` days are distinguished, and of each file only the latest time so far is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Final
 
-from msgspec import Raw, Struct
+import msgspec
+from msgspec import Raw, Struct, field
 
-from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.format import PersonProperties, RefusalReason
-from forwarder.sources.imports.preflight_counters import KeyCount, KeyEstimate, TimeKind, share
-from forwarder.sources.imports.times import SECOND
-from forwarder.telemetry.readable import duration
+from forwarder.sources.imports.books import RefusalExample
+from forwarder.sources.imports.format import PersonProperties
+from forwarder.sources.imports.times import DAY, SECOND, date_of
 
 RECENT: Final = 48 * 3600 * SECOND
 """Historical events should be older than this (wire facts: What the service does not tell)."""
-MANY: Final = 0.01
-"""A larger share of refused records is no longer a bad line here and there."""
+LONGEST: Final = 200
+"""Characters that are kept of a key; what differs only after them counts as one."""
+MOST_DAYS: Final = 36_600
+"""A century. A source that has more days is no history of events; those past it are counted together."""
+_ABSENT: Final = Raw(b"null")
+_ZONE: Final = re.compile(rb"(?:UTC|GMT|[0-9 ][+-][0-9]{2}(?::?[0-9]{2})?(?::?[0-9]{2})?)$", re.IGNORECASE)
+_DATE: Final = len("2026-01-31")
+_EPOCH: Final = re.compile(rb"[0-9]{1,19}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
+_MAIL: Final = re.compile(rb"(?:[A-Za-z]{3},? )?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9:]+(?P<zone> .+)?")
+_DATE_WITHOUT_HYPHENS: Final = len("20260131")
+decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +68,61 @@ class PreflightTerms:
         return self.recent if self.until is None else self.until
 
 
-class PreflightDay(Struct, frozen=True):
+class KeyCount(Struct, frozen=True):
+    """A key, and how often it came."""
+
+    key: str
+    count: int
+    missed: int = 0
+    """At most so many more: it was left out once, when too many others came."""
+
+
+class KeyEstimate(Struct, frozen=True):
+    """What is known of many keys."""
+
+    keys: int = 0
+    """How many different ones came."""
+    repeats: int = 0
+    """How many came that had come before."""
+    differing: int = 0
+    """How many keys came with more than one mark."""
+    scale: int = 1
+    """1: exact. Otherwise one key in so many was sampled, and the figures are multiplied by it."""
+
+
+class PreflightDay(Struct):
     """A UTC day of what would be sent."""
 
     day: str
-    events: int
-    bytes: int
+    events: int = 0
+    bytes: int = 0
 
 
-class EventTimes(Struct, frozen=True):
+class TimeKind(StrEnum):
+    """How a time is written."""
+
+    ZONE = "with_zone"
+    NO_ZONE = "without_zone"
+    SECONDS = "epoch_seconds"
+    MILLISECONDS = "epoch_milliseconds"
+    MICROSECONDS = "epoch_microseconds"
+
+
+class EventTimes(Struct):
     """When events are. Of all that records make, also those that would be left out."""
 
     now: str
     until: str
-    first: str | None
-    last: str | None
-    future: int
+    first: str | None = None
+    last: str | None = None
+    future: int = 0
     """Later than now."""
-    recent: int
+    recent: int = 0
     """Would be sent, though they are younger than 48 h."""
-    after_until: int
-    january_1970: int
+    after_until: int = 0
+    january_1970: int = 0
     """In the first days that computers count: an epoch of the wrong unit, or a zero."""
-    kinds: Mapping[TimeKind, int]
+    kinds: dict[TimeKind, int] = field(default_factory=dict)
     """How records write them, as far as that is seen."""
 
 
@@ -91,47 +136,39 @@ class OutOfOrder(Struct, frozen=True):
     furthest_seconds: float
 
 
-class RefusedLine(Struct, frozen=True):
-    """One record that would be refused."""
-
-    file: str
-    line: int
-    detail: str
-
-
-class RefusedForReason(Struct, frozen=True):
+class RefusedForReason(Struct):
     """Records that would be refused for one reason."""
 
     reason: str
-    records: int
-    first: tuple[RefusedLine, ...]
+    records: int = 0
+    first: tuple[RefusalExample, ...] = ()
 
 
-class PersonImpact(Struct, frozen=True):
+class PersonImpact(Struct):
     """Whose events they are, and what they do to them."""
 
     policy: PersonProperties
-    distinct_ids: KeyEstimate
-    with_set: int
+    distinct_ids: KeyEstimate = KeyEstimate()
+    with_set: int = 0
     """Events that have `$set`."""
-    with_set_once: int
-    with_unset: int
-    merging: int
+    with_set_once: int = 0
+    with_unset: int = 0
+    merging: int = 0
     """Events that merge two persons."""
-    upper_case_ids: int
+    upper_case_ids: int = 0
     """Events that Mixpanel's option `replace_upper_case_ids` gives the id from before, or would give."""
-    with_group_set: int
+    with_group_set: int = 0
     """Events that have `$group_set`."""
 
 
-class SendVolume(Struct, frozen=True):
+class SendVolume(Struct):
     """What would be sent, and how long it takes."""
 
-    events: int
-    bytes: int
-    requests: int
-    seconds: float
-    rate: float
+    events: int = 0
+    bytes: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+    rate: float = 0.0
 
 
 class PreflightExample(Struct, frozen=True):
@@ -176,6 +213,11 @@ class PreflightReport(Struct, frozen=True):
     """Of each file that can't be read to its end: which, where, and why."""
 
     @property
+    def to_send(self) -> int:
+        """Events to send, without repeats."""
+        return max(0, self.volume.events - self.repeats.repeats)
+
+    @property
     def refused_records(self) -> int:
         """Records that would be refused for any reason."""
         return sum(each.records for each in self.refused)
@@ -190,263 +232,198 @@ class PreflightReport(Struct, frozen=True):
         return sum(each.records for each in self.refused if each.reason == reason)
 
 
-class FindingCode(StrEnum):
-    """Every finding there is."""
+class TopCounts:
+    """How often each key came. Past `capacity` keys the rarer half of them is merged into `other`, so the frequent ones stay."""
 
-    BROKEN_FILES = "broken-files"
-    FUTURE_DATES = "future-dates"
-    RECENT_DATES = "recent-dates"
-    JANUARY_1970 = "january-1970"
-    MIXED_EPOCHS = "mixed-epochs"
-    NO_ZONE = "no-zone"
-    ILLEGAL_IDS = "illegal-ids"
-    OVERWRITES_PERSONS = "overwrites-persons"
-    MANY_REFUSED = "many-refused"
-    NOTHING_TO_SEND = "nothing-to-send"
-    SOME_REFUSED = "some-refused"
-    NO_ID = "no-id"
-    NO_TIME = "no-time"
-    TOO_LARGE = "too-large"
-    AFTER_UNTIL = "after-until"
-    UNSORTED = "unsorted"
-    UNSORTED_FILES = "unsorted-files"
-    OVERWRITES_GROUPS = "overwrites-groups"
-    REUSED_UUIDS = "reused-uuids"
-    DUPLICATES = "duplicates"
-    SET_BECOMES_SET_ONCE = "set-becomes-set-once"
-    SET_IS_DROPPED = "set-is-dropped"
-    MERGES_PERSONS = "merges-persons"
-    UPPER_CASE_IDS = "upper-case-ids"
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._counts: dict[str, int] = {}
+        self._missed: dict[str, int] = {}
+        self._left_out = 0
+        self._left_out_at_most = 0
 
+    def __len__(self) -> int:
+        return len(self._counts)
 
-class FindingSeverity(StrEnum):
-    """What a finding does."""
+    def add(self, key: str) -> None:
+        """Count a key once."""
+        counts = self._counts
+        if key in counts:
+            counts[key] += 1
+        elif len(key) > LONGEST:
+            self.add(key[: LONGEST - 1] + "…")
+        else:
+            self._enter(key)
 
-    STOPS = "stops"
-    """The import doesn't start, unless the code is accepted."""
-    WARNS = "warns"
-    TELLS = "tells"
+    def top(self, most: int) -> tuple[KeyCount, ...]:
+        """The most frequent keys, the most frequent first."""
+        return tuple(KeyCount(key, self._counts[key], self._missed.get(key, 0)) for key in self._ranked()[:most])
 
+    def other(self, most: int) -> int:
+        """How often any other than those came."""
+        return self._left_out + sum(self._counts[key] for key in self._ranked()[most:])
 
-_STOPPING: Final = (
-    FindingCode.BROKEN_FILES,
-    FindingCode.FUTURE_DATES,
-    FindingCode.RECENT_DATES,
-    FindingCode.JANUARY_1970,
-    FindingCode.MIXED_EPOCHS,
-    FindingCode.NO_ZONE,
-    FindingCode.ILLEGAL_IDS,
-    FindingCode.OVERWRITES_PERSONS,
-    FindingCode.MANY_REFUSED,
-)
+    def _ranked(self) -> list[str]:
+        return sorted(self._counts, key=lambda key: (-self._counts[key], key))
 
+    def _enter(self, key: str) -> None:
+        if len(self._counts) >= self._capacity:
+            self._prune()
+        self._counts[key] = 1
+        if self._left_out_at_most:
+            self._missed[key] = self._left_out_at_most
 
-_TELLING: Final = (
-    FindingCode.DUPLICATES,
-    FindingCode.SET_BECOMES_SET_ONCE,
-    FindingCode.SET_IS_DROPPED,
-    FindingCode.MERGES_PERSONS,
-    FindingCode.UPPER_CASE_IDS,
-)
+    def _prune(self) -> None:
+        leaving = self._ranked()[self._capacity // 2 :]
+        # Any one key may have been left out each time, with as many as the most frequent of those that left.
+        self._left_out_at_most += self._counts[leaving[0]]
+        for key in leaving:
+            self._left_out += self._counts.pop(key)
+            self._missed.pop(key, None)
 
 
-SEVERITIES: Final[Mapping[FindingCode, FindingSeverity]] = {
-    code: FindingSeverity.STOPS if code in _STOPPING else FindingSeverity.TELLS if code in _TELLING else FindingSeverity.WARNS
-    for code in FindingCode
-}
+class SampledKeys:
+    """Which keys came again. Past `limit` keys only those count whose digest ends in a zero bit, then in two, and so on.
+
+    A key that still counts has counted from the first: so the figures don't depend on the order in which keys come.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._mask = 0
+        self._times: dict[int, int] = {}
+        self._marks: dict[int, int] = {}
+        self._differing: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, key: str, mark: int = 0) -> None:
+        """Count a key; `mark` is what should be the same whenever it comes."""
+        digest = int.from_bytes(blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+        if digest & self._mask:
+            return
+        seen = self._times.get(digest, 0)
+        self._times[digest] = seen + 1
+        if not seen:
+            if mark:
+                self._marks[digest] = mark
+            if len(self._times) > self._limit:
+                self._thin_out()
+        elif self._marks.get(digest, 0) != mark:
+            self._differing.add(digest)
+
+    def estimate(self) -> KeyEstimate:
+        """What is known so far."""
+        scale, keys = self._mask + 1, len(self._times)
+        return KeyEstimate(keys * scale, (sum(self._times.values()) - keys) * scale, len(self._differing) * scale, scale)
+
+    def _thin_out(self) -> None:
+        while len(self._times) > self._limit:
+            mask = self._mask = self._mask * 2 + 1
+            self._times = {digest: times for digest, times in self._times.items() if not digest & mask}
+        self._marks = {digest: mark for digest, mark in self._marks.items() if digest in self._times}
+        self._differing &= self._times.keys()
 
 
-class PreflightFinding(Struct, frozen=True):
-    """One thing to know before an import."""
+class DayAmounts:
+    """How much there is of each UTC day."""
 
-    code: FindingCode
-    severity: FindingSeverity
-    sentence: str
-    advice: str
-    """What to do."""
-    figures: Mapping[str, int | float | str]
+    def __init__(self, most: int = MOST_DAYS) -> None:
+        self._most = most
+        self._days: dict[int, PreflightDay] = {}
+        self.other = PreflightDay("other")
+        """Of the days that came when there were too many."""
 
+    def __len__(self) -> int:
+        return len(self._days)
 
-def find_all(report: PreflightReport) -> tuple[PreflightFinding, ...]:
-    """All findings, those that stop first."""
-    found = [each for part in (_of_files, _of_times, _of_refusals, _of_order, _of_keys, _of_persons, _of_volume) for each in part(report)]
-    rank, order = list(FindingSeverity), list(FindingCode)
-    return tuple(sorted(found, key=lambda each: (rank.index(each.severity), order.index(each.code))))
+    def add(self, time: int, size: int) -> None:
+        """Count an event."""
+        day = time // DAY
+        amount = self._days.get(day)
+        if amount is None:
+            amount = self.other if len(self._days) >= self._most else self._days.setdefault(day, PreflightDay(date_of(day)))
+        amount.events += 1
+        amount.bytes += size
 
+    def all(self) -> tuple[PreflightDay, ...]:
+        """Each day, the oldest first."""
+        return tuple(copy(self._days[day]) for day in sorted(self._days))
 
-def unaccepted(findings: Iterable[PreflightFinding], accepted: Collection[str]) -> tuple[PreflightFinding, ...]:
-    """What stops an import and wasn't accepted. Raises `ConfigurationError` if a code to accept is none."""
-    unknown = sorted(set(accepted) - set(FindingCode))
-    if unknown:
-        message = f"no finding is called {', '.join(map(repr, unknown))}"
-        raise ConfigurationError(message, hint=f"The findings that stop an import are {', '.join(_STOPPING)}; the others are {_others()}.")
-    return tuple(each for each in findings if each.severity is FindingSeverity.STOPS and each.code not in accepted)
-
-
-def _others() -> str:
-    return ", ".join(code for code in FindingCode if code not in _STOPPING)
-
-
-def _finding(code: FindingCode, sentence: str, advice: str, **figures: float | str) -> PreflightFinding:
-    return PreflightFinding(code, SEVERITIES[code], sentence, advice, figures)
+    def requests(self, batch_events: int, batch_bytes: int) -> int:
+        """How many requests it takes at least: none spans two days."""
+        amounts = (*self._days.values(), self.other)
+        return sum(max(-(-each.events // batch_events), -(-each.bytes // batch_bytes)) for each in amounts)
 
 
-def _of_files(report: PreflightReport) -> Iterator[PreflightFinding]:
-    if report.broken:
-        more = f", and {len(report.broken) - 1:,} more" if len(report.broken) > 1 else ""
-        advice = (
-            "Fetch or export it again before anything is sent: once an import has begun, another file in its place is another source. "
-            "Accepted, all that can be read is imported, and the import never counts as complete."
-        )
-        yield _finding(FindingCode.BROKEN_FILES, f"{report.broken[0]}{more}.", advice, files=len(report.broken))
+class TimeOrder:
+    """How far events are from the order of time: in the source as a whole, and within each file."""
+
+    def __init__(self) -> None:
+        self.late = 0
+        """Events older than one that came before."""
+        self.late_in_file = 0
+        """Events older than one that came before in the same file: naming the files in another order doesn't fix these."""
+        self.furthest = 0
+        """How much older at most, in microseconds."""
+        self._latest = 0
+        self._file = ""
+        self._latest_in_file = 0
+
+    def add(self, file: str, time: int) -> None:
+        """Look at the next event."""
+        if file != self._file:
+            self._file, self._latest_in_file = file, 0
+        if time >= self._latest_in_file:
+            self._latest_in_file = time
+        else:
+            self.late_in_file += 1
+        if time >= self._latest:
+            self._latest = time
+        else:
+            self.late += 1
+            self.furthest = max(self.furthest, self._latest - time)
 
 
-def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
-    times = report.times
-    if times.future:
-        sentence = f"{_are(times.future, 'event')} later than now, {times.now}; the latest is of {times.last}."
-        advice = "Times are parsed wrongly or were written by wrong clocks: check the format, its time fields and --time-offset."
-        yield _finding(FindingCode.FUTURE_DATES, sentence, advice, events=times.future, last=times.last or "")
-    if times.recent:
-        sentence = f"{_are(times.recent, 'event')} younger than {RECENT // SECOND // 3600} h, and would be sent."
-        advice = "Leave --until at its default and import the rest later; events so young may also have arrived live."
-        yield _finding(FindingCode.RECENT_DATES, sentence, advice, events=times.recent, until=times.until)
-    if times.january_1970:
-        sentence = f"{_are(times.january_1970, 'event')} of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."
-        advice = "Give these records a time in seconds or milliseconds, or leave them out by --since."
-        yield _finding(FindingCode.JANUARY_1970, sentence, advice, events=times.january_1970)
-    if times.after_until:
-        sentence = f"{_are(times.after_until, 'event')} of {times.until} (--until) or later, and left out."
-        yield _finding(FindingCode.AFTER_UNTIL, sentence, "Import them later, or set --until.", events=times.after_until, until=times.until)
-    yield from _of_kinds(report)
+def kind_of(value: bytes) -> TimeKind | None:
+    """How a time is written, from its JSON; None if it isn't one in a form that is known."""
+    if value[:1] != b'"':
+        return _epoch(value)
+    text = value[1:-1].strip()
+    if text.replace(b".", b"", 1).isdigit() and len(text) != _DATE_WITHOUT_HYPHENS:
+        return _epoch(text)
+    if found := _MAIL.fullmatch(text):
+        return TimeKind.ZONE if found["zone"] else TimeKind.NO_ZONE
+    if not text[:4].isdigit():
+        return None
+    named = text[-1:] in b"zZ" or _ZONE.search(text[_DATE:])
+    return TimeKind.ZONE if named and len(text) > _DATE else TimeKind.NO_ZONE
 
 
-def _of_kinds(report: PreflightReport) -> Iterator[PreflightFinding]:
-    kinds = report.times.kinds
-    epochs = {kind: kinds[kind] for kind in (TimeKind.SECONDS, TimeKind.MILLISECONDS, TimeKind.MICROSECONDS) if kind in kinds}
-    if len(epochs) > 1:
-        seen = ", ".join(f"{count:,} in {kind.removeprefix('epoch_')}" for kind, count in epochs.items())
-        advice = "Each is read by its size (above 1e10 milliseconds, above 1e13 microseconds): check days and examples, then accept it."
-        yield _finding(FindingCode.MIXED_EPOCHS, f"Times are numbers of different units: {seen}.", advice, **epochs)
-    without = kinds.get(TimeKind.NO_ZONE, 0)
-    if without and not report.zone_said:
-        sentence = f"{_have(without, 'record')} a time that names no zone; it is read as UTC."
-        advice = "State the zone that they were written in with --time-offset (0 for UTC)."
-        yield _finding(FindingCode.NO_ZONE, sentence, advice, records=without)
+def _epoch(digits: bytes) -> TimeKind | None:
+    if not _EPOCH.fullmatch(digits):
+        return None
+    number = float(digits)  # the bounds are those of `times`
+    return TimeKind.SECONDS if number <= 1e10 else TimeKind.MILLISECONDS if number <= 1e13 else TimeKind.MICROSECONDS
 
 
-def _of_refusals(report: PreflightReport) -> Iterator[PreflightFinding]:
-    refused, illegal = report.refused_records, report.refused_for(RefusalReason.ILLEGAL_ID)
-    if refused:
-        code = FindingCode.MANY_REFUSED if report.refused_share > MANY else FindingCode.SOME_REFUSED
-        sentence = f"{refused:,} of {plural(report.records, 'record')} would be refused ({percent(report.refused_share)})."
-        advice = "See the reasons and places; refused records become dead letters, which can be repaired and replayed."
-        yield _finding(code, sentence, advice, records=refused, share=round(report.refused_share, 6))
-    if illegal:
-        shown = ", ".join(f"{each.key!r}" for each in report.illegal_ids[:5])
-        sentence = f"{_have(illegal, 'record')} an id that many share ({shown}), and would be refused."
-        advice = "Give these records ids of their own, or accept that they are left out."
-        yield _finding(FindingCode.ILLEGAL_IDS, sentence, advice, records=illegal)
-    for code, why, what in (
-        (FindingCode.NO_ID, RefusalReason.NO_ID, "distinct id"),
-        (FindingCode.NO_TIME, RefusalReason.NO_TIME, "time that can be read"),
-    ):
-        count = report.refused_for(why)
-        if count:
-            sentence = f"{_have(count, 'record')} no {what} ({percent(share(count, report.records))}), and would be refused."
-            yield _finding(code, sentence, "See the places; repair the records, or leave them out.", records=count)
-    large = report.refused_for(RefusalReason.TOO_LARGE)
-    if large:
-        sentence = f"{_have(large, 'record')} an event over upstream.max_event ({report.max_event:,} bytes), and would be refused."
-        yield _finding(FindingCode.TOO_LARGE, sentence, "Shorten their properties; the service discards such events.", records=large)
+def time_kind(record: bytes, fields: Sequence[str]) -> TimeKind | None:
+    """How a record's time is written: the first of these fields that has a value; `name.name` is one level down. None if unknown."""
+    try:
+        members = decode_members(record) if fields else {}
+        for path in fields:
+            outer, _, inner = path.partition(".")
+            value = members.get(outer, _ABSENT)
+            if inner and value is not _ABSENT:
+                value = decode_members(value).get(inner, _ABSENT)
+            if bytes(value) not in (b"null", b'""'):
+                return kind_of(bytes(value))
+    except (ValueError, RecursionError):  # of msgspec: what can't be read is refused elsewhere
+        return None
+    return None
 
 
-def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
-    order = report.order
-    if not order.late or report.sort:
-        return
-    part, back = order.late / report.volume.events, duration(order.furthest_seconds)
-    figures = {"late": order.late, "late_in_file": order.late_in_file, "share": round(part, 6), "furthest_seconds": order.furthest_seconds}
-    older = f"{_are(order.late, 'event')} older than one before ({percent(part)}), by up to {back}"
-    if order.late_in_file:
-        sentence = f"{older}; {order.late_in_file:,} within a file."
-        advice = "--sort puts all of them in order; without it, more and smaller batches are sent, and not oldest first."
-        yield _finding(FindingCode.UNSORTED, sentence, advice, **figures)
-    else:
-        advice = "Name the files from the oldest to the newest, or use --sort."
-        yield _finding(FindingCode.UNSORTED_FILES, f"The files aren't in the order of time: {older}.", advice, **figures)
-
-
-def _of_keys(report: PreflightReport) -> Iterator[PreflightFinding]:
-    uuids, repeats = report.uuids, report.repeats
-    if uuids.differing:
-        sentence = f"{_roughly(uuids.scale)}{_have(uuids.differing, 'uuid')} several events that aren't the same."
-        advice = "The service keeps each of them as an event of its own; if they are repeats, make their times equal."
-        yield _finding(FindingCode.REUSED_UUIDS, sentence, advice, uuids=uuids.differing, scale=uuids.scale)
-    if repeats.repeats:
-        sentence = f"{_roughly(repeats.scale)}{_are(repeats.repeats, 'event')} there again on the same day; repeats are left out."
-        yield _finding(
-            FindingCode.DUPLICATES, sentence, "Nothing; they are counted in the report.", events=repeats.repeats, scale=repeats.scale
-        )
-
-
-def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
-    persons = report.persons
-    figures = {"set": persons.with_set, "set_once": persons.with_set_once, "unset": persons.with_unset}
-    if persons.policy == "set":
-        changing = f"{_have(persons.with_set, 'event')} $set and {persons.with_unset:,} $unset"
-        sentence = f"{changing}: that changes what the persons have today, however old the events are."
-        advice = "Use --person-properties set_once, which only adds what is missing."
-        yield _finding(FindingCode.OVERWRITES_PERSONS, sentence, advice, **figures)
-    elif persons.policy == "set_once" and persons.with_set + persons.with_unset:
-        unset = f" {_have(persons.with_unset, 'event')} $unset, which is left out." if persons.with_unset else ""
-        sentence = f"{_have(persons.with_set, 'event')} $set, sent as $set_once: it only adds what the persons don't have.{unset}"
-        advice = "Nothing, unless old values should win: --person-properties set."
-        yield _finding(FindingCode.SET_BECOMES_SET_ONCE, sentence, advice, **figures)
-    elif persons.policy == "none" and any(figures.values()):
-        which = f"{persons.with_set_once:,} $set_once and {persons.with_unset:,} $unset"
-        sentence = f"{_have(persons.with_set, 'event')} $set, {which}, all of which are left out."
-        advice = "Nothing, unless persons should get them: --person-properties set_once."
-        yield _finding(FindingCode.SET_IS_DROPPED, sentence, advice, **figures)
-    if persons.with_group_set:
-        sentence = f"{_have(persons.with_group_set, 'event')} $group_set: that changes what groups have today, however old the events are."
-        advice = "If live events say what groups are like, leave these out: --exclude-event '$groupidentify'."
-        yield _finding(FindingCode.OVERWRITES_GROUPS, sentence, advice, events=persons.with_group_set)
-    if persons.merging:
-        sentence = f"{_have(persons.merging, 'event')} a second id, and would merge two persons."
-        yield _finding(FindingCode.MERGES_PERSONS, sentence, "A merge can't be undone: check the examples.", events=persons.merging)
-    if persons.upper_case_ids:
-        what = "an id of capitals, digits and hyphens alone, and another from before Mixpanel merged"
-        sentence = f"{_have(persons.upper_case_ids, 'event')} {what}."
-        advice = "If these are ids of devices, not of users, --replace-upper-case-ids takes the ones from before."
-        yield _finding(FindingCode.UPPER_CASE_IDS, sentence, advice, events=persons.upper_case_ids)
-
-
-def _of_volume(report: PreflightReport) -> Iterator[PreflightFinding]:
-    if not report.volume.events:
-        sentence = f"Of {plural(report.records, 'record')} nothing would be sent."
-        yield _finding(FindingCode.NOTHING_TO_SEND, sentence, "Check the format, the filters, and what is refused.", records=report.records)
-
-
-def percent(part: float) -> str:
-    """A share for a person; never rounded to none or all."""
-    if 0 < part < 0.0001:
-        return "under 0.01 %"
-    return "over 99.99 %" if 0.9999 < part < 1 else f"{part * 100:.4g} %"
-
-
-def plural(count: int, what: str) -> str:
-    """A count for a person: `1 record`, `2,000 records`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def _are(count: int, what: str) -> str:
-    return f"{plural(count, what)} {'is' if count == 1 else 'are'}"
-
-
-def _have(count: int, what: str) -> str:
-    return f"{plural(count, what)} {'has' if count == 1 else 'have'}"
-
-
-def _roughly(scale: int) -> str:
-    return "" if scale == 1 else "About "
+def share(part: int, whole: int) -> float:
+    """A part of a whole, from 0 to 1; 0 of nothing."""
+    return part / whole if whole else 0.0

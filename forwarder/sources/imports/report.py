@@ -1,7 +1,7 @@
-"""The report of an import: text for a terminal, JSON for machines, and an HTML page; written to the state folder when a run ends.
+"""What is said of an import: its report, as text, as JSON and as an HTML page, and its progress for `import status`.
 
-A run that is killed after its last checkpoint leaves no report, or that of the run before; `complete_reports` derives it from the
-checkpoint, which holds everything that a report says.
+The report is written to the state folder when a run ends. A run that is killed after its last checkpoint leaves none, or that of the run
+before; `complete_reports` derives it from the checkpoint, which holds everything that a report says.
 
 Invariants: everything comes from the manifest, and the same manifest gives the same page. Text from outside (names of events and files, the
 service's words) is shown as text: each value of the page is escaped where it is inserted and stands in `bdi`, so its direction of writing
@@ -10,12 +10,15 @@ ends with it. The page loads nothing and has no script; its own policy forbids b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +26,7 @@ from rich.text import Text
 from forwarder import __version__
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports import manifest as manifests
-from forwarder.sources.imports.books import RecordBooks, RefusalExample
+from forwarder.sources.imports.books import RecordBooks
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.manifest import (
     UNFINISHED,
@@ -36,78 +39,67 @@ from forwarder.sources.imports.manifest import (
     outcome,
     periods,
     plain,
-    seconds,
     sentence,
     top,
 )
 from forwarder.storage.private import atomic_file
+from forwarder.telemetry.readable import duration
 
 _TOP: Final = 10
 NAMES: Final = 50
 FILES: Final = 200
 _HEIGHT: Final = 100
-STYLE: Final = """
-:root { color-scheme: light dark; --ground: #f4f6f9; --surface: #fff; --line: #dde3ea; --text: #17202b; --soft: #566273;
-  --accent: #1f5fd0; --source: #a9c3ee; --good: #136c34; --good-soft: #e3f4e8; --bad: #b3201a; --bad-soft: #fdebe9; }
-@media (prefers-color-scheme: dark) { :root { --ground: #0e1217; --surface: #161c24; --line: #2a3440; --text: #e7ecf2; --soft: #a0adbc;
-  --accent: #7fb0ff; --source: #38527d; --good: #74d493; --good-soft: #15301f; --bad: #ff958c; --bad-soft: #3a1b1a; } }
-* { box-sizing: border-box; }
-html { text-size-adjust: 100%; }
-body { margin: 0; background: var(--ground); color: var(--text);
-  font: 14px/1.5 "Segoe UI", "Helvetica Neue", Arial, system-ui, sans-serif; }
-main { max-width: 1120px; margin: 0 auto; padding: 24px 20px 48px; display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr); }
-h1, h2, p, dl, dd, figure { margin: 0; }
-h1 { font-size: 22px; line-height: 1.25; letter-spacing: -.01em; }
-h2 { font-size: 15px; margin-bottom: 10px; }
-.soft { color: var(--soft); }
-.card { background: var(--surface); border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px; min-width: 0; }
-.mono { font: 12.5px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace; overflow-wrap: anywhere; }
-.tiles { display: grid; gap: 10px; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); }
-.tiles div { display: flex; flex-direction: column-reverse; justify-content: flex-end; padding: 10px 14px; }
-.tiles dt { color: var(--soft); font-size: 12px; }
-.tiles dd { font-size: 22px; font-weight: 650; font-variant-numeric: tabular-nums; line-height: 1.3; }
-.pill { display: inline-block; padding: 1px 10px; border-radius: 99px; font-size: 12px; font-weight: 600; white-space: nowrap; }
-.good { color: var(--good); background: var(--good-soft); }
-.bad { color: var(--bad); background: var(--bad-soft); }
-.chart { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 0 8px; color: var(--soft); font-size: 12px; }
-.chart svg { display: block; width: 100%; height: 220px; border-bottom: 1px solid var(--line); }
-.scale { display: flex; flex-direction: column; justify-content: space-between; text-align: right; font-variant-numeric: tabular-nums;
-  line-height: 1; }
-.ends { grid-column: 2; display: flex; justify-content: space-between; gap: 12px; padding-top: 4px; }
-.key { display: inline-flex; align-items: center; gap: 6px; margin-right: 14px; }
-.key i { width: 12px; height: 12px; border-radius: 3px; }
-.source { fill: var(--source); background: var(--source); }
-.delivered { fill: var(--accent); background: var(--accent); }
-.grid { stroke: var(--line); }
-.wide { overflow-x: auto; }
-table { width: 100%; border-collapse: collapse; font-size: 13px; }
-th, td { text-align: left; vertical-align: top; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 500; white-space: nowrap; }
-tbody tr:last-child > * { border-bottom: 0; }
-td:first-child { min-width: 8em; }
-.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.bar { min-width: 60px; width: 24%; }
-.bar i { display: block; height: 8px; margin-top: 6px; border-radius: 2px; }
-.pair { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); }
-.stack { display: grid; gap: 16px; align-content: start; grid-template-columns: minmax(0, 1fr); }
-.files table { min-width: 620px; }
-summary { cursor: pointer; color: var(--accent); margin-top: 10px; }
-:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
-@media (max-width: 560px) { main { padding: 14px 12px 32px; } .card { padding: 13px 13px; } .chart svg { height: 150px; }
-  th, td { padding-right: 8px; } .bar { display: none; } }
-@media print { body { background: none; } .card { break-inside: avoid; } }
-"""
+_STYLE: Final = Path(__file__).with_name("report.css")
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 JSON: Final = "report.json"
 PAGE: Final = "report.html"
 
 
+def write_reports(found: ImportManifest, folder: Path) -> None:
+    """Write all of them, instead of former ones. Raises `ConfigurationError` if that can't be."""
+    for name, text in ((JSON, as_json(found) + b"\n"), (PAGE, html_page(found))):
+        with atomic_file(folder / name, replace=True) as file:
+            file.write(text)
+    manifests.write(found, folder / manifests.FILE)
+
+
+def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
+    """The manifest of an import that is complete; it and the reports are made of the checkpoint, if they aren't there.
+
+    Raises `ConfigurationError` if they can't be written.
+    """
+    with suppress(ConfigurationError):  # there is no manifest, or it can't be relied on
+        kept = manifests.read(folder / manifests.FILE)
+        if kept.complete and kept.books == saved.books and all((folder / name).is_file() for name in (JSON, PAGE)):
+            return kept
+    made = manifest_of(saved, __version__, saved.written_at)
+    write_reports(made, folder)
+    return made
+
+
 def as_json(manifest: ImportManifest) -> bytes:
     """For machines: what the text says. Files and days are in the manifest."""
-    copied = ("job", "forwarder", "complete", "started", "ended", "events", "source_events", "first", "last", "names", "examples")
-    _, shown = periods(manifest.days)
-    books = {**msgspec.structs.asdict(manifest.books), "difference": manifest.books.difference}
-    rest = {"seconds": seconds(manifest), "books": books, "days": len(manifest.days), "periods": [each._asdict() for each in shown]}
+    copied = (
+        "job",
+        "forwarder",
+        "complete",
+        "started",
+        "ended",
+        "events",
+        "source_events",
+        "first",
+        "last",
+        "names",
+        "examples",
+        "seconds",
+    )
+    shown = [each._asdict() for each in periods(manifest.days)[1]]
+    rest = {"books": _books(manifest.books), "days": len(manifest.days), "periods": shown}
     return msgspec.json.encode({**{name: getattr(manifest, name) for name in copied}, **rest})
+
+
+def _books(books: RecordBooks) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(books), "difference": books.difference}
 
 
 def as_text(manifest: ImportManifest) -> RenderableType:
@@ -120,59 +112,52 @@ def as_text(manifest: ImportManifest) -> RenderableType:
     balanced = Text(f"  {sentence(books)}: ")
     balanced.append(balance(books), style="bold red" if books.difference else "green")
     parts.append(balanced)
-    if books.refused:
-        parts += [Text(), _reasons(books, manifest.examples)]
-    if books.left_out:
-        parts += [Text(), _counts("left out by", books.left_out.items(), "records")]
-    if manifest.names:
-        parts += [Text(), _counts("event", top(manifest.names, _TOP), "events")]
+    for columns, rows in (
+        (("refused because", "records", "for example"), [(*each, _example(manifest, each[0])) for each in by_count(books.refused)]),
+        (("left out by", "records"), list(books.left_out.items())),
+        (("event", "events"), top(manifest.names, _TOP)),
+    ):
+        if rows:
+            parts += [Text(), _table(columns, rows)]
     return Group(*parts)
 
 
-def _counts(what: str, counts: Iterable[tuple[str, int]], unit: str) -> Table:
-    table = _table(what, unit)
-    for name, count in counts:
-        table.add_row(Text(plain(name)), f"{count:,}")
-    return table
+def _example(manifest: ImportManifest, reason: str) -> str:
+    return next((f"{each.file}:{each.line} {each.detail}" for each in manifest.examples.get(reason, [])), "")
 
 
-def _reasons(books: RecordBooks, examples: Mapping[str, list[RefusalExample]]) -> Table:
-    table = _table("refused because", "records", "for example")
-    for reason, count in by_count(books.refused):
-        shown = examples.get(reason, [])[:1]
-        table.add_row(Text(plain(reason)), f"{count:,}", *(Text(f"{plain(each.file)}:{each.line} {plain(each.detail)}") for each in shown))
-    return table
-
-
-def _table(what: str, unit: str, *more: str) -> Table:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str | int]]) -> Table:
+    """A name, a figure, and perhaps more words in each row."""
     table = Table(box=None, pad_edge=True, header_style="dim")
-    table.add_column(what)
-    table.add_column(unit, justify="right")
-    for name in more:
-        table.add_column(name)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place == 1 else "left")
+    for row in rows:
+        table.add_row(*(f"{each:,}" if isinstance(each, int) else Text(plain(each)) for each in row))
     return table
 
 
 def html_page(manifest: ImportManifest) -> bytes:
     """The page, in UTF-8."""
-    unit, shown = periods(manifest.days)
+    left_out = by_count(manifest.books.left_out)
     parts = [
         _head(manifest),
         _tiles(manifest),
-        _chart(unit, shown),
-        f'<div class="pair"><div class="stack">{_refusals(manifest)}{_left_out(manifest)}</div>{_names(manifest.names)}</div>',
-        _files(manifest.files),
-        _options(manifest),
+        _chart(manifest),
+        f'<div class="pair"><div class="stack">{_card("Refused", _refused(manifest))}',
+        _card("Left out", _html_table(("by", "records"), left_out)) if left_out else "",
+        f"</div>{_card('Delivered by name', _names(manifest.names)) if manifest.names else ''}</div>",
+        _card("Files", _files(manifest.files), "card files"),
+        _card("The import", _options(manifest)),
     ]
-    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>Import {escape(plain(manifest.job.id))}</title>
-<style>{STYLE}</style>
+<style>
+{_STYLE.read_text()}</style>
 </head>
 <body>
 <main>
@@ -183,8 +168,33 @@ def html_page(manifest: ImportManifest) -> bytes:
 """.encode("utf-8", "replace")
 
 
-def _text(value: str) -> str:
-    return f"<bdi>{escape(plain(value))}</bdi>"
+class _Markup(str):
+    """Text of a page that is escaped."""
+
+    __slots__ = ()
+
+
+def _text(value: str) -> _Markup:
+    return _Markup(f"<bdi>{escape(plain(value))}</bdi>")
+
+
+def _card(title: str, body: str, kind: str = "card") -> str:
+    return f'<section class="{kind}"><h2>{title}</h2>{body}</section>'
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
+    """A table of figures, markup, and text, which is escaped."""
+    columns = zip(head, rows[-1] if rows else head, strict=True)
+    heads = "".join(f'<th scope="col"{" class=n" if isinstance(cell, int) else ""}>{name}</th>' for name, cell in columns)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(value: str | int) -> str:
+    if isinstance(value, int):
+        return f"<td class=n>{value:,}</td>"
+    bar = ' class="bar"' if isinstance(value, _Markup) and value.startswith("<i") else ""
+    return f"<td{bar}>{value if isinstance(value, _Markup) else _text(value)}</td>"
 
 
 def _head(manifest: ImportManifest) -> str:
@@ -208,21 +218,21 @@ def _tiles(manifest: ImportManifest) -> str:
         "repeats": books.repeats,
     }
     tiles = "".join(f'<div class="card"><dt>{name}</dt><dd>{count:,}</dd></div>' for name, count in figures.items())
-    mood = "bad" if books.difference else "good"
     return f"""<section aria-label="Books">
 <dl class="tiles">{tiles}</dl>
-<p style="margin-top:10px">{sentence(books)} <span class="pill {mood}">{balance(books)}</span></p>
+<p style="margin-top:10px">{sentence(books)} <span class="pill {"bad" if books.difference else "good"}">{balance(books)}</span></p>
 </section>"""
 
 
-def _chart(unit: str, shown: Sequence[ReportPeriod]) -> str:
+def _chart(manifest: ImportManifest) -> str:
+    unit, shown = periods(manifest.days)
     if not shown:
-        return '<section class="card"><h2>Events</h2><p class="soft">None were delivered.</p></section>'
+        return _card("Events", '<p class="soft">None were delivered.</p>')
     most = max(max(each.source, each.delivered) for each in shown) or 1
     bars = "".join(_bar(place, each, most) for place, each in enumerate(shown))
     source, delivered = sum(each.source for each in shown), sum(each.delivered for each in shown)
     said = f"Events per {unit}, from {shown[0].label} to {shown[-1].label}: the source has {source:,}, {delivered:,} were delivered."
-    rows = [(each.label, each.source, each.delivered, each.source - each.delivered) for each in shown]
+    table = _html_table((unit, "source", "delivered", "not delivered"), [(*each, each.source - each.delivered) for each in shown])
     lines = "".join(f'<line class="grid" x1="0" x2="{len(shown)}" y1="{y}" y2="{y}" vector-effect="non-scaling-stroke"/>' for y in (0, 50))
     return f"""<section class="card">
 <h2>Events per {unit}, source against delivered</h2>
@@ -233,7 +243,7 @@ def _chart(unit: str, shown: Sequence[ReportPeriod]) -> str:
 <svg viewBox="0 0 {len(shown)} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{said}">{lines}{bars}</svg>
 <div class="ends" aria-hidden="true"><span>{shown[0].label}</span><span>{shown[-1].label if len(shown) > 1 else ""}</span></div>
 </figure>
-<details><summary>As a table</summary>{_html_table((unit, "source", "delivered", "not delivered"), (_cells(row) for row in rows))}</details>
+<details><summary>As a table</summary>{table}</details>
 </section>"""
 
 
@@ -247,102 +257,108 @@ def _bar(place: int, each: ReportPeriod, most: int) -> str:
     )
 
 
-def _refusals(manifest: ImportManifest) -> str:
-    rows = [(_text(reason), f"{count:,}", _places(manifest.examples.get(reason, []))) for reason, count in by_count(manifest.books.refused)]
-    body = _html_table(("reason", "records", "for example"), rows) if rows else '<p class="soft">None.</p>'
-    return f'<section class="card"><h2>Refused</h2>{body}</section>'
-
-
-def _places(examples: Iterable[RefusalExample]) -> str:
-    return "<br>".join(f'<span class="mono">{_text(f"{each.file}:{each.line}")}</span> {_text(each.detail)}' for each in examples)
-
-
-def _left_out(manifest: ImportManifest) -> str:
-    counts = by_count(manifest.books.left_out)
-    if not counts:
-        return ""
-    return f'<section class="card"><h2>Left out</h2>{_html_table(("by", "records"), (_cells(each) for each in counts))}</section>'
+def _refused(manifest: ImportManifest) -> str:
+    rows = []
+    for reason, count in by_count(manifest.books.refused):
+        places = ((_text(f"{each.file}:{each.line}"), _text(each.detail)) for each in manifest.examples.get(reason, []))
+        rows.append((reason, count, _Markup("<br>".join(f'<span class="mono">{place}</span> {detail}' for place, detail in places))))
+    return _html_table(("reason", "records", "for example"), rows) if rows else '<p class="soft">None.</p>'
 
 
 def _names(names: Mapping[str, int]) -> str:
-    if not names:
-        return ""
     most = max(names.values())
-    rows = [
-        (_text(name), f"{count:,}", f'<i class="delivered" style="width:{min(100.0, 100 * count / most):.1f}%"></i>')
-        for name, count in top(names, NAMES)
-    ]
-    return f'<section class="card"><h2>Delivered by name</h2>{_html_table(("event", "events", ""), rows)}</section>'
+    shares = ((name, count, min(100.0, 100 * count / most)) for name, count in top(names, NAMES))
+    rows = [(name, count, _Markup(f'<i class="delivered" style="width:{share:.1f}%"></i>')) for name, count, share in shares]
+    return _html_table(("event", "events", ""), rows)
 
 
 def _files(files: Sequence[FileManifest]) -> str:
     rows = []
-    for file in files[:FILES]:
-        books = file.books
+    for each in files[:FILES]:
+        books = each.books
         counts = (books.read, books.delivered, sum(books.refused.values()), sum(books.left_out.values()), books.repeats)
-        rows.append((_text(file.name), *(f"{count:,}" for count in counts), "yes" if file.complete else "no"))
+        rows.append((each.name, *counts, _Markup("yes" if each.complete else "no")))
     more = f'<p class="soft">And {len(files) - FILES:,} more: the manifest has all.</p>' if len(files) > FILES else ""
-    head = ("file", "read", "delivered", "refused", "left out", "repeats", "complete")
-    return f'<section class="card files"><h2>Files</h2>{_html_table(head, rows)}{more}</section>'
+    return _html_table(("file", "read", "delivered", "refused", "left out", "repeats", "complete"), rows) + more
 
 
 def _options(manifest: ImportManifest) -> str:
     known = {"job": manifest.job.id, "started": manifest.started, "ended": manifest.ended, "forwarder": manifest.forwarder}
     options = {f"--{name}": value for name, value in sorted(manifest.job.options.items())}
-    rows = [(escape(plain(name)), f'<span class="mono">{_text(value)}</span>') for name, value in {**known, **options}.items()]
-    body = "".join(f"<tr><th scope=row>{name}</th><td>{value}</td></tr>" for name, value in rows)
-    return f'<section class="card"><h2>The import</h2><div class="wide"><table><tbody>{body}</tbody></table></div></section>'
+    rows = ((escape(plain(name)), _text(value)) for name, value in {**known, **options}.items())
+    body = "".join(f'<tr><th scope=row>{name}</th><td><span class="mono">{value}</span></td></tr>' for name, value in rows)
+    return f'<div class="wide"><table><tbody>{body}</tbody></table></div>'
 
 
-def _cells(row: Sequence[str | int]) -> Sequence[str]:
-    return [f"{each:,}" if isinstance(each, int) else _text(each) for each in row]
+class ImportStatus(Struct, frozen=True):
+    """The progress of an import, from its last checkpoint."""
+
+    folder: Path
+    checkpoint: ImportCheckpoint | None
+    """None: nothing is settled yet."""
+    running: bool
+    """Whether a process has the folder now."""
+    counted: int | None = None
+    """Records that the preflight counted; None: not known."""
+
+    def words(self, now: float) -> Iterator[str]:
+        """A line with what it is, and some with how it is."""
+        saved = self.checkpoint
+        if saved is None:
+            yield f"{plain(self.folder.name)}: {'running, nothing is settled yet' if self.running else UNFINISHED}"
+            yield f"  in {plain(str(self.folder))}"
+            return
+        made = manifest_of(saved, __version__, saved.written_at)
+        state = "running" if self.running else "complete" if made.complete else UNFINISHED
+        yield f"{plain(made.job.format)} {plain(made.job.source)}: {state}"
+        yield f"  import {made.job.id}, in {plain(str(self.folder))}"
+        written = f"last checkpoint {to_second(saved.written_at)}, {duration(now - saved.written_at)} ago"
+        yield f"  started {to_second(saved.started_at)}, {written}"
+        yield f"  {sentence(made.books)}: {balance(made.books)}"
+        if self.counted and not made.complete:
+            yield f"  {made.books.read / self.counted:.0%} of the {self.counted:,} records that were counted before it began"
+        span = f", of {made.first} to {made.last}" if made.first else ""
+        done, known, all_known = file_progress(saved)
+        files = f"{done:,} of {known:,} files done{'' if all_known or not known else ', as far as they are known'}"
+        yield f"  {made.events:,} events delivered{span}; {files}"
+
+    def plain(self) -> dict[str, Any]:
+        """For machines."""
+        saved = self.checkpoint
+        if saved is None:
+            return {"folder": str(self.folder), "job": None, "running": self.running, "complete": False}
+        made = manifest_of(saved, __version__, saved.written_at)
+        return {
+            "folder": str(self.folder),
+            "job": made.job,
+            "running": self.running,
+            "complete": made.complete,
+            "started": to_second(saved.started_at),
+            "written": to_second(saved.written_at),
+            "counted": self.counted,
+            "books": _books(made.books),
+            "events": made.events,
+            "first": made.first,
+            "last": made.last,
+            "files": dict(zip(("done", "known", "all_known"), file_progress(saved), strict=True)),
+        }
 
 
-def _html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of escaped cells; columns of figures are those whose cells are."""
-    made = []
-    numbers = [False] * len(head)
-    for row in rows:
-        numbers = [cell.replace(",", "").isdigit() for cell in row]
-        made.append("".join(_cell(cell) for cell in row))
-    columns = zip(head, numbers, strict=True)
-    heads = "".join(f'<th scope="col"{" class=n" if number else ""}>{escape(name)}</th>' for name, number in columns)
-    body = "".join(f"<tr>{row}</tr>" for row in made)
-    return f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+def status_json(found: Iterable[ImportStatus]) -> bytes:
+    """All of them."""
+    return msgspec.json.encode({"imports": [each.plain() for each in found]})
 
 
-def _cell(cell: str) -> str:
-    if cell.startswith('<i class="delivered"'):
-        return f'<td class="bar">{cell}</td>'
-    return f"<td{' class=n' if cell.replace(',', '').isdigit() else ''}>{cell}</td>"
+def file_progress(checkpoint: ImportCheckpoint) -> tuple[int, int, bool]:
+    """How many files are settled to their end, of how many, members of archives one by one; and whether none is still to be found.
 
-
-def write_reports(found: ImportManifest, folder: Path) -> None:
-    """Write all of them, instead of former ones. Raises `ConfigurationError` if that can't be."""
-    for name, text in ((JSON, as_json(found) + b"\n"), (PAGE, html_page(found))):
-        with atomic_file(folder / name, replace=True) as file:
-            file.write(text)
-    manifests.write(found, folder / manifests.FILE)
-
-
-def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
-    """The manifest of an import that is complete; it and the reports are made of the checkpoint, if they aren't there.
-
-    Raises `ConfigurationError` if they can't be written.
+    What is in an archive is known once it is read; until then the archive counts as one: `a.zip!b.json` is in `a.zip`.
     """
-    kept = _kept(folder)
-    if kept is not None and kept.complete and kept.books == saved.books:
-        return kept
-    made = manifest_of(saved, __version__, saved.written_at)
-    write_reports(made, folder)
-    return made
+    begun = {name[:end] for name in (f"{file.name}!" for file in checkpoint.files) for end in range(len(name)) if name[end] == "!"}
+    waiting = sum(content.name not in begun for content in checkpoint.contents)
+    return sum(file.complete for file in checkpoint.files), len(checkpoint.files) + waiting, checkpoint.exhausted
 
 
-def _kept(folder: Path) -> ImportManifest | None:
-    """The manifest in the folder; None if it can't be relied on, or the files beside it aren't there."""
-    if not all((folder / name).is_file() for name in (JSON, PAGE)):
-        return None
-    try:
-        return manifests.read(folder / manifests.FILE)
-    except ConfigurationError:
-        return None
+def to_second(moment: float) -> str:
+    """A time in seconds since 1970, as it is said of checkpoints."""
+    return datetime.fromtimestamp(int(moment), UTC).isoformat().removesuffix("+00:00") + "Z"

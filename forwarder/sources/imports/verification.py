@@ -1,5 +1,6 @@
 """Whether the events of an import are there: a manifest compared per UTC day with what a sandbox or an export of the service holds.
 
+A sandbox is asked page by page over one connection (docs/sandbox.md: An import into it). An export is files of events, one object per row.
 Counts say how many events are missing or extra, digests whether those that are there are the same. Only uuids are compared: they follow
 from the source's records, and the service keeps them. Memory doesn't grow with the number of events: what was seen goes to a file
 (`repeats`).
@@ -7,34 +8,50 @@ from the source's records, and the service keeps them. Memory doesn't grow with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import http.client
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, date, datetime
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct, field
 
+from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.secrets import mask_secrets
+from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import DayTally
 from forwarder.sources.imports.format import ImportedEvent
-from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.manifest import ImportManifest, plural
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import DAY
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
 
 JOB_PROPERTY: Final = "$import_job_id"
+PAGE: Final = 10_000
+"""Events per answer: the sandbox's maximum."""
+TIMEOUT: Final = 120.0
+"""Seconds for each answer: a sandbox may be busy with an import."""
 _NONE: Final = msgspec.Raw(b"null")
-_COUNTS: Final = ("complete", "repeats", "conflicts")
 _EPOCH: Final = date(1970, 1, 1).toordinal()
+_SANDBOX_HINT: Final = "The service itself can't be asked for its events: export them, and name the files with `--export`."
+_EXPORT_HINT: Final = (
+    "Each row requires `uuid`, `timestamp` (ISO 8601) and `properties` (an object, or one as text), as in the service's batch "
+    "exports of events: JSON lines or Parquet, compressed or not."
+)
+Body = TypeVar("Body")
 
 
-class InvalidRow(Exception):
-    """A row isn't an event with a uuid and a time."""
+class Unreachable(ForwarderError):
+    """No sandbox answers."""
 
-    def __init__(self, line: int, why: str) -> None:
-        super().__init__(f"line {line}: {why}")
-        self.line, self.why = line, why
+    code = "unreachable"
 
 
 class StoredRow(Struct, frozen=True):
@@ -59,7 +76,7 @@ class _RowProperties(Struct, frozen=True):
     job_id: str | None = field(default=None, name=JOB_PROPERTY)
 
 
-class StoredPage(Struct, frozen=True):
+class _StoredPage(Struct, frozen=True):
     """A page of the sandbox's `/sandbox/import-events`."""
 
     results: list[StoredRow]
@@ -67,16 +84,17 @@ class StoredPage(Struct, frozen=True):
     """What the next page comes after; None: this is the last."""
 
 
-class ArrivedEvents(Struct, frozen=True):
+class _Arrived(Struct, frozen=True):
     """What the sandbox counts of an import in one project."""
 
     api_key: str
-    events: int
     conflicts: int
 
 
-class _Imports(Struct, frozen=True):
-    results: list[ArrivedEvents]
+class _ArrivedPage(Struct, frozen=True):
+    """What the sandbox's `/sandbox/imports` says, by project."""
+
+    results: list[_Arrived]
 
 
 class StoredDays:
@@ -114,43 +132,110 @@ class StoredDays:
         self._sums[day] = self._sums.get(day, 0) + number
         self._counts[day] = self._counts.get(day, 0) + 1
 
+    def add_row(self, record: bytes, job: str | None) -> bool:
+        """Count a row of an export if it is of this job, or with None in any case; whether it is. Raises as `add`."""
+        row = _decode_row(record)
+        if job is not None and row.job() != job:
+            return False
+        self.add(row.uuid, row.timestamp)
+        return True
+
     def days(self) -> dict[str, DayTally]:
         """Counts and digests by day."""
         return {day: DayTally(0, count, digest_hex(self._sums[day])) for day, count in sorted(self._counts.items())}
 
 
-def decode_rows(records: Iterable[bytes], lines: Iterable[int]) -> Iterator[tuple[int, StoredRow]]:
-    """The events of JSON objects, with the lines where they stand. Raises `InvalidRow`."""
-    decode = msgspec.json.Decoder(StoredRow).decode
-    for number, record in zip(lines, records, strict=False):
+_decode_row: Final = msgspec.json.Decoder(StoredRow).decode
+
+
+def read_exports(paths: Sequence[str], job: str | None, options: ReadOptions, folder: Path, found: Callable[[int], None]) -> StoredDays:
+    """The events of a job, or with None of any, in these files; `folder` is for what memory can't hold.
+
+    `found` is called with the number of its events, block by block. Raises `ConfigurationError` and `BrokenSource`: files that can't be
+    read to their end prove nothing.
+    """
+    with StoredDays(folder) as stored, open_source(paths, options) as source:
+        for file in source.files():
+            with source.blocks(file) as blocks:
+                for block in blocks:
+                    count = 0
+                    for line, record in zip(block.lines, block.records, strict=False):
+                        try:
+                            count += stored.add_row(record, job)
+                        except ValueError as error:  # msgspec's errors are, too
+                            message = f"{blocks.name}:{line} is not an exported event: {error}"
+                            raise ConfigurationError(message, hint=_EXPORT_HINT) from error
+                    found(count)
+    return stored
+
+
+def ask_sandbox(url: str, job: str, api_key: str, found: Callable[[int], None]) -> StoredDays:
+    """The events of an import in one project of a running sandbox; `found` is called with the number of events of each page.
+
+    Raises `Unreachable`, and `ConfigurationError` if it is no sandbox, or has the import in several projects and none was named.
+    """
+    query = {"import": job, **({"api_key": api_key} if api_key else {})}
+    with closing(_SandboxClient(url)) as client:
+        projects = client.get(_ArrivedPage, "imports", query).results
+        if len(projects) > 1:
+            keys = ", ".join(each.api_key for each in projects)
+            message = f"{client.url} has this import in several projects: {keys}"
+            raise ConfigurationError(message, hint="Choose one by its key: `--api-key KEY`.")
+        stored, after = StoredDays(), "" if projects else None
+        stored.conflicts = sum(each.conflicts for each in projects)
+        while after is not None:
+            page = client.get(_StoredPage, "import-events", {**query, "limit": str(PAGE), "after": after})
+            for row in page.results:
+                stored.add(row.uuid, row.timestamp)
+            found(len(page.results))
+            after = page.next
+    return stored
+
+
+class _SandboxClient:
+    """One connection to a sandbox. To be closed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        parts = urlsplit(self.url)
         try:
-            row = decode(record)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if parts.scheme not in ("http", "https") or not host:
+            raise ConfigurationError(f"{mask_secrets(url)!r} is not the address of a sandbox", hint="Write it as http://127.0.0.1:8322.")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection, self._base = kind(host, port, timeout=TIMEOUT), parts.path
+
+    def get(self, kind: type[Body], name: str, query: Mapping[str, str]) -> Body:
+        status, body = self._get(f"{self._base}/sandbox/{name}?{urlencode(query)}")
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise Unreachable(f"{self.url} answers {status}", hint="Check its log, and try again.")
+        if status == HTTPStatus.MISDIRECTED_REQUEST:
+            why = body.decode(errors="replace").strip()
+            raise ConfigurationError(f"{self.url} answers {status}: {why}", hint="Or name its address.")
+        why = f"it answers {status}"
+        try:
+            if status == HTTPStatus.OK:
+                return msgspec.json.decode(body, type=kind)
         except ValueError as error:  # msgspec's errors are, too
-            raise InvalidRow(number, str(error)) from error
-        yield number, row
+            why = f"its answer can't be read: {error}"
+        raise ConfigurationError(f"{self.url} is not a sandbox of this version: {why}", hint=_SANDBOX_HINT)
 
-
-def decode_page(body: bytes) -> StoredPage:
-    """A page of the sandbox's `/sandbox/import-events`. Raises ValueError."""
-    return msgspec.json.decode(body, type=StoredPage)
-
-
-def decode_arrived(body: bytes) -> list[ArrivedEvents]:
-    """What the sandbox's `/sandbox/imports` says, by project. Raises ValueError."""
-    return msgspec.json.decode(body, type=_Imports).results
-
-
-def add_stored(found: Iterable[tuple[int, StoredRow]], job: str | None, holding: StoredDays) -> int:
-    """Add what is there of a job, or with None all events; how many these are. Raises `InvalidRow`."""
-    count = 0
-    for number, row in found:
+    def _get(self, path: str) -> tuple[int, bytes]:
         try:
-            if job is None or row.job() == job:
-                holding.add(row.uuid, row.timestamp)
-                count += 1
-        except ValueError as error:
-            raise InvalidRow(number, str(error)) from error
-    return count
+            self._connection.request("GET", path, headers={"Accept": "application/json"})
+            with closing(self._connection.getresponse()) as response:
+                return response.status, response.read()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
+            raise Unreachable(
+                f"no sandbox answers at {self.url}: {mask_secrets(why)}",
+                hint="Start it with `forwarder sandbox --database FILE`, or name its address with `--sandbox URL`.",
+            ) from error
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class DayComparison(Struct, frozen=True):
@@ -175,12 +260,12 @@ class DayComparison(Struct, frozen=True):
     def words(self) -> str:
         """What is to be said of the day."""
         if self.same:
-            return f"{self.day}: {_number(self.expected, 'event')}, the same"
+            return f"{self.day}: {plural(self.expected, 'event')}, the same"
         if self.missing:
             return f"{self.day}: {self.missing:,} of {self.expected:,} events are missing"
         if self.extra:
-            return f"{self.day}: {_number(self.extra, 'event')} more than the {self.expected:,} that were delivered"
-        return f"{self.day}: {_number(self.expected, 'event')}, as many as were delivered, but not the same ones"
+            return f"{self.day}: {plural(self.extra, 'event')} more than the {self.expected:,} that were delivered"
+        return f"{self.day}: {plural(self.expected, 'event')}, as many as were delivered, but not the same ones"
 
 
 class Verification(Struct, frozen=True):
@@ -201,7 +286,7 @@ class Verification(Struct, frozen=True):
     def words(self) -> list[str]:
         """The verdict, and a line for each day that isn't the same."""
         expected, found = sum(each.expected for each in self.days), sum(each.found for each in self.days)
-        days = _number(len(self.days), "day")
+        days = plural(len(self.days), "day")
         different = [each for each in self.days if not each.same]
         if different:
             differ = "differs" if len(different) == 1 else "differ"
@@ -212,7 +297,7 @@ class Verification(Struct, frozen=True):
 
     def _notes(self) -> Iterator[str]:
         if self.conflicts:
-            number = _number(self.conflicts, "conflict")
+            number = plural(self.conflicts, "conflict")
             yield f"{number}: an event came with the uuid of another, so the service has both, or one instead of the other"
         if self.repeats:
             yield f"{self.repeats:,} rows repeat a uuid of their day: the service removes them some time later"
@@ -222,24 +307,20 @@ class Verification(Struct, frozen=True):
     def json(self) -> bytes:
         """All of it, for machines."""
         days = [{**msgspec.structs.asdict(each), "missing": each.missing, "extra": each.extra} for each in self.days]
-        return msgspec.json.encode({"job": self.job, "same": self.same, **{name: getattr(self, name) for name in _COUNTS}, "days": days})
+        counts = {"complete": self.complete, "repeats": self.repeats, "conflicts": self.conflicts}
+        return msgspec.json.encode({"job": self.job, "same": self.same, **counts, "days": days})
 
 
-def verify(manifest: ImportManifest, holding: StoredDays) -> Verification:
+def verify(manifest: ImportManifest, stored: StoredDays) -> Verification:
     """Compare what was delivered with what is there, by day."""
-    there: Mapping[str, DayTally] = holding.days()
-    empty = DayTally()
+    there, empty = stored.days(), DayTally()
     days = []
     for day in sorted(manifest.days.keys() | there.keys()):
         expected, found = manifest.days.get(day, empty), there.get(day, empty)
         if expected.delivered or found.delivered:
             same = (expected.delivered, expected.uuids) == (found.delivered, found.uuids)
             days.append(DayComparison(day, expected.delivered, found.delivered, same))
-    return Verification(manifest.job.id, days, holding.repeats, holding.conflicts, manifest.complete)
-
-
-def _number(count: int, unit: str) -> str:
-    return f"{count:,} {unit}{'' if count == 1 else 's'}"
+    return Verification(manifest.job.id, days, stored.repeats, stored.conflicts, manifest.complete)
 
 
 def _known_by(number: int, day: int) -> ImportedEvent:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from forwarder.sources.files.records import RecordLocation
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason
 from forwarder.sources.imports.preflight import Preflight
-from forwarder.sources.imports.preflight_report import PreflightFinding, PreflightReport, PreflightTerms, find_all
+from forwarder.sources.imports.preflight_findings import PreflightFinding, find_all
+from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms
 from forwarder.sources.imports.times import DAY, SECOND
 
 NOW = 1_780_000_000 * SECOND
@@ -66,7 +67,7 @@ def report(stream: Iterable[Seen], **terms: Any) -> PreflightReport:
 def findings(stream: Iterable[Seen], upper_case_ids: int = 0, broken: Sequence[str] = (), **terms: Any) -> dict[str, PreflightFinding]:
     """The findings on these, by code."""
     made = preflight(stream, replace(TERMS, **terms)).report(upper_case_ids=upper_case_ids, broken=broken)
-    return {str(each.code): each for each in find_all(made)}
+    return {each.code: each for each in find_all(made)}
 
 
 __all__ = ["DAY", "NOW", "OLD", "SECOND", "TERMS", "Seen", "body", "event", "findings", "preflight", "refused", "report", "seen"]

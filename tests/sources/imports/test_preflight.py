@@ -14,14 +14,14 @@ from msgspec import Raw
 
 from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation, SourceFile
 from forwarder.sources.files.source import open_source
+from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import ChosenFormat, RawEvents, RecordRefused, RefusalReason, RefusedPart
 from forwarder.sources.imports.formats.mixpanel import MixpanelConverter
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.preflight import EXAMPLES, PLACES, Preflight, preflight_items, run_preflight
-from forwarder.sources.imports.preflight_counters import DayAmounts, KeyCount, TimeKind, TimeOrder
-from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms, RefusedLine
+from forwarder.sources.imports.preflight_report import DayAmounts, KeyCount, PreflightReport, PreflightTerms, TimeKind, TimeOrder
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import SECOND
 from forwarder.sources.imports.values import check_id
@@ -90,10 +90,11 @@ def test_memory_is_bounded() -> None:
         one = event(number, event=f"name-{number}", distinct_id=f"id-{number}", time=number * DAY % OLD)
         looking.add(*seen(one, line=number, file=f"file-{number}"))
         looking.add(*refused(RefusalReason.ILLEGAL_ID, f"the id 'n{number}' is one that many share"))
-    bounds = {"names": 8000, "days": 36_600, "illegal_ids": 1000, "places": PLACES, "examples": EXAMPLES}
-    sizes = looking.sizes()
-    assert {name: size for name, size in sizes.items() if size > bounds.get(name, 500)} == {}
+    bounds = {"names": 8000, "days": 36_600, "illegal_ids": 1000, "repeats": 500, "uuids": 500, "distinct_ids": 500}
+    assert {name: len(getattr(looking, name)) for name, bound in bounds.items() if len(getattr(looking, name)) > bound} == {}
     made = looking.report()
+    assert sum(len(each.first) for each in made.refused) == PLACES
+    assert len(made.examples) == EXAMPLES
     assert len(made.names) == 1000
     assert sum(each.count for each in made.names) + made.other_names == made.volume.events == 40_000
     assert abs(made.persons.distinct_ids.keys - 40_000) < 8000
@@ -159,7 +160,7 @@ def test_days_past_the_bound_are_counted_together() -> None:
     days = DayAmounts(most=2)
     for day in (1, 2, 3, 1, 4):
         days.add(day * DAY, 7)
-    assert [(day, amount.events) for day, amount in days.items()] == [(1, 2), (2, 1)]
+    assert [(each.day, each.events) for each in days.all()] == [("1970-01-02", 2), ("1970-01-03", 1)]
     assert (days.other.events, days.other.bytes, days.requests(1, 1000)) == (2, 14, 5)
 
 
@@ -176,7 +177,7 @@ def test_an_event_over_the_limit_refuses_its_record() -> None:
     large = Seen(RecordLocation("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001])
     made = report([large, Seen(RecordLocation("a.json", 4), b"{}", [event(3)], [b"x" * 1000])], max_event=1000)
     assert (made.volume.events, made.refused_for(RefusalReason.TOO_LARGE)) == (1, 1)
-    assert made.refused[0].first == (RefusedLine("a.json", 3, "1,001 bytes are more than upstream.max_event"),)
+    assert made.refused[0].first == (RefusalExample("a.json", 3, "1,001 bytes are more than upstream.max_event"),)
 
 
 def test_refusals_by_reason_with_their_first_places() -> None:
@@ -185,7 +186,7 @@ def test_refusals_by_reason_with_their_first_places() -> None:
     first, second = report(stream).refused
     assert (first.reason, first.records, [each.line for each in first.first]) == ("not_json", 8, [1, 2, 3, 4, 5])
     assert max(len(each.detail) for each in first.first) == 200
-    assert (second.reason, second.records, second.first) == ("no_id", 1, (RefusedLine("a.json", 9, "no id"),))
+    assert (second.reason, second.records, second.first) == ("no_id", 1, (RefusalExample("a.json", 9, "no id"),))
 
 
 @pytest.mark.parametrize("value", ["null", "it's", 'a "null"', "", " ", "Null"])

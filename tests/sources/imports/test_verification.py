@@ -17,16 +17,7 @@ from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.format import ImportedEvent
 from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.times import day_of, when
-from forwarder.sources.imports.verification import (
-    ArrivedEvents,
-    InvalidRow,
-    StoredDays,
-    add_stored,
-    decode_arrived,
-    decode_page,
-    decode_rows,
-    verify,
-)
+from forwarder.sources.imports.verification import StoredDays, verify
 from tests.sources.imports.samples.manifests import JOB, REJECTED, events, manifest
 
 Event = ImportedEvent | FinishedEvent
@@ -51,7 +42,8 @@ def holding(some: Sequence[Event]) -> StoredDays:
 def held_of(lines: list[bytes], job: str | None, folder: Path | None = None) -> StoredDays:
     """What an export of these lines holds."""
     with StoredDays(folder) as held:
-        add_stored(decode_rows(lines, range(1, len(lines) + 1)), job, held)
+        for each in lines:
+            held.add_row(each, job)
     return held
 
 
@@ -131,22 +123,6 @@ def test_an_export_of_the_service_is_read_row_by_row(tmp_path: Path) -> None:
     assert held_of(lines, None, tmp_path).repeats == 4
 
 
-def test_a_page_of_the_sandbox_is_read() -> None:
-    """Its rows are of distinct events, so nothing has to be held to count them."""
-    results = [{"uuid": each.uuid, "timestamp": when(each.time)} for each in delivered()]
-    page = decode_page(json.dumps({"next": "2024_x", "results": results}).encode())
-    held = StoredDays()
-    assert add_stored(enumerate(page.results), None, held) == len(results)
-    assert verify(MANIFEST, held).same
-    assert page.next == "2024_x"
-
-
-def test_what_the_sandbox_counts_is_read() -> None:
-    """By project."""
-    body = {"count": 1, "results": [{"job": JOB.id, "api_key": "phc_…0001", "events": 3, "duplicates": 1, "conflicts": 2, "days": []}]}
-    assert decode_arrived(json.dumps(body).encode()) == [ArrivedEvents("phc_…0001", 3, 2)]
-
-
 def test_a_conflict_is_a_difference() -> None:
     """The service would keep both, so it isn't the same, though every event is there."""
     held = holding(delivered())
@@ -177,11 +153,10 @@ def test_an_import_that_is_not_complete_says_so() -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_row_that_is_none_is_told_with_its_line(wrong: bytes) -> None:
+def test_a_row_that_is_none_is_an_error(wrong: bytes) -> None:
     """An export that can't be read verifies nothing."""
-    with pytest.raises(InvalidRow, match=r"line 2: .+") as caught:
+    with pytest.raises(ValueError, match=r".+"):
         held_of([line(delivered()[0]), wrong], None)
-    assert caught.value.line == 2
 
 
 @pytest.mark.parametrize(
