@@ -1,0 +1,42 @@
+"""Imports of every format are compared with golden files: uuid, timestamp and bytes of each event, the order of each distinct_id, counts,
+digests, dead letters and reports. Forwarder 0.1.0 wrote the files, when imports were a pipeline of their own. They change only when
+what is sent is meant to change, by `python -m tests.golden_imports --write`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden_imports.recording import CASES, GoldenCase, load, run_case
+
+QUICK = {"native", "native_sort", "amplitude", "mixpanel", "segment", "csv", "mapping", "native_limit_70"}
+"""Those of `make check`."""
+PARTS = ("sources", "events", "letters", "manifest", "report", "preflight", "code")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(each, id=each.name, marks=[] if each.name in QUICK else [pytest.mark.slow]) for each in CASES]
+)
+def test_an_import_is_as_it_was(case: GoldenCase, tmp_path: Path) -> None:
+    """The first part that differs is shown; if it is the source, this test makes other records than those of the golden file."""
+    golden, now = load(case), run_case(case, tmp_path)
+    assert now["sources"] == golden["sources"], "the source is not that of the golden file: write it anew with the code that wrote it"
+    assert _events(now) == _events(golden)
+    for part in PARTS:
+        assert now[part] == golden[part], part
+
+
+def test_sorted_and_not_the_same_events_are_sent() -> None:
+    """The golden files themselves: the order differs, and nothing else."""
+    for case in CASES:
+        if case.options == ("--sort",) and case.export != "amplitude":
+            unsorted = load(GoldenCase(case.export, case.count))
+            assert _events(load(case)) == _events(unsorted), case.name
+
+
+def _events(recorded: dict[str, Any]) -> set[tuple[str, ...]]:
+    """Of each event id, uuid, time and digest."""
+    return {(who, *each) for who, sent in recorded["events"].items() for each in sent}
