@@ -47,9 +47,10 @@ class SendingPace(Protocol):
     """How fast events may go."""
 
     def due_at(self, events: int, wall: float) -> float:
-        """From when so many events may go, wall-clock seconds. `wall` is the time of the question.
+        """From when so many events may go, wall-clock seconds; `math.inf` if they may not. `wall` is the time of the question.
 
-        Asked again and again before they go, and for more as more wait; at the same time for as many, the answer is the same.
+        Asked once a batch is due otherwise, again and again until it goes, and for more as more wait; at the same time for as many events
+        the answer is the same. Must not raise.
         """
 
     def went(self, events: int) -> None:
@@ -115,7 +116,7 @@ class Batcher:
             return None
         at_once = flush or self._is_full(queue) or oldest > now  # the clock was set back: the event's age is unknown
         due = now if at_once else oldest + self.policy.max_age
-        return due if self._pace is None else max(due, self._pace.due_at(self._expected(queue), now))
+        return due if self._pace is None or due > now else max(due, self._pace.due_at(self._expected(queue), now))
 
     def _is_full(self, queue: LaneQueue) -> bool:
         policy = self.policy

@@ -7,6 +7,7 @@ a lane whose key is being checked sends nothing yet.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -109,7 +110,7 @@ class Scheduler:
             return None
         floor = self.upstream.until if self.upstream.failing else 0.0
         times = [max(time, floor) for time in self._times(Moment(now, wall))]
-        return min([time for time in times if time > now], default=None)
+        return min([time for time in times if now < time < math.inf], default=None)
 
     def unsettled(self) -> list[Chunk]:
         """The chunks that were taken from the buffer's queues and aren't settled, by lane."""
@@ -316,7 +317,9 @@ class Scheduler:
     def _times_of(self, lane: Lane, at: Moment) -> Iterator[float]:
         halted, state = self._halts.get(lane), self._lanes.get(lane)
         if halted is not None:
-            yield max(halted.next_probe, state.pause.until if state is not None else 0.0)
+            probe = max(halted.next_probe, state.pause.until if state is not None else 0.0)
+            due = self._batcher.due_at(lane, at.wall) if probe <= at.now else None  # the pace may hold back a probe
+            yield probe if due is None else max(probe, at.now + due - at.wall)
             return
         if (end := self._key_wait(lane)) > at.now:
             yield end

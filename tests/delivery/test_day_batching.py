@@ -15,9 +15,15 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import Ack
 from forwarder.core.errors import BufferFull
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
-from forwarder.core.ports import Fate
+from forwarder.core.outcome import HaltReason, Reply
+from forwarder.core.ports import Fate, Ordering
+from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.delivery.batching import Batcher, BatchPolicy
+from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.lanes import RetryPolicy
+from forwarder.telemetry.books import Books
 from forwarder.wire.identity import ids_of
+from tests.support.clock import FakeClock
 
 LANE = Lane("phc_daysdaysdays1234", historical=True)
 NOW = 1_767_225_600.0
@@ -194,6 +200,39 @@ def test_a_batch_is_not_due_before_its_pace_says_so(by_day: bool) -> None:
     assert batcher.due_at(LANE, NOW + 6.0) == NOW + 9.0
     assert names(batcher.next(LANE, NOW + 9.0)) == ["a4", "a5"]
     assert pace.gone == [4, 2]
+
+
+async def test_a_probe_waits_for_the_pace_too() -> None:
+    """A halted lane whose probe is due before it may go is probed once it may, though nothing else happens meanwhile."""
+    clock = FakeClock()
+    buffer = MemoryBuffer(1_000_000, by_day=True)
+    sent: list[float] = []
+
+    class Upstream:
+        async def send(self, _batch: Batch) -> Reply:
+            """See `Sink.send`."""
+            sent.append(clock.now() - NOW)
+            return Reply(200, "application/json", body=b'{"status":1}')
+
+    delivery = Delivery(
+        batcher=Batcher(buffer, SMALL, Pace(NOW + 100.0)),
+        buffer=buffer,
+        sink=Upstream(),
+        dead_letters=MemoryDeadLetters(1000),
+        books=Books(),
+        clock=clock,
+        retry=RetryPolicy(),
+        concurrency=1,
+        ordering_of=lambda _lane: Ordering.PER_DISTINCT_ID,
+    )
+    buffer.offer([chunk(1, event("a"))])
+    delivery.halts.halt(LANE, HaltReason.REFUSES_ALL, "400", now=clock.monotonic(), wall=clock.now())
+    delivery.start()
+    for _ in range(110):
+        await clock.advance(1.0)
+    await delivery.close()
+    assert sent == [100.0]
+    assert buffer.used == 0
 
 
 def test_a_buffer_that_does_not_count_days_is_a_mistake() -> None:
