@@ -174,6 +174,11 @@ def show(result: str | RenderableType, broken: Sequence[BrokenSource]) -> None:
     sys.stdout.flush()
     for each in broken:
         report_visible(each)
+    if broken:
+        say(
+            "An import that has begun rejects a file that has changed: import the new file by itself. Events whose records have ids of "
+            "their own keep their uuids and times, so they aren't counted twice."
+        )
 
 
 def resuming(saved: ImportCheckpoint, state: Path) -> str:

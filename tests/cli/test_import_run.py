@@ -221,7 +221,9 @@ def test_broken_files_are_told_and_exit_code_1(opened: FakeImport, capsys: pytes
     opened.broken = (BROKEN,)
     assert flow(opened, dry_run=True) == ExitCode.NO
     assert flow(opened) == ExitCode.NO
-    assert capsys.readouterr().err.count("export/0.json.gz: can't be read after 17 bytes") == 3
+    shown = capsys.readouterr().err
+    assert shown.count("export/0.json.gz: can't be read after 17 bytes") == 3
+    assert shown.count("import the new file by itself") == 3
 
 
 def test_names_of_files_do_not_move_the_cursor(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from io import BytesIO
+from io import BytesIO, StringIO
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -35,7 +35,7 @@ _MAX_NAMES: Final = 1 << 20
 """Bytes of all names together: each row has them in its record."""
 _ROWS: Final = 1024
 _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
-"""Names that structs can't have for their fields."""
+"""A name that a struct can't have for a field."""
 _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -205,54 +205,32 @@ class _Scanner:
             self._counted = len(self.buffer)
 
 
-class _CsvLines:
-    """Lines of text for the csv module, remembered until their row is complete. Bytes that aren't UTF-8 survive as lone surrogates.
-
-    Lines are counted by the csv module (`line_num`), and a row's text is put together only if it is asked for.
-    """
-
-    def __init__(self, stream: PeekedStream, options: ReadOptions) -> None:
-        self._stream, self._options = stream, options
-        self.begun = 0
-        """How many lines there are before the row that is read; what was before them is forgotten."""
-        self._first = 0
-        self._lines: list[str] = []  # from `_first` on
-        self.has_ended = False
-
-    def __iter__(self) -> Iterator[str]:
-        limit = self._options.max_record
-        for text in _whole_lines(self._stream, self._options):
-            lines = [*BytesIO(text)]
-            if len(text) > limit:
-                lines = [line if len(line) <= limit else line[:-1][:limit] + b"\n" for line in lines]
-            del self._lines[: self.begun - self._first]
-            self._first = self.begun
-            decoded = [*map(_text, lines)]
-            self._lines += decoded
-            yield from decoded
-        self.has_ended = True
-
-    def row(self, end: int) -> bytes:
-        """The bytes of the row from `begun` to the line before this one, without its line break."""
-        raw = "".join(self._lines[self.begun - self._first : end - self._first]).encode("utf-8", "surrogateescape")
-        return raw.rstrip(b"\r\n")
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
-
-
 def read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
-    """A record a row; the first row has the names. The line is the row's first."""
-    csv.field_size_limit(options.max_record)  # it is the module's, not the reader's, and too small by default
-    source = _CsvLines(stream, options)
-    rows = csv.reader(source, delimiter=delimiter, quotechar=options.quote)
+    """A record a row; the first row has the names. The line is the row's first. Bytes that aren't UTF-8 survive as lone surrogates."""
+    limit, has_ended = options.max_record, False
+    row_lines: list[str] = []
+
+    def lines() -> Iterator[str]:
+        nonlocal has_ended
+        for whole in _whole_lines(stream, options):
+            text = whole if len(whole) <= limit else b"".join(line[:-1][:limit] + b"\n" for line in BytesIO(whole))
+            for line in StringIO(text.decode("utf-8", "surrogateescape"), newline="\n"):
+                row_lines.append(line)
+                yield line
+        has_ended = True
+
+    def as_read() -> bytes:
+        return "".join(row_lines).encode("utf-8", "surrogateescape").rstrip(b"\r\n")
+
+    csv.field_size_limit(limit)  # it is the module's, not the reader's, and too small by default
+    rows = csv.reader(lines(), delimiter=delimiter, quotechar=options.quote)
     encode: Callable[[Sequence[str]], bytes | None] | None = None
     records: list[bytes] = []
     numbers: list[int] = []
     size, failure = 0, None
     while True:
-        begun = source.begun = rows.line_num
+        number = rows.line_num + 1
+        row_lines.clear()
         try:
             row = next(rows, None)
         except csv.Error:
@@ -261,15 +239,14 @@ def read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iter
             row, failure = None, error
         if row is None:
             break
-        if not row and not source.row(rows.line_num):
+        if not row and not as_read():
             continue
         if encode is None:
             encode = _encoder(row)
             continue
-        # a row that ends with the file has an open quote
-        record = (None if source.has_ended else encode(row)) or source.row(rows.line_num)[: options.max_record]
+        record = (None if has_ended else encode(row)) or as_read()[:limit]  # a row that ends with the file has an open quote
         records.append(record)
-        numbers.append(begun + 1)
+        numbers.append(number)
         size += len(record)
         if size >= options.block_bytes:
             yield records, numbers
@@ -284,8 +261,10 @@ def _encoder(header: Sequence[str]) -> Callable[[Sequence[str]], bytes | None]:
     """What makes the JSON object of a row, if there can be one. Raises `DamagedContent` if the header names no columns."""
     if why := _wrong_header(header):
         raise DamagedContent(why)
-    make: Callable[..., Any] = lambda *row: dict(zip(header, row, strict=True))  # noqa: E731
-    if not any(map(_NO_FIELD, header)):  # structs are encoded in a third of the time of dicts
+    make: Callable[..., Any]
+    if any(map(_NO_FIELD, header)):
+        make = lambda *row: dict(zip(header, row, strict=True))  # noqa: E731
+    else:  # structs are encoded in a third of the time of dicts
         fields = [(f"cell{at}", str, msgspec.field(name=name)) for at, name in enumerate(header)]
         make = msgspec.defstruct("Row", fields, gc=False)
     width, to_json = len(header), _TO_JSON.encode
@@ -343,18 +322,14 @@ def read_parquet(file: BinaryIO) -> Iterator[NumberedRecords]:
 
 
 def _encoded(pa: Any, table: Any) -> list[bytes]:
+    has_maps = any(pa.types.is_map(field.type) for field in table.schema)
     try:
-        return [_TO_JSON.encode(each) for each in _rows(pa, table)]
+        rows = table.to_pylist(maps_as_pydicts="lossy") if has_maps else table.to_pylist()
+        return [_TO_JSON.encode(row) for row in rows]
     except (ValueError, OverflowError) as error:  # text that isn't UTF-8, a time that no calendar has
         if table.num_rows == 1:
-            return [f"a row that can't be read: {reason(error)}".encode()]  # no JSON: it is refused
+            return [f"a row that can't be read: {reason(error)}".encode()]  # isn't JSON
         return [record for row in range(table.num_rows) for record in _encoded(pa, table.slice(row, 1))]
-
-
-def _rows(pa: Any, table: Any) -> list[dict[str, Any]]:
-    has_maps = any(pa.types.is_map(field.type) for field in table.schema)
-    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy") if has_maps else table.to_pylist()
-    return rows
 
 
 def _plain(pa: Any, kind: Any) -> Any:

@@ -1,6 +1,6 @@
 """Files of object stores: S3 and what speaks its protocol, Google Cloud Storage, Azure.
 
-Objects are read in ranges rather than as one long answer: an import may take hours for a file, and no store holds a connection that long.
+Objects are read in ranges rather than as one long answer: to read a file may take hours, and no store holds a connection that long.
 Each range asks for the same ETag, so that an object that is replaced meanwhile fails instead of giving two halves.
 """
 
@@ -26,26 +26,12 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _RANGE: Final = 4 << 20
-_CLIENT: Final = frozenset(
-    (
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "http1_only",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "proxy_url",
-        "randomize_addresses",
-        "read_timeout",
-        "root_certificate",
-        "timeout",
-        "user_agent",
-    )
-)
+_CLIENT: Final = re.compile(
+    "(?:aws_|google_|azure_)?(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|http1_only|http2_only|"
+    "pool_idle_timeout|pool_max_idle_per_host|proxy_ca_certificate|proxy_excludes|proxy_url|randomize_addresses|read_timeout|"
+    "root_certificate|timeout|user_agent)",
+    re.IGNORECASE,
+).fullmatch
 """Options of the way to a store. obstore takes them apart from those of the store, and panics where they stand among these."""
 _PATTERN: Final = frozenset("*?[")
 
@@ -70,9 +56,8 @@ def connect(bucket: str, options: ReadOptions) -> ObjectStore:
 
 def _arguments(said: Mapping[str, str]) -> dict[str, Any]:
     """A store's options as obstore wants them. Those of the way to it may have the store's name before them, as in the environment."""
-    named = {name: re.sub("^(aws|google|azure)_", "", name.lower()) for name in said}
-    store = {name: value for name, value in said.items() if named[name] not in _CLIENT}
-    client = {named[name]: value for name, value in said.items() if named[name] in _CLIENT}
+    store = {name: value for name, value in said.items() if not _CLIENT(name)}
+    client = {found[1].lower(): value for name, value in said.items() if (found := _CLIENT(name))}
     return {**store, "client_options": client} if client else store
 
 

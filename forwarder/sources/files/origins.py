@@ -1,14 +1,12 @@
 """What the user names, as a list of files that can be opened: addresses checked, folders and patterns resolved, in a stable order.
 
 The order is that of the names, with numbers in them compared by value: exports are named by their time, and `…_9.json` comes before
-`…_10.json`. An address that holds credentials is rejected and never repeated: it would stand in messages, checkpoints, reports and dead
-letters.
+`…_10.json`. An address that holds credentials is rejected and never repeated: names of files stand in messages and in saved state.
 """
 
 from __future__ import annotations
 
 import glob
-import io
 import os
 import re
 import shutil
@@ -72,7 +70,7 @@ def _check_bucket(url: str) -> None:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What the checkpoint remembers of a file, to verify that it is the same when an import resumes."""
+    """What a reader remembers of a file, to recognise it later."""
 
     size: int
     digest: str
@@ -118,14 +116,14 @@ class LocalFile:
 
 
 class SpooledFile:
-    """Standard input or a pipe: kept on disk while the import runs, for it is read more than once, and archives need to be sought in.
+    """Standard input or a pipe: kept on disk until it is closed, for it is read more than once, and archives need to be sought in.
 
-    It has the fingerprint and so the uuids of the same bytes in a file.
+    It has the fingerprint of the same bytes in a file.
     """
 
-    def __init__(self, name: str, source: BinaryIO, options: ReadOptions) -> None:
+    def __init__(self, name: str, source: BinaryIO) -> None:
         self.name = plain_name(name)
-        self._source, self._options = source, options
+        self._source = source
         self._spool: BinaryIO | None = None
 
     @cached_property
@@ -135,12 +133,14 @@ class SpooledFile:
             return fingerprint(file, 0)
 
     def open(self) -> BinaryIO:
-        """A view of what came; the first time it is received, to its end."""
+        """What came, from its beginning; the first time it is received, to its end. One at a time: what is opened shares its position."""
         if self._spool is None:
             self._spool = open_spool()
             shutil.copyfileobj(self._source, self._spool, _COPY)
             self._spool.flush()
-        return io.BufferedReader(_View(self._spool.fileno()))
+        opened = os.fdopen(os.dup(self._spool.fileno()), "rb")
+        opened.seek(0)
+        return opened
 
     def close(self) -> None:
         """Give the disk's space back."""
@@ -149,30 +149,6 @@ class SpooledFile:
         if self._spool is not None:
             self._spool.close()
             self._spool = None
-
-
-class _View(io.RawIOBase):
-    """A file read at positions of its own."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._position = descriptor, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: os.fstat(self._descriptor).st_size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def readinto(self, buffer: object, /) -> int:
-        with memoryview(buffer) as view:  # type: ignore[arg-type]
-            count = os.preadv(self._descriptor, [view], self._position)
-        self._position += count
-        return count
 
 
 def open_spool() -> BinaryIO:
@@ -202,7 +178,7 @@ def local_origins(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
 
 def _local(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
     if path == "-":
-        yield SpooledFile("-", sys.stdin.buffer, options)
+        yield SpooledFile("-", sys.stdin.buffer)
     elif Path(path).is_dir():
         found = list(_folder(Path(path), options))
         if not found:
@@ -210,19 +186,15 @@ def _local(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
         yield from found
     elif Path(path).is_file():
         yield LocalFile(Path(path))
+    elif Path(path).is_fifo():
+        yield SpooledFile(path, Path(path).open("rb"))  # noqa: SIM115 -- closed with it
     elif Path(path).exists():
-        yield _pipe(path, options)
+        raise ConfigurationError(f"{path}: it is neither a file nor a pipe", hint="Name files, folders, patterns, or - for standard input.")
     elif glob.has_magic(path):
         yield from _pattern(path, options)
     else:
         hint = "Name files, folders, patterns, URLs of object stores, or - for standard input."
         raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=hint)
-
-
-def _pipe(path: str, options: ReadOptions) -> SourceOrigin:
-    if not Path(path).is_fifo():
-        raise ConfigurationError(f"{path}: it is neither a file nor a pipe", hint="Name files, folders, patterns, or - for standard input.")
-    return SpooledFile(path, Path(path).open("rb"), options)
 
 
 def _pattern(pattern: str, options: ReadOptions) -> Iterator[SourceOrigin]:
@@ -269,7 +241,9 @@ def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> Non
     for path in found:
         if path.exists() and not path.resolve().is_relative_to(inside):
             message = f"{plain_name(str(path))}: a link that leads out of {root}, to {plain_name(str(path.resolve()))}"
-            raise ConfigurationError(message, hint="Add --follow-links to read what such links lead to, or remove the link.")
+            raise ConfigurationError(
+                message, hint="Set follow_links (`--follow-links`) to read what such links lead to, or remove the link."
+            )
 
 
 def _raise(error: OSError) -> None:
@@ -283,7 +257,7 @@ def is_wanted(name: str) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """A name that can be written down (checkpoint, dead letters) also where its bytes aren't UTF-8, as old archives and disks have them."""
+    """A name that can be written down also where its bytes aren't UTF-8, as old archives and disks have them."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 

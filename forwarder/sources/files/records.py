@@ -1,4 +1,4 @@
-"""Records as they are read from files, where each of them stands, how files are read, and how reading fails."""
+"""Records as they are read from files, the location of each, how files are read, and how reading fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forwarder.core.errors import ForwarderError
 
 
 class RecordLocation(NamedTuple):
-    """Where a record stands, for people and dead letters."""
+    """Where a record stands."""
 
     file: str
     """The file as it was named, archives inside archives with `!`: `export.zip!2025-01.json.gz`."""
@@ -25,7 +25,7 @@ class SourceFile:
 
     name: str
     identity: str
-    """What tells this content from another, in hex, whatever the file is called: part of uuids of records that have no natural key."""
+    """What tells this content from another, in hex, whatever the file is called."""
 
 
 class LineRecords(Sequence[bytes]):
@@ -67,7 +67,7 @@ class RecordBlock:
 
     file: SourceFile
     first: int
-    """The number of the first record in its file, from 0: what the checkpoint counts in."""
+    """The number of the first record in its file, from 0."""
     records: Sequence[bytes]
     """Each record as JSON text, or as it was read where it is none; never empty lines. CSV rows and Parquet rows come as JSON objects."""
     lines: Sequence[int]
@@ -102,7 +102,7 @@ class ReadOptions:
     """Of CSV; empty: a comma, in `.tsv` a tab."""
     quote: str = '"'
     max_record: int = 8 << 20
-    """Bytes. A longer record is cut to this and so refused; what follows it is read."""
+    """Bytes. A longer record is cut to this; what follows it is read."""
     block_bytes: int = 1 << 18
     """About as much is read at once, and makes a block: so much that what is done for each block costs little, and no more than what
     stays in a core's cache until the last step is done with it."""
@@ -129,16 +129,13 @@ class BrokenSource(ForwarderError):
     code = "broken_source"
 
     def __init__(self, file: str, offset: int, reason: str) -> None:
-        super().__init__(
-            f"{file}: can't be read after {offset} bytes of its decompressed content: {reason}",
-            hint="Fetch or export this file again. An import that has begun with what is there now takes it for a changed source: then "
-            "import the new file by itself. Events whose records have ids of their own keep their uuids and times, so they aren't doubled.",
-        )
+        message = f"{file}: can't be read after {offset} bytes of its decompressed content: {reason}"
+        super().__init__(message, hint="Fetch or export this file again.")
         self.file, self.offset, self.reason = file, offset, reason
 
 
 class SourceChanged(ForwarderError):
-    """What was read in an earlier run is gone or different, so a resumed import would omit events or send others."""
+    """What was read in an earlier run is gone or different, so a resumed run would omit records or read others."""
 
     code = "source_changed"
 

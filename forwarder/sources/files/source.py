@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from forwarder.sources.files.archives import ArchiveOpener, OpenedFile
 from forwarder.sources.files.framing import BOM, NumberedRecords, read_csv, read_lines, read_parquet, read_values
@@ -25,7 +26,7 @@ _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
 _SPACE: Final = b" \t\r\n"
 
 
-class FileSource:
+class FileSource(AbstractContextManager["FileSource"]):
     """The files that were named. Closing it gives back the disk space of standard input and pipes."""
 
     def __init__(self, origins: Sequence[SourceOrigin], options: ReadOptions) -> None:
@@ -66,9 +67,6 @@ class FileSource:
             if isinstance(origin, SpooledFile):
                 origin.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -92,7 +90,7 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
-class BlockReader(Iterator[RecordBlock]):
+class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
     """The blocks of one file.
 
     Invariant: the digest is the SHA-256 of the file's records from its first one, each followed by a line feed, so it doesn't depend on how
@@ -133,9 +131,6 @@ class BlockReader(Iterator[RecordBlock]):
     def close(self) -> None:
         """Stop reading. Not needed once all was read."""
         self._parts.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
