@@ -34,10 +34,8 @@ _TAR_END: Final = 512
 _COPY: Final = 1 << 20
 _COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], Decompress], ...]] = (
     (re.compile(rb"\x1f\x8b\x08"), gunzip),
-    (
-        re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
-        decompress_zstd,
-    ),  # the second: a frame to be skipped, which pzstd writes first
+    # a frame, or one to be skipped, which pzstd writes first
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), decompress_zstd),
     (re.compile(rb"BZh[1-9]"), bunzip2),
 )
 _ZIPS: Final = (b"PK\x03\x04", b"PK\x05\x06")
@@ -51,7 +49,7 @@ _FOREIGN: Final = {
     b"\xff\xfe": "UTF-16 text: convert it to UTF-8",
     b"\xfe\xff": "UTF-16 text: convert it to UTF-8",
 }
-"""What isn't read here, by its first bytes. Told as such, it is one finding; read as lines, it would be thousands of them."""
+"""What isn't read here, by its first bytes: one failure, where lines would be thousands of them."""
 
 
 @dataclass
@@ -69,7 +67,7 @@ class OpenedFile:
 
 
 class ArchiveOpener:
-    """Looks into one file."""
+    """Looks into files."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -126,7 +124,7 @@ class ArchiveOpener:
                     yield _failed(inner, reason(error))
                     continue
                 with content:
-                    yield from self.leaves(cast("Readable", content), None, inner, depth + 1)
+                    yield from self.leaves(content, None, inner, depth + 1)
 
     def _tar(self, source: PeekedStream, member: str, depth: int) -> Iterator[OpenedFile]:
         tail = _TarStream(source)
@@ -184,8 +182,7 @@ class _TarStream:
             data = self._source.read(size)
         except FAILURES as error:
             self._failure, data = reason(error), b""
-        if data:
-            self._last = (self._last + data)[-_TAR_END:] if len(data) < _TAR_END else data[-_TAR_END:]
+        self._last = (self._last + data)[-_TAR_END:]
         return data
 
     def finished(self) -> str:

@@ -105,7 +105,7 @@ def read_values(stream: PeekedStream, options: ReadOptions) -> Iterator[Numbered
     scanner.flush_gap(len(scanner.buffer))
     if scanner.records:
         yield scanner.drain()
-    if scanner.is_inside:
+    if scanner.depth or scanner.in_array:
         raise DamagedContent("it ends inside a JSON value")
 
 
@@ -120,16 +120,12 @@ class _Scanner:
         self._limit = limit
         self.buffer = b""
         self._begin = self._position = self._counted = 0
-        self._depth, self._in_array = 0, False
+        self.depth, self.in_array = 0, False
         self._line = self._first_line = 1
         self._cut = b""
         """The start of a value that is too long."""
         self.records: list[bytes] = []
         self._lines: list[int] = []
-
-    @property
-    def is_inside(self) -> bool:
-        return self._depth > 0 or self._in_array
 
     def drain(self) -> NumberedRecords:
         drained = self.records, self._lines
@@ -150,28 +146,28 @@ class _Scanner:
         self._drop_done(self._position)
 
     def _open(self, start: int, byte: bytes) -> None:
-        if self._depth == 0:
+        if self.depth == 0:
             self.flush_gap(start)
-            if byte == b"[" and not self._in_array:
-                self._in_array, self._begin = True, start + 1
+            if byte == b"[" and not self.in_array:
+                self.in_array, self._begin = True, start + 1
                 return
             self._begin, self._first_line = start, self._line_at(start)
-        self._depth += 1
+        self.depth += 1
 
     def _close(self, start: int, byte: bytes) -> None:
-        if self._depth > 1:
-            self._depth -= 1
-        elif self._depth == 1:
-            self._depth = 0
+        if self.depth > 1:
+            self.depth -= 1
+        elif self.depth == 1:
+            self.depth = 0
             self._give((self._cut or self.buffer[self._begin : start + 1])[: self._limit], self._first_line)
             self._begin, self._cut = start + 1, b""
-        elif byte == b"]" and self._in_array:
+        elif byte == b"]" and self.in_array:
             self.flush_gap(start)
-            self._in_array, self._begin = False, start + 1
+            self.in_array, self._begin = False, start + 1
 
     def flush_gap(self, end: int) -> None:
         """What stands between two values, if it is more than a comma."""
-        if self._depth == 0:
+        if self.depth == 0:
             whole = self._cut or self.buffer[self._begin : end]
             gap = whole.strip(_BETWEEN)
             if gap:

@@ -43,7 +43,6 @@ _MAX_WINDOW: Final = 1 << 27
 _MAX_BLOCK: Final = 128 << 10
 _RAW_DEFLATE: Final = -15
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 4, 8, 16, 2
-_CUT_OFF: Final = "it is cut off"
 _SOMETHING_ELSE: Final = "what follows the compressed data is something else"
 _ISAL_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
 
@@ -65,13 +64,27 @@ class PeekedStream:
         """So many bytes; fewer only at the end, or before a failure."""
         return self._read(size, size)
 
-    def read_some(self, size: int) -> bytes:
-        """At most so many bytes, as they come; none at the end."""
-        return self._read(size, 1)
+    def some(self) -> bytes:
+        """A few of the next bytes, or it is cut off."""
+        if data := self._read(_SLICE, 1):
+            return data
+        raise DamagedContent("it is cut off")
+
+    def exactly(self, size: int) -> bytes:
+        """So many bytes, or it is cut off."""
+        data = self.read(size)
+        while len(data) < size:  # raises what came before the end, if it isn't the end
+            data += self.some()
+        return data
+
+    def give_back(self, data: bytes) -> None:
+        """These bytes, which were read last, come next again."""
+        self._unread = data + self._unread
+        self.offset -= len(data)
 
     def _read(self, size: int, least: int) -> bytes:
         data = self._next(size, least)
-        if not data and self._failure is not None:
+        if size and not data and self._failure is not None:
             raise self._failure
         self.offset += len(data)
         return data
@@ -94,49 +107,11 @@ def reason(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0].rstrip()
 
 
-class CompressedInput:
-    """Compressed bytes that can be given back."""
-
-    def __init__(self, source: PeekedStream) -> None:
-        self._source = source
-        self._held = b""
-
-    def some_more(self) -> bytes:
-        """The next bytes, or it is cut off."""
-        if data := self._some(_SLICE):
-            return data
-        raise DamagedContent(_CUT_OFF)
-
-    def _some(self, size: int) -> bytes:
-        data = self._held or self._source.read_some(_INPUT)
-        self._held = data[size:]
-        return data[:size]
-
-    def give_back(self, data: bytes) -> None:
-        """These bytes come next again."""
-        self._held = data + self._held
-
-    def up_to(self, size: int) -> bytes:
-        """So many bytes, or all there are."""
-        parts: list[bytes] = []
-        while size and (data := self._some(size)):
-            parts.append(data)
-            size -= len(data)
-        return b"".join(parts)
-
-    def exactly(self, size: int) -> bytes:
-        """So many bytes, or it is cut off."""
-        data = self.up_to(size)
-        if len(data) < size:
-            raise DamagedContent(_CUT_OFF)
-        return data
-
-
 class DecompressedStream:
     """A decompressed stream, in parts of the size that the decompressor makes: for `PeekedStream`."""
 
     def __init__(self, source: PeekedStream, decompress: Decompress) -> None:
-        self._parts = decompress(CompressedInput(source))
+        self._parts = decompress(source)
 
     def read(self, _size: int, /) -> bytes:
         """The next part; none at the end."""
@@ -146,17 +121,17 @@ class DecompressedStream:
             raise DamagedContent(f"it is damaged: {error}") from None
 
 
-Decompress = Callable[[CompressedInput], Iterator[bytes]]
+Decompress = Callable[[PeekedStream], Iterator[bytes]]
 """Yields what is decompressed in parts of a bounded size, none of them empty. Raises `DamagedContent`, or the decompressor's own errors."""
 
 
-def gunzip(packed: CompressedInput) -> Iterator[bytes]:
+def gunzip(packed: PeekedStream) -> Iterator[bytes]:
     """gzip, RFC 1952. Checksums are verified; zeros after the last member are padding."""
     while _begin_member(packed):
         inflate = isal_zlib.decompressobj(wbits=_RAW_DEFLATE)
         pending, crc, size = b"", 0, 0
         while not inflate.eof:
-            data = inflate.decompress(pending or packed.some_more(), _OUTPUT)
+            data = inflate.decompress(pending or packed.some(), _OUTPUT)
             pending = inflate.unconsumed_tail
             if data:
                 crc, size = isal_zlib.crc32(data, crc), size + len(data)
@@ -166,11 +141,11 @@ def gunzip(packed: CompressedInput) -> Iterator[bytes]:
             raise DamagedContent("it is damaged: the checksum is wrong")
 
 
-def _begin_member(packed: CompressedInput) -> bool:
+def _begin_member(packed: PeekedStream) -> bool:
     """Reads a member's header; False at the end."""
-    magic = packed.up_to(2)
+    magic = packed.read(2)
     while magic and not magic.strip(b"\0"):  # padding, as tapes and some tools write it
-        magic = packed.up_to(2)
+        magic = packed.read(2)
     if not magic:
         return False
     if magic != b"\x1f\x8b":
@@ -188,7 +163,7 @@ def _begin_member(packed: CompressedInput) -> bool:
     return True
 
 
-def decompress_zstd(packed: CompressedInput) -> Iterator[bytes]:
+def decompress_zstd(packed: PeekedStream) -> Iterator[bytes]:
     """zstd, RFC 8878. Blocks are given to the decompressor one by one: it doesn't say how much comes of more, nor that some is missing."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
     while header := _frame_header(packed):
@@ -207,9 +182,9 @@ def decompress_zstd(packed: CompressedInput) -> Iterator[bytes]:
             frame.decompress(packed.exactly(4))
 
 
-def _frame_header(packed: CompressedInput) -> bytes:
+def _frame_header(packed: PeekedStream) -> bytes:
     """The header of the next frame with content; empty at the end."""
-    while magic := packed.up_to(4):
+    while magic := packed.read(4):
         if magic == b"\x28\xb5\x2f\xfd":
             head = magic + packed.exactly(1)
             return head + packed.exactly(zstandard.frame_header_size(head) - len(head))
@@ -221,15 +196,15 @@ def _frame_header(packed: CompressedInput) -> bytes:
     return b""
 
 
-def bunzip2(packed: CompressedInput) -> Iterator[bytes]:
+def bunzip2(packed: PeekedStream) -> Iterator[bytes]:
     """bzip2."""
-    while magic := packed.up_to(3):
+    while magic := packed.read(3):
         if magic != b"BZh":
             raise DamagedContent(_SOMETHING_ELSE)
         packed.give_back(magic)
         decompressor = bz2.BZ2Decompressor()
         while not decompressor.eof:
-            data = packed.some_more() if decompressor.needs_input else b""
+            data = packed.some() if decompressor.needs_input else b""
             try:
                 data = decompressor.decompress(data, _OUTPUT)
             except OSError:
