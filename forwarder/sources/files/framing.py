@@ -27,7 +27,7 @@ BOM: Final = b"\xef\xbb\xbf"
 _TOKEN: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]"]|\Z)', re.DOTALL)
 """Up to the next bracket outside strings, the quote of a string whose end is still to come, or the end."""
 _OPENING: Final = frozenset({b"{", b"["})
-_CLOSING: Final = frozenset({b"}", b"]"})
+_BRACKETS: Final = _OPENING | {b"}", b"]"}
 _BETWEEN: Final = b" \t\r\n,"
 MAX_COLUMNS: Final = 16_384
 """Of a CSV file: as many as a spreadsheet has. More are the wrong delimiter, or no CSV."""
@@ -137,33 +137,20 @@ class _Scanner:
         for token in _TOKEN.finditer(self.buffer, self._position):
             self._position = start = token.start(1)
             byte = token.group(1)
-            if byte in _OPENING:
-                self._open(start, byte)
-            elif byte in _CLOSING:
-                self._close(start, byte)
-            else:
+            if byte not in _BRACKETS:
                 break
+            if self.depth:
+                self.depth += 1 if byte in _OPENING else -1
+                if not self.depth:
+                    self._give((self._cut or self.buffer[self._begin : start + 1])[: self._limit], self._first_line)
+                    self._begin, self._cut = start + 1, b""
+            elif byte in _OPENING or (byte == b"]" and self.in_array):
+                self.flush_gap(start)
+                if byte == b"{" or (byte == b"[" and self.in_array):
+                    self.depth, self._begin, self._first_line = 1, start, self._line_at(start)
+                else:
+                    self.in_array, self._begin = byte == b"[", start + 1
         self._drop_done(self._position)
-
-    def _open(self, start: int, byte: bytes) -> None:
-        if self.depth == 0:
-            self.flush_gap(start)
-            if byte == b"[" and not self.in_array:
-                self.in_array, self._begin = True, start + 1
-                return
-            self._begin, self._first_line = start, self._line_at(start)
-        self.depth += 1
-
-    def _close(self, start: int, byte: bytes) -> None:
-        if self.depth > 1:
-            self.depth -= 1
-        elif self.depth == 1:
-            self.depth = 0
-            self._give((self._cut or self.buffer[self._begin : start + 1])[: self._limit], self._first_line)
-            self._begin, self._cut = start + 1, b""
-        elif byte == b"]" and self.in_array:
-            self.flush_gap(start)
-            self.in_array, self._begin = False, start + 1
 
     def flush_gap(self, end: int) -> None:
         """What stands between two values, if it is more than a comma."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from forwarder.core.errors import ConfigurationError, install_extra
 from forwarder.core.secrets import mask_secrets
-from forwarder.sources.files.origins import Fingerprint, SourceOrigin, is_wanted, natural
+from forwarder.sources.files.origins import Fingerprint, is_wanted, natural
 from forwarder.sources.files.records import DamagedContent, ReadOptions
 from forwarder.sources.files.streams import reason
 
@@ -34,9 +34,6 @@ _CLIENT: Final = re.compile(
 ).fullmatch
 """Options of the way to a store. obstore takes them apart from those of the store, and panics where they stand among these."""
 _PATTERN: Final = frozenset("*?[")
-
-Connect = Callable[[str, ReadOptions], "ObjectStore"]
-"""From the URL of a bucket to its store."""
 
 
 def connect(bucket: str, options: ReadOptions) -> ObjectStore:
@@ -66,7 +63,7 @@ def missing_extra(what: str, package: str) -> ConfigurationError:
     return ConfigurationError(f"{what} can't be read without {package}", hint=install_extra("import"))
 
 
-def stored_objects(url: str, options: ReadOptions, connect: Connect = connect) -> Iterator[SourceOrigin]:
+def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
     """The objects that a URL stands for: one object, all under a prefix, or those that match a pattern."""
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import ReadOptions
@@ -79,23 +79,8 @@ class Fingerprint:
     """Nanoseconds since 1970; 0 where it says nothing, as of standard input."""
 
 
-class SourceOrigin(Protocol):
-    """A file as the user named it, not looked into."""
-
-    @property
-    def name(self) -> str:
-        """As it was named; unique in a source."""
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """Of its content now; read once."""
-
-    def open(self) -> BinaryIO:
-        """Its bytes, seekable. The caller closes it."""
-
-
 class LocalFile:
-    """A file of this machine."""
+    """A file of this machine, not looked into."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -167,7 +152,7 @@ def fingerprint(file: BinaryIO, modified: int) -> Fingerprint:
     return Fingerprint(size, digest.hexdigest(), modified)
 
 
-def local_origins(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
+def local_origins(path: str, options: ReadOptions) -> Iterator[LocalFile | SpooledFile]:
     """The files that a path, a folder or a pattern stands for. Raises `ConfigurationError` if there are none, or they can't be found."""
     try:
         yield from _local(path, options)
@@ -176,7 +161,7 @@ def local_origins(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
         raise ConfigurationError(f"{name}: can't be read: {why}", hint="Make it readable, or leave it out.") from None
 
 
-def _local(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
+def _local(path: str, options: ReadOptions) -> Iterator[LocalFile | SpooledFile]:
     if path == "-":
         yield SpooledFile("-", sys.stdin.buffer)
     elif Path(path).is_dir():
@@ -197,7 +182,7 @@ def _local(path: str, options: ReadOptions) -> Iterator[SourceOrigin]:
         raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=hint)
 
 
-def _pattern(pattern: str, options: ReadOptions) -> Iterator[SourceOrigin]:
+def _pattern(pattern: str, options: ReadOptions) -> Iterator[LocalFile]:
     found = sorted(glob.glob(pattern, recursive=True), key=natural)  # noqa: PTH207 -- the pattern may begin at the root
     if not found:
         raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint="Try `ls` with the same pattern.")
@@ -211,7 +196,7 @@ def _pattern(pattern: str, options: ReadOptions) -> Iterator[SourceOrigin]:
             yield LocalFile(Path(each))
 
 
-def _folder(folder: Path, options: ReadOptions) -> Iterator[SourceOrigin]:
+def _folder(folder: Path, options: ReadOptions) -> Iterator[LocalFile]:
     names = []
     seen = {folder.resolve()}
     for root, folders, files in os.walk(folder, onerror=_raise, followlinks=options.follow_links):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from forwarder.sources.files.archives import ArchiveOpener, OpenedFile
 from forwarder.sources.files.framing import BOM, NumberedRecords, read_csv, read_lines, read_parquet, read_values
-from forwarder.sources.files.objects import Connect, connect, stored_objects
-from forwarder.sources.files.origins import SCHEMES, SourceOrigin, SpooledFile, check_addresses, local_origins
+from forwarder.sources.files.objects import StoredObject, stored_objects
+from forwarder.sources.files.origins import SCHEMES, LocalFile, SpooledFile, check_addresses, local_origins
 from forwarder.sources.files.records import BrokenSource, DamagedContent, Framing, LineRecords, ReadOptions, RecordBlock, SourceFile
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
 _SPACE: Final = b" \t\r\n"
+SourceOrigin = LocalFile | SpooledFile | StoredObject
+"""A file as the user named it, not looked into. Each has a name that is unique in a source, and a fingerprint of its content."""
 
 
 class FileSource(AbstractContextManager["FileSource"]):
@@ -71,7 +73,7 @@ class FileSource(AbstractContextManager["FileSource"]):
         self.close()
 
 
-def open_source(paths: Sequence[str], options: ReadOptions | None = None, *, connect: Connect = connect) -> FileSource:
+def open_source(paths: Sequence[str], options: ReadOptions | None = None) -> FileSource:
     """The source of what the user named: files, folders, patterns, URLs of object stores, `-` for standard input.
 
     Nothing is read yet but names. Raises `ConfigurationError`.
@@ -80,8 +82,7 @@ def open_source(paths: Sequence[str], options: ReadOptions | None = None, *, con
     check_addresses(paths)
     origins: dict[str, SourceOrigin] = {}
     for path in paths:
-        found = stored_objects(path, options, connect) if path.startswith(SCHEMES) else local_origins(path, options)
-        for origin in found:
+        for origin in stored_objects(path, options) if path.startswith(SCHEMES) else local_origins(path, options):
             origins.setdefault(origin.name, origin)
     return FileSource(list(origins.values()), options)
 

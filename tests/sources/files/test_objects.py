@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import obstore
 import pytest
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.sources.files import objects
 from forwarder.sources.files.objects import connect
 from forwarder.sources.files.records import BrokenSource, ReadOptions
 from forwarder.sources.files.source import FileSource, open_source
@@ -38,14 +40,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 def opened(store: ObjectStore, *urls: str, options: ReadOptions | None = None) -> FileSource:
     """The source of URLs in a store."""
-    buckets: list[str] = []
-
-    def connect(bucket: str, options: ReadOptions) -> ObjectStore:
-        buckets.append(bucket)
-        return store
-
-    source = open_source(urls, options, connect=connect)
-    assert buckets == ["s3://bucket"] * len(urls)
+    with patch.object(objects, "connect", return_value=store) as connected:
+        source = open_source(urls, options)
+    assert [call.args[0] for call in connected.mock_calls] == ["s3://bucket"] * len(urls)
     return source
 
 
