@@ -9,11 +9,11 @@ stream is cut into parts changes nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from msgspec import Raw, structs
@@ -28,7 +28,6 @@ from forwarder.sources.imports.preflight_report import (
     LONGEST,
     DayAmounts,
     EventTimes,
-    OutOfOrder,
     PersonImpact,
     PreflightExample,
     PreflightReport,
@@ -42,7 +41,7 @@ from forwarder.sources.imports.preflight_report import (
     decode_members,
     time_kind,
 )
-from forwarder.sources.imports.times import DAY, SECOND, when
+from forwarder.sources.imports.times import DAY, when
 
 TOP_NAMES: Final = 1000
 TOP_ILLEGAL: Final = 50
@@ -74,19 +73,17 @@ def run_preflight(
     preflight = Preflight(terms, chosen.time_fields)
     converter = chosen.make()
     selection = _PreflightSelection(filters)
-    analyse: Callable[[RecordBlock], Iterator[PreflightItem]]
     if isinstance(converter, RawConverter):
-        analyse = partial(_items_of_block, converter, RawEventFinisher(finish), selection)
+        analyse = partial(_analyse_block, preflight, converter, RawEventFinisher(finish), selection)
     else:
-        analyse = partial(_items_of_records, converter, EventFinisher(finish), selection)
+        analyse = partial(_analyse_records, preflight, converter, EventFinisher(finish), selection)
     broken: list[BrokenSource] = []
     records = size = 0
     for file in source.files():
         with source.blocks(file) as reading:
             try:
                 for block in reading:
-                    for each in analyse(block):
-                        preflight.add(*each)
+                    analyse(block)
                     records += len(block.records)
                     size += sum(map(len, block.records))
                     progress(records, size)
@@ -120,60 +117,30 @@ class _PreflightSelection:
         return True
 
 
-def _items_of_records(
-    converter: Converter, finisher: EventFinisher, selection: _PreflightSelection, block: RecordBlock
-) -> Iterator[PreflightItem]:
+def _analyse_records(
+    preflight: Preflight, converter: Converter, finisher: EventFinisher, selection: _PreflightSelection, block: RecordBlock
+) -> None:
     for index, record in enumerate(block.records):
-        place = block.place(index)
         try:
             events = converter.convert(block, index)
             selected = [event for event in events if selection.accepts(event)]
-            if selected or not events:
-                yield PreflightItem(place, record, selected, [finisher.finish(event) for event in selected])
+            finished = [finisher.finish(event) for event in selected]
         except RecordRefused as refused:
-            yield PreflightItem(place, record, refused)
+            preflight.add(block.place(index), record, refused)
+        else:
+            if selected or not events:
+                preflight.add(block.place(index), record, selected, finished)
 
 
-def _items_of_block(
-    converter: RawConverter, finisher: RawEventFinisher, selection: _PreflightSelection, block: RecordBlock
-) -> Iterator[PreflightItem]:
+def _analyse_block(
+    preflight: Preflight, converter: RawConverter, finisher: RawEventFinisher, selection: _PreflightSelection, block: RecordBlock
+) -> None:
     events = converter.convert_block(block)
     columns = zip(events.names, events.distinct_ids, events.times, events.uuids, strict=True)
     selected = [index for index, column in enumerate(columns) if selection.accepts(ImportedEvent(*column, {}))]
     chosen = events.only(selected) if len(selected) < len(events) else events
     chosen.refused = events.refused
-    return preflight_items(block, chosen, finisher.finish(chosen))
-
-
-class PreflightItem(NamedTuple):
-    """What `Preflight.add` is given."""
-
-    place: RecordLocation
-    record: bytes
-    """The event as it stood in its record."""
-    outcome: Sequence[ImportedEvent] | RecordRefused
-    finished: Sequence[bytes] = ()
-
-
-def preflight_items(block: RecordBlock, events: RawEvents, finished: Sequence[bytes | RecordRefused]) -> Iterator[PreflightItem]:
-    """Each event of a block with its finished form, in the block's order; then what was refused of it."""
-    events.apart()
-    for number, (index, text, body) in enumerate(zip(events.records, events.texts, finished, strict=True)):
-        place, record = block.place(index), events.as_found.get(number, text)
-        if isinstance(body, RecordRefused):
-            yield PreflightItem(place, record, body)
-        else:
-            yield PreflightItem(place, record, (_event(events, number, text),), (body,))
-    for part in events.refused:
-        yield PreflightItem(block.place(part.record), part.text, part.why)
-
-
-def _event(events: RawEvents, number: int, text: bytes) -> ImportedEvent:
-    members = decode_members(text)
-    properties: dict[str, Any] = {name: members[name] for name in ("$set", "$set_once", "$unset") if name in members}
-    if bytes(members.get("properties", b""))[:1] == b"{":
-        properties.update(decode_members(members["properties"]))
-    return ImportedEvent(events.names[number], events.distinct_ids[number], events.times[number], events.uuids[number], properties)
+    preflight.add_events(block, chosen, finisher.finish(chosen))
 
 
 class Preflight:
@@ -221,6 +188,23 @@ class Preflight:
                 if self._add_time(event.time):
                     self._add_sent(place.file, event, len(body))
             self._add_example(place, record, outcome[0].event, finished)
+
+    def add_events(self, block: RecordBlock, events: RawEvents, finished: Sequence[bytes | RecordRefused]) -> None:
+        """Look at the events of a block, each as it stood in its record and as it would be sent; then at what was refused of it."""
+        events.apart()
+        for number, (index, text, body) in enumerate(zip(events.records, events.texts, finished, strict=True)):
+            place, record = block.place(index), events.as_found.get(number, text)
+            if isinstance(body, RecordRefused):
+                self.add(place, record, body)
+                continue
+            members = decode_members(text)
+            properties: dict[str, Any] = {name: members[name] for name in ("$set", "$set_once", "$unset") if name in members}
+            if bytes(members.get("properties", b""))[:1] == b"{":
+                properties.update(decode_members(members["properties"]))
+            said = (events.names[number], events.distinct_ids[number], events.times[number], events.uuids[number])
+            self.add(place, record, (ImportedEvent(*said, properties),), (body,))
+        for part in events.refused:
+            self.add(block.place(part.record), part.text, part.why)
 
     def _add_refused(self, place: RecordLocation, refused: RecordRefused) -> None:
         counted = self._refused.setdefault(refused.why, RefusedForReason(refused.why.value))
@@ -276,7 +260,7 @@ class Preflight:
 
     def report(self, *, upper_case_ids: int = 0, broken: Sequence[str] = ()) -> PreflightReport:
         """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` the messages of broken files."""
-        terms, order, kinds = self._terms, self._order, self._times.kinds
+        terms, kinds = self._terms, self._times.kinds
         first, last = (None if time is None else when(time) for time in (self._first, self._last))
         times = structs.replace(self._times, first=first, last=last, kinds={kind: kinds[kind] for kind in TimeKind if kind in kinds})
         requests = self.days.requests(terms.batch_events, terms.batch_bytes)
@@ -292,7 +276,7 @@ class Preflight:
             days=self.days.all(),
             other_days=self.days.other.events,
             times=times,
-            order=OutOfOrder(order.late, order.late_in_file, order.furthest / SECOND),
+            order=copy(self._order.found),
             refused=tuple(sorted(map(copy, self._refused.values()), key=lambda each: (-each.records, each.reason))),
             max_event=terms.max_event,
             illegal_ids=self.illegal_ids.top(TOP_ILLEGAL),

@@ -6,6 +6,7 @@ ids, records) is printed as text, never as markup, without control characters an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +23,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.manifest import PREFLIGHT, plural
-from forwarder.sources.imports.preflight_report import RECENT, KeyCount, KeyEstimate, PreflightDay, PreflightReport, TimeKind, share
+from forwarder.sources.imports.preflight_report import RECENT, KeyEstimate, PreflightReport, TimeKind, share
 from forwarder.sources.imports.times import SECOND
 from forwarder.storage.private import atomic_file
 from forwarder.telemetry.readable import duration, size
@@ -148,18 +149,15 @@ def _refused_part(report: PreflightReport, reason: RefusalReason) -> str:
 
 def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
     times, kinds = report.times, report.times.kinds
-    if times.future:
-        sentence = f"{_are(times.future, 'event')} later than now, {times.now}; the latest is of {times.last}."
-        yield _finding("future-dates", sentence, events=times.future, last=times.last or "")
-    if times.recent:
-        sentence = f"{_are(times.recent, 'event')} younger than {RECENT // SECOND // 3600} h, and would be sent."
-        yield _finding("recent-dates", sentence, events=times.recent, until=times.until)
-    if times.january_1970:
-        sentence = f"{_are(times.january_1970, 'event')} of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."
-        yield _finding("january-1970", sentence, events=times.january_1970)
-    if times.after_until:
-        sentence = f"{_are(times.after_until, 'event')} of {times.until} (--until) or later, and left out."
-        yield _finding("after-until", sentence, events=times.after_until, until=times.until)
+    until, young = {"until": times.until}, f"younger than {RECENT // SECOND // 3600} h, and would be sent"
+    for code, count, what, more in (
+        ("future-dates", times.future, f"later than now, {times.now}; the latest is of {times.last}", {"last": times.last or ""}),
+        ("recent-dates", times.recent, young, until),
+        ("january-1970", times.january_1970, "of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time", {}),
+        ("after-until", times.after_until, f"of {times.until} (--until) or later, and left out", until),
+    ):
+        if count:
+            yield _finding(code, f"{_are(count, 'event')} {what}.", events=count, **more)
     epochs = {kind: count for kind, count in kinds.items() if kind.startswith("epoch_")}
     if len(epochs) > 1:
         seen = ", ".join(f"{count:,} in {kind.removeprefix('epoch_')}" for kind, count in epochs.items())
@@ -171,14 +169,9 @@ def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
 def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
     order, uuids, repeats = report.order, report.uuids, report.repeats
     if order.late and not report.sort:
-        part = share(order.late, report.volume.events)
-        figures = {
-            "late": order.late,
-            "late_in_file": order.late_in_file,
-            "share": round(part, 6),
-            "furthest_seconds": order.furthest_seconds,
-        }
-        older = f"{_are(order.late, 'event')} older than one before ({percent(part)}), by up to {duration(order.furthest_seconds)}"
+        part, furthest = share(order.late, report.volume.events), order.furthest_seconds
+        figures = {"late": order.late, "late_in_file": order.late_in_file, "share": round(part, 6), "furthest_seconds": furthest}
+        older = f"{_are(order.late, 'event')} older than one before ({percent(part)}), by up to {duration(furthest)}"
         if order.late_in_file:
             yield _finding("unsorted", f"{older}; {order.late_in_file:,} within a file.", **figures)
         else:
@@ -242,9 +235,8 @@ class PreflightResult:
 
     def page(self) -> RenderableType:
         """All of it, for a person, what is to be decided last."""
-        report = self.report
-        parts = [*_examples(report), *_names(report), *_periods(report), *_refused(report), _figures(report), Text()]
-        return Group(*parts, *(_shown(each, stops=each in self.stopping) for each in self.findings), _end(self.stopping))
+        shown = (_shown(each, stops=each in self.stopping) for each in self.findings)
+        return Group(*_records(self.report), _figures(self.report), Text(), *shown, _end(self.stopping))
 
 
 class _Saved(Struct):
@@ -259,6 +251,50 @@ def saved_report(folder: Path) -> PreflightReport | None:
         return None
 
 
+def _records(report: PreflightReport) -> Iterator[RenderableType]:
+    """Examples, names, periods, and what is refused."""
+    for example in report.examples:
+        yield Text(f"{_clean(example.file)}, line {example.line}:", style="bold")
+        yield Text(f"  {_clean(example.record)}", style="dim")
+        yield from (Text(f"  → {_clean(bytes(event).decode(errors='replace'))}") for event in example.events)
+        yield Text()
+    names = [(_clean(each.key), each.count, each.missed) for each in report.names[:_SHOWN_NAMES]]
+    yield from _bars("event", names, report.other_names + sum(each.count for each in report.names[_SHOWN_NAMES:]))
+    for title, length in (("UTC day", len("2026-01-31")), ("month", len("2026-01")), ("year", len("2026"))):
+        periods = Counter[str]()
+        for day in report.days:
+            periods[day.day[:length]] += day.events
+        if len(periods) <= _SHOWN_PERIODS or title == "year":
+            yield from _bars(title, [(period, count, 0) for period, count in periods.items()], report.other_days)
+            break
+    for refused in report.refused:
+        yield Text(f"{plural(refused.records, 'record')} refused, {refused.reason}:", style="red")
+        yield from (Text(f"  {_clean(first.file)}, line {first.line}: {_clean(first.detail)}") for first in refused.first)
+    if report.illegal_ids:
+        ids = ", ".join(f"{_clean(each.key)!r} {each.count:,}" for each in report.illegal_ids)
+        rest = f", others {report.other_illegal_ids:,}" if report.other_illegal_ids else ""
+        yield Text(f"Illegal ids: {ids}{rest}")
+    if report.refused:
+        yield Text()
+
+
+def _bars(title: str, rows: Sequence[tuple[str, int, int]], other: int) -> Iterator[RenderableType]:
+    """A bar for each name and its events, of which so many more may have been missed; and one for all others, if there are any."""
+    rows = [*rows, ("other", other, 0)] if other else rows
+    if not rows:
+        return
+    most = max(count for _, count, _ in rows)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(title, no_wrap=True, max_width=60)
+    table.add_column("events", justify="right")
+    table.add_column("")
+    for name, count, missed in rows:
+        bar = "█" * max(1, round(_BAR * count / most))
+        table.add_row(Text(name), f"{count:,}", Text(f"{bar} or up to {count + missed:,}" if missed else bar))
+    yield table
+    yield Text()
+
+
 def _figures(report: PreflightReport) -> RenderableType:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="dim")
@@ -268,7 +304,7 @@ def _figures(report: PreflightReport) -> RenderableType:
     return table
 
 
-def _rows(report: PreflightReport) -> Iterable[tuple[str, str]]:
+def _rows(report: PreflightReport) -> Iterator[tuple[str, str]]:
     times, volume, order = report.times, report.volume, report.order
     yield "records", f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event"
     yield "refused", f"{report.refused_records:,} ({percent(report.refused_share)})"
@@ -285,68 +321,6 @@ def _rows(report: PreflightReport) -> Iterable[tuple[str, str]]:
 
 def _estimate(estimate: KeyEstimate, figure: int) -> str:
     return f"{figure:,}" if estimate.scale == 1 else f"about {figure:,} (one in {estimate.scale:,} sampled)"
-
-
-def _examples(report: PreflightReport) -> Iterable[RenderableType]:
-    for example in report.examples:
-        yield Text(f"{_clean(example.file)}, line {example.line}:", style="bold")
-        yield Text(f"  {_clean(example.record)}", style="dim")
-        for event in example.events:
-            yield Text(f"  → {_clean(bytes(event).decode(errors='replace'))}")
-        yield Text()
-
-
-def _names(report: PreflightReport) -> Iterable[RenderableType]:
-    shown = report.names[:_SHOWN_NAMES]
-    rest = report.other_names + sum(each.count for each in report.names[_SHOWN_NAMES:])
-    rows = [(_clean(each.key), each.count, _missed(each)) for each in shown]
-    yield from _bars("event", [*rows, ("other", rest, "")] if rest else rows)
-
-
-def _missed(counted: KeyCount) -> str:
-    return f"or up to {counted.count + counted.missed:,}" if counted.missed else ""
-
-
-def _periods(report: PreflightReport) -> Iterable[RenderableType]:
-    forms = {"UTC day": len("2026-01-31"), "month": len("2026-01"), "year": len("2026")}
-    by = {title: _by_period(report.days, length) for title, length in forms.items()}
-    title = next((title for title, periods in by.items() if len(periods) <= _SHOWN_PERIODS), "year")
-    rows = [(period, count, "") for period, count in by[title].items()]
-    yield from _bars(title, [*rows, ("other", report.other_days, "")] if report.other_days else rows)
-
-
-def _by_period(days: Iterable[PreflightDay], length: int) -> dict[str, int]:
-    periods: dict[str, int] = {}
-    for each in days:
-        periods[each.day[:length]] = periods.get(each.day[:length], 0) + each.events
-    return periods
-
-
-def _bars(title: str, rows: Sequence[tuple[str, int, str]]) -> Iterable[RenderableType]:
-    if not rows:
-        return
-    most = max(count for _, count, _ in rows)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(title, no_wrap=True, max_width=60)
-    table.add_column("events", justify="right")
-    table.add_column("")
-    for name, count, note in rows:
-        table.add_row(Text(name), f"{count:,}", Text(" ".join(filter(None, ("█" * max(1, round(_BAR * count / most)), note)))))
-    yield table
-    yield Text()
-
-
-def _refused(report: PreflightReport) -> Iterable[RenderableType]:
-    for each in report.refused:
-        yield Text(f"{plural(each.records, 'record')} refused, {each.reason}:", style="red")
-        for first in each.first:
-            yield Text(f"  {_clean(first.file)}, line {first.line}: {_clean(first.detail)}")
-    if report.illegal_ids:
-        ids = ", ".join(f"{_clean(each.key)!r} {each.count:,}" for each in report.illegal_ids)
-        rest = f", others {report.other_illegal_ids:,}" if report.other_illegal_ids else ""
-        yield Text(f"Illegal ids: {ids}{rest}")
-    if report.refused:
-        yield Text()
 
 
 def _shown(finding: PreflightFinding, *, stops: bool) -> Text:

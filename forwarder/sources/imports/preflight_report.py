@@ -126,14 +126,15 @@ class EventTimes(Struct):
     """How records write them, as far as that is seen."""
 
 
-class OutOfOrder(Struct, frozen=True):
-    """Of what would be sent."""
+class OutOfOrder(Struct):
+    """How far what would be sent is from the order of time."""
 
-    late: int
+    late: int = 0
     """Older than one before it; `--sort` puts all of them in order."""
-    late_in_file: int
+    late_in_file: int = 0
     """The same within one file; naming the files in the order of time fixes the others."""
-    furthest_seconds: float
+    furthest_seconds: float = 0.0
+    """How much older at most."""
 
 
 class RefusedForReason(Struct):
@@ -358,32 +359,24 @@ class DayAmounts:
 
 
 class TimeOrder:
-    """How far events are from the order of time: in the source as a whole, and within each file."""
+    """Compares each event with those that came before, in the source as a whole and within its file."""
 
     def __init__(self) -> None:
-        self.late = 0
-        """Events older than one that came before."""
-        self.late_in_file = 0
-        """Events older than one that came before in the same file: naming the files in another order doesn't fix these."""
-        self.furthest = 0
-        """How much older at most, in microseconds."""
-        self._latest = 0
+        self.found = OutOfOrder()
+        self._latest = self._latest_in_file = 0
         self._file = ""
-        self._latest_in_file = 0
 
     def add(self, file: str, time: int) -> None:
         """Look at the next event."""
         if file != self._file:
             self._file, self._latest_in_file = file, 0
-        if time >= self._latest_in_file:
-            self._latest_in_file = time
-        else:
-            self.late_in_file += 1
+        self.found.late_in_file += time < self._latest_in_file
+        self._latest_in_file = max(time, self._latest_in_file)
         if time >= self._latest:
             self._latest = time
         else:
-            self.late += 1
-            self.furthest = max(self.furthest, self._latest - time)
+            self.found.late += 1
+            self.found.furthest_seconds = max(self.found.furthest_seconds, (self._latest - time) / SECOND)
 
 
 def kind_of(value: bytes) -> TimeKind | None:

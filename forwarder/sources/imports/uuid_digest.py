@@ -19,7 +19,6 @@ _A: Final = 0x9E3779B97F4A7C15F39CC0605CEDC835
 _B: Final = 0xD6E8FEB86659FD93C2B2AE3D27D4EB4F
 _MASK: Final = (1 << 128) - 1
 _SLOT: Final = 256
-_GAP: Final = "0" * 32
 _BYTES: Final = 16
 _SLOT_BYTES: Final = 32
 _TOGETHER: Final = 1024
@@ -33,7 +32,11 @@ def uuid_hash(uuid: str) -> int:
 
 def uuid_hashes(uuids: Sequence[str]) -> int:
     """The sum of the hashes of these. Raises ValueError if one is no uuid."""
-    return sum(_hashes(uuids[start : start + _TOGETHER]) for start in range(0, len(uuids), _TOGETHER))
+    digits = "".join(uuids).replace("-", "")
+    packed = bytes.fromhex(digits) if len(digits) == 2 * _BYTES * len(uuids) else b""
+    if len(packed) != _BYTES * len(uuids):  # some are spelled otherwise; no spelling is shorter
+        return sum(map(uuid_hash, uuids))
+    return packed_hashes(packed)
 
 
 def packed_hashes(packed: bytes) -> int:
@@ -45,16 +48,6 @@ def packed_hashes(packed: bytes) -> int:
 def digest_hex(total: int) -> str:
     """A sum of hashes, as it is written."""
     return f"{total & _MASK:032x}"
-
-
-def _hashes(uuids: Sequence[str]) -> int:
-    count = len(uuids)
-    packed = _GAP.join(uuids).replace("-", "")
-    raw = bytes.fromhex(packed) if len(packed) == 64 * count - 32 else b""
-    if len(raw) != 32 * count - 16:  # some are spelled otherwise; no spelling is shorter
-        return sum(map(uuid_hash, uuids))
-    slots = 1 << (count - 1).bit_length()
-    return _folded(_mixed(int.from_bytes(raw), _masks(slots)), slots)
 
 
 def _packed_hashes(packed: bytes) -> int:

@@ -20,8 +20,16 @@ from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import ChosenFormat, RawEvents, RecordRefused, RefusalReason, RefusedPart
 from forwarder.sources.imports.formats.mixpanel import MixpanelConverter
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.preflight import EXAMPLES, PLACES, Preflight, preflight_items, run_preflight
-from forwarder.sources.imports.preflight_report import DayAmounts, KeyCount, PreflightReport, PreflightTerms, TimeKind, TimeOrder
+from forwarder.sources.imports.preflight import EXAMPLES, PLACES, Preflight, run_preflight
+from forwarder.sources.imports.preflight_report import (
+    DayAmounts,
+    KeyCount,
+    OutOfOrder,
+    PreflightReport,
+    PreflightTerms,
+    TimeKind,
+    TimeOrder,
+)
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import SECOND
 from forwarder.sources.imports.values import check_id
@@ -144,7 +152,7 @@ def test_how_far_from_sorted(times: Sequence[int], files: str, late: int, in_fil
     order = TimeOrder()
     for file, time in zip(files, times, strict=True):
         order.add(file, time)
-    assert (order.late, order.late_in_file, order.furthest) == (late, in_file, furthest)
+    assert order.found == OutOfOrder(late, in_file, furthest / SECOND)
 
 
 def test_requests_are_of_one_day_each() -> None:
@@ -280,8 +288,7 @@ def raw_report(
         refused=[*refused],
     )
     looking = Preflight(TERMS, ["timestamp"])
-    for each in preflight_items(block, events, texts if finished is None else finished):
-        looking.add(*each)
+    looking.add_events(block, events, texts if finished is None else finished)
     return looking.report()
 
 
@@ -308,8 +315,7 @@ def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
     looking = Preflight(TERMS, ["timestamp"])
     events = NativeConverter("set_once", 60).convert_block(block)
     for chosen in (events, events.only([2, 1])):
-        for each in preflight_items(block, chosen, [b"{}"] * len(chosen)):
-            looking.add(*each)
+        looking.add_events(block, chosen, [b"{}"] * len(chosen))
     made = looking.report()
     assert made.times.kinds == {TimeKind.NO_ZONE: 2, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 2}
     assert [each.record for each in made.examples] == parts
