@@ -66,11 +66,11 @@ class OpenedFile:
     is_open: bool = True
 
 
+@dataclass(frozen=True)
 class ArchiveOpener:
     """Looks into files."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    options: ReadOptions
 
     def leaves(self, source: Readable, seekable: BinaryIO | None = None, member: str = "", depth: int = 0) -> Iterator[OpenedFile]:
         """What has records in it. Each is closed when the next is asked for. `seekable`: the same bytes, where they can be sought in."""
@@ -78,8 +78,8 @@ class ArchiveOpener:
         head = peeked.head
         decompress = next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
         is_zip, is_tar = head.startswith(_ZIPS), head[257:262] == b"ustar"
-        if (is_zip or is_tar or decompress is not None) and depth >= self._options.max_depth:
-            yield _failed(member, f"archives and compressions are more than {self._options.max_depth} deep")
+        if (is_zip or is_tar or decompress is not None) and depth >= self.options.max_depth:
+            yield _failed(member, f"archives and compressions are more than {self.options.max_depth} deep")
         elif decompress is not None:
             yield from self.leaves(DecompressedStream(peeked, decompress), None, member, depth + 1)
         elif is_zip or head.startswith(_PARQUET):
@@ -96,7 +96,7 @@ class ArchiveOpener:
         with open_spool() if seekable is None else nullcontext(seekable) as file:
             try:
                 if seekable is None:
-                    _copy(peeked, file, self._options.max_spool)
+                    _copy(peeked, file, self.options.max_spool)
                 file.seek(0)
             except FAILURES as error:
                 yield _failed(member, reason(error))

@@ -108,7 +108,7 @@ def _matches(path: list[str], pattern: list[str]) -> bool:
 
 
 class StoredObject:
-    """An object."""
+    """An object of a store, not looked into."""
 
     def __init__(self, name: str, store: ObjectStore, meta: ObjectMeta) -> None:
         self.name = name
@@ -126,6 +126,8 @@ class StoredObject:
 
 
 class _Ranges(io.RawIOBase):
+    """The bytes of an object, one request a range."""
+
     def __init__(self, store: ObjectStore, meta: ObjectMeta) -> None:
         self._store, self._meta, self._position = store, meta, 0
 
@@ -148,9 +150,7 @@ class _Ranges(io.RawIOBase):
             end = min(self._position + min(len(view), _RANGE), self._meta["size"])
             if end <= self._position:
                 return 0
-            options: GetOptions = {"range": (self._position, end)}
-            if tag := self._meta.get("e_tag"):
-                options["if_match"] = tag
+            options: GetOptions = {"range": (self._position, end), "if_match": self._meta.get("e_tag")}
             try:
                 data = obstore.get(self._store, self._meta["path"], options=options).bytes()
             except PreconditionError:

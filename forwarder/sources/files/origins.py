@@ -55,17 +55,13 @@ def check_addresses(paths: Iterable[str]) -> None:
     """Raises `ConfigurationError` for an address that holds credentials, or that is none of a store and no file either."""
     for path in paths:
         if path.startswith(SCHEMES):
-            _check_bucket(path)
+            scheme, _, rest = path.partition("://")
+            bucket = rest.partition("/")[0]
+            if ":" in bucket or ("@" in bucket and not path.startswith(_WITH_CONTAINER)):
+                shown = _hidden(rest) if "@" in rest else "…"
+                raise ConfigurationError(f"{scheme}://{shown}: the address holds credentials, or a port", hint=_HINT)
         elif _URL.match(path) and not os.path.lexists(path.partition("/")[0]):
             raise ConfigurationError(f"{redact(path)}: it is not the address of an object store that can be read", hint=_HINT)
-
-
-def _check_bucket(url: str) -> None:
-    scheme, _, rest = url.partition("://")
-    bucket = rest.partition("/")[0]
-    if ":" in bucket or ("@" in bucket and f"{scheme}://" not in _WITH_CONTAINER):
-        shown = f"{scheme}://{_hidden(rest)}" if "@" in rest else f"{scheme}://…"
-        raise ConfigurationError(f"{shown}: the address holds credentials, or a port", hint=_HINT)
 
 
 @dataclass(frozen=True)
@@ -226,9 +222,7 @@ def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> Non
     for path in found:
         if path.exists() and not path.resolve().is_relative_to(inside):
             message = f"{plain_name(str(path))}: a link that leads out of {root}, to {plain_name(str(path.resolve()))}"
-            raise ConfigurationError(
-                message, hint="Set follow_links (`--follow-links`) to read what such links lead to, or remove the link."
-            )
+            raise ConfigurationError(message, hint="Set follow_links (`--follow-links`) to read what links lead to, or remove the link.")
 
 
 def _raise(error: OSError) -> None:

@@ -55,11 +55,6 @@ class LineRecords(Sequence[bytes]):
     def __iter__(self) -> Iterator[bytes]:
         return (line[:-1] for line in self.ended)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
@@ -73,7 +68,7 @@ class RecordBlock:
     lines: Sequence[int]
     """The line of each record."""
     members: Sequence[int] | None = None
-    """Of records that are single events of records that hold several: the index of each in its record. None: they are whole records."""
+    """Where records are parts of records that hold several: the index of each in its record. None: they are whole records."""
 
     def place(self, index: int) -> RecordLocation:
         """Where the record with this index in the block stands."""

@@ -65,7 +65,7 @@ class PeekedStream:
         return self._read(size, size)
 
     def some(self) -> bytes:
-        """A few of the next bytes, or it is cut off."""
+        """The next bytes, at least one, or it is cut off."""
         if data := self._read(_SLICE, 1):
             return data
         raise DamagedContent("it is cut off")
