@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from tests.golden_imports.making import LARGE, TEXTS, Dice, Export, Record, as_json, halves, moments, packed, spread, zulu
+from tests.golden_imports.making import LARGE, ONCE, ONE, TEXTS, Dice, Export, Record, as_json, halves, moments, packed, spread, zulu
 from tests.golden_imports.vendors import amplitude, mixpanel, profiles, segment
 
 RULES: Final = {
@@ -92,7 +92,7 @@ def native(count: int) -> Export:
 def _native_event(dice: Dice, number: int, time: datetime) -> Record:
     event: Record = {
         "event": dice.pick(("$pageview", "signed up", "Warenkorb geöffnet", "登録完了", 'order "placed"', "{braces}")),
-        "distinct_id": f"user-{dice.below(60)}",
+        "distinct_id": ONCE if number == ONE else f"user-{dice.below(60)}",
         "uuid": dice.uuid(),
         "timestamp": zulu(time),
         "properties": {

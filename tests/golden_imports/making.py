@@ -34,6 +34,10 @@ TEXTS: Final = (
     "back\\slash {[",
     "tab\tand\u0001",
 )
+ONCE: Final = "only-once@example.com"
+"""A person of whom there is one record, so that little waits for it."""
+ONE: Final = 20
+"""The number of the record."""
 LARGE: Final = "x" * 1_050_000
 
 

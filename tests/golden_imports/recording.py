@@ -132,11 +132,17 @@ class RecordingService:
 
     @property
     def by_id(self) -> dict[str, list[list[str]]]:
-        """Of each distinct_id uuid, time and digest of its events in their order."""
-        found: dict[str, list[list[str]]] = {}
+        """Of each distinct_id uuid, time and digest of its events in their order. An accepted event that is sent once more, the same, to
+        find out whether the service refuses everything, counts once."""
+        found: dict[str, dict[tuple[str, str, str], None]] = {}
         for fact, data in self.delivered:
-            found.setdefault(fact.distinct_id, []).append([fact.uuid, fact.timestamp, short(data)])
-        return dict(sorted(found.items()))
+            found.setdefault(fact.distinct_id, {})[fact.uuid, fact.timestamp, short(data)] = None
+        return {who: [list(each) for each in sent] for who, sent in sorted(found.items())}
+
+    @property
+    def repeats(self) -> int:
+        """How many events were accepted more than once."""
+        return len(self.delivered) - sum(map(len, self.by_id.values()))
 
 
 @contextlib.contextmanager
@@ -234,6 +240,7 @@ def run_case(case: GoldenCase, folder: Path) -> dict[str, Any]:
         done = command("import", *export.words, "--until", UNTIL, *case.options, *target(service, state), "--output", "json", env=SOON)
     assert done.code in {0, 1}, done.err
     assert all(len(batch.days) == 1 for batch in service.batches), "a batch has events of several days"
+    assert service.repeats <= sum(not batch.accepted for batch in service.batches), "events were sent again"
     report = json.loads(done.out)
     assert report == json.loads((state / "report.json").read_text())
     return {

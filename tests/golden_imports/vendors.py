@@ -7,6 +7,8 @@ from typing import Final
 
 from tests.golden_imports.making import (
     LARGE,
+    ONCE,
+    ONE,
     TEXTS,
     Dice,
     Export,
@@ -95,7 +97,7 @@ def _amplitude_record(dice: Dice, number: int, time: datetime) -> Record:
         "event_id": number,
         "session_id": -1 if person % 9 == 0 else 1_714_600_000_000 + person,
         "device_id": f"{person:08x}-0000-4000-8000-00000000{dice.below(2):04x}",
-        "user_id": None if dice.chance(0.3) else f"user-{person}@example.com",
+        "user_id": ONCE if number == ONE else None if dice.chance(0.3) else f"user-{person}@example.com",
         "event_type": dice.pick(("[Amplitude] Page Viewed", "session_start", "Order Completed", "[Amplitude] Element Clicked", "Level")),
         "event_properties": {
             "[Amplitude] Page URL": f"https://shop.example/{person}?q=ü",
