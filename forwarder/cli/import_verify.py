@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from forwarder import __version__
@@ -60,7 +61,7 @@ def verify(
     kept = manifests.read(manifest) if manifest else manifest_in(state or only_folder(state_root(read.settings)))
     stored = _of_exports(kept, read, export, any_job=any_job) if export else _of_sandbox(kept, read, sandbox, api_key)
     found = compare(kept, stored)
-    words = found.json().decode() if output is TextOutput.JSON else "\n".join(found.words())
+    words = msgspec.json.encode(found).decode() if output is TextOutput.JSON else "\n".join(found.words())
     sys.stdout.write(words + "\n")
     raise typer.Exit(ExitCode.DONE if found.same else ExitCode.NO)
 

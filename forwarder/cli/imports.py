@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,8 +18,6 @@ from forwarder.sources.imports.format import ImportFormat
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from forwarder.sources.imports.report import ImportStatus
 
 _CODES: Final = (
@@ -51,11 +50,21 @@ def status(
 
     Example: forwarder import status --state /var/lib/forwarder/imports/segment-1a2b3c4d
     """
-    from forwarder.cli.import_request import loaded, state_root
+    from forwarder.cli.import_request import folders, loaded, state_root
+    from forwarder.cli.output import report
+    from forwarder.sources.imports.checkpoint import CheckpointDamaged
     from forwarder.sources.imports.report import status_json
 
     place = state or state_root(loaded(config).settings)
-    found, damaged = ([_standing(state)], False) if state else _all_in(place)
+    found, damaged = [], False
+    for folder in [state] if state else folders(place):
+        try:
+            found.append(_standing(folder))
+        except CheckpointDamaged as error:
+            if state:
+                raise
+            report(error)
+            damaged = True
     if not damaged and all(each.checkpoint is None and not each.running for each in found):
         sys.stderr.write(f"Error: there is no import in {place}\n  Name the folder of another one with --state DIR.\n")
         raise typer.Exit(ExitCode.NO)
@@ -65,22 +74,6 @@ def status(
         now = time.time()
         sys.stdout.write("\n".join("".join(f"{line}\n" for line in each.words(now)) for each in found))
     raise typer.Exit(ExitCode.WRONG_USAGE if damaged else ExitCode.DONE)
-
-
-def _all_in(root: Path) -> tuple[Sequence[ImportStatus], bool]:
-    """The imports below a folder, and whether some can't be read, which is reported."""
-    from forwarder.cli.import_request import folders
-    from forwarder.cli.output import report
-    from forwarder.sources.imports.checkpoint import CheckpointDamaged
-
-    found, damaged = [], False
-    for folder in folders(root):
-        try:
-            found.append(_standing(folder))
-        except CheckpointDamaged as error:
-            report(error)
-            damaged = True
-    return found, damaged
 
 
 def _standing(folder: Path) -> ImportStatus:
@@ -94,7 +87,7 @@ def _standing(folder: Path) -> ImportStatus:
     return ImportStatus(folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records)
 
 
-def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> ExitCode:
+def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:
     """Run an import."""
     from forwarder.cli.import_request import request_of
     from forwarder.cli.import_run import ImportCommand, say, termination_interrupts
@@ -111,22 +104,14 @@ def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> ExitCode:
         log = request.settings.log
         configure_logging(log.format, "warning" if log.level == "info" else log.level)
         with termination_interrupts():
-            return ImportCommand(ImportRun.open(request, SystemClock()), request, common).run()
+            code = ImportCommand(ImportRun.open(request, SystemClock()), request, common).run()
     except KeyboardInterrupt:
         say("Interrupted. Nothing is in flight; the same command starts again, or resumes.")
-        return ExitCode.INTERRUPTED
+        code = ExitCode.INTERRUPTED
     except ForwarderError as error:
         report_visible(error)
-        return ExitCode.UNREACHABLE if isinstance(error, UpstreamRefuses) else ExitCode.WRONG_USAGE
-
-
-def _command(form: ImportFormat[Any]) -> Any:
-    """The function that typer makes a command of: its parameters are the format's."""
-
-    def run(typed: dict[str, Any]) -> None:
-        raise typer.Exit(_run(form, typed))
-
-    return generated(run, list(parameters(form)))
+        code = ExitCode.UNREACHABLE if isinstance(error, UpstreamRefuses) else ExitCode.WRONG_USAGE
+    raise typer.Exit(code)
 
 
 def _build() -> CommandGroup:
@@ -135,7 +120,7 @@ def _build() -> CommandGroup:
     )
     for form in FORMATS:
         words = f"{form.summary}\n\n{_CODES}\n\nExample: forwarder import {form.name} {form.example}"
-        commands.command(form.name, help=words)(_command(form))
+        commands.command(form.name, help=words)(generated(partial(_run, form), list(parameters(form))))
     commands.command("status")(status)
     commands.command("verify")(verify)
     return commands

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any, Final
 
 import msgspec
@@ -49,8 +50,7 @@ _TOP: Final = 10
 NAMES: Final = 50
 FILES: Final = 200
 _HEIGHT: Final = 100
-_STYLE: Final = Path(__file__).with_name("report.css")
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_TEMPLATE: Final = Path(__file__).with_name("report.html")
 JSON: Final = "report.json"
 PAGE: Final = "report.html"
 
@@ -138,34 +138,27 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str | int]]) -> Table
 
 def html_page(manifest: ImportManifest) -> bytes:
     """The page, in UTF-8."""
-    left_out = by_count(manifest.books.left_out)
-    parts = [
-        _head(manifest),
-        _tiles(manifest),
-        _chart(manifest),
-        f'<div class="pair"><div class="stack">{_card("Refused", _refused(manifest))}',
-        _card("Left out", _html_table(("by", "records"), left_out)) if left_out else "",
-        f"</div>{_card('Delivered by name', _names(manifest.names)) if manifest.names else ''}</div>",
-        _card("Files", _files(manifest.files), "card files"),
-        _card("The import", _options(manifest)),
-    ]
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>Import {escape(plain(manifest.job.id))}</title>
-<style>
-{_STYLE.read_text()}</style>
-</head>
-<body>
-<main>
-{"".join(parts)}
-</main>
-</body>
-</html>
-""".encode("utf-8", "replace")
+    job, books, left_out = manifest.job, manifest.books, by_count(manifest.books.left_out)
+    span = f"Events from {escape(manifest.first or '')} to {escape(manifest.last or '')}." if manifest.first else "No events."
+    page = Template(_TEMPLATE.read_text()).substitute(
+        id=escape(plain(job.id)),
+        outcome=escape(outcome(manifest)),
+        state=f'<span class="pill {"good" if manifest.complete else "bad"}">{"" if manifest.complete else "not "}complete</span>',
+        format=_text(job.format),
+        source=_text(job.source),
+        span=span if manifest.complete else f"{span} It is {UNFINISHED}.",
+        tiles="".join(f'<div class="card"><dt>{name}</dt><dd>{count:,}</dd></div>' for name, count in _tiles(manifest)),
+        sentence=sentence(books),
+        mood="bad" if books.difference else "good",
+        balance=balance(books),
+        chart=_chart(manifest),
+        refused=_card("Refused", _refused(manifest)),
+        left_out=_card("Left out", _html_table(("by", "records"), left_out)) if left_out else "",
+        names=_card("Delivered by name", _names(manifest.names)) if manifest.names else "",
+        files=_card("Files", _files(manifest.files), "card files"),
+        options=_card("The import", _options(manifest)),
+    )
+    return page.encode("utf-8", "replace")
 
 
 class _Markup(str):
@@ -197,31 +190,15 @@ def _cell(value: str | int) -> str:
     return f"<td{bar}>{value if isinstance(value, _Markup) else _text(value)}</td>"
 
 
-def _head(manifest: ImportManifest) -> str:
-    job = manifest.job
-    span = f"Events from {escape(manifest.first or '')} to {escape(manifest.last or '')}." if manifest.first else "No events."
-    pill = '<span class="pill good">complete</span>' if manifest.complete else '<span class="pill bad">not complete</span>'
-    return f"""<header>
-<h1>{escape(outcome(manifest))} {pill}</h1>
-<p class="soft">{_text(job.format)} from {_text(job.source)}. {span}{"" if manifest.complete else f" It is {UNFINISHED}."}</p>
-</header>"""
-
-
-def _tiles(manifest: ImportManifest) -> str:
+def _tiles(manifest: ImportManifest) -> Iterator[tuple[str, int]]:
     books = manifest.books
-    figures = {
-        "records read": books.read,
-        "events delivered": manifest.events,
-        "records refused": sum(books.refused.values()),
-        **({"of these repaired since": books.mended} if books.mended else {}),
-        "records left out": sum(books.left_out.values()),
-        "repeats": books.repeats,
-    }
-    tiles = "".join(f'<div class="card"><dt>{name}</dt><dd>{count:,}</dd></div>' for name, count in figures.items())
-    return f"""<section aria-label="Books">
-<dl class="tiles">{tiles}</dl>
-<p style="margin-top:10px">{sentence(books)} <span class="pill {"bad" if books.difference else "good"}">{balance(books)}</span></p>
-</section>"""
+    yield "records read", books.read
+    yield "events delivered", manifest.events
+    yield "records refused", sum(books.refused.values())
+    if books.mended:
+        yield "of these repaired since", books.mended
+    yield "records left out", sum(books.left_out.values())
+    yield "repeats", books.repeats
 
 
 def _chart(manifest: ImportManifest) -> str:

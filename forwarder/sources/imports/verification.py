@@ -246,21 +246,13 @@ class DayComparison(Struct, frozen=True):
     found: int
     same: bool
     """As many, and the same uuids."""
+    missing: int
+    """At least so many aren't there."""
+    extra: int
+    """At least so many are there that the import didn't bring."""
 
-    @property
-    def missing(self) -> int:
-        """At least so many aren't there."""
-        return max(0, self.expected - self.found)
-
-    @property
-    def extra(self) -> int:
-        """At least so many are there that the import didn't bring."""
-        return max(0, self.found - self.expected)
-
-    def words(self) -> str:
-        """What is to be said of the day."""
-        if self.same:
-            return f"{self.day}: {plural(self.expected, 'event')}, the same"
+    def difference(self) -> str:
+        """How the two sides differ, in words."""
         if self.missing:
             return f"{self.day}: {self.missing:,} of {self.expected:,} events are missing"
         if self.extra:
@@ -269,33 +261,27 @@ class DayComparison(Struct, frozen=True):
 
 
 class Verification(Struct, frozen=True):
-    """How an import compares with what is there."""
+    """How an import compares with what is there; as JSON, it is what machines get."""
 
     job: str
-    days: list[DayComparison]
-    repeats: int = 0
-    conflicts: int = 0
-    complete: bool = True
+    same: bool
+    """Whether every event is there, once, and no other."""
+    complete: bool
     """Whether the import has come to its end."""
+    repeats: int
+    conflicts: int
+    days: list[DayComparison]
 
-    @property
-    def same(self) -> bool:
-        """Whether every event is there, once, and no other."""
-        return not self.conflicts and all(each.same for each in self.days)
-
-    def words(self) -> list[str]:
+    def words(self) -> Iterator[str]:
         """The verdict, and a line for each day that isn't the same."""
         expected, found = sum(each.expected for each in self.days), sum(each.found for each in self.days)
-        days = plural(len(self.days), "day")
-        different = [each for each in self.days if not each.same]
+        days, different = plural(len(self.days), "day"), [each for each in self.days if not each.same]
         if different:
             differ = "differs" if len(different) == 1 else "differ"
-            verdict = f"{len(different):,} of {days} {differ}: {expected:,} events were delivered, {found:,} are there"
+            yield f"{len(different):,} of {days} {differ}: {expected:,} events were delivered, {found:,} are there"
         else:
-            verdict = f"All {expected:,} events of {days} are there, by count and by digest of their uuids"
-        return [verdict, *(each.words() for each in different), *self._notes()]
-
-    def _notes(self) -> Iterator[str]:
+            yield f"All {expected:,} events of {days} are there, by count and by digest of their uuids"
+        yield from (each.difference() for each in different)
         if self.conflicts:
             number = plural(self.conflicts, "conflict")
             yield f"{number}: an event came with the uuid of another, so the service has both, or one instead of the other"
@@ -304,23 +290,18 @@ class Verification(Struct, frozen=True):
         if not self.complete:
             yield "The import isn't complete: what it had in flight when it ended may be there and isn't counted as delivered"
 
-    def json(self) -> bytes:
-        """All of it, for machines."""
-        days = [{**msgspec.structs.asdict(each), "missing": each.missing, "extra": each.extra} for each in self.days]
-        counts = {"complete": self.complete, "repeats": self.repeats, "conflicts": self.conflicts}
-        return msgspec.json.encode({"job": self.job, "same": self.same, **counts, "days": days})
-
 
 def verify(manifest: ImportManifest, stored: StoredDays) -> Verification:
     """Compare what was delivered with what is there, by day."""
     there, empty = stored.days(), DayTally()
     days = []
     for day in sorted(manifest.days.keys() | there.keys()):
-        expected, found = manifest.days.get(day, empty), there.get(day, empty)
-        if expected.delivered or found.delivered:
-            same = (expected.delivered, expected.uuids) == (found.delivered, found.uuids)
-            days.append(DayComparison(day, expected.delivered, found.delivered, same))
-    return Verification(manifest.job.id, days, stored.repeats, stored.conflicts, manifest.complete)
+        sent, found = manifest.days.get(day, empty), there.get(day, empty)
+        if sent.delivered or found.delivered:
+            same, more = (sent.delivered, sent.uuids) == (found.delivered, found.uuids), found.delivered - sent.delivered
+            days.append(DayComparison(day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)))
+    same = not stored.conflicts and all(each.same for each in days)
+    return Verification(manifest.job.id, same, manifest.complete, stored.repeats, stored.conflicts, days)
 
 
 def _known_by(number: int, day: int) -> ImportedEvent:
