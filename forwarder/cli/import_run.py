@@ -213,10 +213,8 @@ class ImportDisplay:
 
     def analyzed(self, records: int, content: int) -> None:
         """Show how much of the source is analyzed."""
-        rate = self.rate(records)
-        if self._is_due():
-            line = f"analyzing the source: {records:,} records, {size(content)}, {rate:,.0f} a second"
-            self._show(Text(line), line)
+        line = f"analyzing the source: {records:,} records, {size(content)}, {self.rate(records):,.0f} a second"
+        self._show(Text(line), line, refresh=_REFRESH)
 
     def sent(self, progress: ImportProgress) -> None:
         """Show the events of those that the preflight found, and below them the books, which count records."""
@@ -231,8 +229,7 @@ class ImportDisplay:
         if progress.waiting:
             rows.append(Text(f"  waiting: {progress.waiting}", style="yellow"))
             line = f"{line}; waiting: {progress.waiting}"
-        if self._is_due():
-            self._show(Group(*rows), line)
+        self._show(Group(*rows), line)
 
     def rate(self, count: int) -> float:
         """The rate a second over the last seconds, at a `count` now."""
@@ -243,15 +240,15 @@ class ImportDisplay:
         then, before = self._seen[0]
         return (count - before) / (now - then) if now > then else 0.0
 
-    def _is_due(self) -> bool:
-        return self._now() - self._shown >= (EVERY if self._live is None else _REFRESH)
-
-    def _show(self, page: RenderableType, line: str) -> None:
+    def _show(self, page: RenderableType, line: str, *, refresh: float = 0.0) -> None:
+        """Show the page, or write the line, unless that was done just now; `refresh`: seconds between two pages."""
+        if self._now() - self._shown < (EVERY if self._live is None else refresh):
+            return
         self._shown = self._now()
         if self._live is not None:
             self._live.update(page, refresh=True)
         else:
-            sys.stderr.write(line + "\n")
+            say(line)
 
 
 def books(progress: ImportProgress) -> str:
