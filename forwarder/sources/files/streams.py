@@ -90,7 +90,7 @@ class PeekedStream:
         return data
 
     def _next(self, size: int, least: int) -> bytes:
-        parts, count = [self._unread], len(self._unread)
+        parts, count = [self._unread] if self._unread else [], len(self._unread)  # one part alone isn't copied
         try:
             while count < least and self._failure is None and (data := self._source.read(size - count)):
                 parts.append(data)

@@ -124,3 +124,21 @@ def test_the_size_of_reads_changes_nothing(name: str, parts: list[bytes], most: 
     kind, compress = KINDS[name]
     packed = b"".join(compress(part) for part in parts)
     assert salvaged(Watched(packed, most), kind, size) == (b"".join(parts), "")
+
+
+@pytest.mark.parametrize("size", [1, 100, 512, 5000])
+def test_a_failure_is_raised_after_all_bytes_before_it_and_stays(size: int) -> None:
+    """Also one that comes while the first bytes are peeked: they are in the head, and read again. What is given back comes next."""
+    content = bytes(range(100))
+    stream = PeekedStream(Watched(content, 30, OSError(5, "the disk fails")))
+    assert stream.head == content
+    first = stream.read(3)
+    stream.give_back(first)
+    assert stream.offset == 0
+    found = b""
+    while len(found) < len(content):
+        found += stream.read(size)
+    assert (found, stream.offset) == (content, 100)
+    for _ in range(2):
+        with pytest.raises(DamagedContent, match="the disk fails"):
+            stream.read(size)
