@@ -296,27 +296,27 @@ def _bars(title: str, rows: Sequence[tuple[str, int, int]], other: int) -> Itera
 
 
 def _figures(report: PreflightReport) -> RenderableType:
+    times, volume, order = report.times, report.volume, report.order
+    sent = f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in {plural(volume.requests, 'request')} or more"
+    takes = f"{duration(volume.seconds)} or more, at {volume.rate:,.10g} events/s"
+    kinds = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items())
+    rows = {
+        "records": f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event",
+        "refused": f"{report.refused_records:,} ({percent(report.refused_share)})",
+        "events": f"{report.events:,}, from {times.first} to {times.last}" if times.first else "0",
+        "to be sent": f"{sent}, before repeats are left out" if report.repeats.repeats else sent,
+        "takes": "as long as the service does" if volume.rate >= _UNPACED else takes,
+        "times": kinds or "not looked at",
+        "out of order": f"{order.late:,} ({percent(share(order.late, volume.events))}), of which {order.late_in_file:,} within a file",
+        "repeats": _estimate(report.repeats, report.repeats.repeats),
+        "distinct ids": _estimate(report.persons.distinct_ids, report.persons.distinct_ids.keys),
+    }
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="dim")
     table.add_column()
-    for name, value in _rows(report):
+    for name, value in rows.items():
         table.add_row(name, Text(value))
     return table
-
-
-def _rows(report: PreflightReport) -> Iterator[tuple[str, str]]:
-    times, volume, order = report.times, report.volume, report.order
-    yield "records", f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event"
-    yield "refused", f"{report.refused_records:,} ({percent(report.refused_share)})"
-    yield "events", f"{report.events:,}, from {times.first} to {times.last}" if times.first else "0"
-    sent = f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in {plural(volume.requests, 'request')} or more"
-    yield "to be sent", f"{sent}, before repeats are left out" if report.repeats.repeats else sent
-    fast = volume.rate >= _UNPACED
-    yield "takes", "as long as the service does" if fast else f"{duration(volume.seconds)} or more, at {volume.rate:,.10g} events/s"
-    yield "times", ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items()) or "not looked at"
-    yield "out of order", f"{order.late:,} ({percent(share(order.late, volume.events))}), of which {order.late_in_file:,} within a file"
-    yield "repeats", _estimate(report.repeats, report.repeats.repeats)
-    yield "distinct ids", _estimate(report.persons.distinct_ids, report.persons.distinct_ids.keys)
 
 
 def _estimate(estimate: KeyEstimate, figure: int) -> str:

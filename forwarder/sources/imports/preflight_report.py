@@ -248,13 +248,13 @@ class TopCounts:
 
     def add(self, key: str) -> None:
         """Count a key once."""
-        counts = self._counts
-        if key in counts:
-            counts[key] += 1
-        elif len(key) > LONGEST:
-            self.add(key[: LONGEST - 1] + "…")
-        else:
-            self._enter(key)
+        key = key if len(key) <= LONGEST else f"{key[: LONGEST - 1]}…"
+        if key not in self._counts:
+            if len(self._counts) >= self._capacity:
+                self._prune()
+            if self._left_out_at_most:
+                self._missed[key] = self._left_out_at_most
+        self._counts[key] = self._counts.get(key, 0) + 1
 
     def top(self, most: int) -> tuple[KeyCount, ...]:
         """The most frequent keys, the most frequent first."""
@@ -266,13 +266,6 @@ class TopCounts:
 
     def _ranked(self) -> list[str]:
         return sorted(self._counts, key=lambda key: (-self._counts[key], key))
-
-    def _enter(self, key: str) -> None:
-        if len(self._counts) >= self._capacity:
-            self._prune()
-        self._counts[key] = 1
-        if self._left_out_at_most:
-            self._missed[key] = self._left_out_at_most
 
     def _prune(self) -> None:
         leaving = self._ranked()[self._capacity // 2 :]

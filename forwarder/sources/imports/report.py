@@ -79,22 +79,9 @@ def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
 
 def as_json(manifest: ImportManifest) -> bytes:
     """For machines: what the text says. Files and days are in the manifest."""
-    copied = (
-        "job",
-        "forwarder",
-        "complete",
-        "started",
-        "ended",
-        "events",
-        "source_events",
-        "first",
-        "last",
-        "names",
-        "examples",
-        "seconds",
-    )
+    copied = ("job", "forwarder", "complete", "started", "ended", "events", "source_events", "first", "last", "names", "examples")
     shown = [each._asdict() for each in periods(manifest.days)[1]]
-    rest = {"books": _books(manifest.books), "days": len(manifest.days), "periods": shown}
+    rest = {"seconds": manifest.seconds, "books": _books(manifest.books), "days": len(manifest.days), "periods": shown}
     return msgspec.json.encode({**{name: getattr(manifest, name) for name in copied}, **rest})
 
 

@@ -15,8 +15,7 @@ from contextlib import closing
 from datetime import UTC, date, datetime
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -111,10 +110,8 @@ class StoredDays:
         self._sums: dict[str, int] = {}
         self._counts: dict[str, int] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Remove what was seen; what was counted remains."""
         if self._seen is not None:
             self._seen.close()
 
@@ -154,7 +151,7 @@ def read_exports(paths: Sequence[str], job: str | None, options: ReadOptions, fo
     `found` is called with the number of its events, block by block. Raises `ConfigurationError` and `BrokenSource`: files that can't be
     read to their end prove nothing.
     """
-    with StoredDays(folder) as stored, open_source(paths, options) as source:
+    with closing(StoredDays(folder)) as stored, open_source(paths, options) as source:
         for file in source.files():
             with source.blocks(file) as blocks:
                 for block in blocks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def holding(some: Sequence[Event]) -> StoredDays:
 
 def held_of(lines: list[bytes], job: str | None, folder: Path | None = None) -> StoredDays:
     """What an export of these lines holds."""
-    with StoredDays(folder) as held:
+    with closing(StoredDays(folder)) as held:
         for each in lines:
             held.add_row(each, job)
     return held
