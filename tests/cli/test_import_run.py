@@ -322,10 +322,17 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setenv("COLUMNS", "120")
     with ImportDisplay(1000, 0) as progress:
         progress.sent(replace(PROGRESS, waiting="quiet hours"))
+        progress.sent(replace(PROGRESS, events=9))
     with ImportDisplay() as looking:
         looking.analyzed(10, 2048)
     shown = capsys.readouterr().err
-    told = ("7 of 1,000 events", "10 records read: 7 delivered, 1 refused", "waiting: quiet hours", "the source: 10 records, 2.0 KiB")
+    told = (
+        "7 of 1,000 events",
+        "9 of 1,000 events",
+        "10 records read: 7 delivered, 1 refused",
+        "waiting: quiet hours",
+        "the source: 10 records, 2.0 KiB",
+    )
     assert [text for text in told if text not in shown] == []
 
 
