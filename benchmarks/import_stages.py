@@ -19,7 +19,7 @@ from forwarder.sources.imports.checkpoint import ImportJob
 from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
 from forwarder.sources.imports.day_batches import BatchLimits
 from forwarder.sources.imports.finishing import FinishPolicy
-from forwarder.sources.imports.format import ChosenMapping, Converter, FormatContext, RawConverter
+from forwarder.sources.imports.format import ChosenMapping, Converter, FormatContext
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.csv import CsvOptions
 from forwarder.sources.imports.planning import BatchReady, plan_steps
@@ -59,7 +59,7 @@ def import_once(export: Export, path: Path) -> int:
     return counts.delivered
 
 
-def converter_of(export: Export) -> Converter | RawConverter:
+def converter_of(export: Export) -> Converter:
     """A format as it is measured."""
     described = BY_NAME[export]
     mapping = ChosenMapping(_RULES, lambda: Mapping.compile(_RULES, "benchmark", "mapping")) if described.takes_mapping else None

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from forwarder.sources.files.records import SourceChanged, SourceFile
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, RecordFate
 from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob, SourceContent, SpoolCheckpoint
-from forwarder.sources.imports.columns import FinishedEvent, JoinedColumns
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.day_batches import JoinedColumns
 from forwarder.sources.imports.ledger import FileLedger, NamedBooks, SortedLedger
 from forwarder.sources.imports.planning import (
     FileEnded,

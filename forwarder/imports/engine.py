@@ -32,8 +32,8 @@ from forwarder.imports.request import ImportProgress, ReportProgress
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.checkpoint import StateFolder
-from forwarder.sources.imports.columns import FinishedEvent, without_data
-from forwarder.sources.imports.day_batches import DayBatch
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.day_batches import DayBatch, without_data
 from forwarder.sources.imports.planning import (
     BatchReady,
     FileEnded,

@@ -26,6 +26,7 @@ from forwarder.sources.imports.books import ImportTotals, RecordBooks, ReplayedL
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.day_batches import BatchLimits, DayBatch, DayBatches
+from forwarder.sources.imports.format import RecordRefused
 from forwarder.sources.imports.formats.native import NativeConverter
 
 Key = tuple[int, int, int]
@@ -169,9 +170,10 @@ class LetterReplays:
 
     def _sent(self, origin: EventOrigin, line: int, data: bytes) -> FinishedEvent:
         """An event as it was sent, or as it was edited since. Raises `_CannotReplay` if it isn't one that can be sent as it stands."""
-        found = self._native.convert_block(RecordBlock(SourceFile("", origin.identity), origin.record, [data], [line], [origin.event]))
-        if found.refused:
-            raise _CannotReplay(f"{found.refused[0].why.why}: {found.refused[0].why.detail}")
+        try:
+            found = self._native.convert_event(RecordBlock(SourceFile("", origin.identity), origin.record, [data], [line], [origin.event]))
+        except RecordRefused as refused:
+            raise _CannotReplay(f"{refused.why}: {refused.detail}") from None
         (text,) = found.texts
         if len(text) > self._remaking.max_event:
             raise _CannotReplay(f"the event has {len(text):,} bytes, {self._remaking.max_event:,} are allowed")

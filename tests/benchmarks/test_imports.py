@@ -22,7 +22,7 @@ from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.finishing import EventFinisher
-from forwarder.sources.imports.format import RawConverter
+from forwarder.sources.imports.format import RecordConverter
 
 COUNT = 500
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")
@@ -64,7 +64,7 @@ def test_every_record_becomes_an_event(export: Export, path: Path) -> None:
 def test_the_floor_makes_the_events_of_the_import(export: Export, path: Path) -> None:
     """A loop that left out a part of the mapping would be no floor; only what follows from records before isn't its work."""
     converter, finish = converter_of(export), EventFinisher(FINISH).finish
-    assert not isinstance(converter, RawConverter)
+    assert isinstance(converter, RecordConverter)
     with open_source([str(path)]) as source:
         blocks = [block for file in source.files() for block in source.blocks(file)]
         events = [event for block in blocks for index in range(len(block.records)) for event in converter.convert(block, index)]

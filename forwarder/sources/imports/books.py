@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct, field
 
 from forwarder.sources.files.records import RecordLocation
-from forwarder.sources.imports.columns import FinishedEvent, counted_of
+from forwarder.sources.imports.columns import EventBounds, EventColumns, FinishedEvent
 from forwarder.sources.imports.times import day_of
 from forwarder.sources.imports.uuid_digest import digest_hex, packed_hashes, uuid_hashes
 
@@ -191,8 +191,14 @@ def count_events(totals: ImportTotals, events: Sequence[FinishedEvent], *, deliv
     if not delivered:
         day.source += len(events)
         return
-    uuids, packed, bounds = counted_of(events)
-    day.arrived(uuids, packed)
+    if isinstance(events, EventColumns):
+        uuids, bounds = events.uuids, events.bounds
+    else:
+        uuids, bounds = (
+            [event.uuid for event in events],
+            EventBounds.of([event.event for event in events], [event.time for event in events]),
+        )
+    day.arrived(uuids)
     totals.named(bounds.names)
     totals.spans(bounds.first, bounds.last)
 

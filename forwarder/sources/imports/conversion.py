@@ -1,27 +1,30 @@
-"""From records to finished events: converted, filtered, deduplicated per day, finished. Every event of an import passes through here.
+"""From records to finished events: converted, finished, filtered, deduplicated per day. Every event of an import passes through here.
 
 Which events are selected depends only on the source, read from its start. So a resumed import shows the records that were settled before
-again (`skip`), because they count for repeats and for the limit; nothing of them is finished. Whether finishing refuses an event has no
-influence on that.
+again (`skip`), because they count for repeats and for the limit. Each event is finished as soon as it is made, for no event is kept; what
+finishing refuses is selected all the same, and only then counted as refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from itertools import repeat
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from forwarder.sources.files.records import RecordBlock, RecordLocation
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
-from forwarder.sources.imports.columns import EventColumns, FinishedEvent, JoinedTexts, as_range
-from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy, RawEventFinisher
-from forwarder.sources.imports.format import Converter, EventBounds, ImportedEvent, RawConverter, RawEvents, RecordRefused, RefusalReason
+from forwarder.sources.imports.columns import EventBounds, EventColumns
+from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.format import Converter, ImportedEvent, NativeEvents, RecordRefused, RefusalReason
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.times import AFTER_LAST
 
 OF_EVENTS: Final = 1 << 40
 """See `ImportDeadLetter.part`."""
+RefusedPart = tuple[int, RecordRefused, bytes | None, int]
+"""The index of a record, why it is refused, the text and the number of what is refused of it (`ImportDeadLetter.part`)."""
 NO_EVENT = RecordFate(FateKind.LEFT_OUT, "no_event_of_it")
 """The vendor's record stands for no event."""
 REPEATED = RecordFate(FateKind.REPEAT)
@@ -55,15 +58,15 @@ class FilterReason(StrEnum):
     OVER_LIMIT = "over_limit"
 
 
-def left_out(event: ImportedEvent, filters: EventFilters) -> FilterReason | None:
+def left_out(name: str, time: int, filters: EventFilters) -> FilterReason | None:
     """Why an event is left out whatever came before it; None if it isn't."""
-    if filters.since is not None and event.time < filters.since:
+    if filters.since is not None and time < filters.since:
         return FilterReason.BEFORE_SINCE
-    if filters.until is not None and event.time >= filters.until:
+    if filters.until is not None and time >= filters.until:
         return FilterReason.FROM_UNTIL_ON
-    if filters.events and event.event not in filters.events:
+    if filters.events and name not in filters.events:
         return FilterReason.OTHER_EVENT
-    if event.event in filters.exclude_events:
+    if name in filters.exclude_events:
         return FilterReason.EXCLUDED_EVENT
     return None
 
@@ -113,22 +116,116 @@ LEFT_OUT: Final = {why: RecordFate(FateKind.LEFT_OUT, why) for why in FilterReas
 """One of each: of a source of which little is wanted, there are very many."""
 
 
-class Conversion(Protocol):
-    """Makes the events of one source, from its start and in its order."""
+class FinishedBlock:
+    """What a format makes of a block (`EventSink`), finished at once: columns of one length."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the limit is reached: no later record can add an event."""
+    def __init__(self, finisher: EventFinisher) -> None:
+        self._finisher = finisher
+        self.records: list[int] = []
+        """Of which record each event is: its index in the block."""
+        self.names: list[str] = []
+        self.distinct_ids: list[str] = []
+        self.times: list[int] = []
+        self.uuids: list[str] = []
+        self.keyed: list[bool] = []
+        self.data: list[bytes] = []
+        self.texts: list[bytes] = []
+        """Of native events: as they were before they were finished."""
+        self.unfinished: dict[int, RecordRefused] = {}
+        """Of the events that can't be finished, by index: why."""
+        self.refused: list[RefusedPart] = []
+        """By the format."""
 
-    def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
-        """What becomes of a block's records from index `skip` on; those before only count for repeats and the limit."""
+    def add(self, record: int, event: ImportedEvent) -> None:
+        """See `EventSink`."""
+        try:
+            self.data.append(self._finisher.finish(event))
+        except RecordRefused as refused:
+            self.unfinished[len(self.data)] = refused
+            self.data.append(b"")
+        self.records.append(record)
+        self.names.append(event.event)
+        self.distinct_ids.append(event.distinct_id)
+        self.times.append(event.time)
+        self.uuids.append(event.uuid)
+        self.keyed.append(event.keyed)
+
+    def extend(self, records: Sequence[int], events: NativeEvents) -> None:
+        """See `EventSink`."""
+        self.data += self._finisher.finish_texts(events.texts, events.gaps)
+        self.records += records
+        self.names += events.names
+        self.distinct_ids += events.distinct_ids
+        self.times += events.times
+        self.uuids += events.uuids
+        self.keyed += [False] * len(records)
+        self.texts += events.texts
+
+    def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None) -> None:
+        """See `EventSink`."""
+        self.refused.append((record, why, text, 0 if member is None else member + 1))
+
+    def records_of(self, block: RecordBlock, file: int, left: Mapping[int, RecordFate], skip: int) -> ConvertedRecords:
+        """What became of the block's records from index `skip` on; `left`: of the events that are left out, by index, why."""
+        records, count = self.records, len(block.records)
+        texts = self.distinct_ids, self.names, self.uuids, self.data
+        if not (skip or left or self.unfinished or self.refused) and records == [*range(count)]:
+            # The usual case: every record is one event, and all are sent.
+            numbers = range(block.first, block.first + count)
+            return ConvertedRecords([1] * count, events=EventColumns(file, self.times, *texts, block.lines, numbers))
+        made = ConvertedRecords([0] * (count - skip))
+        sent, parts, refused = self._sent(left, skip)
+        lines, numbers_of = [block.lines[record] for record in records], [block.first + record for record in records]
+        made.events = EventColumns(file, self.times, *texts, lines, numbers_of, parts if any(parts) else ()).only(sent)
+        for at in sent:
+            made.counts[records[at] - skip] += 1
+        for at in left:
+            if records[at] >= skip and not made.counts[records[at] - skip]:
+                made.fates[records[at] - skip] = left[at]
+        for record, why, text, part in sorted([*refused, *(each for each in self.refused if each[0] >= skip)], key=itemgetter(0)):
+            data, number = bytes(block.records[record] if text is None else text), block.first + record
+            _refuse(
+                made, record - skip, ImportDeadLetter(block.place(record), file, number, part, data, RefusalReason(why.why), why.detail)
+            )
+        for at, sends in enumerate(made.counts):
+            if not sends and at not in made.fates:
+                made.fates[at] = NO_EVENT
+        return made
+
+    def _sent(self, left: Mapping[int, RecordFate], skip: int) -> tuple[list[int], list[int], list[RefusedPart]]:
+        """The events that are sent, by index; of each event which of the selected ones of its record it is; what finishing refuses.
+
+        A native event is refused alone, any other with its record, so that fixing the record brings all of it.
+        """
+        sent: list[int] = []
+        parts = [0] * len(self.records)
+        refused: list[RefusedPart] = []
+        whole: set[int] = set()
+        seen: dict[int, int] = {}
+        for at, record in enumerate(self.records):
+            if record < skip or at in left:
+                continue
+            parts[at] = part = seen.get(record, 0)
+            seen[record] = part + 1
+            why = self.unfinished.get(at)
+            if why is None:
+                sent.append(at)
+            elif self.texts:
+                refused.append((record, why, self.texts[at], OF_EVENTS + part))
+            elif record not in whole:
+                refused.append((record, why, None, 0))
+                whole.add(record)
+        return [at for at in sent if self.records[at] not in whole] if whole else sent, parts, refused
 
 
-def open_conversion(converter: Converter | RawConverter, finish: FinishPolicy, max_event: int, choice: EventSelection) -> Conversion:
-    """The way of a format's records."""
-    if isinstance(converter, RawConverter):
-        return BlockConversion(converter, RawEventFinisher(finish, max_event), choice)
-    return RecordConversion(converter, EventFinisher(finish, max_event, of_records=True), choice)
+def _refuse(made: ConvertedRecords, at: int, letter: ImportDeadLetter) -> None:
+    """A record, or an event of it, is refused."""
+    fate = RecordFate(FateKind.REFUSED, letter.why, RefusalExample.at(letter.place, letter.detail))
+    if made.counts[at]:
+        made.partly[at] = fate
+    elif (known := made.fates.get(at)) is None or known.kind is not FateKind.REFUSED:
+        made.fates[at] = fate
+    made.refused.append(letter)
 
 
 class EventSelection:
@@ -139,34 +236,25 @@ class EventSelection:
         self._filters = filters
         self._repeats = repeats
         self._selected = 0
-        self._since = 0 if filters.since is None else filters.since
-        self._until = AFTER_LAST if filters.until is None else filters.until
-        self._times_alone = not (filters.events or filters.exclude_events) and filters.limit is None
-        """Whether the filters ask for nothing else."""
 
     @property
     def is_full(self) -> bool:
         """Whether the limit is reached."""
         return self._filters.limit is not None and self._selected >= self._filters.limit
 
-    def reason_against(self, event: ImportedEvent) -> RecordFate | None:
-        """Why an event is left out; None if it is selected, and then it counts."""
-        if not (self._times_alone and self._since <= event.time < self._until):
-            why = left_out(event, self._filters) or (FilterReason.OVER_LIMIT if self.is_full else None)
-            if why is not None:
-                return LEFT_OUT[why]
-        if self._repeats is not None and self._repeats.is_repeat(event):
-            return REPEATED
-        self._selected += 1
-        return None
-
-    def reasons_against(self, events: RawEvents) -> dict[int, RecordFate]:
-        """The same of neighbouring events without natural keys, by index."""
-        if not events:
+    def reasons_against(self, events: FinishedBlock) -> dict[int, RecordFate]:
+        """Why events of neighbouring records are left out, by index; the others are selected, and count from then on."""
+        if not events.times:
             return {}
-        fates = {} if all_pass(events.bounds, self._filters) else self._left_out(events)
-        passing = [index for index in range(len(events)) if index not in fates] if fates else range(len(events))
-        again = () if self._repeats is None else self._repeats.among(events.only(passing) if fates else events)
+        fates: dict[int, RecordFate] = {}
+        if not all_pass(EventBounds.of(events.names, events.times), self._filters):
+            whys = map(left_out, events.names, events.times, repeat(self._filters))
+            fates = {index: LEFT_OUT[why] for index, why in enumerate(whys) if why is not None}
+        passing = [index for index in range(len(events.times)) if index not in fates]
+        again: Sequence[int] = ()
+        if self._repeats is not None:
+            columns = events.names, events.distinct_ids, events.times, events.uuids, events.keyed
+            again = self._repeats.among(*([column[index] for index in passing] for column in columns) if fates else columns)
         if self._filters.limit is None:
             fates.update((passing[at], REPEATED) for at in again)
         else:
@@ -182,208 +270,28 @@ class EventSelection:
             else:
                 self._selected += 1
 
-    def _left_out(self, events: RawEvents) -> dict[int, RecordFate]:
-        columns = zip(events.names, events.distinct_ids, events.times, events.uuids, strict=True)
-        whys = [left_out(ImportedEvent(name, distinct_id, time, uuid, {}), self._filters) for name, distinct_id, time, uuid in columns]
-        return {index: LEFT_OUT[why] for index, why in enumerate(whys) if why is not None}
+
+def open_conversion(converter: Converter, finish: FinishPolicy, max_event: int, selection: EventSelection) -> Conversion:
+    """The conversion of one source; `max_event`: the bytes that an event may have."""
+    return Conversion(converter, EventFinisher(finish, max_event), selection)
 
 
-class RecordConversion:
-    """Record by record."""
+class Conversion:
+    """Makes the events of one source, from its start and in its order."""
 
-    def __init__(self, converter: Converter, finisher: EventFinisher, choice: EventSelection) -> None:
-        self._convert = converter.convert
-        self._finish = finisher.finish
-        self._choice = choice
-
-    @property
-    def is_full(self) -> bool:
-        """See `Conversion`."""
-        return self._choice.is_full
-
-    def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
-        """See `Conversion`."""
-        for index in range(skip):
-            self._notice(block, index)
-        counts = [0] * (len(block.records) - skip)
-        made, sent = ConvertedRecords(counts), _ColumnBuilder()
-        convert, reason_against, finish, add = self._convert, self._choice.reason_against, self._finish, sent.add
-        for index in range(skip, len(block.records)):
-            # No event is kept: that the memory of one is used again for the next makes half of the speed.
-            fate: int | RecordFate | None
-            try:
-                events = convert(block, index)
-                if len(events) != 1:
-                    fate = self._make_several(sent, events, index)
-                else:
-                    (event,) = events
-                    fate = reason_against(event)
-                    if fate is None:
-                        add(event, finish(event), index)
-                        counts[index - skip] = 1
-                        continue
-            except RecordRefused as refused:
-                _refuse(made, block, file, index, refused, skip=skip)
-                continue
-            if isinstance(fate, int):
-                counts[index - skip] = fate
-            else:
-                made.fates[index - skip] = fate
-        made.events = sent.columns(block, file)
-        return made
-
-    def _notice(self, block: RecordBlock, index: int) -> None:
-        try:
-            events = self._convert(block, index)
-        except RecordRefused:
-            return
-        for event in events:
-            self._choice.reason_against(event)
-
-    def _make_several(self, sent: _ColumnBuilder, events: Sequence[ImportedEvent], index: int) -> int | RecordFate:
-        """How many of a record's events are sent, or why none is. Raises `RecordRefused`, and then none is."""
-        fates = [self._choice.reason_against(event) for event in events]
-        selected = [event for event, fate in zip(events, fates, strict=True) if fate is None]
-        if not selected:
-            return (fates[-1] if fates else None) or NO_EVENT
-        for part, (event, data) in enumerate([(event, self._finish(event)) for event in selected]):
-            sent.add(event, data, index, part)
-        return len(selected)
-
-
-class _ColumnBuilder:
-    """The events of a block that are sent, as columns in the making."""
-
-    __slots__ = ("_columns", "_parts", "add")
-
-    def __init__(self) -> None:
-        self._columns: tuple[list[Any], ...] = tuple([] for _ in range(6))
-        self._parts: dict[int, int] = {}  # by where in the columns, of those that aren't the first of their record
-        times, distinct_ids, names, uuids, bodies, indexes = (column.append for column in self._columns)
-        parts, all_indexes = self._parts, self._columns[-1]
-
-        def add(event: ImportedEvent, data: bytes, index: int, part: int = 0) -> None:
-            if part:
-                parts[len(all_indexes)] = part
-            times(event.time)
-            distinct_ids(event.distinct_id)
-            names(event.event)
-            uuids(event.uuid)
-            bodies(data)
-            indexes(index)
-
-        self.add = add
-
-    def columns(self, block: RecordBlock, file: int) -> EventColumns:
-        """All of them; `index` is that of a record in the block."""
-        times, distinct_ids, names, uuids, bodies, indexes = self._columns
-        numbers, lines, get_part = as_range([block.first + index for index in indexes]), block.lines, self._parts.get
-        parts = [get_part(at, 0) for at in range(len(indexes))] if self._parts else ()
-        return EventColumns(file, times, distinct_ids, names, uuids, bodies, [lines[index] for index in indexes], numbers, parts)
-
-
-class BlockConversion:
-    """Block by block, in columns: see `format.RawEvents`."""
-
-    def __init__(self, converter: RawConverter, finisher: RawEventFinisher, choice: EventSelection) -> None:
-        self._convert = converter.convert_block
-        self._finish = finisher.finish
-        self._choice = choice
+    def __init__(self, converter: Converter, finisher: EventFinisher, selection: EventSelection) -> None:
+        self._converter = converter
+        self._finisher = finisher
+        self._selection = selection
 
     @property
     def is_full(self) -> bool:
-        """See `Conversion`."""
-        return self._choice.is_full
+        """Whether the limit is reached: no later record can add an event."""
+        return self._selection.is_full
 
     def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
-        """See `Conversion`."""
-        events = self._convert(block)
-        left = self._choice.reasons_against(events)
-        if not (left or skip or events.refused) and events.are_records(len(block.records)):
-            finished = self._finish(events)
-            # The usual case: every record is one event, and all are sent.
-            if isinstance(finished, JoinedTexts) or {*map(type, finished)} == {bytes}:
-                return ConvertedRecords([1] * len(events), events=_all_of(block, file, events, finished))
-        return self._make(block, file, skip, events, left)
-
-    def _make(self, block: RecordBlock, file: int, skip: int, events: RawEvents, left: dict[int, RecordFate]) -> ConvertedRecords:
-        events.apart()
-        made = ConvertedRecords([0] * (len(block.records) - skip))
-        self._note_left_out(made, events, left, skip)
-        if left or skip:
-            selected_events = events.only([at for at, record in enumerate(events.records) if at not in left and record >= skip])
-        else:
-            selected_events = events
-        self._finish_all(made, block, file, selected_events, skip)
-        for each in events.refused:
-            if each.record >= skip:
-                part = 0 if each.member is None else each.member + 1
-                _refuse(made, block, file, each.record, each.why, skip=skip, text=each.text, part=part)
-        for at, count in enumerate(made.counts):
-            if not count and at not in made.fates:
-                made.fates[at] = NO_EVENT
-        return made
-
-    @staticmethod
-    def _note_left_out(made: ConvertedRecords, events: RawEvents, left: dict[int, RecordFate], skip: int) -> None:
-        for index, fate in left.items():
-            if events.records[index] >= skip:
-                made.fates[events.records[index] - skip] = fate
-
-    def _finish_all(self, made: ConvertedRecords, block: RecordBlock, file: int, events: RawEvents, skip: int) -> None:
-        """Finish what was selected; a record of which an event is sent has no fate."""
-        finished = self._finish(events)
-        alone = len(set(events.records)) == len(events.records)
-        parts: Sequence[int] = [0] * len(finished) if alone else _parts(events.records)
-        first, lines, counts = block.first, block.lines, made.counts
-        columns = zip(events.times, events.distinct_ids, events.names, events.uuids, finished, events.records, parts, strict=True)
-        sent: list[FinishedEvent] = []
-        for time, distinct_id, name, uuid, data, record, part in columns:
-            if isinstance(data, bytes):
-                sent.append(FinishedEvent(time, distinct_id, name, uuid, data, file, lines[record], first + record, part))
-                counts[record - skip] += 1
-                made.fates.pop(record - skip, None)
-        made.events = EventColumns.of(sent)
-        for index, body in enumerate(finished):
-            if isinstance(body, RecordRefused):
-                record = events.records[index]
-                _refuse(made, block, file, record, body, skip=skip, text=events.texts[index], part=OF_EVENTS + parts[index])
-
-
-def _all_of(block: RecordBlock, file: int, events: RawEvents, finished: Sequence[Any]) -> EventColumns:
-    """The events of a block of which every record is one."""
-    numbers = range(block.first, block.first + len(finished))
-    texts = events.distinct_ids, events.names, events.uuids
-    return EventColumns(file, events.times, *texts, finished, block.lines, numbers, bounds=events.bounds, packed=events.packed)
-
-
-def _parts(records: Sequence[int]) -> list[int]:
-    """Of each event its turn among those of its record."""
-    seen: dict[int, int] = {}
-    parts = []
-    for record in records:
-        parts.append(seen.get(record, 0))
-        seen[record] = parts[-1] + 1
-    return parts
-
-
-def _refuse(
-    made: ConvertedRecords,
-    block: RecordBlock,
-    file: int,
-    index: int,
-    refused: RecordRefused,
-    *,
-    skip: int,
-    text: bytes | None = None,
-    part: int = 0,
-) -> None:
-    """A record, or an event of it (`text`), is refused."""
-    at, place = index - skip, block.place(index)
-    fate = RecordFate(FateKind.REFUSED, refused.why, RefusalExample.at(place, refused.detail))
-    if made.counts[at]:
-        made.partly[at] = fate
-    elif (known := made.fates.get(at)) is None or known.kind is not FateKind.REFUSED:
-        made.fates[at] = fate
-    data = block.records[index] if text is None else text
-    made.refused.append(ImportDeadLetter(place, file, block.first + index, part, bytes(data), RefusalReason(refused.why), refused.detail))
+        """What becomes of a block's records from index `skip` on; those before only count for repeats and the limit."""
+        events = FinishedBlock(self._finisher)
+        self._converter.convert_block(block, events)
+        events.unfinished.update(self._finisher.refusals(events.data))
+        return events.records_of(block, file, self._selection.reasons_against(events), skip)

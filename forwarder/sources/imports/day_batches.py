@@ -12,14 +12,16 @@ batch leaves, with those before it, and the day gets a new one. Exports of neigh
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Final
+from itertools import accumulate, chain, groupby
+from operator import attrgetter
+from typing import Final, overload
 
-from forwarder.sources.imports.columns import MERGES, EventColumns, FinishedEvent, JoinedColumns, joined_data, size_of
+from forwarder.sources.imports.columns import MERGES, EventColumns, FinishedEvent
 from forwarder.sources.imports.times import DAY
 
+_file_of: Final = attrgetter("file")
 _MANY: Final = 8
 """Neighbours of one day that are worth being added together."""
 
@@ -86,7 +88,7 @@ class _OpenBatch:
         if not MERGES.isdisjoint(events.bounds.names):
             self.second_ids.update(*[events[at].second_ids for at, name in enumerate(events.names) if name in MERGES])
         self.count += len(events)
-        self.size += size_of(events.data) + len(events)
+        self.size += events.size + len(events)
 
     def all(self) -> Sequence[FinishedEvent]:
         """All of them: a list, if they came one by one."""
@@ -174,9 +176,9 @@ class DayBatches:
         """How many of these events fit into the batch."""
         count = min(self.limits.max_events - batch.count, len(events))
         room = self.limits.max_bytes - batch.size
-        data = events.data if count == len(events) else events.data[:count]
-        if size_of(data) + count > room:
-            return bisect_right(list(accumulate([len(each) + 1 for each in data])), room)
+        neighbours = events if count == len(events) else events[:count]
+        if neighbours.size + count > room:
+            return bisect_right(list(accumulate([len(each) + 1 for each in neighbours.data])), room)
         return count
 
     def _opened(self, day: int, left: list[DayBatch]) -> _OpenBatch:
@@ -237,3 +239,68 @@ def _by_day(events: EventColumns) -> Iterator[tuple[int, EventColumns]]:
         if end == len(days) or days[end] != days[start]:
             yield days[start], events[start:end]
             start = end
+
+
+class JoinedColumns(Sequence[FinishedEvent]):
+    """Events of any files, in stretches of neighbours."""
+
+    __slots__ = ("_count", "stretches")
+
+    def __init__(self, stretches: Sequence[EventColumns]) -> None:
+        self.stretches = stretches
+        self._count = sum(map(len, stretches))
+
+    @classmethod
+    def of(cls, events: Iterable[FinishedEvent]) -> JoinedColumns:
+        """Some events."""
+        return (
+            events
+            if isinstance(events, JoinedColumns)
+            else cls([EventColumns.of(list(group)) for _, group in groupby(events, key=_file_of)])
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @overload
+    def __getitem__(self, index: int) -> FinishedEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> JoinedColumns: ...
+    def __getitem__(self, index: int | slice) -> FinishedEvent | JoinedColumns:
+        """One event, or some neighbours."""
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._count)
+            if step != 1:
+                raise ValueError("only neighbours can be sliced")
+            return JoinedColumns([part for part in _cut(self.stretches, start, stop) if part])
+        at = range(self._count)[index]
+        return next(part[0] for part in _cut(self.stretches, at, at + 1) if part)
+
+    def __iter__(self) -> Iterator[FinishedEvent]:
+        return chain.from_iterable(self.stretches)
+
+
+def joined_data(events: Sequence[FinishedEvent]) -> bytes:
+    """The events' JSON joined by commas."""
+    if isinstance(events, JoinedColumns):
+        return b",".join([each.joined() for each in events.stretches])
+    return b",".join([event.data for event in events])
+
+
+def without_data(events: Sequence[FinishedEvent]) -> Sequence[FinishedEvent]:
+    """The events without their JSON, which takes the most room by far."""
+    if isinstance(events, JoinedColumns):
+        return JoinedColumns([stretch.without_data() for stretch in events.stretches])
+    return [event._replace(data=b"") for event in events]
+
+
+def _cut(stretches: Iterable[EventColumns], start: int, stop: int) -> Iterator[EventColumns]:
+    for each in stretches:
+        yield each[max(0, start) : max(0, stop)]
+        start -= len(each)
+        stop -= len(each)

@@ -10,24 +10,24 @@ Invariant: neither the clock nor a random value gets into an event. The same rec
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha1
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
-from forwarder.sources.files.records import Framing, LineRecords, RecordBlock
+from forwarder.sources.files.records import Framing, RecordBlock
 
 if TYPE_CHECKING:
     from forwarder.mapping import Mapping as EventMapping
     from forwarder.mapping import MappingRules
 
-PACKED: Final = 16
-"""Bytes of a packed uuid."""
+_encode: Final = msgspec.json.Encoder().encode
 NAMESPACE: Final = UUID("6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02")
 """Of the uuids that follow from natural keys; it never changes, or a second run would double what the first brought."""
 
@@ -68,22 +68,65 @@ class ImportedEvent(Struct, gc=False):
     uuid: str
     """The record's own, or derived: never random."""
     properties: dict[str, Any]
-    """Values are JSON values, or `msgspec.Raw` where the record's bytes are kept."""
-    natural_key: str | None = None
-    """What identifies this event in its vendor's system; repeats of it within a day are sent once. None: nothing does."""
+    """Values are JSON values, or `msgspec.Raw` where the record's bytes are kept. Finishing changes them in place."""
+    keyed: bool = False
+    """Whether its uuid stands for its vendor's own key: what has its uuid and name is the same event, whatever else differs."""
+
+
+class NativeEvents(NamedTuple):
+    """Neighbouring events whose bytes are kept, in columns."""
+
+    names: Sequence[str]
+    distinct_ids: Sequence[str]
+    times: Sequence[int]
+    uuids: Sequence[str]
+    texts: Sequence[bytes]
+    """JSON objects with all these, but for what every imported event gets (`finishing`)."""
+    gaps: Sequence[int]
+    """Where members can be put into the properties, which have some; 0: finishing has to look, because it may have to change others."""
+    found: Sequence[bytes]
+    """How each stood in its record."""
+
+
+class EventSink(Protocol):
+    """Takes what a format makes of the records of a block, in their order. A record is known by its index in the block."""
+
+    def add(self, record: int, event: ImportedEvent) -> None:
+        """An event of a record. It isn't used afterwards."""
+
+    def extend(self, records: Sequence[int], events: NativeEvents) -> None:
+        """Events of these records."""
+
+    def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None, /) -> None:
+        """A record is refused; with `text`, only that of its events that stands at the index `member` in it."""
 
 
 class Converter(Protocol):
-    """A format at work on one source.
+    """A format at work on one source, from its start and in its order.
 
     Everything that it puts into events was decoded from JSON, or is text, and is UTF-8: a converter that keeps bytes as `Raw` checks them.
     """
 
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
-        """The events of one record; none if the vendor's record stands for no event (a session's start).
+    def convert_block(self, block: RecordBlock, events: EventSink) -> None:
+        """Put the events of a block's records, and what is refused, into `events`."""
 
-        Raises `RecordRefused`.
-        """
+
+class RecordConverter(ABC):
+    """A format that makes events of one record at a time."""
+
+    @abstractmethod
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """The events of one record; none if the vendor's record stands for no event (a session's start). Raises `RecordRefused`."""
+
+    def convert_block(self, block: RecordBlock, events: EventSink) -> None:
+        """See `Converter`. No event is kept: that the memory of one is used again for the next makes half of the speed."""
+        convert, add = self.convert, events.add
+        for index in range(len(block.records)):
+            try:
+                for event in convert(block, index):
+                    add(index, event)
+            except RecordRefused as refused:
+                events.refuse(index, refused)
 
 
 _OF_NAMESPACE: Final = sha1(NAMESPACE.bytes, usedforsecurity=False)
@@ -98,110 +141,14 @@ def derived_uuid(natural_key: str) -> str:
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedPart:
-    """A refused record; of a record with several events, the refused one."""
-
-    record: int
-    """Its index in the block."""
-    text: bytes
-    why: RecordRefused
-    member: int | None = None
-    """Its index in a record with several events; None: it is the record."""
+def key_of(*parts: str | int | None) -> str:
+    """Parts as one text that no other parts give."""
+    return _encode(parts).decode()
 
 
-class EventBounds(NamedTuple):
-    """What some events are within: most questions about each of them are answered by it for all at once."""
-
-    names: dict[str, int]
-    """How many have each name."""
-    first: int
-    last: int
-    """The earliest and the latest time."""
-
-    @classmethod
-    def of(cls, names: Sequence[str], times: Sequence[int]) -> EventBounds:
-        """The bounds of events with these names and times, at least one."""
-        return cls(Counter(names), min(times), max(times))
-
-
-class WholeLines(NamedTuple):
-    """Lines that are an event each, cut where members can be put into the properties. What is done with them is done with all at once."""
-
-    lines: LineRecords
-    heads: Sequence[bytes]
-    """Of each event what stands between its brace and that of its properties."""
-    rests: Sequence[bytes]
-    """What stands after that, to the end of the line."""
-    sizes: Sequence[int]
-    """Of each line, with its end."""
-
-
-@dataclass(slots=True)
-class RawEvents:
-    """The events of a block, in its order: columns of one length. Where they are `whole`, `texts` and `gaps` are empty (`apart`).
-
-    What distinguishes an event from its repeats is its uuid, name, time and id together, as it does for the service.
-    """
-
-    records: list[int] = field(default_factory=list)
-    """Of which record each is: its index in the block."""
-    texts: list[bytes] = field(default_factory=list)
-    """JSON objects with uuid, time, name and id, but for what every imported event gets (`finishing`)."""
-    gaps: list[int] = field(default_factory=list)
-    """Where members can be put into the properties, which have some; 0: finishing has to look, because it may have to change others."""
-    names: list[str] = field(default_factory=list)
-    distinct_ids: list[str] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
-    """Microseconds since 1970, UTC."""
-    uuids: list[str] = field(default_factory=list)
-    as_found: dict[int, bytes] = field(default_factory=dict)
-    """Of repaired events, by index: how they stood in their records."""
-    refused: list[RefusedPart] = field(default_factory=list)
-    """In the block's order."""
-    packed: bytes = b""
-    """The sixteen bytes of each uuid, if they are known."""
-    whole: WholeLines | None = None
-    """The texts and gaps of all of them, if no event needs a check of its own."""
-    _bounds: EventBounds | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def bounds(self) -> EventBounds:
-        """What all of them are within; there is at least one. To be asked once all are there."""
-        if self._bounds is None:
-            self._bounds = EventBounds.of(self.names, self.times)
-        return self._bounds
-
-    def __len__(self) -> int:
-        """How many events there are."""
-        return len(self.names)
-
-    def apart(self) -> None:
-        """Give each event its own text and gap."""
-        if self.whole is not None:
-            self.texts, self.gaps = [*self.whole.lines], [len(head) + 2 for head in self.whole.heads]
-            self.whole = None
-
-    def are_records(self, count: int) -> bool:
-        """Whether these are just the events of so many records, one each."""
-        return len(self.records) == count and self.records == [*range(count)]
-
-    def only(self, indexes: Sequence[int]) -> RawEvents:
-        """Some of the events, in that order: what filters, repeats and days leave. Refusals aren't among them."""
-        self.apart()
-        columns = (self.records, self.texts, self.gaps, self.names, self.distinct_ids, self.times, self.uuids)
-        some = RawEvents(*([column[index] for index in indexes] for column in columns))  # type: ignore[arg-type]  # of one length, of many types
-        if self.as_found:
-            some.as_found = {place: self.as_found[index] for place, index in enumerate(indexes) if index in self.as_found}
-        return some
-
-
-@runtime_checkable
-class RawConverter(Protocol):
-    """A format at work on one source, whose records are events already."""
-
-    def convert_block(self, block: RecordBlock) -> RawEvents:
-        """The events of a block's records, and what was refused."""
+def place_uuid(name: str, block: RecordBlock, index: int, *member: int) -> str:
+    """The uuid of an event that nothing else identifies: of its file's content, its record's number, and its index among several."""
+    return derived_uuid(key_of(name, block.file.identity, block.first + index, *member))
 
 
 Options = TypeVar("Options")
@@ -292,7 +239,7 @@ class ImportFormat(Generic[Options]):
     example: str
     """What may stand behind its name on the command line."""
     options: type[Options]
-    make: Callable[[Options, FormatContext], Converter | RawConverter]
+    make: Callable[[Options, FormatContext], Converter]
     """A new converter, for one pass over a source from its start. Raises `ConfigurationError` for options that don't fit together."""
     times: Callable[[Options, FormatContext], Sequence[str]]
     """Where its records have their times: the first of these that is there; `name.name` one level down. For the preflight's look."""
@@ -322,7 +269,7 @@ class ChosenFormat:
     name: str
     options: Mapping[str, Any]
     """Those that change what is sent, as JSON values by their names on the command line; None stands for one that isn't set."""
-    make: Callable[[], Converter | RawConverter]
+    make: Callable[[], Converter]
     """A new one, for one pass over the source from its start."""
     time_fields: Sequence[str] = ()
     """Where its records have their times."""

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
@@ -22,8 +21,8 @@ from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLoc
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.conversion import EventFilters, left_out
-from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy, RawEventFinisher
-from forwarder.sources.imports.format import ChosenFormat, Converter, ImportedEvent, RawConverter, RawEvents, RecordRefused, RefusalReason
+from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.format import ChosenFormat, ImportedEvent, NativeEvents, RecordRefused, RefusalReason
 from forwarder.sources.imports.preflight_report import (
     LONGEST,
     DayAmounts,
@@ -49,7 +48,7 @@ PLACES: Final = 5
 """Of each reason to refuse."""
 EXAMPLES: Final = 3
 KEYS: Final = 65_536
-"""Ids, uuids and natural keys that are counted exactly; of more, a part."""
+"""Ids, uuids and what makes repeats, that are counted exactly; of more, a part."""
 _LONGEST_EXAMPLE: Final = 16_384
 """A longer record is no use as an example."""
 _FIRST_MONTH: Final = 31 * DAY
@@ -73,17 +72,16 @@ def run_preflight(
     preflight = Preflight(terms, chosen.time_fields)
     converter = chosen.make()
     selection = _PreflightSelection(filters)
-    if isinstance(converter, RawConverter):
-        analyse = partial(_analyse_block, preflight, converter, RawEventFinisher(finish), selection)
-    else:
-        analyse = partial(_analyse_records, preflight, converter, EventFinisher(finish), selection)
+    finisher = EventFinisher(finish)
     broken: list[BrokenSource] = []
     records = size = 0
     for file in source.files():
         with source.blocks(file) as reading:
             try:
                 for block in reading:
-                    analyse(block)
+                    analysed = PreflightBlock(preflight, block, finisher, selection.accepts)
+                    converter.convert_block(block, analysed)
+                    analysed.end()
                     records += len(block.records)
                     size += sum(map(len, block.records))
                     progress(records, size)
@@ -109,38 +107,12 @@ class _PreflightSelection:
     def is_full(self) -> bool:
         return self._filters.limit is not None and self._selected >= self._filters.limit
 
-    def accepts(self, event: ImportedEvent) -> bool:
-        if self.is_full or left_out(event, self._filters) is not None:
+    def accepts(self, name: str, time: int) -> bool:
+        if self.is_full or left_out(name, time, self._filters) is not None:
             return False
-        if self._until is None or event.time < self._until:
+        if self._until is None or time < self._until:
             self._selected += 1  # others don't count against the limit, as they don't when events are sent
         return True
-
-
-def _analyse_records(
-    preflight: Preflight, converter: Converter, finisher: EventFinisher, selection: _PreflightSelection, block: RecordBlock
-) -> None:
-    for index, record in enumerate(block.records):
-        try:
-            events = converter.convert(block, index)
-            selected = [event for event in events if selection.accepts(event)]
-            finished = [finisher.finish(event) for event in selected]
-        except RecordRefused as refused:
-            preflight.add(block.place(index), record, refused)
-        else:
-            if selected or not events:
-                preflight.add(block.place(index), record, selected, finished)
-
-
-def _analyse_block(
-    preflight: Preflight, converter: RawConverter, finisher: RawEventFinisher, selection: _PreflightSelection, block: RecordBlock
-) -> None:
-    events = converter.convert_block(block)
-    columns = zip(events.names, events.distinct_ids, events.times, events.uuids, strict=True)
-    selected = [index for index, column in enumerate(columns) if selection.accepts(ImportedEvent(*column, {}))]
-    chosen = events.only(selected) if len(selected) < len(events) else events
-    chosen.refused = events.refused
-    preflight.add_events(block, chosen, finisher.finish(chosen))
 
 
 class Preflight:
@@ -189,23 +161,6 @@ class Preflight:
                     self._add_sent(place.file, event, len(body))
             self._add_example(place, record, outcome[0].event, finished)
 
-    def add_events(self, block: RecordBlock, events: RawEvents, finished: Sequence[bytes | RecordRefused]) -> None:
-        """Look at the events of a block, each as it stood in its record and as it would be sent; then at what was refused of it."""
-        events.apart()
-        for number, (index, text, body) in enumerate(zip(events.records, events.texts, finished, strict=True)):
-            place, record = block.place(index), events.as_found.get(number, text)
-            if isinstance(body, RecordRefused):
-                self.add(place, record, body)
-                continue
-            members = decode_members(text)
-            properties: dict[str, Any] = {name: members[name] for name in ("$set", "$set_once", "$unset") if name in members}
-            if bytes(members.get("properties", b""))[:1] == b"{":
-                properties.update(decode_members(members["properties"]))
-            said = (events.names[number], events.distinct_ids[number], events.times[number], events.uuids[number])
-            self.add(place, record, (ImportedEvent(*said, properties),), (body,))
-        for part in events.refused:
-            self.add(block.place(part.record), part.text, part.why)
-
     def _add_refused(self, place: RecordLocation, refused: RecordRefused) -> None:
         counted = self._refused.setdefault(refused.why, RefusedForReason(refused.why.value))
         counted.records += 1
@@ -239,8 +194,7 @@ class Preflight:
         same = f"{time} {len(event.event)} {event.event}{event.distinct_id}"
         self.uuids.add(event.uuid, crc32(same.encode(errors="surrogatepass")))
         # What makes a repeat is what `repeats` says.
-        key = event.natural_key
-        self.repeats.add(f"{event.uuid} {same}" if key is None else f"{time // DAY} {len(event.event)} {event.event}{key}")
+        self.repeats.add(f"{time // DAY} {len(event.event)} {event.event}{event.uuid}" if event.keyed else f"{event.uuid} {same}")
         self.distinct_ids.add(event.distinct_id)
         persons.with_set += "$set" in properties
         persons.with_set_once += "$set_once" in properties
@@ -289,3 +243,72 @@ class Preflight:
             sort=terms.sort,
             broken=tuple(broken),
         )
+
+
+class PreflightBlock:
+    """Shows what a format makes of a block (`EventSink`) to a preflight; `accepts` selects events by name and time."""
+
+    def __init__(self, preflight: Preflight, block: RecordBlock, finisher: EventFinisher, accepts: Callable[[str, int], bool]) -> None:
+        self._preflight = preflight
+        self._block = block
+        self._finisher = finisher
+        self._accepts = accepts
+        self._made: dict[int, list[tuple[ImportedEvent, bytes]] | RecordRefused] = {}
+        """The events of each record, or why it is refused."""
+        self._parts: list[tuple[int, bytes, RecordRefused]] = []
+        """Refused of native records."""
+        self._is_native = False
+
+    def add(self, record: int, event: ImportedEvent) -> None:
+        """See `EventSink`. A record of which an event is refused is refused."""
+        made = self._made.setdefault(record, [])
+        if not self._accepts(event.event, event.time) or isinstance(made, RecordRefused):
+            return
+        kept = structs.replace(event, properties=event.properties.copy())  # finishing changes them
+        try:
+            body = self._finisher.finish(event)
+            if refusals := self._finisher.refusals([body]):
+                raise refusals[0]
+        except RecordRefused as refused:
+            self._made[record] = refused
+        else:
+            made.append((kept, body))
+
+    def extend(self, records: Sequence[int], events: NativeEvents) -> None:
+        """See `EventSink`."""
+        self._is_native = True
+        finished = self._finisher.finish_texts(events.texts, events.gaps)
+        refusals = self._finisher.refusals(finished)
+        rows = zip(records, events.names, events.distinct_ids, events.times, events.uuids, events.texts, events.found, strict=True)
+        for index, (record, name, distinct_id, time, uuid, text, found) in enumerate(rows):
+            if self._accepts(name, time):
+                outcome = refusals.get(index) or (ImportedEvent(name, distinct_id, time, uuid, _properties(text)),)
+                self._preflight.add(self._block.place(record), found, outcome, (finished[index],))
+
+    def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, _member: int | None = None, /) -> None:
+        """See `EventSink`."""
+        if text is None:
+            self._made[record] = why
+        else:
+            self._is_native = True
+            self._parts.append((record, text, why))
+
+    def end(self) -> None:
+        """The format is done with the block."""
+        for record, text in enumerate(() if self._is_native else self._block.records):
+            made = self._made.get(record)
+            if isinstance(made, RecordRefused):
+                self._preflight.add(self._block.place(record), text, made)
+            elif made is None or made:
+                self._preflight.add(self._block.place(record), text, [event for event, _ in made or ()], [body for _, body in made or ()])
+        for record, text, why in self._parts:
+            self._preflight.add(self._block.place(record), text, why)
+
+
+def _properties(text: bytes) -> dict[str, Any]:
+    """An event's properties, and what about persons stands beside them."""
+    members = decode_members(text)
+    properties: dict[str, Any] = {name: members[name] for name in ("$set", "$set_once", "$unset") if name in members}
+    if bytes(members.get("properties", b""))[:1] == b"{":
+        properties.update(decode_members(members["properties"]))
+    return properties

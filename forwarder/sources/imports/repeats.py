@@ -1,17 +1,17 @@
 """What the source has twice within a UTC day: it is sent once, and counted (`duplicate_in_source`).
 
-A repeat has the natural key, the name and the day of an earlier event; without a natural key, everything by which the service deduplicates:
-uuid, event, timestamp and distinct_id (wire facts: What the service does not tell). The name is part of it so that several events of one
-record never count as repeats of each other. `Repeats` takes events one by one, `RawRepeats` whole blocks without natural keys; both move
-what memory can't hold to a `SeenFile`.
+A repeat has everything by which the service deduplicates in common with an earlier event: uuid, event, timestamp and distinct_id (wire
+facts: What the service does not tell). Where the uuid stands for the vendor's own key (`ImportedEvent.keyed`), uuid, event and day are
+enough. The name is part of it so that several events of one record never count as repeats of each other.
 
-Invariants: exact in both directions. Digests of 128 bits are compared, all of them kept: of a billion events two share one by chance once
-in 10^20 imports. In blocks uuids are compared as they are, and time, name and id by a hash of 64 bits. Memory holds at most `in_memory` of
-them; then days that weren't seen for longest go to a file, which is searched only for events of such days, and of these only where one bit
-in memory doesn't rule the digest out.
+Invariants: exact in both directions. Uuids are compared as they are, and what else counts by a hash of 64 bits: of a billion events of one
+uuid two share one by chance once in forty imports. Memory holds at most `in_memory` of them; then days that weren't seen for longest go to
+a file, which is searched only for events of such days, and of these only where one bit in memory doesn't rule the event out. A block of
+events without keys whose times are apart from all others (as in a source in the order of time) can have no repeats: it is only kept, and
+made searchable once others reach into its times. That is worth a third of what native imports bring.
 
 Nothing is kept from run to run: a resumed run reads its source from the start anyway, to verify that it is the same, and passes every event
-here again. So the files need no care when the process dies; the next run removes them.
+here again. So the file needs no care when the process dies; the next run removes it.
 """
 
 from __future__ import annotations
@@ -21,32 +21,26 @@ import sqlite3
 from array import array
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import BinaryIO, Final, NamedTuple, Self
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.format import ImportedEvent, RawEvents
 from forwarder.sources.imports.times import DAY
-from forwarder.storage.private import make_file, open_file
+from forwarder.storage.private import make_file
 
 DIGESTS_FILE: Final = "repeats.sqlite"
 MAX_DIGESTS: Final = 150_000
 """Digests, about 100 bytes each."""
 _DAY_COST: Final = 4
 """What a day's set costs beside its digests, in digests: years of a few events a day are bounded too."""
-_HALF: Final = (1 << 64) - 1
-_BYTES: Final = 16
-BLOCKS_FILE: Final = "repeats.blocks"
-BLOCKS_INDEX: Final = "repeats-blocks.sqlite"
-MAX_BLOCK_EVENTS: Final = 300_000
-"""Events that aren't searchable, 24 bytes each; of those that are, a quarter as many, 130 bytes each."""
 _UUID: Final = 16
-_HASH: Final = 8
-_EVENT: Final = _UUID + _HASH
+_DIGEST: Final = 24
+_SPOOLED: Final = 2 << 20
+"""Bytes of kept blocks in memory."""
 _SPELLED: Final = 36
-_ALL: Final = 0
-"""The one day of the file of what is searchable: times aren't days."""
 _FILTER: Final = 1 << 26
 """Bits, eight MiB: with a million digests in the file one search in seventy is in vain, with ten million one in seven."""
 _CACHE_KIB: Final = 4_096
@@ -57,17 +51,21 @@ _TABLE: Final = "CREATE TABLE seen (day INTEGER, digest BLOB, PRIMARY KEY (day, 
 class Repeats:
     """Knows the events of one run; to be closed. One caller at a time.
 
-    `folder` is the import's own, for the file; it is there already.
+    `folder` is the import's own, for the file; it is there already. What asks takes up to a second when memory is full, and raises
+    `ConfigurationError` if the file can't be written or read.
     """
 
     def __init__(self, folder: Path, in_memory: int = MAX_DIGESTS) -> None:
         self._limit = in_memory
-        self._days: dict[int, set[int]] = {}  # days in memory, the one seen last at the end
+        self._days: dict[int, set[bytes]] = {}  # days in memory, the one seen last at the end
         self._held = 0  # what they cost
-        self._now = -1  # the day at the end
         self._on_disk: set[int] = set()  # days that have digests in the file; they may have newer ones in memory too
         self._file = SeenFile(folder / DIGESTS_FILE)
-        self._raw = RawRepeats(folder)
+        self._folder = folder
+        self._kept: list[_KeptBlock] = []
+        self._latest = -1  # the latest time of all that was ever kept
+        self._spool: BinaryIO = BytesIO()  # the digests of what is kept: a file of no name, once they are many
+        self._searchable = 0, -1  # the earliest and the latest time of what isn't
         self.repeats = 0
 
     def __enter__(self) -> Self:
@@ -76,192 +74,122 @@ class Repeats:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def is_repeat(self, event: ImportedEvent) -> bool:
-        """Whether an equal event came before, on the same day; this one has come from then on.
+    def among(
+        self, names: Sequence[str], distinct_ids: Sequence[str], times: Sequence[int], uuids: Sequence[str], keyed: Sequence[bool]
+    ) -> list[int]:
+        """Which of some events are repeats, by index; all have come from then on."""
+        if not times:
+            return []
+        any_keyed = True in keyed
+        if any_keyed:
+            columns = zip(names, distinct_ids, times, keyed, strict=True)
+            hashes = array("q", [hash((name, None)) if key else hash((name, who, time)) for name, who, time, key in columns])
+        else:
+            hashes = array("q", map(hash, zip(names, distinct_ids, times, strict=True)))
+        data, first, last = _digests(pack_uuids(uuids), hashes), min(times), max(times)
+        day, is_one_day = first // DAY, first // DAY == last // DAY
+        if first <= self._latest:  # else it is after all that is kept, as in a source in the order of time
+            for block in [block for block in self._kept if block.first <= last and first <= block.last]:
+                self._make_searchable(block)
+        is_apart = first > self._searchable[1] or last < self._searchable[0]
+        if is_apart and is_one_day and not any_keyed and len(set(uuids)) == len(uuids):
+            self._keep(first, last, data)
+            return []
+        self._widen(first, last)
+        digests = _split(data)
+        if is_one_day and day not in self._on_disk:
+            seen, fresh = self._turn_to(day), set(digests)
+            if len(fresh) == len(digests) and seen.isdisjoint(fresh):
+                self._add(seen, fresh)
+                return []
+        return [at for at, (time, digest) in enumerate(zip(times, digests, strict=True)) if self.is_repeat(time // DAY, digest)]
 
-        When memory is full, this takes up to a second. Raises `ConfigurationError` if the file can't be written.
-        """
-        day, digest = event.time // DAY, _digest(event)
-        seen = self._days[day] if day == self._now else self._turn_to(day)
-        if digest in seen or (day in self._on_disk and self._file.has(day, digest.to_bytes(_BYTES))):
+    def is_repeat(self, day: int, digest: bytes) -> bool:
+        """Whether a digest came before on the same day; it has come from then on."""
+        seen = self._turn_to(day)
+        if digest in seen or (day in self._on_disk and self._file.has(day, digest)):
             self.repeats += 1
             return True
-        seen.add(digest)
-        self._held += 1
-        if self._held > self._limit:
-            self._spill()
+        self._add(seen, {digest})
         return False
 
-    def among(self, events: RawEvents) -> Sequence[int]:
-        """Which of some events without a natural key are repeats, by index: see `RawRepeats.among`."""
-        found = self._raw.among(events)
-        self.repeats += len(found)
-        return found
-
     def close(self) -> None:
-        """Forget all, and remove the files."""
+        """Forget all, and remove the file."""
         self._file.close()
-        self._raw.close()
+        self._spool.close()
+        self._kept.clear()
         self._days.clear()
         self._on_disk.clear()
 
-    def _turn_to(self, day: int) -> set[int]:
+    def _turn_to(self, day: int) -> set[bytes]:
         seen = self._days.pop(day, None)
         if seen is None:
             seen = set()
             self._held += _DAY_COST
         self._days[day] = seen
-        self._now = day
         return seen
 
-    def _spill(self) -> None:
-        """Move days to the file, those seen longest ago first, until memory is half empty."""
+    def _add(self, seen: set[bytes], fresh: set[bytes]) -> None:
+        """Add digests to a day. If memory is full then, days go to the file, those seen longest ago first, until it is half empty."""
+        seen |= fresh
+        self._held += len(fresh)
+        if self._held <= self._limit:
+            return
         while self._held > self._limit // 2:
             day = next(iter(self._days))
             digests = self._days.pop(day)
-            self._file.add(day, [digest.to_bytes(_BYTES) for digest in digests])
+            self._file.add(day, digests)
             self._on_disk.add(day)
             self._held -= len(digests) + _DAY_COST
-        if not self._days:
-            self._now = -1
 
+    def _keep(self, first: int, last: int, data: bytes) -> None:
+        try:
+            begin = self._spool.seek(0, os.SEEK_END)
+            if begin > _SPOOLED and isinstance(self._spool, BytesIO):
+                held, self._spool = self._spool, TemporaryFile(dir=self._folder)  # noqa: SIM115 - `close` does
+                self._spool.write(held.getbuffer())
+            self._spool.write(data)
+            self._kept.append(_KeptBlock(first, last, begin, len(data)))
+        except OSError as error:
+            raise _unusable(self._folder, error) from error
+        self._latest = max(self._latest, last)
 
-def _digest(event: ImportedEvent) -> int:
-    """The 128 bits that stand for what makes a repeat: two hashes of texts that differ. Lengths part them, for they may hold any character.
+    def _make_searchable(self, block: _KeptBlock) -> None:
+        self._kept.remove(block)
+        self._widen(block.first, block.last)
+        try:
+            self._spool.seek(block.begin)
+            data = self._spool.read(block.size)
+        except OSError as error:
+            raise _unusable(self._folder, error) from error
+        self._add(self._turn_to(block.first // DAY), set(_split(data)))
 
-    The hashes are Python's own (SipHash, with a secret of the process): good for a run, and a fifth of the cost of others.
-    """
-    name, key = event.event, event.natural_key
-    if key is None:
-        key = f"{event.uuid} {event.time} {event.distinct_id}"
-        return hash(f"{len(name)} {name}{key}") & _HALF | (hash((key, name, None)) & _HALF) << 64
-    return hash(f"{len(name)} {name}{key}") & _HALF | (hash((key, name)) & _HALF) << 64
+    def _widen(self, first: int, last: int) -> None:
+        begin, end = self._searchable
+        self._searchable = (min(begin, first), max(end, last)) if begin <= end else (first, last)
 
 
 class _KeptBlock(NamedTuple):
-    """A block."""
+    """Events of one day that are known, but not searchable."""
 
     first: int
     last: int
-    """The earliest and the latest time in it."""
+    """The earliest and the latest time of them."""
+    begin: int
     size: int
-    """How many events it has."""
-    data: bytes
-    """Its uuids, and then its hashes; empty: they are in the file."""
-    begin: int = -1
-    """Where in the file they are."""
-
-    def reaches(self, first: int, last: int) -> bool:
-        return self.first <= last and first <= self.last
+    """Where their digests are, in bytes."""
 
 
-class RawRepeats:
-    """Knows the events of one run; to be closed. `folder` is the import's own."""
-
-    def __init__(self, folder: Path, in_memory: int = MAX_BLOCK_EVENTS) -> None:
-        self._path = folder / BLOCKS_FILE
-        self._path.unlink(missing_ok=True)
-        self._limit = in_memory
-        self._kept: list[_KeptBlock] = []
-        self._latest = -1  # the latest time of all that was ever kept
-        self._held = 0  # events in memory that aren't searchable
-        self._written = 0  # of `_kept`, so many have gone to the file: the oldest
-        self._file: BinaryIO | None = None
-        self._known: set[bytes] = set()  # searchable
-        self._searched = SeenFile(folder / BLOCKS_INDEX)  # searchable too
-        self._first, self._last = 0, -1  # the times of what is searchable
-
-    def among(self, events: RawEvents) -> Sequence[int]:
-        """Which of some events are repeats, by index; all have come from then on.
-
-        Raises `ConfigurationError` if the files can't be written.
-        """
-        if not events:
-            return ()
-        _, first, last = events.bounds
-        hashes = array("q", map(hash, zip(events.times, events.names, events.distinct_ids, strict=True)))
-        data = (events.packed or pack_uuids(events.uuids)) + hashes.tobytes()
-        if first <= self._latest:  # else it is after all that is kept, as in a source in the order of time
-            for block in [block for block in self._kept if block.reaches(first, last)]:
-                self._make_searchable(block)
-        if (first > self._last or last < self._first) and len(set(events.uuids)) == len(events):
-            self._keep(_KeptBlock(first, last, len(hashes), data))
-            return ()
-        self._widen(first, last)
-        found = [at for at, each in enumerate(_events(data, len(hashes))) if self._came(each)]
-        self._shrink()
-        return found
-
-    def close(self) -> None:
-        """Forget all, and remove the files."""
-        self._kept.clear()
-        self._known.clear()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._path.unlink(missing_ok=True)
-        self._searched.close()
-
-    def _came(self, event: bytes) -> bool:
-        if event in self._known or self._searched.has(_ALL, event):
-            return True
-        self._known.add(event)
-        return False
-
-    def _make_searchable(self, block: _KeptBlock) -> None:
-        at = self._kept.index(block)
-        del self._kept[at]
-        if at < self._written:
-            self._written -= 1
-        else:
-            self._held -= block.size
-        self._widen(block.first, block.last)
-        self._known.update(_events(block.data or self._read(block), block.size))
-        self._shrink()
-
-    def _widen(self, first: int, last: int) -> None:
-        nothing = self._last < self._first
-        self._first, self._last = (first, last) if nothing else (min(self._first, first), max(self._last, last))
-
-    def _shrink(self) -> None:
-        """What is searchable goes to a file, if it is too much."""
-        if len(self._known) > self._limit // 4:
-            self._searched.add(_ALL, self._known)
-            self._known = set()
-
-    def _keep(self, block: _KeptBlock) -> None:
-        self._kept.append(block)
-        self._latest = max(self._latest, block.last)
-        self._held += block.size
-        while self._held > self._limit and self._written < len(self._kept) - 1:
-            oldest = self._kept[self._written]
-            self._kept[self._written] = oldest._replace(data=b"", begin=self._write(oldest.data))
-            self._written += 1
-            self._held -= oldest.size
-
-    def _write(self, data: bytes) -> int:
-        try:
-            file = self._file = self._file or os.fdopen(open_file(self._path, os.O_RDWR | os.O_TRUNC), "w+b")
-            begin = file.seek(0, 2)
-            file.write(data)
-        except OSError as error:
-            raise _unusable(self._path, error) from error
-        return begin
-
-    def _read(self, block: _KeptBlock) -> bytes:
-        if self._file is None:
-            raise RuntimeError("a block that was written is in no file")
-        try:
-            self._file.seek(block.begin)
-            return self._file.read(block.size * _EVENT)
-        except OSError as error:
-            raise _unusable(self._path, error) from error
+def _digests(uuids: bytes, hashes: array[int]) -> bytes:
+    """Of each event its packed uuid and its hash."""
+    words = array("q", uuids)
+    whole = array("q", bytes(_DIGEST * len(hashes)))
+    whole[::3], whole[1::3], whole[2::3] = words[::2], words[1::2], hashes
+    return whole.tobytes()
 
 
-def _events(data: bytes, count: int) -> Collection[bytes]:
-    """The events of a block, each as its uuid and its hash."""
-    uuids, hashes = range(0, count * _UUID, _UUID), range(count * _UUID, count * _EVENT, _HASH)
-    return [data[uuid : uuid + _UUID] + data[its : its + _HASH] for uuid, its in zip(uuids, hashes, strict=True)]
+def _split(digests: bytes) -> list[bytes]:
+    return [digests[start : start + _DIGEST] for start in range(0, len(digests), _DIGEST)]
 
 
 def pack_uuids(uuids: Sequence[str]) -> bytes:

@@ -19,8 +19,7 @@ SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE: Final = 60_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_WITHOUT_ZONE: Final = _EPOCH.replace(tzinfo=None)
+_EPOCH_WITHOUT_ZONE: Final = EPOCH.replace(tzinfo=None)
 AFTER_LAST: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10,000."""
 _LAST_SECONDS: Final = 10_000_000_000
@@ -87,14 +86,15 @@ def _of_text(text: str, offset_minutes: int) -> int:
         found = None
     if found is None or "-" not in text:
         return _of_uncommon_text(text.strip(), offset_minutes)
-    return _of_datetime(found, offset_minutes)
+    return micros_of(found, offset_minutes)
 
 
-def _of_datetime(time: datetime, offset_minutes: int) -> int:
+def micros_of(time: datetime, offset_minutes: int = 0) -> int:
+    """The microseconds since 1970 of a time; without a zone it is of a clock so far ahead of UTC."""
     if time.tzinfo is None:
         since, ahead = time - _EPOCH_WITHOUT_ZONE, offset_minutes * MINUTE
     else:
-        since, ahead = time - _EPOCH, 0
+        since, ahead = time - EPOCH, 0
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds - ahead  # as `// microsecond`, in half of its time
 
 
@@ -106,7 +106,7 @@ def _of_uncommon_text(text: str, offset_minutes: int) -> int:
     for zone in ("UTC", "GMT"):
         plain = plain.removesuffix(zone) + "Z" if plain.endswith(zone) else plain
     try:
-        return _of_datetime(datetime.fromisoformat(plain.replace(" Z", "Z")), offset_minutes)
+        return micros_of(datetime.fromisoformat(plain.replace(" Z", "Z")), offset_minutes)
     except ValueError as error:
         raise _unreadable(text) from error
 

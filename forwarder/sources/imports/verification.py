@@ -26,10 +26,8 @@ from forwarder.core.secrets import mask_secrets
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import DayTally
-from forwarder.sources.imports.format import ImportedEvent
 from forwarder.sources.imports.manifest import ImportManifest, plural
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.times import DAY
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
 
 JOB_PROPERTY: Final = "$import_job_id"
@@ -38,7 +36,8 @@ PAGE: Final = 10_000
 TIMEOUT: Final = 120.0
 """Seconds for each answer: a sandbox may be busy with an import."""
 _NONE: Final = msgspec.Raw(b"null")
-_EPOCH: Final = date(1970, 1, 1).toordinal()
+_BYTES: Final = 16
+"""Of a uuid's hash."""
 _SANDBOX_HINT: Final = "The service itself can't be asked for its events: export them, and name the files with `--export`."
 _EXPORT_HINT: Final = (
     "Each row requires `uuid`, `timestamp` (ISO 8601) and `properties` (an object, or one as text), as in the service's batch "
@@ -123,7 +122,7 @@ class StoredDays:
     def add(self, uuid: str, timestamp: str) -> None:
         """Count an event. Raises ValueError if either isn't what it should be, and ConfigurationError if the file can't be written."""
         at, number = _date(timestamp), uuid_hash(uuid)
-        if self._seen is not None and self._seen.is_repeat(_known_by(number, at.toordinal())):
+        if self._seen is not None and self._seen.is_repeat(at.toordinal(), number.to_bytes(_BYTES)):
             return
         day = at.isoformat()
         self._sums[day] = self._sums.get(day, 0) + number
@@ -299,11 +298,6 @@ def verify(manifest: ImportManifest, stored: StoredDays) -> Verification:
             days.append(DayComparison(day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)))
     same = not stored.conflicts and all(each.same for each in days)
     return Verification(manifest.job.id, same, manifest.complete, stored.repeats, stored.conflicts, days)
-
-
-def _known_by(number: int, day: int) -> ImportedEvent:
-    """What stands for a uuid on its day."""
-    return ImportedEvent("", "", (day - _EPOCH) * DAY, "", {}, natural_key=f"{number:x}")
 
 
 def _date(timestamp: str) -> date:

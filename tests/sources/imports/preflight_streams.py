@@ -29,7 +29,7 @@ def odd() -> Iterator[Seen]:
     yield seen(event(300, time=NOW + DAY), line=202, record=b'{"timestamp":1780086400}')
     yield seen(event(301, time=NOW - DAY), line=203, record=b'{"timestamp":1779913600000}')
     yield seen(event(302, time=20 * DAY), line=204, record=b'{"timestamp":1728000}')
-    yield seen(event(303, natural_key="k", time=OLD), event(303, natural_key="k", time=OLD), line=205, record=ZONE)
+    yield seen(event(303, keyed=True, time=OLD), event(303, keyed=True, time=OLD), line=205, record=ZONE)
     yield seen(event(304, time=OLD + 9 * DAY, properties={"$set": Raw(b"{}"), "$anon_distinct_id": Raw(b'"a"')}), line=206, record=ZONE)
     changing = {"$unset": Raw(b"[]"), "$group_set": Raw(b"{}")}
     yield seen(event(305, time=OLD + 9 * DAY, properties=changing), line=1, file="b.json", record=ZONE)

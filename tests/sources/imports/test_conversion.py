@@ -19,19 +19,18 @@ from forwarder.sources.imports.conversion import (
     NO_EVENT,
     OF_EVENTS,
     REPEATED,
-    BlockConversion,
     Conversion,
     ConvertedRecords,
     EventFilters,
     EventSelection,
     FilterReason,
+    FinishedBlock,
     ImportDeadLetter,
-    RecordConversion,
     left_out,
     open_conversion,
 )
-from forwarder.sources.imports.finishing import FinishPolicy
-from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.format import ImportedEvent, RecordConverter, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.repeats import Repeats
 
@@ -40,7 +39,7 @@ FILE = SourceFile("a.jsonl", "ab" * 20)
 WANTED = EventFilters(exclude_events=frozenset({"unwanted"}))
 
 
-class Spelled:
+class Spelled(RecordConverter):
     """A format: a record is a list of events as `name:key`, `!` refuses it, and a `nan` is refused only when it is finished."""
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
@@ -54,7 +53,7 @@ class Spelled:
     def _event(word: str) -> ImportedEvent:
         name, _, key = word.partition(":")
         uuid = f"0190a0a0-1111-4222-8333-{int(key or 0):012}"
-        return ImportedEvent(name, "ann", 1_000_000, uuid, {"n": "\ud800" if name == "nan" else 1.0}, natural_key=key)
+        return ImportedEvent(name, "ann", 1_000_000, uuid, {"n": "\ud800" if name == "nan" else 1.0}, keyed=True)
 
 
 def native(number: int, name: str = "seen", size: int = 0) -> bytes:
@@ -93,12 +92,6 @@ def shown(made: ConvertedRecords) -> list[Any]:
     ]
 
 
-def test_each_format_has_its_way(tmp_path: Path) -> None:
-    """Records one by one, or blocks in columns."""
-    assert isinstance(record_conversion(tmp_path), RecordConversion)
-    assert isinstance(raw_conversion(tmp_path), BlockConversion)
-
-
 def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
     """No event, left out, a repeat, refused by the format, or refused when it is finished."""
     made = record_conversion(tmp_path).convert(block(b"a:1 b:2", b"", b"unwanted:3", b"a:1", b"!", b"nan:5", b"unwanted:6 a:7"), 4, 0)
@@ -131,8 +124,8 @@ def test_columns_have_the_same_fates(tmp_path: Path) -> None:
     made = raw_conversion(tmp_path).convert(block(*records), 2, 0)
     assert shown(made) == ["1", "left_out excluded_event", "repeat", "refused not_json", "refused too_large", "1"]
     assert [(each.number, each.part, each.why) for each in made.refused] == [
-        (4, OF_EVENTS, RefusalReason.TOO_LARGE),
         (3, 0, RefusalReason.NOT_JSON),
+        (4, OF_EVENTS, RefusalReason.TOO_LARGE),
     ]
     assert [(event.number, event.line, event.file) for event in made.events] == [(0, 1, 2), (5, 6, 2)]
 
@@ -210,11 +203,6 @@ def test_refused_is_what_a_record_with_a_repeat_and_a_refusal_is(tmp_path: Path)
     assert made.fates[1].kind is FateKind.REFUSED
 
 
-def event(name: str = "a", time: int = 0) -> ImportedEvent:
-    """An event with a name and a time."""
-    return ImportedEvent(name, "person", time, "00000000-0000-0000-0000-000000000000", {})
-
-
 @pytest.mark.parametrize(
     ("filters", "name", "time", "why"),
     [
@@ -234,13 +222,16 @@ def event(name: str = "a", time: int = 0) -> ImportedEvent:
 )
 def test_an_event_is_left_out_for_the_first_reason(filters: EventFilters, name: str, time: int, why: FilterReason | None) -> None:
     """`since` belongs to the range and `until` doesn't; names are compared as they are; what is excluded is so whatever else is said."""
-    assert left_out(event(name, time), filters) is why
+    assert left_out(name, time, filters) is why
 
 
 def fates(choice: EventSelection, names: str) -> list[str | None]:
     """Why each of these events isn't taken; None of those that are."""
-    found = [choice.reason_against(event(name)) for name in names]
-    return [None if fate is None else fate.reason for fate in found]
+    events = FinishedBlock(EventFinisher(FINISH))
+    for name in names:
+        events.add(0, ImportedEvent(name, "person", 0, "00000000-0000-0000-0000-000000000000", {}))
+    found = choice.reasons_against(events)
+    return [found[at].reason if at in found else None for at in range(len(names))]
 
 
 def test_the_limit_counts_what_is_taken() -> None:

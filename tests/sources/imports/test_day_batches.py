@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
-from forwarder.sources.imports.day_batches import BatchLimits, DayBatch, DayBatches
+from forwarder.sources.imports.day_batches import BatchLimits, DayBatch, DayBatches, JoinedColumns, joined_data, without_data
 from forwarder.sources.imports.times import DAY
 
 LIMITS = BatchLimits(max_bytes=1_000, max_events=3, max_days=2)
@@ -176,3 +177,40 @@ def test_a_merge_doesn_t_join_a_batch_older_than_what_its_second_person_did() ->
     assert not batches.add(finished(1, day=2, distinct_id="device"))
     assert numbers(batches.add(merge)) == [[0]]
     assert numbers(batches.flush()) == [[1], [2]]
+
+
+def numbered(number: int, file: int = 0, part: int = 0) -> FinishedEvent:
+    """An event with texts and a place of its own."""
+    return FinishedEvent(
+        10 + number, f"person-{number}", f"name-{number % 3}", f"uuid-{number}", b"%d" % number, file, number + 1, number, part
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 2), max_size=12), st.integers(0, 12), st.integers(0, 12))
+def test_joined_events_are_as_a_list_of_them(files: list[int], start: int, stop: int) -> None:
+    """Whichever files they are of."""
+    events = [numbered(number, file) for number, file in enumerate(files)]
+    joined = JoinedColumns.of(events)
+    assert (len(joined), list(joined), joined == events) == (len(events), events, True)
+    assert list(joined[start:stop]) == events[start:stop]
+    assert [joined[at] for at in range(-len(events), len(events))] == events + events
+    assert [each.file for each in joined.stretches] == [file for at, file in enumerate(files) if not at or files[at - 1] != file]
+
+
+def test_joined_events_have_no_others() -> None:
+    """An index beyond them is an error, as it is of a list; steps aren't neighbours."""
+    joined = JoinedColumns.of([numbered(0)])
+    with pytest.raises(IndexError):
+        _ = joined[1]
+    with pytest.raises(ValueError, match="neighbours"):
+        _ = joined[::2]
+
+
+@pytest.mark.parametrize("of", [JoinedColumns.of, list], ids=["columns", "list"])
+def test_what_is_asked_of_either_form(of: Callable[[list[FinishedEvent]], Sequence[FinishedEvent]]) -> None:
+    """The JSON with commas; all but the JSON; what is counted."""
+    events = of([numbered(0), numbered(1), numbered(2, file=1)])
+    assert joined_data(events) == b"0,1,2"
+    assert [each.data for each in without_data(events)] == [b"", b"", b""]
+    assert [each.number for each in without_data(events)] == [0, 1, 2]

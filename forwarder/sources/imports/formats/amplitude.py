@@ -24,7 +24,16 @@ from msgspec import Raw, Struct, field
 from msgspec.structs import astuple
 
 from forwarder.sources.files.records import RecordBlock
-from forwarder.sources.imports.format import ImportedEvent, ImportFormat, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import (
+    ImportedEvent,
+    ImportFormat,
+    RecordConverter,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+    key_of,
+    place_uuid,
+)
 from forwarder.sources.imports.times import parse_time
 from forwarder.sources.imports.values import check_id, is_blank, is_illegal, items, nested, text_or_number_of, written
 
@@ -137,7 +146,7 @@ class AmplitudeOptions:
     """How many pairs of device and user, and of groups and their properties, are remembered at least: 20 MB, at most twice that."""
 
 
-class AmplitudeConverter:
+class AmplitudeConverter(RecordConverter):
     """The format at work on one source, from its start and in its order."""
 
     def __init__(self, options: AmplitudeOptions | None = None) -> None:
@@ -161,16 +170,17 @@ class AmplitudeConverter:
         if name == _GROUP_IDENTIFY and not groups:
             raise RecordRefused(RefusalReason.UNMAPPABLE, f"{name} without groups")
         properties = _properties(record, device, groups)
-        uuid, key = _identity(record.uuid, block, index)
+        own = record.uuid.lower() if isinstance(record.uuid, str) else ""
+        keyed = _is_uuid(own) is not None
+        uuid = own if keyed else place_uuid(FORMAT, block, index)
         brings = self._brought(user, device, groups) if self._since is None or time >= self._since else ()
         if not brings and name != _GROUP_IDENTIFY:
-            return (ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, key),)
+            return (ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, keyed),)
         events = []
         for brought, about, its in brings:
-            role = _text_of(FORMAT, uuid, brought, *about)
-            events.append(ImportedEvent(brought, distinct_id, time, derived_uuid(role), its, role if key else None))
+            events.append(ImportedEvent(brought, distinct_id, time, derived_uuid(key_of(FORMAT, uuid, brought, *about)), its, keyed))
         if name != _GROUP_IDENTIFY:  # Amplitude's own is about its groups alone
-            events.append(ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, key))
+            events.append(ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, keyed))
         return events
 
     def _time(self, record: _AmplitudeRecord) -> int:
@@ -233,14 +243,6 @@ def _read(text: bytes) -> _AmplitudeRecord:
         raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
 
 
-def _identity(uuid: Any, block: RecordBlock, index: int) -> tuple[str, str | None]:
-    """The record's own uuid, which is its natural key too; else one of where it stands, and nothing else distinguishes it."""
-    own = uuid.lower() if isinstance(uuid, str) else ""
-    if _is_uuid(own):
-        return own, f'["{FORMAT}","{own}"]'
-    return derived_uuid(_text_of(FORMAT, block.file.identity, block.first + index)), None
-
-
 def _user(record: _AmplitudeRecord) -> str:
     """The user's id; empty if there is none, and the device stands for the person."""
     found = text_or_number_of(record.user_id, "user_id")
@@ -294,10 +296,6 @@ def _names(groups: Mapping[str, Raw], kind: str, names: Raw) -> list[str]:
     listed = items(groups, kind) if bytes(names)[:1] == b"[" else [names]
     found = (text_or_number_of(name, kind) for name in listed)
     return [name for name in found if name is not None and not is_blank(name)]
-
-
-def _text_of(*parts: str | int) -> str:
-    return _encode(parts).decode()
 
 
 class FirstSeenKeys:

@@ -16,7 +16,17 @@ import msgspec
 from msgspec import Raw
 
 from forwarder.sources.files.records import Framing, RecordBlock
-from forwarder.sources.imports.format import ImportedEvent, ImportFormat, RecordRefused, RefusalReason, derived_uuid, option
+from forwarder.sources.imports.format import (
+    ImportedEvent,
+    ImportFormat,
+    RecordConverter,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+    key_of,
+    option,
+    place_uuid,
+)
 from forwarder.sources.imports.times import parse_time
 from forwarder.sources.imports.values import check_id
 
@@ -31,7 +41,6 @@ BOOLEANS: Final = {
 _is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
 _is_uuid: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
 
-_encode = msgspec.json.Encoder().encode
 _decode_row = msgspec.json.Decoder(dict[str, str | None]).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
@@ -69,7 +78,7 @@ class CsvOptions:
         return (self.event, self.distinct_id, self.timestamp, self.uuid, self.properties)
 
 
-class CsvConverter:
+class CsvConverter(RecordConverter):
     """The format at work on one source."""
 
     def __init__(self, options: CsvOptions | None = None) -> None:
@@ -90,11 +99,10 @@ class CsvConverter:
         cell = (row.get(options.uuid) or "").strip()
         properties = self._properties(row)
         if not cell:
-            uuid = derived_uuid(_text_of(FORMAT, block.file.identity, block.first + index))
-            return (ImportedEvent(event, distinct_id, time, uuid, properties),)
-        own = _own_uuid(cell)
-        key = _text_of(FORMAT, event, time, distinct_id, own or cell)
-        return (ImportedEvent(event, distinct_id, time, own or derived_uuid(key), properties, key),)
+            uuid = place_uuid(FORMAT, block, index)
+        elif _is_uuid(uuid := cell.lower()) is None:
+            uuid = derived_uuid(key_of(FORMAT, event, time, distinct_id, cell))
+        return (ImportedEvent(event, distinct_id, time, uuid, properties),)
 
     def _properties(self, row: dict[str, str | None]) -> dict[str, Any]:
         """What is left of a row: it becomes them."""
@@ -127,15 +135,6 @@ def _needed(row: dict[str, str | None], name: str, why: RefusalReason) -> str:
     if not cell or cell.isspace():
         raise RecordRefused(why, f"column {name} is {'empty' if name in row else 'not there'}")
     return cell
-
-
-def _own_uuid(cell: str) -> str | None:
-    own = cell.lower()
-    return own if _is_uuid(own) else None
-
-
-def _text_of(*parts: str | int) -> str:
-    return _encode(parts).decode()
 
 
 def _put(properties: dict[str, Any], name: str, read: Callable[[str], Any]) -> None:

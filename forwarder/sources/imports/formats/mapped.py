@@ -22,9 +22,10 @@ from forwarder.sources.imports.format import (
     ImportedEvent,
     ImportFormat,
     NoOptions,
+    RecordConverter,
     RecordRefused,
     RefusalReason,
-    derived_uuid,
+    place_uuid,
 )
 from forwarder.sources.imports.times import parse_time
 from forwarder.sources.imports.values import check_id, is_blank
@@ -46,7 +47,7 @@ _decode = msgspec.json.Decoder(_MappedEvent).decode
 _decode_all = msgspec.json.Decoder(list[_MappedEvent]).decode
 
 
-class MappedConverter:
+class MappedConverter(RecordConverter):
     """The mapping format. A record is an object, or an array of them: if one of them can't be mapped, none is."""
 
     def __init__(self, mapping: Mapping) -> None:
@@ -81,18 +82,8 @@ def _event(mapped: _MappedEvent, block: RecordBlock, index: int, member: int | N
     if not mapped.timestamp:
         raise RecordRefused(RefusalReason.NO_TIME, "the rules give it no timestamp")
     time = parse_time(mapped.timestamp)
-    uuid = mapped.uuid.lower()
-    # As in a table: of an id that isn't one ("undefined") no event is lost, because its time and person are part of the key.
-    key = _written("mapping", mapped.event, time, mapped.distinct_id, uuid) if uuid else None
-    if not uuid:
-        place: list[str | int] = [block.file.identity, block.first + index]
-        uuid = derived_uuid(_written("mapping", *place, *(() if member is None else (member,))))
-    return ImportedEvent(mapped.event, mapped.distinct_id, time, uuid, mapped.properties, key)
-
-
-def _written(*parts: str | int) -> str:
-    """Parts as one text that no other parts give."""
-    return msgspec.json.encode(parts).decode()
+    uuid = mapped.uuid.lower() or place_uuid("mapping", block, index, *(() if member is None else (member,)))
+    return ImportedEvent(mapped.event, mapped.distinct_id, time, uuid, mapped.properties)
 
 
 _PLAIN: Final = re.compile(r"\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)", re.ASCII)

@@ -24,7 +24,18 @@ from msgspec import Raw, Struct
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import RecordBlock
-from forwarder.sources.imports.format import FormatContext, ImportedEvent, ImportFormat, RecordRefused, RefusalReason, derived_uuid, option
+from forwarder.sources.imports.format import (
+    FormatContext,
+    ImportedEvent,
+    ImportFormat,
+    RecordConverter,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+    key_of,
+    option,
+    place_uuid,
+)
 from forwarder.sources.imports.times import AFTER_LAST, MINUTE, parse_time
 from forwarder.sources.imports.values import check_id, is_blank, is_illegal, nested, object_of, text, text_or_number
 
@@ -43,7 +54,6 @@ _LEFT: Final = (*DROPPED, _TOKEN)
 _DEVICE: Final = "$device:"
 _BEFORE: Final = "$distinct_id_before_identity"
 _only_upper_case = re.compile("[A-Z0-9-]+").fullmatch
-_encode = msgspec.json.Encoder().encode
 _EPOCH: Final = datetime(1970, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 RENAMED_OF_PROFILES: Final = {**RENAMED, "$country_code": "$geoip_country_code"}
@@ -133,7 +143,7 @@ class _MixpanelRecord(Struct, gc=False):
 _decode = msgspec.json.Decoder(_MixpanelRecord).decode
 
 
-class MixpanelConverter:
+class MixpanelConverter(RecordConverter):
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused."""
 
     def __init__(self, options: MixpanelOptions | None = None) -> None:
@@ -152,15 +162,11 @@ class MixpanelConverter:
             raise RecordRefused(RefusalReason.NO_TIME, "there is no time in the properties")
         time = self._clock.utc(said)
         insert_id = text_or_number(fields, "$insert_id")
-        if insert_id is None or is_illegal(insert_id):
-            natural_key = None
-            uuid = derived_uuid(_encode(("mixpanel", block.file.identity, block.first + index)).decode())
-        else:
-            natural_key = _encode(("mixpanel", event, time, own, insert_id)).decode()
-            uuid = derived_uuid(natural_key)
+        keyed = insert_id is not None and not is_illegal(insert_id)
+        uuid = derived_uuid(key_of("mixpanel", event, time, own, insert_id)) if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
-        return (ImportedEvent(EVENT_NAMES.get(event, event), distinct_id, time, uuid, renamed(fields), natural_key),)
+        return (ImportedEvent(EVENT_NAMES.get(event, event), distinct_id, time, uuid, renamed(fields), keyed),)
 
     def _identity(self, own: str | None, fields: Mapping[str, Raw]) -> str:
         """The record's `distinct_id`, or the one before Mixpanel merged, if that says more."""
@@ -230,7 +236,7 @@ def _made(export: MixpanelExport, given: FormatContext) -> MixpanelConverter:
     return MixpanelConverter(MixpanelOptions(export.clock(given), export.replace_upper_case_ids))
 
 
-class MixpanelProfilesConverter:
+class MixpanelProfilesConverter(RecordConverter):
     """Profiles at work."""
 
     def __init__(self, clock: ProjectClock | None = None) -> None:
@@ -251,9 +257,9 @@ class MixpanelProfilesConverter:
             raise RecordRefused(RefusalReason.NO_TIME, "the profile has no $last_seen, so there is no time in it that an event could have")
         time = self._clock.utc(seen)
         # A profile that was exported twice, unchanged, is one event; once it changed, it is another.
-        natural_key = msgspec.json.encode(("mixpanel_profiles", distinct_id, sha256(record).hexdigest())).decode()
+        uuid = derived_uuid(key_of("mixpanel_profiles", distinct_id, sha256(record).hexdigest()))
         person = renamed(properties, RENAMED_OF_PROFILES)
-        return (ImportedEvent("$identify", distinct_id, time, derived_uuid(natural_key), {"$set": person}, natural_key),)
+        return (ImportedEvent("$identify", distinct_id, time, uuid, {"$set": person}, keyed=True),)
 
 
 DESCRIPTION: Final = ImportFormat(

@@ -1,72 +1,50 @@
 """Our own JSON lines: one event a line in any classic shape, or a batch body (`{"batch": […]}`), or an array of events.
 
-Most lines are complete events: they are decoded in one typed pass, and their bytes are kept. An incomplete event is repaired
-(`repair_event`) and then decoded again. A repair keeps the bytes of the properties and adds only what follows from the record and its
-place; what can't be repaired is refused, since a wrong guess couldn't be undone.
-
-There are two paths. Where all lines of a block are complete and written in the usual form, they are processed all at once
-(`_all_at_once`). Otherwise the block is processed record by record (`_take`), with the same result. Broken records that would be valid when
-joined are never accepted: on the first path `_cut` excludes them, on the second each is decoded by itself.
+Most records are complete events, whose bytes are kept. An incomplete event is repaired (`_repair`), which keeps the bytes of the properties
+and adds only what follows from the record and its place; what can't be repaired is refused, since a wrong guess couldn't be undone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.event import split_events
-from forwarder.sources.files.records import LineRecords, RecordBlock
+from forwarder.sources.files.records import RecordBlock
 from forwarder.sources.imports.format import (
-    PACKED,
-    EventBounds,
+    EventSink,
     ImportFormat,
+    NativeEvents,
     NoOptions,
     PersonProperties,
-    RawEvents,
     RecordRefused,
     RefusalReason,
-    RefusedPart,
-    WholeLines,
-    derived_uuid,
+    place_uuid,
 )
-from forwarder.sources.imports.times import AFTER_LAST, parse_time
-from forwarder.sources.imports.values import SHALLOW_BYTES, are_deep, check_id, is_deep, none_illegal
+from forwarder.sources.imports.times import AFTER_LAST, EPOCH, micros_of, parse_time
+from forwarder.sources.imports.values import are_deep, check_id, is_deep, none_illegal
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, is_utf8
 from forwarder.wire.timestamps import format_timestamp
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _UNFIT: Final = (*MALFORMED, UnicodeDecodeError)
 """What decoding raises for a text that isn't of the form that is looked for."""
-_SPELLED: Final = 36
-_HYPHENS: Final = (8, 13, 18, 23)
-"""How long a UUID is, and where its hyphens are."""
 _PROPERTIES: Final = (b',"properties":{"', b', "properties": {"')
 """How properties with members begin, as most writers write them."""
-_NAMED: Final = (b',"properties":', b', "properties": ')
-"""And what stands before their brace."""
-_BRACE: Final = b"{"
-_QUOTE: Final = ord('"')
-_END: Final = b"}\n"
 _KNOWN_IDS: Final = 20_000
 """So many checked ids are remembered: neighbouring events share theirs."""
 _HYPHENATED: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_UUID: Final = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-f]{{32}}")
+_is_usual_uuid: Final = re.compile(_HYPHENATED).fullmatch
+_is_uuid: Final = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-f]{{32}}").fullmatch
 _NULL: Final = b"null"
 _NOT_OURS: Final = ("offset", "token", "$token", "api_key")
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_raw = msgspec.json.Decoder(Raw).decode
-_decode_any = msgspec.json.Decoder().decode
-_decode_time = msgspec.json.Decoder(datetime).decode
 SMALL_ZONE: Final = b'z"'
 """How a time ends that names UTC by a small letter, as few services read it."""
 
@@ -102,7 +80,6 @@ class _CompleteEvent(Struct, kw_only=True, gc=False):
     distinct_id: str
     uuid: str
     timestamp: str
-    """A time that `_moments` reads."""
     properties: _Object
     batch: UnsetType = UNSET
     offset: UnsetType = UNSET
@@ -136,23 +113,22 @@ _PLAIN: Final[dict[PersonProperties, type[_CompleteEvent]]] = {"none": _ForNone,
 """The events to which finishing only adds, by policy."""
 
 
-_decode_complete = msgspec.json.Decoder(_CompleteEvent).decode
+class _Body(Struct, gc=False):
+    batch: Raw = ABSENT
 
 
-class _EventTexts(NamedTuple):
-    """Events as they were found, with their places."""
+class _OwnId(Struct, gc=False):
+    distinct_id: Raw = ABSENT
 
-    texts: Sequence[bytes]
-    records: Sequence[int]
-    """The index in the block of the record of each."""
-    members: Sequence[int] | None
-    """The index of each in its record, if that holds several."""
-    joined: bytes = b""
-    """The texts joined by line feeds, if they are."""
 
-    def part(self, start: int, end: int | None) -> _EventTexts:
-        members = self.members
-        return _EventTexts(self.texts[start:end], self.records[start:end], None if members is None else members[start:end])
+_decode_complete: Final = msgspec.json.Decoder(_CompleteEvent).decode
+_decode_body: Final = msgspec.json.Decoder(_Body).decode
+_decode_own_id: Final = msgspec.json.Decoder(_OwnId).decode
+_decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_raw: Final = msgspec.json.Decoder(Raw).decode
+_decode_any: Final = msgspec.json.Decoder().decode
+_decode_time: Final = msgspec.json.Decoder(datetime).decode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class NativeConverter:
@@ -163,251 +139,127 @@ class NativeConverter:
 
     def __init__(self, person_properties: PersonProperties, time_offset: int = 0) -> None:
         self._plain = _PLAIN[person_properties]
-        decoder = msgspec.json.Decoder(self._plain)
-        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
+        self._decode_plain = msgspec.json.Decoder(self._plain).decode
         self._offset = time_offset
         self._known: set[str] = set()
 
-    def convert_block(self, block: RecordBlock) -> RawEvents:
-        """The events of a block's records, and what was refused."""
-        lines = block.records
-        if isinstance(lines, LineRecords) and block.members is None and (whole := self._all_at_once(lines)) is not None:
-            return whole
-        found, records = RawEvents(), [*lines]
-        self._take(
-            found, block, _EventTexts(records, range(len(records)), block.members, lines.text if isinstance(lines, LineRecords) else b"")
+    def convert_block(self, block: RecordBlock, events: EventSink) -> None:
+        """See `Converter`."""
+        records = [*block.records]
+        self._convert(block, events, records, range(len(records)), block.members)
+
+    def convert_event(self, block: RecordBlock) -> NativeEvents:
+        """The event that the one record of a block is. Raises `RecordRefused`."""
+        (text,) = block.records
+        return self._complete([text]) or self._repaired(
+            text, readable_text(text), block, 0, None if block.members is None else block.members[0]
         )
-        return found
 
-    def _all_at_once(self, lines: LineRecords) -> RawEvents | None:
-        """The events of lines that are all complete, plain and good, and written as most writers write them; None if one isn't.
+    def _convert(
+        self, block: RecordBlock, events: EventSink, texts: list[bytes], records: Sequence[int], members: Sequence[int] | None
+    ) -> None:
+        """Add the events of neighbouring texts: all at once if they are complete, else by halves, down to the one that isn't.
 
-        The lines are decoded as one text: see `_cut` for why no line can be completed by its neighbours.
+        `records` are the indexes of their records, and `members` their indexes in these, if those hold several.
         """
-        try:
-            heads = self._decode_lines(lines.text)
-            moments = _moments(heads)
-        except _UNFIT:
-            return None
-        whole = _cut(lines)
-        if whole is None or len(heads) != len(lines):
-            return None
-        names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
-        times = self._times(moments)
-        packed = _plain_uuids(uuids)
-        if times is None or not packed or not (lines.text.isascii() or is_utf8(lines.text)):
-            return None
-        bounds = EventBounds.of(names, times)
-        if not self._are_good(bounds, ids):
-            return None
-        if max(whole.sizes) > SHALLOW_BYTES and are_deep(lines.ended):
-            return None
-        return RawEvents([*range(len(lines))], [], [], names, ids, times, uuids, packed=packed, whole=whole, _bounds=bounds)
-
-    def _take(self, found: RawEvents, block: RecordBlock, texts: _EventTexts) -> None:
-        """Take events: neighbours that are complete together, all others one by one."""
-        try:
-            heads: list[_CompleteEvent] = [*map(self._decode, texts.texts)]
-            _moments(heads)
-        except _UNFIT:
-            self._take_runs(found, block, texts)
+        if (complete := self._complete(texts)) is not None:
+            events.extend(records, complete)
+        elif len(texts) == 1:
+            self._convert_other(block, events, texts[0], records[0], None if members is None else members[0])
         else:
-            self._take_complete(found, block, texts, heads)
+            half = len(texts) // 2
+            for part in (slice(half), slice(half, None)):
+                self._convert(block, events, texts[part], records[part], None if members is None else members[part])
 
-    def _take_runs(self, found: RawEvents, block: RecordBlock, texts: _EventTexts) -> None:
-        start = 0
-        heads: list[_CompleteEvent] = []
-        for at, text in enumerate(texts.texts):
-            head = self._head_of(text)
-            if head is not None:
-                heads.append(head)
-                continue
-            self._take_complete(found, block, texts.part(start, at), heads)
-            self._take_other(found, block, texts.part(at, at + 1))
-            start, heads = at + 1, []
-        self._take_complete(found, block, texts.part(start, None), heads)
-
-    def _add(self, found: RawEvents, record: int, event: RepairedEvent, text: bytes) -> None:
-        """Add a repaired event that stood as `text` in its record."""
-        head = self._head_of(event.text)
-        found.as_found[len(found)] = text
-        found.records.append(record)
-        found.texts.append(event.text)
-        found.gaps += [0] if head is None else _gaps((event.text,), (head,), self._plain)
-        found.names.append(event.name)
-        found.distinct_ids.append(event.distinct_id)
-        found.times.append(event.time)
-        found.uuids.append(event.uuid)
-
-    def _head_of(self, text: bytes) -> _CompleteEvent | None:
-        """The event, if it needs no repair; else None."""
-        for decode in (self._decode, _decode_complete):
-            try:
-                head = decode(text)
-                _moments([head])
-            except _UNFIT:
-                continue
-            return head
-        return None
-
-    def _take_complete(self, found: RawEvents, block: RecordBlock, texts: _EventTexts, heads: list[_CompleteEvent]) -> None:
-        """Take events that have all they need, if their values are good; else by halves, down to the one that isn't."""
-        if not heads or self._extend(found, texts, heads):
-            return
-        if len(heads) == 1:
-            self._take_other(found, block, texts)
-            return
-        half = len(heads) // 2
-        self._take_complete(found, block, texts.part(0, half), heads[:half])
-        self._take_complete(found, block, texts.part(half, None), heads[half:])
-
-    def _extend(self, found: RawEvents, texts: _EventTexts, heads: list[_CompleteEvent]) -> bool:
-        """Add events if all of them are good; whether they are."""
-        names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
-        times = self._times(_moments(heads))
-        if times is None or not (_plain_uuids(uuids) and _are_texts(texts.texts, texts.joined)):
-            return False
-        if not self._are_good(EventBounds.of(names, times), ids):
-            return False
-        found.records += texts.records
-        found.texts += texts.texts
-        found.gaps += _gaps(texts.texts, heads, self._plain)
-        found.names += names
-        found.distinct_ids += ids
-        found.times += times
-        found.uuids += uuids
-        return True
-
-    def _are_good(self, bounds: EventBounds, ids: list[str]) -> bool:
-        """Whether events within these bounds and with these ids are sent as they are."""
-        return 0 <= bounds.first <= bounds.last < AFTER_LAST and "" not in bounds.names and self._are_ids(ids)
-
-    def _times(self, times: list[datetime]) -> list[int] | None:
-        """Microseconds since 1970; None if there are times without a zone that aren't UTC, and so have to be written anew."""
+    def _convert_other(self, block: RecordBlock, events: EventSink, text: bytes, record: int, member: int | None) -> None:
+        """Add what isn't a complete event: repair it, or split it into its parts."""
         try:
-            return [(time - _EPOCH) // _MICROSECOND for time in times]
-        except TypeError:  # one has no zone
-            return None if self._offset else [(time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // _MICROSECOND for time in times]
+            readable = readable_text(text)
+            parts = _parts_of(readable) if member is None else None
+            if parts is None:
+                events.extend([record], self._repaired(text, readable, block, record, member))
+            elif parts:
+                self._convert(block, events, parts, [record] * len(parts), range(len(parts)))
+        except RecordRefused as why:
+            events.refuse(record, why, text, member)
+
+    def _complete(self, texts: Sequence[bytes]) -> NativeEvents | None:
+        """Events that need no repair and whose values are good; None if one of them isn't such. All are checked at once."""
+        if not texts:
+            return None
+        try:
+            heads = self._heads(texts)
+            written = [head.timestamp for head in heads]
+            moments = msgspec.convert(written, list[datetime])
+        except _UNFIT:
+            return None
+        if "z" in "".join(written) or (self._offset and any(moment.tzinfo is None for moment in moments)):
+            return None  # few services read a small z
+        names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
+        times = [*map(micros_of, moments)]
+        if not (min(times) >= 0 and max(times) < AFTER_LAST and all(names) and all(map(_is_usual_uuid, uuids)) and self._are_ids(ids)):
+            return None
+        joined = b"\n".join(texts)  # the line feeds keep a character that is cut off from being completed
+        if not (joined.isascii() or is_utf8(joined)) or are_deep(texts):
+            return None
+        # What stands before an event's second brace, after a comma, is a name of its own.
+        gaps = [gap if text.endswith(_PROPERTIES, 0, gap + 1) else 0 for text in texts for gap in (text.find(b"{", 1) + 1,)]
+        if {*map(type, heads)} != {self._plain}:
+            gaps = [gap if type(head) is self._plain else 0 for gap, head in zip(gaps, heads, strict=True)]
+        return NativeEvents(names, ids, times, uuids, texts, gaps, texts)
+
+    def _heads(self, texts: Sequence[bytes]) -> list[_CompleteEvent]:
+        try:
+            return [*map(self._decode_plain, texts)]
+        except _UNFIT:
+            return [self._head_of(text) for text in texts]
+
+    def _head_of(self, text: bytes) -> _CompleteEvent:
+        try:
+            return self._decode_plain(text)
+        except _UNFIT:
+            return _decode_complete(text)
 
     def _are_ids(self, ids: list[str]) -> bool:
+        """Whether ids are sent as they are."""
         fresh = set(ids) - self._known
-        if not none_illegal(fresh) or canonical_id(longest := max(fresh, key=len, default="")) != longest or "\0" in "".join(fresh):
+        if not none_illegal(fresh) or any(canonical_id(each) != each for each in fresh):
             return False
         if len(self._known) + len(fresh) > _KNOWN_IDS:
             self._known = set()
         self._known |= fresh
         return True
 
-    def _take_other(self, found: RawEvents, block: RecordBlock, text: _EventTexts) -> None:
-        """Add one text that isn't a complete event: repair it, or split it into its parts."""
-        record, member = text.records[0], None if text.members is None else text.members[0]
+    def _repaired(self, found: bytes, text: bytes, block: RecordBlock, index: int, member: int | None) -> NativeEvents:
+        """The event that a readable text is, with a uuid (its own, else the one of its place) and a time that the service reads.
+
+        Keys of another project are removed, and so is an `offset`, which the service would count from now. Raises `RecordRefused`.
+        """
         try:
-            readable = readable_text(text.texts[0])
-            parts = parts_of(readable) if member is None else None
-            if parts is None:
-                self._add(found, record, repair_event(readable, partial(_place_uuid, block, record, member), self._offset), text.texts[0])
-            else:
-                self._take(found, block, _EventTexts(parts, [record] * len(parts), range(len(parts))))
-        except RecordRefused as why:
-            found.refused.append(RefusedPart(record, text.texts[0], why, member))
+            members = _decode_members(text)
+        except msgspec.ValidationError:
+            raise RecordRefused(RefusalReason.NOT_JSON, "the event isn't an object") from None
+        name = _name_of(members.get("event", ABSENT))
+        if first_byte(members.get("properties", ABSENT)) not in {b"{", b"n", b""}:
+            raise RecordRefused(RefusalReason.WRONG_TYPE, "properties aren't an object")
+        distinct_id = _id_of(members)
+        timestamp = members.get("timestamp", ABSENT)
+        time = _time_of(timestamp, self._offset)
+        uuid = _uuid_of(members.get("uuid", ABSENT)) or place_uuid("native", block, index, *(() if member is None else (member,)))
+        members["uuid"] = Raw(b'"%b"' % uuid.encode())
+        if not _is_read_as(timestamp, self._offset):
+            members["timestamp"] = Raw(b'"%b"' % format_timestamp(EPOCH + timedelta(microseconds=time)))
+        own = members.get("distinct_id", ABSENT)
+        if own is not ABSENT and (first_byte(own) != b'"' or not id_text(own)):
+            members["distinct_id"] = Raw(_encode(distinct_id))
+        for key in _NOT_OURS:
+            members.pop(key, None)
+        written = _encode(members)
+        complete = self._complete([written])
+        return NativeEvents([name], [distinct_id], [time], [uuid], [written], [0] if complete is None else complete.gaps, [found])
 
 
-def _moments(heads: Sequence[_CompleteEvent]) -> list[datetime]:
-    """When the events happened, all at once. Raises `ValidationError` for what is no time, or ends in a small z: few services read it."""
-    texts = [head.timestamp for head in heads]
-    if "z" in "".join(texts):
-        raise msgspec.ValidationError("a time ends in a small z")
-    return msgspec.convert(texts, list[datetime])
-
-
-def _cut(lines: LineRecords) -> WholeLines | None:
-    """Cut lines at the beginnings of their properties; None if they aren't written as most writers write them.
-
-    Every line begins with a brace and ends with one. In JSON no closing brace is followed by an opening one without a comma, and no string
-    holds a line feed: so if the lines together are JSON values, no value goes over the end of a line; and if there are as many values as
-    lines, each line is one.
-    """
-    heads: list[bytes] = []
-    rests: list[bytes] = []
-    add_head, add_rest = heads.append, rests.append
-    for line in lines.ended:
-        parts = line.split(_BRACE, 2)
-        if len(parts) < 3:
-            return None
-        first, head, rest = parts
-        if first or rest[0] != _QUOTE or rest[-2:] != _END:
-            return None
-        add_head(head)
-        add_rest(rest)
-    if not any({head[-len(name) :] for head in heads} == {name} for name in _NAMED):
-        return None
-    return WholeLines(lines, heads, rests, [*map(len, lines.ended)])
-
-
-def _place_uuid(block: RecordBlock, record: int, member: int | None) -> str:
-    """The uuid of an event that has none: of its file's content, its record's number, and its index among the record's events."""
-    parts: list[str | int] = ["native", block.file.identity, block.first + record]
-    return derived_uuid(msgspec.json.encode(parts if member is None else [*parts, member]).decode())
-
-
-def _plain_uuids(uuids: list[str]) -> bytes:
-    """Sixteen bytes of each, if all are UUIDs in the usual form and lower case, else none; in one pass, because all events come here."""
-    joined, count = "".join(uuids), len(uuids)
-    if [*map(len, uuids)].count(_SPELLED) != count or joined != joined.lower():
-        return b""  # joined, a short one and a long one could make up for each other
-    if any(joined[place::_SPELLED] != "-" * count for place in _HYPHENS):
-        return b""
-    try:
-        packed = bytes.fromhex(joined.replace("-", ""))
-    except ValueError:
-        return b""
-    return packed if len(packed) == PACKED * count else b""  # less: spaces, or more hyphens
-
-
-def _are_texts(texts: Sequence[bytes], joined: bytes) -> bool:
-    """Whether all are UTF-8 and nowhere nested too deep. The line feeds keep a character that is cut off from being completed."""
-    joined = joined or b"\n".join(texts)
-    if not (joined.isascii() or is_utf8(joined)):
-        return False
-    return not are_deep(texts)
-
-
-def _gaps(texts: Sequence[bytes], heads: Sequence[_CompleteEvent], plain: type[_CompleteEvent]) -> list[int]:
-    """Where members can be put into the properties of plain events; 0 of others, and where an event's beginning doesn't show it.
-
-    What stands before its second brace, after a comma, is a name of the event's own.
-    """
-    gaps = [gap if text.endswith(_PROPERTIES, 0, gap + 1) else 0 for text in texts for gap in (text.find(b"{", 1) + 1,)]
-    if {*map(type, heads)} != {plain}:
-        return [gap if type(head) is plain else 0 for gap, head in zip(gaps, heads, strict=True)]
-    return gaps
-
-
-class _Body(Struct, gc=False):
-    batch: Raw = ABSENT
-
-
-class _OwnId(Struct, gc=False):
-    distinct_id: Raw = ABSENT
-
-
-class RepairedEvent(NamedTuple):
-    """An event with all that it needs."""
-
-    text: bytes
-    name: str
-    distinct_id: str
-    time: int
-    uuid: str
-
-
-_decode_body = msgspec.json.Decoder(_Body).decode
-
-
-_decode_own_id = msgspec.json.Decoder(_OwnId).decode
-
-
-def parts_of(text: bytes) -> list[bytes] | None:
+def _parts_of(text: bytes) -> list[bytes] | None:
     """The events of a readable text that is an array or a batch body; None if it is an object of another kind. Raises `RecordRefused`."""
     array: bytes | Raw = text
     start = text.lstrip()[:1]
@@ -429,11 +281,11 @@ def readable_text(record: bytes) -> bytes:
     try:
         _decode_raw(record)
     except MALFORMED as error:
-        return _repaired(record, error)
+        return _without_odd_numbers(record, error)
     return record
 
 
-def _repaired(record: bytes, error: Exception) -> bytes:
+def _without_odd_numbers(record: bytes, error: Exception) -> bytes:
     text, _ = null_non_finite_numbers(record)
     try:
         _decode_raw(text)
@@ -450,34 +302,6 @@ def _decodes(text: bytes) -> bool:
     except MALFORMED:
         return False
     return True
-
-
-def repair_event(text: bytes, place_uuid: Callable[[], str], time_offset: int) -> RepairedEvent:
-    """The event that a readable text is, with a uuid (its own, else the one of its place) and a time that the service reads.
-
-    Keys of another project are removed, and so is an `offset`, which the service would count from now. Raises
-    `RecordRefused`.
-    """
-    try:
-        members = _decode_members(text)
-    except msgspec.ValidationError:
-        raise RecordRefused(RefusalReason.NOT_JSON, "the event isn't an object") from None
-    name = _name_of(members.get("event", ABSENT))
-    if first_byte(members.get("properties", ABSENT)) not in {b"{", b"n", b""}:
-        raise RecordRefused(RefusalReason.WRONG_TYPE, "properties aren't an object")
-    distinct_id = _id_of(members)
-    timestamp = members.get("timestamp", ABSENT)
-    time = _time_of(timestamp, time_offset)
-    uuid = _uuid_of(members.get("uuid", ABSENT)) or place_uuid()
-    members["uuid"] = Raw(b'"%b"' % uuid.encode())
-    if not _is_read_as(timestamp, time_offset):
-        members["timestamp"] = Raw(b'"%b"' % format_timestamp(_EPOCH + timedelta(microseconds=time)))
-    own = members.get("distinct_id", ABSENT)
-    if own is not ABSENT and (first_byte(own) != b'"' or not id_text(own)):
-        members["distinct_id"] = Raw(msgspec.json.encode(distinct_id))
-    for key in _NOT_OURS:
-        members.pop(key, None)
-    return RepairedEvent(msgspec.json.encode(members), name, distinct_id, time, uuid)
 
 
 def _name_of(raw: Raw) -> str:
@@ -535,7 +359,7 @@ def _uuid_of(raw: Raw) -> str | None:
     if first_byte(raw) != b'"':
         return None
     text = str(_decode_any(raw)).lower()
-    return text if _UUID.fullmatch(text) else None
+    return text if _is_uuid(text) else None
 
 
 DESCRIPTION: Final = ImportFormat(

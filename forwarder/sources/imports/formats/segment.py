@@ -15,7 +15,17 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.sources.files.records import RecordBlock
-from forwarder.sources.imports.format import ImportedEvent, ImportFormat, RecordRefused, RefusalReason, derived_uuid, option
+from forwarder.sources.imports.format import (
+    ImportedEvent,
+    ImportFormat,
+    RecordConverter,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+    key_of,
+    option,
+    place_uuid,
+)
 from forwarder.sources.imports.times import parse_time
 from forwarder.sources.imports.values import check_id, is_blank, is_illegal
 
@@ -82,7 +92,6 @@ SURROUNDINGS: Final = ("$ip", "$raw_user_agent", "$lib", "$lib_version", *PAGE)
 
 _decode = msgspec.json.Decoder(_SegmentCall).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ class SegmentOptions:
     """How far ahead of UTC the clock of times without a zone is."""
 
 
-class SegmentConverter:
+class SegmentConverter(RecordConverter):
     """The format at work on one source."""
 
     def __init__(self, options: SegmentOptions | None = None) -> None:
@@ -114,9 +123,9 @@ class SegmentConverter:
             properties |= record.properties
         event = make(record, user, properties, self._options)
         message = _text(record.message_id, "messageId")
-        key = None if is_illegal(message) else _text_of(FORMAT, message)  # many would share it, and all but one be lost
-        uuid = derived_uuid(key or _text_of(FORMAT, block.file.identity, block.first + index))
-        return (ImportedEvent(event, distinct_id, time, uuid, properties, key),)
+        keyed = not is_illegal(message)  # many would share it, and all but one be lost
+        uuid = derived_uuid(key_of(FORMAT, message)) if keyed else place_uuid(FORMAT, block, index)
+        return (ImportedEvent(event, distinct_id, time, uuid, properties, keyed),)
 
 
 CallConverter = Callable[[_SegmentCall, str, dict[str, Any], SegmentOptions], str]
@@ -235,10 +244,6 @@ def _time(record: _SegmentCall, offset_minutes: int) -> int:
     if time is None or time == "":
         raise RecordRefused(RefusalReason.NO_TIME, "neither timestamp nor originalTimestamp")
     return parse_time(time, offset_minutes)
-
-
-def _text_of(*parts: str | int) -> str:
-    return _encode(parts).decode()
 
 
 def _surroundings(context: _CallContext | _Custom) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports import formats
-from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportedEvent, ImportFormat
+from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportedEvent, ImportFormat, RecordConverter
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.formats.csv import CsvConverter
 from forwarder.sources.imports.formats.mixpanel import ProjectZone
@@ -37,8 +37,8 @@ def converted(name: str, record: bytes, options: Any = None, **more: Any) -> Seq
     """The events of one record by a format that was made as the command makes it."""
     form = BY_NAME[name]
     converter = form.make(options or form.options(), given(**more))
-    assert not isinstance(converter, NativeConverter)
-    return converter.convert(RecordBlock(SourceFile("f", "5eed" * 16), 0, [record], range(1, 2)), 0)  # type: ignore[union-attr]  # no raw one
+    assert isinstance(converter, RecordConverter)
+    return converter.convert(RecordBlock(SourceFile("f", "5eed" * 16), 0, [record], range(1, 2)), 0)
 
 
 def test_every_file_with_a_description_is_listed() -> None:

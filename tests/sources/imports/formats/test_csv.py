@@ -130,7 +130,7 @@ def test_another_id_of_a_row_makes_its_uuid() -> None:
     """What isn't a UUID still tells rows apart, together with event, time and id, wherever the row stands."""
     key = f'["csv","bought",{MICROS},"u1","17"]'
     made = one({**ROW, "uuid": "17"}, first=4)
-    assert (made.natural_key, made.uuid) == (key, derived_uuid(key))
+    assert (made.keyed, made.uuid) == (False, derived_uuid(key))
     assert one({**ROW, "uuid": "17"}).uuid == made.uuid
     others = [{"uuid": "18"}, {"event": "sold"}, {"distinct_id": "u2"}, {"timestamp": "2024-03-01T10:20:30.456788Z"}]
     assert made.uuid not in {one({**ROW, "uuid": "17", **other}).uuid for other in others}
@@ -140,15 +140,15 @@ def test_another_id_of_a_row_makes_its_uuid() -> None:
 def test_the_place_makes_the_uuid_of_other_rows(row: dict[str, Any]) -> None:
     """Without an id two rows that say the same are two events, told apart by the file and their number."""
     made = one(row, first=4)
-    assert (made.natural_key, made.uuid) == (None, derived_uuid('["csv","c0ffee",4]'))
+    assert (made.keyed, made.uuid) == (False, derived_uuid('["csv","c0ffee",4]'))
     assert one(row, first=5).uuid != made.uuid
 
 
-def test_repeats_have_the_same_natural_key() -> None:
+def test_repeats_have_all_that_makes_one() -> None:
     """A row that comes again is recognised, however its time and its uuid are spelled."""
     again = {**ROW, "timestamp": "2024-03-01T11:20:30.456789+01:00", "uuid": UUID.upper(), "note": "again"}
-    assert one(ROW).natural_key == one(again).natural_key
-    assert one(ROW).natural_key is not None
+    first, second = one(ROW), one(again)
+    assert (first.uuid, first.event, first.time, first.distinct_id) == (second.uuid, second.event, second.time, second.distinct_id)
 
 
 def test_a_row_of_another_length_is_told_as_such() -> None:

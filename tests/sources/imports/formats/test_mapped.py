@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.mapped import MappedConverter
+from forwarder.sources.imports.repeats import Repeats
 from tests.sources.imports.samples.mapped import RULES, STRANGE, block, mapping, sample
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
@@ -44,7 +47,7 @@ def test_an_event_by_rules() -> None:
     event = one()
     assert (event.event, event.distinct_id, event.time, event.uuid) == ("e", "u1", MICROS, UUID)
     assert msgspec.json.encode(event.properties) == b'{"n":1}'
-    assert event.natural_key == f'["mapping","e",{MICROS},"u1","{UUID}"]'
+    assert not event.keyed
 
 
 GOLDEN: list[tuple[str, dict[str, Any], str, object]] = [
@@ -55,7 +58,6 @@ GOLDEN: list[tuple[str, dict[str, Any], str, object]] = [
     ("a uuid of capitals", {"id": UUID.upper()}, "uuid", UUID),
     ("a uuid without hyphens", {"id": UUID.replace("-", "")}, "uuid", UUID.replace("-", "")),
     ("no uuid", {"id": None}, "uuid", derived_uuid('["mapping","' + "5eed" * 16 + '",0]')),
-    ("no uuid: no natural key", {"id": ""}, "natural_key", None),
 ]
 
 
@@ -77,8 +79,9 @@ def test_records_that_share_an_id_that_says_nothing_are_no_repeats() -> None:
     records = [RECORD | {"id": "undefined"} | other for other in ({}, {"at": "2024-05-01T11:00:00Z"}, {"who": "u2"}, {"name": "f"}, {})]
     events = [convert(record)[0] for record in records]
     assert len({event.uuid for event in events}) == 1
-    assert len({event.natural_key for event in events}) == 4
-    assert events[0].natural_key == events[-1].natural_key
+    with TemporaryDirectory() as folder, Repeats(Path(folder)) as repeats:
+        columns = zip(*((each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events), strict=True)
+        assert repeats.among(*columns) == [4]
 
 
 def test_places_are_counted_in_the_file() -> None:

@@ -149,20 +149,21 @@ def test_values_keep_their_bytes() -> None:
 def test_the_natural_key() -> None:
     """Name, time, the record's own id and `$insert_id` tell events apart, and the uuid follows from them."""
     event = converted(record("$mp_web_page_view", distinct_id="$device:d1", **{BEFORE: "u0"}))
-    assert event.natural_key == '["mixpanel","$mp_web_page_view",1704067200345000,"$device:d1","i1"]'
-    assert event.uuid == derived_uuid(event.natural_key) == "21b3778a-1fac-58f4-81e5-07376c1f3778"
+    key = '["mixpanel","$mp_web_page_view",1704067200345000,"$device:d1","i1"]'
+    assert event.keyed
+    assert event.uuid == derived_uuid(key) == "21b3778a-1fac-58f4-81e5-07376c1f3778"
 
 
 @pytest.mark.parametrize("other", [{"time": 1_704_067_200_346}, {"distinct_id": "u2"}, {"$insert_id": "i2"}])
 def test_each_part_of_the_natural_key_counts(other: dict[str, Any]) -> None:
     """Records that differ in one part of the key are two events."""
-    assert len({converted(one).natural_key for one in (record(), record(**other), record("Refund"))}) == 3
+    assert len({converted(one).uuid for one in (record(), record(**other), record("Refund"))}) == 3
 
 
 def test_a_repeat_has_the_same_key_whatever_else_differs() -> None:
     """A raw export's repeat is known by its key, though Mixpanel's own notes differ."""
     first, again = converted(record(mp_processing_time_ms=1)), converted(record(mp_processing_time_ms=2))
-    assert (first.natural_key, first.uuid) == (again.natural_key, again.uuid)
+    assert (first.keyed, first.uuid) == (True, again.uuid)
 
 
 @pytest.mark.parametrize("insert_id", [..., None, "", "undefined"])
@@ -170,7 +171,7 @@ def test_without_an_insert_id_the_place_counts(insert_id: object) -> None:
     """Without a usable `$insert_id` nothing tells repeats: the uuid follows from the file's content and the record's number."""
     one = record(**{"$insert_id": insert_id})
     first, second = (MixpanelConverter().convert(block(one, one, first=100), index)[0] for index in (0, 1))
-    assert first.natural_key is second.natural_key is None
+    assert first.keyed is second.keyed is False
     assert first.uuid == derived_uuid(f'["mixpanel","{"5eed" * 16}",100]') != second.uuid
     assert MixpanelConverter().convert(block(one, first=101), 0)[0].uuid == second.uuid
 
@@ -226,9 +227,9 @@ def test_the_sample() -> None:
     assert refused == Counter(why for _, why in STRANGE if why is not None)
     assert len(events) + refused.total() == len(export)
     assert (events, refused) == run()
-    keys = [event.natural_key for event in events if event.natural_key is not None]
+    keys = [event.uuid for event in events if event.keyed]
     assert len(keys) - len(set(keys)) > 20
-    assert len({event.uuid for event in events}) == len(set(keys)) + sum(event.natural_key is None for event in events)
+    assert len({event.uuid for event in events}) == len(set(keys)) + sum(not event.keyed for event in events)
 
 
 _values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
@@ -366,9 +367,9 @@ def test_the_same_profile_is_one_event_and_a_changed_one_another() -> None:
     """A profile that two files have alike is known as a repeat; one that changed is not, though its time is the same."""
     first, again = (converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "plan": "pro"}}) for _ in range(2))
     changed = converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "plan": "free"}})
-    assert first.natural_key == again.natural_key != changed.natural_key
+    assert first.keyed
     assert first.uuid == again.uuid != changed.uuid
-    assert first.uuid == derived_uuid(first.natural_key or "")
+    assert first.uuid == again.uuid != changed.uuid
 
 
 def test_the_sample_of_profiles() -> None:

@@ -1,20 +1,19 @@
-"""The native format: record by record, and whole blocks of lines."""
+"""The native format: records by themselves, and among others."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from io import BytesIO
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import LineRecords, RecordBlock, SourceFile
-from forwarder.sources.imports.columns import JoinedTexts
-from forwarder.sources.imports.finishing import FinishPolicy, RawEventFinisher
-from forwarder.sources.imports.format import PersonProperties, RawEvents, RefusalReason, derived_uuid
+from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.format import ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import when
 from forwarder.sources.imports.uuid_digest import uuid_hash
@@ -26,9 +25,51 @@ EVENT = {"event": "e", "distinct_id": "u1", "uuid": UUID, "timestamp": "2024-05-
 PLACE = '["native","' + "5eed" * 16 + '",%s]'
 
 
-def convert(*records: bytes | object, policy: PersonProperties = "none", time_offset: int = 0, first: int = 0) -> RawEvents:
+class Refused(NamedTuple):
+    """A record, or the part of one, that is refused."""
+
+    record: int
+    text: bytes
+    why: RecordRefused
+    member: int | None
+
+
+class Converted:
+    """The events of a block, in columns (`EventSink`)."""
+
+    def __init__(self) -> None:
+        self.records: list[int] = []
+        self.columns: list[list[Any]] = [[] for _ in NativeEvents._fields]
+        self.names, self.distinct_ids, self.times, self.uuids, self.texts, self.gaps, self.found = self.columns
+        self.refused: list[Refused] = []
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, record: int, event: ImportedEvent) -> None:
+        """Not of this format."""
+        raise NotImplementedError(record, event)
+
+    def extend(self, records: Sequence[int], events: NativeEvents) -> None:
+        """See `EventSink`."""
+        self.records += records
+        for column, more in zip(self.columns, events, strict=True):
+            column.extend(more)
+
+    def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None) -> None:
+        """See `EventSink`."""
+        self.refused.append(Refused(record, text or b"", why, member))
+
+
+def converted(converter: NativeConverter, block: RecordBlock) -> Converted:
+    """What a converter makes of a block."""
+    converter.convert_block(block, events := Converted())
+    return events
+
+
+def convert(*records: bytes | object, policy: PersonProperties = "none", time_offset: int = 0, first: int = 0) -> Converted:
     """What becomes of records."""
-    return NativeConverter(policy, time_offset).convert_block(block(*records, first=first))
+    return converted(NativeConverter(policy, time_offset), block(*records, first=first))
 
 
 def one(record: bytes | object, time_offset: int = 0) -> dict[str, Any]:
@@ -216,7 +257,7 @@ def test_the_sample() -> None:
     assert Counter(part.why.why for part in once.refused) == Counter(refusals)
     native, texts, uuids = NativeConverter("none"), [], []
     for first in range(0, len(lines), 37):
-        events = native.convert_block(block(*lines[first : first + 37], first=first))
+        events = converted(native, block(*lines[first : first + 37], first=first))
         texts += events.texts
         uuids += events.uuids
     assert (texts, uuids) == (once.texts, once.uuids)
@@ -276,54 +317,33 @@ def test_any_record_becomes_an_event_or_is_refused(members: dict[str, str], time
         uuid_hash(uuid)
 
 
-def test_only_some_of_the_events() -> None:
-    """Columns are cut alike, in the order that was asked for."""
-    events = convert(EVENT, without(event="f"), without("uuid", event="g"))
-    some = events.only([2, 0])
-    assert (some.names, some.records, len(some)) == (["g", "e"], [2, 0], 2)
-    assert some.uuids == [events.uuids[2], UUID]
-    assert some.texts == [events.texts[2], events.texts[0]]
-    assert some.gaps == [events.gaps[2], events.gaps[0]]
-    assert some.times == [MICROS, MICROS]
-    assert some.distinct_ids == ["u1", "u1"]
-
-
 FINISH: Final = FinishPolicy("set_once", geoip=False, job_id="5a5a5a5a-0000-5000-8000-000000000000")
 GOOD: Final = [as_json(event) for event in complete_events(40, seed=4) if "{" not in event["event"]]
 
 
-def convert_lines(*lines: bytes) -> RawEvents:
-    """What becomes of lines."""
-    text = b"".join(line + b"\n" for line in lines)
-    return NativeConverter("set_once").convert_block(
-        RecordBlock(SourceFile("a", "5eed"), 0, LineRecords(text, [*BytesIO(text)]), range(len(lines)))
-    )
+def together(*lines: bytes) -> Converted:
+    """What becomes of neighbouring lines."""
+    return converted(NativeConverter("set_once"), RecordBlock(SourceFile("a", "5eed"), 0, lines, range(len(lines))))
 
 
-def alone(*lines: bytes) -> RawEvents:
-    """What becomes of the same records where they aren't lines."""
-    return NativeConverter("set_once").convert_block(RecordBlock(SourceFile("a", "5eed"), 0, list(lines), range(len(lines))))
+def alone(*lines: bytes) -> Converted:
+    """What becomes of the same lines, each in a block of its own."""
+    native, whole = NativeConverter("set_once"), Converted()
+    for number, line in enumerate(lines):
+        one = converted(native, RecordBlock(SourceFile("a", "5eed"), number, [line], [number]))
+        whole.extend([number for _ in one.records], NativeEvents(*one.columns))
+        whole.refused += [each._replace(record=number) for each in one.refused]
+    return whole
 
 
-def finished(events: RawEvents, max_bytes: int | None = None) -> list[object]:
-    """Events as they are sent; what is refused as its words."""
-    return [each if isinstance(each, bytes) else str(each) for each in RawEventFinisher(FINISH, max_bytes).finish(events)]
-
-
-def columns(events: RawEvents) -> tuple[object, ...]:
+def columns(events: Converted) -> tuple[object, ...]:
     """All that is known of events."""
-    events.apart()
-    refused = [(part.record, part.text, part.why.why, str(part.why), part.member) for part in events.refused]
-    texts = events.names, events.distinct_ids, events.times, events.uuids, events.texts
-    return events.records, *texts, events.gaps, events.as_found, refused
+    return events.records, events.columns, [(each.record, each.text, each.why.why, str(each.why), each.member) for each in events.refused]
 
 
-def test_lines_that_are_all_good_are_taken_whole() -> None:
-    """They have the same values, and the same bytes are sent."""
-    assert convert_lines(*GOOD).whole is not None
-    assert columns(convert_lines(*GOOD)) == columns(alone(*GOOD))
-    assert finished(convert_lines(*GOOD)) == finished(alone(*GOOD))
-    assert isinstance(RawEventFinisher(FINISH).finish(convert_lines(*GOOD)), JoinedTexts)
+def finished(events: Converted) -> list[bytes]:
+    """Events as they are sent."""
+    return EventFinisher(FINISH).finish_texts(events.texts, events.gaps)
 
 
 def changed(**members: object) -> bytes:
@@ -375,26 +395,12 @@ ODD: Final = {
 def test_one_line_that_is_not_changes_nothing_for_the_others(odd: tuple[bytes, ...]) -> None:
     """Whatever it is, and wherever it stands: all become what they become one by one."""
     for lines in ((*odd, *GOOD), (*GOOD[:20], *odd, *GOOD[20:]), (*GOOD, *odd), odd):
-        assert columns(convert_lines(*lines)) == columns(alone(*lines))
-        assert finished(convert_lines(*lines)) == finished(alone(*lines))
+        assert columns(together(*lines)) == columns(alone(*lines))
+        assert finished(together(*lines)) == finished(alone(*lines))
 
 
 def test_spaces_after_commas_and_colons() -> None:
     """As Python writes them."""
     lines = [json.dumps(json.loads(line)).encode() for line in GOOD]
-    assert convert_lines(*lines).whole is not None
-    assert columns(convert_lines(*lines)) == columns(alone(*lines))
-    assert finished(convert_lines(*lines)) == finished(alone(*lines))
-
-
-def test_events_that_become_too_large_are_refused_one_by_one() -> None:
-    """At the same size."""
-    sizes = sorted(len(text) for text in finished(alone(*GOOD)) if isinstance(text, bytes))
-    for limit in (sizes[0], sizes[-1] - 1, sizes[-1], sizes[-1] + 1):
-        assert finished(convert_lines(*GOOD), limit) == finished(alone(*GOOD), limit)
-
-
-def test_some_of_them() -> None:
-    """In any order, each with its text."""
-    indexes = [30, 2, 7]
-    assert columns(convert_lines(*GOOD).only(indexes)) == columns(alone(*GOOD).only(indexes))
+    assert 0 not in together(*lines).gaps
+    assert columns(together(*lines)) == columns(alone(*lines))

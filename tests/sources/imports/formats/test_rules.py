@@ -4,7 +4,8 @@ A table begins with a usual record and the event that it becomes. Each rule says
 `text`: another record altogether), under which options, and what that changes in the event. All else has to be as usual: so a row says
 everything of its event.
 
-- `event`, `distinct_id`, `timestamp`, `uuid`: members of the event. `uuid_of`: the text whose UUIDv5 it is. `natural_key`: of repeats.
+- `event`, `distinct_id`, `timestamp`, `uuid`: members of the event. `uuid_of`: the text whose UUIDv5 it is. `keyed`: whether its uuid alone
+  makes repeats.
 - `properties`: those beside the usual ones; `gone`: those of the usual ones that aren't there; `everything`: all of them, and also what
   every imported event gets.
 - `before`: the events that the record brings before its own. `becomes: nothing`: it has none of its own. `refused`: why nothing is sent.
@@ -27,18 +28,20 @@ import yaml
 from forwarder.mapping import Mapping as RecordMapping
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy, RawEventFinisher
+from forwarder.sources.imports.conversion import FinishedBlock
+from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import (
     NAMESPACE,
     ChosenMapping,
     FormatContext,
     PersonProperties,
-    RawConverter,
+    RecordConverter,
     RecordRefused,
     RefusalReason,
 )
 from forwarder.sources.imports.formats import amplitude, mixpanel, segment
 from forwarder.sources.imports.formats.catalog import BY_NAME
+from forwarder.sources.imports.formats.native import NativeConverter
 
 FOLDER: Final = Path(__file__).parent.parent / "golden" / "rules"
 JOB: Final = "the job"
@@ -46,7 +49,7 @@ EVERY_EVENT: Final = {"$geoip_disable": True, "$import_job_id": JOB}
 MEMBERS: Final = ("event", "distinct_id", "timestamp")
 KNOWN: Final = {
     *("rule", "record", "without", "text", "options", "policy", "geoip", "time_offset"),
-    *(*MEMBERS, "uuid", "uuid_of", "natural_key", "properties", "gone", "everything", "before", "becomes", "refused", "keeps"),
+    *(*MEMBERS, "uuid", "uuid_of", "keyed", "properties", "gone", "everything", "before", "becomes", "refused", "keeps"),
 }
 
 Table = dict[str, Any]
@@ -64,7 +67,7 @@ class Outcome(NamedTuple):
     """What a record became."""
 
     bodies: Sequence[bytes]
-    natural_key: str | None
+    keyed: bool
     """Of its own event."""
 
 
@@ -106,13 +109,15 @@ def outcome(table: Table, rule: Rule) -> Outcome:
     converter = form.make(form.options(**options), given(table, rule))
     block = RecordBlock(SourceFile("table", "c0ffee"), 0, [_with_spaces(rule, record(table, rule))], [1])
     finish = FinishPolicy(policy(rule), rule.get("geoip", False), JOB)
-    if isinstance(converter, RawConverter):
-        found = converter.convert_block(block)
-        for part in found.refused:
-            raise part.why
-        return Outcome([body for body in RawEventFinisher(finish).finish(found) if isinstance(body, bytes)], None)
-    events = converter.convert(block, 0)
-    return Outcome([EventFinisher(finish).finish(event) for event in events], events[-1].natural_key if events else None)
+    if isinstance(converter, NativeConverter):
+        events = FinishedBlock(EventFinisher(finish))
+        converter.convert_block(block, events)
+        for _, why, _, _ in events.refused:
+            raise why
+        return Outcome(events.data, False)
+    assert isinstance(converter, RecordConverter)
+    made = converter.convert(block, 0)
+    return Outcome([EventFinisher(finish).finish(event) for event in made], bool(made) and made[-1].keyed)
 
 
 def _with_spaces(rule: Rule, text: bytes) -> bytes:
@@ -138,7 +143,7 @@ def expected(table: Table, rule: Rule) -> dict[str, Any]:
 @pytest.mark.parametrize(("table", "rule"), rows(refused=False))
 def test_what_a_record_becomes(table: Table, rule: Rule) -> None:
     """The events of the record, with all that is in them, are those of the table."""
-    bodies, natural_key = outcome(table, rule)
+    bodies, keyed = outcome(table, rule)
     found, own = [json.loads(body) for body in bodies], expected(table, rule)
     if "uuid" not in own:  # of profiles: it follows from the whole record
         own["uuid"] = found[-1]["uuid"]
@@ -149,8 +154,8 @@ def test_what_a_record_becomes(table: Table, rule: Rule) -> None:
     assert [{"event": each["event"], "properties": each["properties"]} for each in found] == shown
     assert all((each["distinct_id"], each["timestamp"]) == (own["distinct_id"], own["timestamp"]) for each in found)
     assert len({each["uuid"] for each in found} - {own["uuid"]}) == len(found)
-    if "natural_key" in rule:
-        assert natural_key == rule["natural_key"]
+    if "keyed" in rule:
+        assert keyed == rule["keyed"]
     if "keeps" in rule:
         assert rule["keeps"].encode() in bodies[-1]
 
