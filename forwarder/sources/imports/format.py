@@ -1,8 +1,7 @@
 """The contract of import formats: what a format is, what it knows of an import, and the events that it makes of records.
 
 Each file of `formats` ends with an `ImportFormat`; `catalog` lists them. The command line is generated from these descriptions, so a new
-format is one file and one line of the catalog. A format implements one of two interfaces: `Converter` makes events of one record at a time;
-`RawConverter` is for formats whose records are events already, works on whole blocks in columns, and keeps the bytes of each event.
+format is one file and one line of the catalog. Most are a `RecordConverter`, which makes events of one record at a time.
 
 Invariant: neither the clock nor a random value gets into an event. The same record gives the same events, byte for byte, at any time.
 """
@@ -141,14 +140,14 @@ def derived_uuid(natural_key: str) -> str:
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
 
 
-def key_of(*parts: str | int | None) -> str:
-    """Parts as one text that no other parts give."""
-    return _encode(parts).decode()
+def key_uuid(*parts: str | int | None) -> str:
+    """The uuid that follows from a natural key of several parts."""
+    return derived_uuid(_encode(parts).decode())
 
 
 def place_uuid(name: str, block: RecordBlock, index: int, *member: int) -> str:
     """The uuid of an event that nothing else identifies: of its file's content, its record's number, and its index among several."""
-    return derived_uuid(key_of(name, block.file.identity, block.first + index, *member))
+    return key_uuid(name, block.file.identity, block.first + index, *member)
 
 
 Options = TypeVar("Options")

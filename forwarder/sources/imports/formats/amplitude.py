@@ -30,8 +30,7 @@ from forwarder.sources.imports.format import (
     RecordConverter,
     RecordRefused,
     RefusalReason,
-    derived_uuid,
-    key_of,
+    key_uuid,
     place_uuid,
 )
 from forwarder.sources.imports.times import parse_time
@@ -178,7 +177,7 @@ class AmplitudeConverter(RecordConverter):
             return (ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, keyed),)
         events = []
         for brought, about, its in brings:
-            events.append(ImportedEvent(brought, distinct_id, time, derived_uuid(key_of(FORMAT, uuid, brought, *about)), its, keyed))
+            events.append(ImportedEvent(brought, distinct_id, time, key_uuid(FORMAT, uuid, brought, *about), its, keyed))
         if name != _GROUP_IDENTIFY:  # Amplitude's own is about its groups alone
             events.append(ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, keyed))
         return events

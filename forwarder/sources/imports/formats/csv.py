@@ -22,8 +22,7 @@ from forwarder.sources.imports.format import (
     RecordConverter,
     RecordRefused,
     RefusalReason,
-    derived_uuid,
-    key_of,
+    key_uuid,
     option,
     place_uuid,
 )
@@ -101,7 +100,7 @@ class CsvConverter(RecordConverter):
         if not cell:
             uuid = place_uuid(FORMAT, block, index)
         elif _is_uuid(uuid := cell.lower()) is None:
-            uuid = derived_uuid(key_of(FORMAT, event, time, distinct_id, cell))
+            uuid = key_uuid(FORMAT, event, time, distinct_id, cell)
         return (ImportedEvent(event, distinct_id, time, uuid, properties),)
 
     def _properties(self, row: dict[str, str | None]) -> dict[str, Any]:

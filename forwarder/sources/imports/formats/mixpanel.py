@@ -31,8 +31,7 @@ from forwarder.sources.imports.format import (
     RecordConverter,
     RecordRefused,
     RefusalReason,
-    derived_uuid,
-    key_of,
+    key_uuid,
     option,
     place_uuid,
 )
@@ -163,7 +162,7 @@ class MixpanelConverter(RecordConverter):
         time = self._clock.utc(said)
         insert_id = text_or_number(fields, "$insert_id")
         keyed = insert_id is not None and not is_illegal(insert_id)
-        uuid = derived_uuid(key_of("mixpanel", event, time, own, insert_id)) if keyed else place_uuid("mixpanel", block, index)
+        uuid = key_uuid("mixpanel", event, time, own, insert_id) if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
         return (ImportedEvent(EVENT_NAMES.get(event, event), distinct_id, time, uuid, renamed(fields), keyed),)
@@ -257,7 +256,7 @@ class MixpanelProfilesConverter(RecordConverter):
             raise RecordRefused(RefusalReason.NO_TIME, "the profile has no $last_seen, so there is no time in it that an event could have")
         time = self._clock.utc(seen)
         # A profile that was exported twice, unchanged, is one event; once it changed, it is another.
-        uuid = derived_uuid(key_of("mixpanel_profiles", distinct_id, sha256(record).hexdigest()))
+        uuid = key_uuid("mixpanel_profiles", distinct_id, sha256(record).hexdigest())
         person = renamed(properties, RENAMED_OF_PROFILES)
         return (ImportedEvent("$identify", distinct_id, time, uuid, {"$set": person}, keyed=True),)
 

@@ -21,8 +21,7 @@ from forwarder.sources.imports.format import (
     RecordConverter,
     RecordRefused,
     RefusalReason,
-    derived_uuid,
-    key_of,
+    key_uuid,
     option,
     place_uuid,
 )
@@ -124,7 +123,7 @@ class SegmentConverter(RecordConverter):
         event = make(record, user, properties, self._options)
         message = _text(record.message_id, "messageId")
         keyed = not is_illegal(message)  # many would share it, and all but one be lost
-        uuid = derived_uuid(key_of(FORMAT, message)) if keyed else place_uuid(FORMAT, block, index)
+        uuid = key_uuid(FORMAT, message) if keyed else place_uuid(FORMAT, block, index)
         return (ImportedEvent(event, distinct_id, time, uuid, properties, keyed),)
 
 
