@@ -1,5 +1,5 @@
 """What an import does with each event, in one process and without a network: read, convert, filter, look for repeats, finish, cut into
-batches by days, and settle in the books. Beside it the floor of its format.
+chunks by days, and count in the ledger. Beside it the floor of its format.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from typing import Any, Final
 
 from benchmarks.bare_loops import JOB, bare_loop
 from benchmarks.exports import Export
-from forwarder.imports.counts import SourceOrderCounts
+from forwarder.core.event import Lane
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.checkpoint import ImportJob
+from forwarder.sources.imports.blocks import ChunkLimits
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
 from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
-from forwarder.sources.imports.day_batches import BatchLimits
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import ChosenMapping, Converter, FormatContext
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.csv import CsvOptions
-from forwarder.sources.imports.planning import BatchReady, plan_steps
+from forwarder.sources.imports.ledger import ImportLedger
+from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 
 MAX_EVENT: Final = 1_000_000
-LIMITS: Final = BatchLimits(max_bytes=5_000_000, max_events=5_000)
+LIMITS: Final = ChunkLimits.of_batches(max_bytes=5_000_000, max_events=5_000)
+LANE: Final = Lane("phc_benchmark_of_imports", historical=True)
 UNTIL: Final = 4_102_444_800_000_000
 """The year 2100, in microseconds: there is always a limit, 48 h ago if nobody says otherwise."""
 FINISH: Final = FinishPolicy("set_once", geoip=False, job_id=JOB)
@@ -46,17 +48,14 @@ _OPTIONS: Final[dict[Export, Any]] = {
 
 def import_once(export: Export, path: Path) -> int:
     """Import a file into nothing; how many events arrived in the books."""
-    counts = SourceOrderCounts(ImportJob(JOB, export, str(path), {}), 0.0, [], None)
+    ledger = ImportLedger(ImportCheckpoint(ImportJob(JOB, export, str(path), {}), 0.0, 0.0, []))
     with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder, Repeats(Path(folder)) as repeats:
         conversion = open_conversion(converter_of(export), FINISH, MAX_EVENT, EventSelection(EventFilters(until=UNTIL), repeats))
         with open_source([str(path)]) as source:
-            for step in plan_steps(source, conversion, counts.saved(), LIMITS):
-                if isinstance(step, BatchReady):
-                    _ = step.batch.data
-                    counts.settle(step.batch.events)
-                else:
-                    counts.take(step)
-    return counts.delivered
+            for block in source_blocks(source, conversion, {}, LIMITS):
+                block.chunks(LANE, 0.0)
+                ledger.add(block)
+    return ledger.delivered
 
 
 def converter_of(export: Export) -> Converter:

@@ -24,11 +24,11 @@ from forwarder.config.load import Loaded, load_part
 from forwarder.config.settings import ImportSettings, MappingSettings, Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import mapping_of, rules_of
-from forwarder.imports.request import ImportRequest
 from forwarder.sources.files.records import Framing, ReadOptions
 from forwarder.sources.imports import checkpoint, manifest
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties, RecordRefused
+from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.pacing import QuietHours
 from forwarder.sources.imports.preflight_findings import unaccepted
 from forwarder.sources.imports.times import parse_time

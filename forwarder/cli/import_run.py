@@ -38,14 +38,15 @@ from forwarder.cli.output import can_ask, confirm, report_visible
 from forwarder.cli.tables import EVERY, console
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_key
-from forwarder.imports.job import ImportRun
-from forwarder.imports.request import ImportProgress, ImportRequest
+from forwarder.daemon.imports import ImportRun
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
+from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.manifest import FILE as MANIFEST
 from forwarder.sources.imports.manifest import PREFLIGHT, ImportManifest, plural, sentence
 from forwarder.sources.imports.preflight_findings import PreflightResult, saved_report
 from forwarder.sources.imports.report import JSON, PAGE, as_json, as_text, complete_reports, to_second
+from forwarder.sources.imports.source import ImportProgress
 from forwarder.telemetry.readable import duration, size
 
 RATE_WINDOW: Final = 15.0

@@ -94,8 +94,7 @@ def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:
     from forwarder.cli.output import report_visible
     from forwarder.core.clock import SystemClock
     from forwarder.core.errors import ForwarderError
-    from forwarder.imports.job import ImportRun
-    from forwarder.imports.target import UpstreamRefuses
+    from forwarder.daemon.imports import ImportRun, UpstreamRefuses
     from forwarder.telemetry.logs import configure_logging
 
     common = common_options(typed)

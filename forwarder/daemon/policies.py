@@ -6,7 +6,7 @@ Pure, except for `http_policy`, which raises the limit on open files, and `open_
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from forwarder.config.keys import dotted, is_number, leaves
@@ -77,11 +77,16 @@ def retry_policy(settings: Settings) -> RetryPolicy:
     return RetryPolicy(retry.initial, retry.max, retry.give_up_after)
 
 
-def open_sink(upstream: UpstreamSettings, clock: Clock, path: ForwarderPath | None = None) -> HttpSink:
-    """The way to the upstream; `path` is the daemon's. Raises `ConfigurationError` for a `ca_file` that can't be used."""
+def open_sink(
+    upstream: UpstreamSettings, clock: Clock, path: ForwarderPath | None = None, headers: Sequence[tuple[str, str]] = ()
+) -> HttpSink:
+    """The way to the upstream; `path` is the daemon's, `headers` are sent with each batch.
+
+    Raises `ConfigurationError` for a `ca_file` that can't be used.
+    """
     ca_file = str(upstream.ca_file) if upstream.ca_file else None
     try:
-        policy = UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy)
+        policy = UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy, tuple(headers))
         return HttpSink(policy, clock, path)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"upstream.ca_file {ca_file} can't be used: {error}", hint="Give a readable PEM file.") from error

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import structlog
 
@@ -139,7 +139,7 @@ class DeadLetterStore:
         books: DeadLetterBooks,
         logged: bool,
         largest: int = 0,
-    ) -> DeadLetterStore:
+    ) -> Self:
         """Open the database in `directory`, whose lock this process holds, and take part in `committer`.
 
         `logged`: whether the buffer's log counts what is received; `largest`: bytes of the largest event that a request may bring.

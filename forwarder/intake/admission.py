@@ -206,8 +206,12 @@ class Admission:
         on_accepted: Callable[[], None],
         when_full: WhenFull = WhenFull.REJECT,
         ack_timeout: float = 5.0,
+        logs_rejected: bool = True,
     ) -> None:
-        """`on_accepted`: called when new events are in the buffer. `ack_timeout`: how long a sender waits for delivery, in seconds."""
+        """`on_accepted`: called when new events are in the buffer. `ack_timeout`: how long a sender waits for delivery, in seconds.
+
+        `logs_rejected`: whether what a source rejects of its records is logged; a command reports it in its own way.
+        """
         self.buffer = buffer
         self.dead_letters = dead_letters
         self.books = books
@@ -217,6 +221,7 @@ class Admission:
         self.rejects = when_full is WhenFull.REJECT
         """Whether a full buffer rejects new events, and drops none."""
         self._when_full = when_full
+        self._logs_rejected = logs_rejected
         self._ack_timeout = ack_timeout
         self._on_accepted = on_accepted
         self._awaited: dict[Submission, None] = {}
@@ -408,7 +413,8 @@ class Admission:
         submission.reserved = None
         if submission.source_waits:
             self.dead_letters.bury_reserved(letters, reserved)
-            log_buried(letters)
+            if self._logs_rejected:
+                log_buried(letters)
         else:
             self.dead_letters.bury_reserved_at_receipt(letters)
         self._count_buried(letters)

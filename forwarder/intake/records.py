@@ -329,7 +329,8 @@ def intake_for_one_source(
     """The intake of a process whose only source makes its events itself, all of one lane, which may use the whole buffer."""
     known = KnownKeys(source_keys=[lane.api_key])
     lanes = LaneRegistry(1, buffer.holdings, known)
-    admission = Admission(buffer, dead_letters, books, lanes, UnsharedBuffer(buffer, (), known), clock=clock, on_accepted=delivery.wake)
+    quotas = UnsharedBuffer(buffer, (), known)
+    admission = Admission(buffer, dead_letters, books, lanes, quotas, clock=clock, on_accepted=delivery.wake, logs_rejected=False)
     return SourceIntake(admission, delivery, delivery.halts, source=source)
 
 

@@ -12,16 +12,16 @@ from forwarder.cli.import_options import CommonOptions
 from forwarder.cli.import_run import ImportCommand
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ForwarderError
-from forwarder.imports.job import ImportRun
-from forwarder.imports.request import ImportProgress, ImportRequest, ReportProgress
-from forwarder.imports.target import UpstreamRefuses
+from forwarder.daemon.imports import ImportRun, UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.books import ImportTotals
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
 from forwarder.sources.imports.format import ChosenFormat, RefusalReason
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.preflight_report import PreflightReport
+from forwarder.sources.imports.source import ImportProgress, ReportProgress
 from tests.sources.imports.preflights import event, refused, report, seen
 from tests.sources.imports.samples.manifests import JOB, manifest
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.imports.dead_letters import REASONS
 from forwarder.sources.imports.checkpoint import FILE, ImportCheckpoint, ImportJob, encode
 from forwarder.sources.imports.format import RefusalReason
+from forwarder.sources.imports.letters import REASONS
 from forwarder.sources.imports.manifest import PREFLIGHT
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.test_dead_letters import invoke
+from tests.daemon.lettered import bury, opened, refused
 from tests.deadletter.rig import query
-from tests.imports.lettered import opened, refused
 
 CUT = b'{"event":"sign up","text":"\xff'
 JOB = ImportJob("0190a0a0-0000-5000-8000-000000000000", "mixpanel", "/data/export")
@@ -33,7 +33,7 @@ def state(tmp_path: Path) -> Path:
 
     async def fill() -> None:
         async with opened(path) as letters:
-            await letters.bury_records([refused(16, CUT), refused(20, b'{"event":"sign up","time":"x"}', why=RefusalReason.NO_TIME)])
+            await bury(letters, [refused(16, CUT), refused(20, b'{"event":"sign up","time":"x"}', why=RefusalReason.NO_TIME)])
 
     asyncio.run(fill())
     return path

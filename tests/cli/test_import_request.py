@@ -15,12 +15,12 @@ from forwarder.cli.import_options import common_options
 from forwarder.cli.import_request import character, moment, pairs, rate, request_of, time_offset
 from forwarder.cli.imports import app
 from forwarder.core.errors import ConfigurationError
-from forwarder.imports.request import ImportRequest
 from forwarder.sources.files.records import Framing
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.csv import CsvConverter
 from forwarder.sources.imports.formats.mapped import MappedConverter
+from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.pacing import QuietHours
 
 URL = "https://service.example.com"

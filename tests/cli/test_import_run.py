@@ -22,7 +22,7 @@ from forwarder.cli.options import TextOutput
 from forwarder.cli.tables import EVERY
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
-from forwarder.imports.target import UpstreamRefuses
+from forwarder.daemon.imports import UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from tests.cli.importing import ACCEPTED, BROKEN, KEY, PROGRESS, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request

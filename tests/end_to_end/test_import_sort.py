@@ -14,8 +14,8 @@ from forwarder.sources.imports.checkpoint import ImportCheckpoint, read_checkpoi
 from forwarder.sources.imports.sorting import FILE, SPOOL
 from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Arrival, arrivals
+from tests.daemon.imports import line, write
 from tests.end_to_end.importing import KEY, Service, manifest_of, sandbox
-from tests.imports.imports import line, write
 from tests.support.commands import forwarder
 from tests.support.waiting import eventually
 

@@ -26,7 +26,7 @@ def test_an_import_is_as_it_was(case: GoldenCase, tmp_path: Path) -> None:
     assert now["sources"] == golden["sources"], "the source is not that of the golden file: write it anew with the code that wrote it"
     assert _events(now) == _events(golden)
     for part in PARTS:
-        assert now[part] == golden[part], part
+        assert _said(now[part]) == _said(golden[part]), part
 
 
 def test_sorted_and_not_the_same_events_are_sent() -> None:
@@ -35,6 +35,24 @@ def test_sorted_and_not_the_same_events_are_sent() -> None:
         if case.options == ("--sort",) and case.export != "amplitude":
             unsorted = load(GoldenCase(case.export, case.count))
             assert _events(load(case)) == _events(unsorted), case.name
+
+
+def _said(part: Any) -> Any:
+    """What doesn't depend on timing. An accepted event may be sent again, to show who is at fault (`ImportCheckpoint.witness`); of more
+    refused records than are shown, other ones may come first."""
+    if isinstance(part, list):
+        return [_said(each) for at, each in enumerate(part) if not (isinstance(each, list) and each in part[:at])]
+    if isinstance(part, dict):
+        return {name: _few(each) if name == "examples" else _said(each) for name, each in part.items()}
+    return part
+
+
+def _few(examples: Any) -> Any:
+    return (
+        {why: len(some) if isinstance(some, list) else some for why, some in examples.items()}
+        if isinstance(examples, dict)
+        else len(examples)
+    )
 
 
 def _events(recorded: dict[str, Any]) -> set[tuple[str, ...]]:

@@ -19,13 +19,13 @@ from forwarder.config.load import load_settings
 from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
-from forwarder.imports.job import ImportRun
-from forwarder.imports.request import ImportRequest
+from forwarder.daemon.imports import ImportRun
 from forwarder.sources.files import origins
 from forwarder.sources.imports import preflight_report, repeats
 from forwarder.sources.imports import sorting as spool
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
+from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.preflight_findings import STOPPING, PreflightResult
 from forwarder.sources.imports.times import SECOND
 from tests.guides.reading import DOCS, sections, spans, text_of

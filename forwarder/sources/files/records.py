@@ -70,6 +70,17 @@ class RecordBlock:
     members: Sequence[int] | None = None
     """Where records are parts of records that hold several: the index of each in its record. None: they are whole records."""
 
+    def part(self, start: int, stop: int) -> RecordBlock:
+        """Its records from this index to before that one."""
+        records = self.records
+        some = (
+            LineRecords(b"".join(records.ended[start:stop]), records.ended[start:stop])
+            if isinstance(records, LineRecords)
+            else records[start:stop]
+        )
+        members = None if self.members is None else self.members[start:stop]
+        return RecordBlock(self.file, self.first + start, some, self.lines[start:stop], members)
+
     def place(self, index: int) -> RecordLocation:
         """Where the record with this index in the block stands."""
         return RecordLocation(self.file.name, self.lines[index])

@@ -1,20 +1,18 @@
 """What is counted of an import: books of records, and per UTC day of events, with a digest of uuids by which both sides are compared.
 
-A dead letter that was repaired and sent again stays among the refused records, by its reason, because that is what the source has;
+A dead letter that was repaired and replayed stays among the refused records, by its reason, because that is what the source has;
 `RecordBooks.mended` counts those that have arrived since.
 
 Invariants: books balance at every moment (read = delivered + refused + left out + repeats; mended is a part of refused). Counts cover only
-what is settled, in the order of the files' records, so a run that resumes from them counts nothing twice. A digest doesn't depend on the
-order of its uuids. A replayed dead letter is counted once: its number is in `ImportTotals.replayed`, which is saved with the counts, so a
-letter that is still there after a kill is removed and not sent again. `DayTally.source` never counts an event twice.
+what is settled, so a run that resumes from them counts nothing twice. A digest doesn't depend on the order of its uuids. A replayed dead
+letter is counted once: its number is in `ImportTotals.replayed`, which is saved with the counts, so a letter that is still there after a
+kill is removed and not sent again. `DayTally.source` never counts an event twice.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -22,9 +20,9 @@ from typing import Final, NamedTuple
 from msgspec import Struct, field
 
 from forwarder.sources.files.records import RecordLocation
-from forwarder.sources.imports.columns import EventBounds, EventColumns, FinishedEvent
-from forwarder.sources.imports.times import day_of
-from forwarder.sources.imports.uuid_digest import digest_hex, packed_hashes, uuid_hashes
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.times import date_of
+from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
 
 EXAMPLES: Final = 5
 """Places that are kept of each reason."""
@@ -74,8 +72,8 @@ class RecordBooks(Struct, forbid_unknown_fields=True):
         self.read += other.read
         self.delivered += other.delivered
         self.repeats += other.repeats
-        add_counts(self.refused, other.refused)
-        add_counts(self.left_out, other.left_out)
+        _add(self.refused, other.refused)
+        _add(self.left_out, other.left_out)
 
 
 class DayTally(Struct, forbid_unknown_fields=True):
@@ -87,11 +85,11 @@ class DayTally(Struct, forbid_unknown_fields=True):
     uuids: str = "0" * 32
     """Of those delivered, the digest of `uuid_digest`: the sum of their hashes modulo 2^128, in hex."""
 
-    def arrived(self, uuids: Sequence[str], packed: bytes = b"") -> None:
-        """Count events that the source has, and that were delivered. `packed`: the sixteen bytes of each uuid, if they are known."""
-        self.source += len(uuids)
-        self.delivered += len(uuids)
-        self.uuids = digest_hex(int(self.uuids, 16) + (packed_hashes(packed) if packed else uuid_hashes(uuids)))
+    def add(self, source: int, delivered: int, uuids: int) -> None:
+        """Count events; `uuids` is the sum of the hashes of those delivered."""
+        self.source += source
+        self.delivered += delivered
+        self.uuids = digest_hex(int(self.uuids, 16) + uuids)
 
 
 class RefusalExample(Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,7 +110,7 @@ class ImportTotals(Struct, forbid_unknown_fields=True):
 
     days: dict[str, DayTally] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
-    """Events delivered, by name: the first `REPORT_FILES` names, and the rest together."""
+    """Events delivered, by name: the first `NAMES` names, and the rest together."""
     first: int | None = None
     """Time of the oldest event delivered, in µs since 1970."""
     last: int | None = None
@@ -127,10 +125,14 @@ class ImportTotals(Struct, forbid_unknown_fields=True):
         if len(known) < EXAMPLES:
             known.append(RefusalExample(example.file, example.line, _shortened(example.detail)))
 
-    def named(self, names: Iterable[str] | Mapping[str, int]) -> None:
-        """Count names of events that were delivered; a mapping says of each how often."""
+    def day(self, number: int) -> DayTally:
+        """That of a day, counted from 1970."""
+        return self.days.setdefault(date_of(number), DayTally())
+
+    def named(self, names: Mapping[str, int]) -> None:
+        """Count events that were delivered, by name."""
         counts = self.names
-        for whole, count in Counter(names).items():
+        for whole, count in names.items():
             name = _shortened(whole)
             listed = name if name in counts or len(counts) < NAMES else OTHER_NAMES
             counts[listed] = counts.get(listed, 0) + count
@@ -145,8 +147,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
-    """Add counts to counts."""
+def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
     for name, count in more.items():
         counts[name] = counts.get(name, 0) + count
 
@@ -164,20 +165,13 @@ class RecordFate(NamedTuple):
 
     kind: FateKind
     reason: str = ""
-    """Of repeats there is only one."""
+    """Empty for repeats."""
     example: RefusalExample | None = None
-    """Where it stands, of those that are refused."""
-
-
-def count_fate(books: RecordBooks, totals: ImportTotals, fate: RecordFate) -> None:
-    """Count a record that isn't delivered, beside `RecordBooks.read`."""
-    count_kind(books, fate)
-    if fate.kind is not FateKind.REPEAT and fate.example is not None:
-        totals.example(fate.reason, fate.example)
+    """Its position, if it is refused."""
 
 
 def count_kind(books: RecordBooks, fate: RecordFate) -> None:
-    """Count such a record in books alone."""
+    """Count a record that isn't delivered, beside `RecordBooks.read`."""
     if fate.kind is FateKind.REPEAT:
         books.repeats += 1
         return
@@ -185,49 +179,23 @@ def count_kind(books: RecordBooks, fate: RecordFate) -> None:
     counts[fate.reason] = counts.get(fate.reason, 0) + 1
 
 
-def count_events(totals: ImportTotals, events: Sequence[FinishedEvent], *, delivered: bool) -> None:
-    """Count events of one UTC day that have arrived, or were refused by the service."""
-    day = totals.days.setdefault(day_of(events[0].time), DayTally())
-    if not delivered:
-        day.source += len(events)
-        return
-    if isinstance(events, EventColumns):
-        uuids, bounds = events.uuids, events.bounds
-    else:
-        uuids, bounds = (
-            [event.uuid for event in events],
-            EventBounds.of([event.event for event in events], [event.time for event in events]),
-        )
-    day.arrived(uuids)
-    totals.named(bounds.names)
-    totals.spans(bounds.first, bounds.last)
+def count_replayed(totals: ImportTotals, arrived: Sequence[FinishedEvent], refused: Sequence[FinishedEvent], day: str) -> None:
+    """Count a replayed dead letter, of which these events have arrived, and the service has refused those: they are letters of their own.
 
-
-@dataclass(frozen=True, slots=True)
-class ReplayedLetter:
-    """A letter of which every event is settled."""
-
-    number: int
-    arrived: Sequence[FinishedEvent]
-    refused: Sequence[FinishedEvent] = ()
-    """By the service; they are letters of their own now."""
-    day: str = ""
-    """If it held an event: the UTC day under which the source has it. Empty if it held a record, of which no event was counted."""
-    is_last: bool = False
-    """Whether no letter is left of its record."""
-
-
-def count_replayed(letter: ReplayedLetter, books: Sequence[RecordBooks], totals: ImportTotals) -> None:
-    """Count a letter; `books` are those of its file, and what else sums them up."""
-    if letter.day:
-        totals.days.setdefault(letter.day, DayTally()).source -= 1  # counted when it was refused; perhaps it is of another day now
-    for event in letter.arrived:
-        totals.days.setdefault(day_of(event.time), DayTally()).arrived([event.uuid])
-        totals.named([event.event])
+    `day`: if it held an event, the UTC day under which the source has it. Empty if it held a record, of which no event was counted.
+    """
+    if day:
+        totals.days.setdefault(day, DayTally()).source -= 1  # counted when it was refused; edited, it may be of another day now
+    for event in arrived:
+        totals.day(event.day).add(1, 1, uuid_hash(event.uuid))
+        totals.named({event.event: 1})
         totals.spans(event.time, event.time)
-    for event in letter.refused:
-        totals.days.setdefault(day_of(event.time), DayTally()).source += 1
-    if letter.is_last and all(each.unmended > 0 for each in books):
+    for event in refused:
+        totals.day(event.day).source += 1
+
+
+def count_repaired(books: Sequence[RecordBooks]) -> None:
+    """Count a refused record of which no dead letter is left; `books` are all that count it: those of its file, and those of all files."""
+    if all(each.unmended > 0 for each in books):
         for each in books:
             each.mended += 1
-    totals.replayed.append(letter.number)

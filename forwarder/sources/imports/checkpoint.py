@@ -15,23 +15,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.books import ImportTotals, RecordBooks, check_days
+from forwarder.sources.files.records import BrokenSource
+from forwarder.sources.imports.books import ImportTotals, RecordBooks, RefusalExample, check_days
 from forwarder.sources.imports.format import derived_uuid
-from forwarder.sources.imports.ledger import FileLedger
 from forwarder.sources.imports.times import when
 from forwarder.storage.directory import LockedDirectory
 from forwarder.storage.private import atomic_file
 
 VERSION: Final = 1
 FILE: Final = "checkpoint.json"
+T = TypeVar("T")
 
 
 class CheckpointDamaged(ConfigurationError):
@@ -71,17 +71,6 @@ class FileCheckpoint(Struct, forbid_unknown_fields=True):
     """The running digest of the source after `digested` records, which is at or before the position."""
     complete: bool = False
 
-    @classmethod
-    def of(cls, name: str, identity: str, position: FileLedger) -> FileCheckpoint:
-        """The state of a file from its position, to be written at once: the ledger continues counting in the same books."""
-        return cls(name, identity, position.books, position.read, position.digested, position.digest, position.complete)
-
-    def position(self, totals: ImportTotals, of_all: RecordBooks | None = None) -> FileLedger:
-        """The ledger that a run resumes with, counting in these books, and in those `of_all` files."""
-        position = FileLedger(totals, self.books, of_all=of_all, digested=self.digested, digest=self.digest)
-        position.ended = self.complete
-        return position
-
 
 class SpoolCheckpoint(Struct, forbid_unknown_fields=True):
     """Of a sorted import: how far its events are settled, in the order of time over all files."""
@@ -100,6 +89,47 @@ class SpoolCheckpoint(Struct, forbid_unknown_fields=True):
     def is_settled(self) -> bool:
         """Whether all of them are."""
         return self.settled == self.entries
+
+
+class ReadFailure(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a file can't be read any further, and why."""
+
+    offset: int
+    reason: str
+
+
+class SortedFile(Struct, forbid_unknown_fields=True):
+    """One file of the source, or one member of an archive."""
+
+    name: str
+    identity: str
+    records: int
+    """That it has, as far as it was read; those that were settled before the sorting among them."""
+    books: RecordBooks
+    """Of its records that send nothing; those that were settled before aren't among them."""
+    digest: str = ""
+    """The running digest of its records."""
+    broken: ReadFailure | None = None
+
+    @property
+    def failure(self) -> BrokenSource | None:
+        """Why it wasn't read to its end."""
+        return None if self.broken is None else BrokenSource(self.name, self.broken.offset, self.broken.reason)
+
+
+class SpoolIndex(Struct, forbid_unknown_fields=True):
+    """What is known of a spool."""
+
+    job: ImportJob
+    before: dict[str, int]
+    """Records that were settled before the sorting, by file: there are some if files couldn't be read to their end the time before."""
+    entries: int = 0
+    digest: str = ""
+    """Of the entries, whatever their compression."""
+    files: list[SortedFile] = field(default_factory=list)
+    """In the order of the source; a file's number is its place here."""
+    examples: dict[str, list[RefusalExample]] = field(default_factory=dict)
+    """Of records that the format refused."""
 
 
 class ImportCheckpoint(Struct, forbid_unknown_fields=True):
@@ -132,12 +162,6 @@ class ImportCheckpoint(Struct, forbid_unknown_fields=True):
         for file in self.files:
             total.add(file.books)
         return total
-
-
-class _CheckpointEnvelope(Struct, forbid_unknown_fields=True):
-    version: int
-    sha256: str
-    checkpoint: Raw
 
 
 class StateFolder:
@@ -182,8 +206,7 @@ class StateFolder:
 
 def encode(checkpoint: ImportCheckpoint) -> bytes:
     """A checkpoint as it stands in its file."""
-    body = msgspec.json.encode(checkpoint)
-    return msgspec.json.encode(_CheckpointEnvelope(VERSION, hashlib.sha256(body).hexdigest(), Raw(body))) + b"\n"
+    return seal(VERSION, "checkpoint", checkpoint)
 
 
 def read_checkpoint(folder: Path) -> ImportCheckpoint | None:
@@ -197,23 +220,34 @@ def read_checkpoint(folder: Path) -> ImportCheckpoint | None:
         raise _damaged(path, error.strerror or str(error)) from error
     try:
         return _decode(data)
-    except ValueError as error:  # msgspec's errors are, too
+    except ValueError as error:
         raise _damaged(path, str(error)) from error
 
 
 def _decode(data: bytes) -> ImportCheckpoint:
-    version = msgspec.json.decode(data, type=dict[str, Raw]).get("version", Raw(b"none"))
-    if bytes(version) != b"%d" % VERSION:
-        raise ValueError(f"it is of version {bytes(version).decode(errors='replace')[:20]}, this forwarder reads version {VERSION}")
-    envelope = msgspec.json.decode(data, type=_CheckpointEnvelope)
-    if hashlib.sha256(envelope.checkpoint).hexdigest() != envelope.sha256:
-        raise ValueError("its bytes aren't those that were written")
-    checkpoint = msgspec.json.decode(envelope.checkpoint, type=ImportCheckpoint)
+    checkpoint = unseal(data, VERSION, "checkpoint", ImportCheckpoint)
     check_days(checkpoint.totals.days)
     for file in checkpoint.files:
         if file.books.difference or file.books.unmended < 0 or not file.digested <= file.books.read <= file.read:
             raise ValueError(f"its books of {file.name!r} don't balance")
     return checkpoint
+
+
+def seal(version: int, name: str, body: Struct) -> bytes:
+    """A JSON object with `version`, the `sha256` of the body's bytes, and the body by its name."""
+    data = msgspec.json.encode(body)
+    return msgspec.json.encode({"version": version, "sha256": hashlib.sha256(data).hexdigest(), name: Raw(data)}) + b"\n"
+
+
+def unseal(data: bytes, version: int, name: str, kind: type[T]) -> T:
+    """The body of what `seal` wrote. Raises ValueError (msgspec's errors are) if it is another version, or damaged."""
+    parts = msgspec.json.decode(data, type=dict[str, Raw])
+    found = bytes(parts.pop("version", Raw(b"none")))
+    if found != b"%d" % version:
+        raise ValueError(f"it is of version {found.decode(errors='replace')[:20]}, this forwarder reads version {version}")
+    if parts.keys() != {"sha256", name} or msgspec.json.decode(parts["sha256"]) != hashlib.sha256(parts[name]).hexdigest():
+        raise ValueError("its bytes aren't those that were written")
+    return msgspec.json.decode(parts[name], type=kind)
 
 
 def _damaged(path: Path, why: str) -> CheckpointDamaged:
@@ -226,22 +260,15 @@ def _damaged(path: Path, why: str) -> CheckpointDamaged:
 
 def differences(saved: ImportJob, wanted: ImportJob) -> list[str]:
     """What a job that is wanted has otherwise than the saved one, in words."""
-    found = [
-        f"its {name} is {old!r}, now it is {new!r}"
-        for name, old, new in (("format", saved.format, wanted.format), ("source", saved.source, wanted.source))
-        if old != new
-    ]
+    pairs = [("format", saved.format, wanted.format), ("source", saved.source, wanted.source)]
+    found = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
     for name in sorted(saved.options.keys() | wanted.options.keys()):
-        old, new = saved.options.get(name), wanted.options.get(name)
+        old, new = (repr(job.options[name]) if name in job.options else "not said" for job in (saved, wanted))
         if old != new:
-            found.append(f"`--{name}` was {_said(old)}, now it is {_said(new)}")
+            found.append(f"`--{name}` was {old}, now it is {new}")
     if saved.id != wanted.id and not found:
         found.append(f"its id is {saved.id}, now it is {wanted.id}: what the source holds is another")
     return found
-
-
-def _said(value: str | None) -> str:
-    return "not said" if value is None else repr(value)
 
 
 class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
@@ -255,51 +282,32 @@ class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
     """Nanoseconds since 1970; 0 where that says nothing: objects, standard input."""
 
 
-class ChangeKind(StrEnum):
-    """How a file has changed."""
+def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[str]:
+    """What has changed since a checkpoint, in words: what it has of the source's files, and what they are now.
 
-    GONE = "gone"
-    NEW = "new"
-    CONTENT = "content"
-    """Its size, or its beginning, end or ETag."""
-    TOUCHED = "touched"
-    """Only the time at which it was last written: its size, its beginning and its end are the same."""
-
-
-class SourceChange(Struct, frozen=True):
-    """A file that isn't as it was."""
-
-    name: str
-    what: ChangeKind
-    words: str
-
-
-def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[SourceChange]:
-    """What has changed since a checkpoint: what it has of the source's files, and what they are now."""
+    A file that was only written again is the same.
+    """
     now = {each.name: each for each in found}
-    changes = [change for old in saved if (change := _changed(old, now.pop(old.name, None))) is not None]
-    return changes + [SourceChange(name, ChangeKind.NEW, f"{name} is new: it wasn't there when this import began") for name in now]
+    changes = []
+    for old in saved:
+        new = now.pop(old.name, None)
+        if new is None:
+            changes.append(f"{old.name} is gone")
+        elif (old.size, old.digest) != (new.size, new.digest):
+            changes.append(f"{old.name} {_change(old, new)}")
+    return changes + [f"{name} is new: it wasn't there when this import began" for name in now]
 
 
-def _changed(old: SourceContent, new: SourceContent | None) -> SourceChange | None:
-    if new is None:
-        return SourceChange(old.name, ChangeKind.GONE, f"{old.name} is gone")
-    if old.size != new.size:
-        change = new.size - old.size
-        words = f"{'grew' if change > 0 else 'shrank'} by {abs(change):,} byte{'s' * (abs(change) != 1)}, from {old.size:,} to {new.size:,}"
-        return SourceChange(old.name, ChangeKind.CONTENT, f"{old.name} {words}{_times(old, new)}")
-    if old.digest != new.digest:
+def _change(old: SourceContent, new: SourceContent) -> str:
+    by = new.size - old.size
+    if by:
+        words = f"{'grew' if by > 0 else 'shrank'} by {abs(by):,} byte{'s' * (abs(by) != 1)}, from {old.size:,} to {new.size:,}"
+    else:
         what = "another beginning or end" if old.modified or new.modified else "another content (of an object: another ETag)"
-        return SourceChange(old.name, ChangeKind.CONTENT, f"{old.name} has {what} than before, and the same size{_times(old, new)}")
-    if old.modified != new.modified:
-        return SourceChange(old.name, ChangeKind.TOUCHED, f"{old.name} has the same size, beginning and end{_times(old, new)}")
-    return None
-
-
-def _times(old: SourceContent, new: SourceContent) -> str:
-    if old.modified == new.modified or not (old.modified and new.modified):
-        return ""
-    return f"; it was written at {when(new.modified // 1000)}, before at {when(old.modified // 1000)}"
+        words = f"has {what} than before, and the same size"
+    if old.modified and new.modified and old.modified != new.modified:
+        words += f"; it was written at {when(new.modified // 1000)}, before at {when(old.modified // 1000)}"
+    return words
 
 
 def job_id(format_name: str, options: Mapping[str, Any], sources: Iterable[str]) -> str:

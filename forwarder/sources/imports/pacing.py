@@ -1,28 +1,32 @@
 """The pace of an import: a rate over all processes of a job, quiet hours, and a slowdown after the service answered 429.
 
-Everything here books ahead: a sender asks for a moment, gets one, and waits until then. So nothing has to be taken back, and a
-process that dies leaves at most the gap that it had booked.
+A line is booked ahead: a process asks for a moment, gets one, and waits until then. So nothing has to be taken back, and a process that
+dies leaves at most the gap that it had booked.
 
-Invariants: between any two moments at most the rate times their distance is sent, plus one batch (or slice, if that is more) and what each
-process has left of its last slice; no time is read here except the one that is passed in.
+Invariant: between any two moments at most the rate times their distance is sent, plus one batch (or slice, if that is more) and what each
+process has left of its last slice.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import math
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, time, tzinfo
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.event import Batch
+from forwarder.core.outcome import Reply
+from forwarder.core.ports import Sink
+from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import open_file
 
 SLICE: Final = 0.1
@@ -30,29 +34,23 @@ SLICE: Final = 0.1
 _STATE: Final = struct.Struct("<dd")
 _FORM: Final = re.compile(r"\s*(\d\d?):(\d\d)\s*-\s*(\d\d?):(\d\d)(?:\s+(\S+))?\s*", re.ASCII)
 _MINUTE: Final = 60
-
-
-class RateLine(Protocol):
-    """One line in which all that share a rate stand."""
-
-    def book(self, seconds: float, now: float) -> float:
-        """Take so much time of the line; the moment at which it begins, now or later."""
+_TOO_MANY: Final = 429
 
 
 class OwnLine:
-    """A line for one process."""
+    """A line in which all stand that share a rate; this one is for one process."""
 
     def __init__(self) -> None:
         self._end = 0.0
 
     def book(self, seconds: float, now: float) -> float:
-        """Take so much time of the line; the moment at which it begins, now or later."""
+        """Take so much time of the line; the moment at which it begins, now or later. Raises OSError if the line can't be used."""
         start = max(self._end, now)
         self._end = start + seconds
         return start
 
 
-class SharedLine:
+class SharedLine(OwnLine):
     """A line for all processes of a job: a small file with the line's end, under `flock`.
 
     The file also has the time at which it was written: if that is ahead of now, a clock was set back or the machine started anew, and what
@@ -63,21 +61,16 @@ class SharedLine:
         self._path = path
 
     def book(self, seconds: float, now: float) -> float:
-        """Take so much time of the line; the moment at which it begins, now or later. Raises OSError if the file can't be used."""
-        with self._locked() as file:
-            start = max(_line_end(os.pread(file, _STATE.size + 1, 0), now), now)
-            os.pwrite(file, _STATE.pack(start + seconds, now), 0)
-            os.ftruncate(file, _STATE.size)
-        return start
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[int]:
+        """See `OwnLine.book`."""
         file = open_file(self._path, os.O_RDWR)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
+            start = max(_line_end(os.pread(file, _STATE.size + 1, 0), now), now)
+            os.pwrite(file, _STATE.pack(start + seconds, now), 0)
+            os.ftruncate(file, _STATE.size)
         finally:
             os.close(file)  # which releases the lock
+        return start
 
 
 def _line_end(data: bytes, now: float) -> float:
@@ -119,38 +112,99 @@ class Slowdown:
 
 
 class ImportPace:
-    """When how many events may be sent."""
+    """When how many events may be sent. Wall-clock times are seconds since 1970, others are monotonic."""
 
-    def __init__(
-        self, rate: float, *, line: RateLine | None = None, quiet: QuietHours | None = None, slowdown: Slowdown | None = None
-    ) -> None:
+    def __init__(self, rate: float, clock: Clock, *, line: OwnLine | None = None, quiet: QuietHours | None = None) -> None:
         """`rate`: events per second, over all who share the line."""
         if not (rate > 0 and math.isfinite(rate)):
             raise ValueError("a rate is more than 0 events per second")
-        self.slowdown = slowdown or Slowdown()
+        self.clock = clock
+        self.slowdown = Slowdown()
         self._rate = rate
         self._line = line or OwnLine()
         self._quiet = quiet
-        self._in_hand = 0.0  # events of the last slice that aren't sent yet
+        self._booked = 0.0
+        """Events that are booked and weren't sent; below zero after more were sent than were asked for."""
         self._from = -math.inf
+        """The moment from which these may be sent."""
+        self._asked = 0.0, 0.0
+        """The wall-clock time of the last question, and the moment then."""
+        self._failed: Callable[[Exception], None] = _raise
 
-    def resting_until(self, now: float, wall: float) -> float:
-        """The moment (as `now`) before which nothing may be sent at all; now if that is this one. `wall` is seconds since 1970."""
+    def on_failure(self, failed: Callable[[Exception], None]) -> None:
+        """Called when nothing can be sent any more, because the line can't be used."""
+        self._failed = failed
+
+    def due_at(self, events: int, wall: float) -> float:
+        """The wall-clock time, `wall` or later, from which so many events may be sent."""
+        now = self._moment(wall)
+        rest = self._resting_until(now, wall) - now
+        if rest > 0:
+            return wall + rest
+        if self._booked < events:
+            rate = self._rate * self.slowdown.share(now)
+            count = max(events - self._booked, rate * SLICE)
+            try:
+                self._from = self._line.book(count / rate, now)
+            except OSError as error:
+                what = f"{error.filename or 'the file of the rate'} can't be used: {error.strerror or error}"
+                hint = "Processes that import to the same project share their rate by this small file: make it writable, or its folder."
+                self._failed(ConfigurationError(what, hint=hint))
+                return wall + _MINUTE
+            self._booked += count
+        return wall + max(0.0, self._from - now)
+
+    def went(self, events: int) -> None:
+        """So many events are sent now."""
+        self._booked -= events
+
+    def rests(self) -> str:
+        """Why nothing is sent now though something could be; empty if nothing keeps it."""
+        if not (rest := self.rest_seconds()):
+            return ""
+        return f"nothing is sent until {when(int(self.clock.now() + rest) * SECOND)}: quiet hours, or the service asked for it"
+
+    def rest_seconds(self) -> float:
+        """How long nothing may be sent at all, not even again."""
+        now = self.clock.monotonic()
+        return self._resting_until(now, self.clock.now()) - now
+
+    def _resting_until(self, now: float, wall: float) -> float:
         until = self.slowdown.paused_until(now)
         if self._quiet is not None:
             wall_then = wall + (until - now)
             until += self._quiet.next_allowed(wall_then) - wall_then
         return until
 
-    def book(self, events: int, now: float) -> float:
-        """The moment, now or later, from which these events may be sent. To be asked when nothing rests, for it is booked at once."""
-        if self._in_hand < events:
-            rate = self._rate * self.slowdown.share(now)
-            wanted = max(events - self._in_hand, rate * SLICE)
-            self._from = self._line.book(wanted / rate, now)
-            self._in_hand += wanted
-        self._in_hand -= events
-        return max(now, self._from)
+    def _moment(self, wall: float) -> float:
+        """The moment of a question, the same for all questions of one time: if a batch became due between one that asks for it and one that
+        asks when it is due, neither would wait for it.
+        """
+        if self._asked[0] != wall:
+            self._asked = wall, self.clock.monotonic()
+        return self._asked[1]
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+class PacedSink:
+    """A sink that sends nothing while the job rests, also nothing that is sent again; and slows the job down after a 429."""
+
+    def __init__(self, sink: Sink, pace: ImportPace) -> None:
+        self._sink = sink
+        self._pace = pace
+
+    async def send(self, batch: Batch) -> Reply:
+        """See `core.ports.Sink`."""
+        clock = self._pace.clock
+        while (rest := self._pace.rest_seconds()) > 0:
+            await clock.sleep(rest)
+        reply = await self._sink.send(batch)
+        if reply.status == _TOO_MANY:
+            self._pace.slowdown.refused(clock.monotonic(), reply.retry_after or 0.0)
+        return reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +228,10 @@ class QuietHours:
             raise _unusable(text, "there is no such time") from error
         if start == end or int(found[3]) > 24 or (int(found[3]) == 24 and end.minute):
             raise _unusable(text, "it begins where it ends" if start == end else "there is no such time")
-        return cls(start, end, _zone(text, found[5]))
+        try:
+            return cls(start, end, None if found[5] is None else ZoneInfo(found[5]))
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise _unusable(text, f"there is no zone {found[5]!r}") from error
 
     def quiet(self, moment: float) -> bool:
         """Whether the wall shows a time within them, at a moment in seconds since 1970."""
@@ -194,15 +251,6 @@ class QuietHours:
         while self.quiet(minute):
             minute += _MINUTE
         return minute
-
-
-def _zone(text: str, name: str | None) -> tzinfo | None:
-    if name is None:
-        return None
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise _unusable(text, f"there is no zone {name!r}") from error
 
 
 def _unusable(text: str, why: str) -> ConfigurationError:

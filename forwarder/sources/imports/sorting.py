@@ -1,12 +1,15 @@
-"""Events on disk in the order of time, of one time in the order in which they came, whatever their number (`--sort`).
+"""A source sorted by time on disk (`--sort`): over all files, and of one time in the order in which events came, whatever their number.
 
-A block is a header and a zstd frame. The header, little-endian: the frame's bytes (4), the number of entries in it (4), and BLAKE2b of the
-frame (16). The frame holds MessagePack: an array of entries, each an array. A file is nothing but blocks.
+1. Everything is read, converted and selected as ever; what is refused becomes a dead letter. The events are sorted into a spool.
+2. The spool is the source from then on. What is settled of it is a prefix, which a checkpoint holds.
 
-`EventSorter` holds about `memory` bytes of events; more go to sorted runs, which are merged, a bounded number at a time, and each is
-removed once it is read. `EventSpool` keeps the result in the state folder: `sorted.spool` (blocks), and `sorted.json`, which is written
-when the spool is durable, so a spool without it is invalid. `sorted.json` is one JSON object with `version`, `sha256` (of the bytes of
-`sorted`) and `sorted`: what was counted of the files while they were read.
+A run that is killed in the first part starts it again: nothing was sent. In the second, the next run resumes in the spool and reads nothing
+of the source. Files that can't be read to their end are settled as far as they go; the next run sorts what they have beyond that.
+
+A block on disk is a header and a zstd frame. The header, little-endian: the frame's bytes (4), the number of entries in it (4), and BLAKE2b
+of the frame (16). The frame holds MessagePack: an array of entries, each an array. A file is nothing but blocks. In the state folder are
+`sorted.spool` (blocks), and `sorted.json` (see `checkpoint.seal`), which is written when the spool and all dead letters of the source are
+durable: a spool without it is invalid. `sort-*.run` are parts that are sorted by themselves, until they are merged.
 
 Invariants: what comes out is what came in, and equal inputs give equal outputs. However a sorting ends, none of its runs is left; a process
 that dies leaves them in the folder, and the next one removes them. A spool that is found is whole and of the job that asks; one that isn't
@@ -15,28 +18,39 @@ is sorted anew and gives the same entries, since they follow from the source and
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import os
 import struct
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain, repeat
+from operator import itemgetter
 from pathlib import Path
 from shutil import disk_usage
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import BinaryIO, Final, NamedTuple, Self, overload
 
 import msgspec
 import zstandard
-from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import BrokenSource
-from forwarder.sources.imports.books import RecordBooks, RefusalExample
-from forwarder.sources.imports.checkpoint import ImportJob
-from forwarder.sources.imports.columns import FinishedEvent
-from forwarder.sources.imports.ledger import SharedRecord
+from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.source import FileSource
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, SharedRecord
+from forwarder.sources.imports.books import ImportTotals, RecordBooks, count_kind
+from forwarder.sources.imports.checkpoint import (
+    ImportJob,
+    ReadFailure,
+    SortedFile,
+    SpoolCheckpoint,
+    SpoolIndex,
+    seal,
+    unseal,
+)
+from forwarder.sources.imports.columns import EventColumns, FinishedEvent
+from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
+from forwarder.sources.imports.reading import Portion, SettledFile, portions
 from forwarder.storage.private import atomic_file, open_file
 from forwarder.telemetry.readable import size
 
@@ -51,9 +65,132 @@ _ROOM: Final = (
     "`--sort` needs room for all events there, compressed, and while it sorts for twice that. Make room, or name a folder on a larger disk "
     "with `--state`, and run the command again: nothing of what is sorted was sent."
 )
+_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".parquet")
 VERSION: Final = 1
 SPOOL: Final = "sorted.spool"
 FILE: Final = "sorted.json"
+
+
+class SortLimits(NamedTuple):
+    """How much is held at once."""
+
+    memory: int = 24 << 20
+    """Bytes of events."""
+    runs: int = 64
+    """How many runs are merged at once, at least two; each takes up to half a MiB while it is."""
+
+
+def least_room(source: FileSource) -> int:
+    """The bytes that sorting all of a source takes on disk, at least: its events stand there compressed, and for a while twice.
+
+    Events are larger than their records. What is compressed already is hardly made smaller; text is, by twenty times at most as a rule.
+    """
+    sizes = [(origin.name.lower(), origin.fingerprint.size) for origin in source.origins]
+    return sum(size if name.endswith(_COMPRESSED) else size // 10 for name, size in sizes)
+
+
+def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of the spool
+    source: FileSource,
+    conversion: Conversion,
+    spool: EventSpool,
+    saved: Mapping[str, SettledFile],
+    at: SpoolCheckpoint | None,
+    limits: ChunkLimits,
+    *,
+    doing: Callable[[str], None],
+    sort: SortLimits | None = None,
+    room: int = 0,
+) -> Generator[ImportBlock]:
+    """The blocks of a sorted source, from the first event that isn't settled; while it sorts, blocks without events, and often.
+
+    `saved`: how far each file was settled before it was sorted, by name. `at`: how far what was sorted last is settled. `room`: the bytes
+    that sorting takes on disk, at least. `doing` gets what is done before the first event can be sent, in words; empty once nothing is.
+    Raises `SourceChanged`, `SpoolDamaged`, and `ConfigurationError` where there is no room. Closing it removes what is half sorted.
+    """
+    if at is not None and at.is_settled:
+        spool.remove()
+        at = None
+    files: dict[int, SourceFile] = {}
+    before = {name: each.records for name, each in saved.items() if each.records}
+    found = earlier = spool.find(before, "" if at is None else at.digest)
+    if found is None:
+        check_room(spool.folder, room)
+        found = spool.empty(before)
+        words = ""
+        with EventSorter(spool.folder, sort) as sorter:
+            for records, block in _read(portions(source, conversion, saved, files), files, saved, sorter, found):
+                doing(words := f"it sorts before it sends: {records:,} records are read")
+                yield block
+            for written in chain(sorter.merge(), spool.write(sorter.ordered(), found)):
+                doing(f"{words}, {written:,} of {sorter.added:,} events are in order")
+                yield ImportBlock(files)
+    files.update((number, SourceFile(file.name, file.identity)) for number, file in enumerate(found.files))
+    doing("")
+    yield ImportBlock(files, sorted=found)
+    if earlier is None:
+        spool.keep(found)  # all that was refused is durable: the block before was passed
+    for entries in spool.read(found, 0 if at is None else at.settled):
+        yield _block_of(entries, files, limits)
+
+
+def _read(
+    read: Iterator[Portion], files: Mapping[int, SourceFile], saved: Mapping[str, SettledFile], sorter: EventSorter, found: SpoolIndex
+) -> Iterator[tuple[int, ImportBlock]]:
+    """Read everything, and count what is settled without being sent; how many records so far, and the dead letters of the last ones."""
+    examples, records = ImportTotals(examples=found.examples), 0
+    for portion in read:
+        if portion.file == len(found.files):
+            opened = files[portion.file]
+            before = saved.get(opened.name, SettledFile(0))
+            found.files.append(SortedFile(opened.name, opened.identity, before.records, RecordBooks(), before.digest))
+        file, made = found.files[portion.file], portion.made
+        if portion.broken is not None:
+            file.broken = ReadFailure(portion.broken.offset, portion.broken.reason)
+        if made is None:
+            continue
+        count = len(made.counts)
+        records += count
+        file.records += count
+        file.digest = portion.digest
+        file.books.read += len(made.fates)
+        for _, fate in sorted(made.fates.items(), key=itemgetter(0)):
+            count_kind(file.books, fate)
+            if fate.example is not None:
+                examples.example(fate.reason, fate.example)
+        for event, shared in zip(made.events, _shared(portion.first, made), strict=True):
+            sorter.add(event, shared)
+        yield records, ImportBlock(files, count, letters=made.refused)
+
+
+def _shared(first: int, made: ConvertedRecords) -> Iterable[SharedRecord | None]:
+    """Of each event of some records what is to be known if it isn't all of its record."""
+    counts, partly = made.counts, made.partly
+    if not partly and counts.count(1) == len(made.events):
+        return repeat(None, len(made.events))
+    last: dict[int, tuple[int, int]] = {}  # of each record the time and the turn of its last event in the order of time
+    for turn, event in enumerate(made.events):
+        last[event.number] = max(last.get(event.number, (event.time, turn)), (event.time, turn))
+    found: list[SharedRecord | None] = []
+    for turn, event in enumerate(made.events):
+        index = event.number - first
+        reason, example = partly[index][1:] if index in partly else ("", None)
+        shared = SharedRecord(last[event.number][1] == turn, reason, "" if example is None else example.detail)
+        found.append(None if counts[index] == 1 and not reason else shared)
+    return found
+
+
+def _block_of(entries: Sequence[SortedEvent], files: Mapping[int, SourceFile], limits: ChunkLimits) -> ImportBlock:
+    """The block of neighbouring entries: records with several events are counted elsewhere."""
+    times, _, ids, names, uuids, data, of_files, lines, numbers, parts, _ = zip(*entries, strict=True)
+    alone = Counter([entry.file for entry in entries if entry.shared is None])
+    block = ImportBlock(
+        files,
+        books={file: RecordBooks(count, count) for file, count in alone.items()},
+        entries=len(entries),
+        shared={(entry.file, entry.number, entry.part): entry.shared for entry in entries if entry.shared is not None},
+    )
+    block.send(SortedColumns(of_files, EventColumns(0, times, ids, names, uuids, data, lines, numbers, parts)), limits)
+    return block
 
 
 class SortedEvent(NamedTuple):
@@ -73,22 +210,6 @@ class SortedEvent(NamedTuple):
     shared: SharedRecord | None
     """None: the event is all of its record."""
 
-    @classmethod
-    def of(cls, event: FinishedEvent, turn: int, shared: SharedRecord | None) -> SortedEvent:
-        """The entry of an event."""
-        time, distinct_id, name, uuid, data, file, line, number, part, _ = event
-        return cls(time, turn, distinct_id, name, uuid, data, file, line, number, part, shared)
-
-    def finished(self, turn: int) -> FinishedEvent:
-        """The event again; `turn`: its number in the order of time."""
-        time, _, distinct_id, name, uuid, data, file, line, number, part, _ = self
-        return FinishedEvent(time, distinct_id, name, uuid, data, file, line, number, part, turn)
-
-    @property
-    def size(self) -> int:
-        """About what it takes in memory."""
-        return len(self.data) + len(self.distinct_id) + len(self.event) + _OVERHEAD
-
 
 _decode: Final = msgspec.msgpack.Decoder(list[SortedEvent]).decode
 
@@ -97,45 +218,37 @@ class DamagedBlocks(Exception):
     """A file of blocks isn't as it was written."""
 
 
-class BlockWriter:
-    """Writes entries to a file."""
+def write_blocks(file: BinaryIO, entries: Iterable[SortedEvent], digest: blake2b) -> Iterator[int]:
+    """Write entries to a file as the caller asks on; after each block, how many were written so far. Raises OSError.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._compress = zstandard.ZstdCompressor(level=1).compress
-        self._digest = blake2b(digest_size=16)
-        self.entries = 0
-
-    @property
-    def digest(self) -> str:
-        """Of what was written, before its compression: the same entries give the same one."""
-        return self._digest.hexdigest()
-
-    def write(self, entries: Iterable[SortedEvent]) -> Iterator[int]:
-        """Write them as the caller asks on; after each block, how many entries were written so far. Raises OSError."""
-        block: list[SortedEvent] = []
-        size = 0
-        for entry in entries:
-            block.append(entry)
-            size += len(entry.data) + _OVERHEAD
-            if size >= _BLOCK:
-                yield self._put(block)
-                block, size = [], 0
-        if block:
-            yield self._put(block)
-
-    def _put(self, block: list[SortedEvent]) -> int:
+    `digest` gets what is written, before its compression: the same entries give the same one.
+    """
+    compress = zstandard.ZstdCompressor(level=1).compress
+    written = 0
+    for block in _neighbours(entries):
         content = _encode(block)
-        self._digest.update(content)
-        frame = self._compress(content)
-        self._file.write(_HEADER.pack(len(frame), len(block), _sum(frame)))
-        self._file.write(frame)
-        self.entries += len(block)
-        return self.entries
+        digest.update(content)
+        frame = compress(content)
+        file.write(_HEADER.pack(len(frame), len(block), blake2b(frame, digest_size=16).digest()) + frame)
+        written += len(block)
+        yield written
 
 
-def read_blocks(file: BinaryIO, first: int = 0) -> Iterator[tuple[int, list[SortedEvent]]]:
-    """Blocks from the entry with this number on, each with the number of its first entry; blocks before it are only passed over.
+def _neighbours(entries: Iterable[SortedEvent]) -> Iterator[list[SortedEvent]]:
+    block: list[SortedEvent] = []
+    room = _BLOCK
+    for entry in entries:
+        block.append(entry)
+        room -= len(entry.data) + _OVERHEAD
+        if room <= 0:
+            yield block
+            block, room = [], _BLOCK
+    if block:
+        yield block
+
+
+def read_blocks(file: BinaryIO, first: int = 0, end: int | None = None) -> Iterator[list[SortedEvent]]:
+    """The entries from the one with this number on, block by block; blocks before it are only passed over. `end`: how many there are.
 
     Raises `DamagedBlocks`, and OSError.
     """
@@ -149,25 +262,12 @@ def read_blocks(file: BinaryIO, first: int = 0) -> Iterator[tuple[int, list[Sort
             file.seek(length, 1)
         else:
             frame = file.read(length)
-            if _sum(frame) != digest:
+            if blake2b(frame, digest_size=16).digest() != digest:
                 raise DamagedBlocks(f"its entries from {number:,} on aren't those that were written")
-            begin = max(0, first - number)
-            yield number + begin, _decode(decompress(frame))[begin:]
+            yield _decode(decompress(frame))[max(0, first - number) :]
         number += count
-
-
-def _sum(frame: bytes) -> bytes:
-    return blake2b(frame, digest_size=16).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class SortLimits:
-    """How much is held at once."""
-
-    memory: int = 24 << 20
-    """Bytes of events."""
-    runs: int = 64
-    """How many runs are merged at once, at least two; each takes up to half a MiB while it is."""
+    if end not in {None, number}:
+        raise DamagedBlocks(f"it has {number:,} entries, {end:,} were written")
 
 
 class EventSorter:
@@ -196,12 +296,12 @@ class EventSorter:
 
     def add(self, event: FinishedEvent, shared: SharedRecord | None = None) -> None:
         """Take an event."""
-        entry = SortedEvent.of(event, self.added, shared)
-        size_of_entry = entry.size
-        if self._held and self._size + size_of_entry > self._limits.memory:
+        time, distinct_id, name, uuid, data, file, line, number, part, _ = event
+        in_memory = len(data) + len(distinct_id) + len(name) + _OVERHEAD
+        if self._held and self._size + in_memory > self._limits.memory:
             self._spill()
-        self._held.append(entry)
-        self._size += size_of_entry
+        self._held.append(SortedEvent(time, self.added, distinct_id, name, uuid, data, file, line, number, part, shared))
+        self._size += in_memory
         self.added += 1
 
     def merge(self) -> Iterator[int]:
@@ -210,45 +310,42 @@ class EventSorter:
             return
         if self._held:
             self._spill()
-        written = 0
+        before = 0
         while (count := len(self._paths)) > self._limits.runs:
-            together, self._paths = self._split(min(self._limits.runs, count - self._limits.runs + 1))
-            with closing(_merged(together)) as entries:
-                last = 0
-                for last in self._written(entries):
-                    yield written + last
-                written += last
+            written = 0
+            with closing(self._merged(min(self._limits.runs, count - self._limits.runs + 1))) as entries:
+                for written in self._write_run(entries):
+                    yield before + written
+            before += written
 
     def ordered(self) -> Generator[SortedEvent]:
         """All events in order, once."""
         if self._paths:
-            together, self._paths = self._split(len(self._paths))
-            with closing(_merged(together)) as entries:
-                yield from entries
+            yield from self._merged(len(self._paths))
         else:
-            self._held.sort()
             held, self._held = self._held, []
-            yield from held
+            yield from sorted(held)
 
-    def _split(self, count: int) -> tuple[list[Path], list[Path]]:
-        """The oldest runs, which their reader removes, and the others."""
-        return self._paths[:count], self._paths[count:]
+    def _merged(self, count: int) -> Generator[SortedEvent]:
+        """The entries of the oldest runs in order."""
+        paths, self._paths = self._paths[:count], self._paths[count:]
+        with ExitStack() as stack:
+            yield from heapq.merge(*[stack.enter_context(closing(_read_run(path))) for path in paths])
 
     def _spill(self) -> None:
-        self._held.sort()
-        for _ in self._written(self._held):
+        for _ in self._write_run(sorted(self._held)):
             """All of it at once."""
         self._held, self._size = [], 0
 
-    def _written(self, entries: Iterable[SortedEvent]) -> Iterator[int]:
+    def _write_run(self, entries: Iterable[SortedEvent]) -> Iterator[int]:
         """Write a run of entries that are in order; how many so far."""
         path = self._folder / f"sort-{self._begun:06}.run"
         self._begun += 1
         try:
             with os.fdopen(open_file(path, os.O_WRONLY | os.O_EXCL), "wb") as file:  # it holds records of people
-                yield from BlockWriter(file).write(entries)
+                yield from write_blocks(file, entries, blake2b())
         except OSError as error:
-            raise cannot_sort(self._folder, error) from error
+            raise _cannot_sort(self._folder, error) from error
         self._paths.append(path)
 
     def _remove_all(self) -> None:
@@ -258,8 +355,19 @@ class EventSorter:
             path.unlink(missing_ok=True)
 
 
-def cannot_sort(folder: Path, error: OSError) -> ConfigurationError:
-    """The error for a folder that can't be sorted in."""
+def _read_run(path: Path) -> Generator[SortedEvent]:
+    """The entries of a run, which is removed then."""
+    try:
+        with path.open("rb") as file:
+            yield from chain.from_iterable(read_blocks(file))
+    except DamagedBlocks as error:
+        raise ConfigurationError(
+            f"{path} was written a moment ago, and {error}", hint="The disk isn't to be relied on: name a folder on another with `--state`."
+        ) from error
+    path.unlink()
+
+
+def _cannot_sort(folder: Path, error: OSError) -> ConfigurationError:
     return ConfigurationError(f"{folder} can't be sorted in: {error.strerror or error}", hint=_ROOM)
 
 
@@ -270,76 +378,10 @@ def check_room(folder: Path, least: int) -> None:
         raise ConfigurationError(f"{folder} can't be sorted in: that takes {size(least)} at least, there are {size(free)}", hint=_ROOM)
 
 
-def _merged(paths: list[Path]) -> Generator[SortedEvent]:
-    """The entries of several runs in order."""
-    with ExitStack() as stack:
-        yield from heapq.merge(*[stack.enter_context(closing(_read(path))) for path in paths])
-
-
-def _read(path: Path) -> Generator[SortedEvent]:
-    """The entries of a run, which is removed then."""
-    try:
-        with path.open("rb") as file:
-            for _, entries in read_blocks(file):
-                yield from entries
-    except DamagedBlocks as error:
-        raise ConfigurationError(
-            f"{path} was written a moment ago, and {error}", hint="The disk isn't to be relied on: name a folder on another with `--state`."
-        ) from error
-    path.unlink()
-
-
 class SpoolDamaged(ConfigurationError):
     """The sorted events can't be relied on."""
 
     code = "spool_damaged"
-
-
-class ReadFailure(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a file can't be read any further, and why."""
-
-    offset: int
-    reason: str
-
-
-class SortedFile(Struct, forbid_unknown_fields=True):
-    """One file of the source, or one member of an archive."""
-
-    name: str
-    identity: str
-    records: int
-    """That it has, as far as it was read; those that were settled before the sorting among them."""
-    books: RecordBooks
-    """Of its records that send nothing; those that were settled before aren't among them."""
-    digest: str = ""
-    """The running digest of its records."""
-    broken: ReadFailure | None = None
-
-    @property
-    def failure(self) -> BrokenSource | None:
-        """Why it wasn't read to its end."""
-        return None if self.broken is None else BrokenSource(self.name, self.broken.offset, self.broken.reason)
-
-
-class SpoolIndex(Struct, forbid_unknown_fields=True):
-    """What is known of a spool."""
-
-    job: ImportJob
-    before: dict[str, int]
-    """Records that were settled before the sorting, by file: there are some if files couldn't be read to their end the time before."""
-    entries: int = 0
-    digest: str = ""
-    """Of the entries, whatever their compression."""
-    files: list[SortedFile] = field(default_factory=list)
-    """In the order of the source; a file's number is its place here."""
-    examples: dict[str, list[RefusalExample]] = field(default_factory=dict)
-    """Of records that the format refused."""
-
-
-class _SpoolEnvelope(Struct, forbid_unknown_fields=True):
-    version: int
-    sha256: str
-    sorted: Raw
 
 
 class EventSpool:
@@ -355,11 +397,8 @@ class EventSpool:
         `digest`: what its entries must have; empty: any.
         """
         try:
-            envelope = msgspec.json.decode((self.folder / FILE).read_bytes(), type=_SpoolEnvelope)
-            if envelope.version != VERSION or hashlib.sha256(envelope.sorted).hexdigest() != envelope.sha256:
-                return None
-            found = msgspec.json.decode(envelope.sorted, type=SpoolIndex)
-        except (OSError, ValueError):  # msgspec's errors are ValueErrors; whatever is wrong with it, it can be made again
+            found = unseal((self.folder / FILE).read_bytes(), VERSION, "sorted", SpoolIndex)
+        except (OSError, ValueError):  # whatever is wrong with it, it can be made again
             return None
         is_it = found.job == self._job and found.before == before and digest in ("", found.digest)
         return found if is_it and (self.folder / SPOOL).exists() else None
@@ -370,30 +409,31 @@ class EventSpool:
         return SpoolIndex(self._job, dict(before))
 
     def write(self, entries: Iterable[SortedEvent], about: SpoolIndex) -> Iterator[int]:
-        """Write entries that are in order, and then `about`, completed, as the caller asks on; how many entries so far.
+        """Write entries that are in order, as the caller asks on; how many so far. They are durable at the end, and `about` knows them.
 
-        All is durable at the end. Raises `ConfigurationError` if it can't be written.
+        Raises `ConfigurationError` if they can't be written.
         """
+        digest = blake2b(digest_size=16)
         with atomic_file(self.folder / SPOOL, replace=True) as file:
-            blocks = BlockWriter(file)
             try:
-                yield from blocks.write(entries)
+                for written in write_blocks(file, entries, digest):
+                    about.entries = written
+                    yield written
                 file.flush()
             except OSError as error:
-                raise cannot_sort(self.folder, error) from error
-        about.entries, about.digest = blocks.entries, blocks.digest
-        body = msgspec.json.encode(about)
+                raise _cannot_sort(self.folder, error) from error
+        about.digest = digest.hexdigest()
+
+    def keep(self, about: SpoolIndex) -> None:
+        """From now on the spool that was written can be found."""
         with atomic_file(self.folder / FILE, replace=True) as file:
-            file.write(msgspec.json.encode(_SpoolEnvelope(VERSION, hashlib.sha256(body).hexdigest(), Raw(body))) + b"\n")
+            file.write(seal(VERSION, "sorted", about))
 
-    def read(self, about: SpoolIndex, first: int) -> Iterator[tuple[int, list[SortedEvent]]]:
-        """Blocks of entries from the one with this number on, each with the number of its first entry.
-
-        Raises `SpoolDamaged`; then the next run sorts anew.
-        """
+    def read(self, about: SpoolIndex, first: int) -> Iterator[list[SortedEvent]]:
+        """The entries from the one with this number on, block by block. Raises `SpoolDamaged`; then the next run sorts anew."""
         try:
             with (self.folder / SPOOL).open("rb") as file:
-                yield from _all(read_blocks(file, first), first, about.entries)
+                yield from read_blocks(file, first, about.entries)
         except (OSError, DamagedBlocks) as error:
             (self.folder / FILE).unlink(missing_ok=True)
             raise SpoolDamaged(
@@ -410,11 +450,42 @@ class EventSpool:
                 part.unlink(missing_ok=True)
 
 
-def _all(blocks: Iterator[tuple[int, list[SortedEvent]]], first: int, end: int) -> Iterator[tuple[int, list[SortedEvent]]]:
-    """Blocks that together go from one entry to another. Raises `DamagedBlocks` if they don't."""
-    read = first
-    for number, entries in blocks:
-        read = number + len(entries)
-        yield number, entries
-    if read != end:
-        raise DamagedBlocks(f"it has {read:,} entries, {end:,} were written")
+class SortedColumns(EventColumns):
+    """Events of any files."""
+
+    __slots__ = ("files",)
+
+    def __init__(self, files: Sequence[int], columns: EventColumns) -> None:
+        super().__init__(
+            0,
+            columns.times,
+            columns.distinct_ids,
+            columns.names,
+            columns.uuids,
+            columns.data,
+            columns.lines,
+            columns.numbers,
+            columns.parts,
+        )
+        self.files = files
+
+    def only(self, indexes: Sequence[int]) -> EventColumns:
+        """See `EventColumns.only`."""
+        return SortedColumns([self.files[at] for at in indexes], super().only(indexes))
+
+    @overload
+    def __getitem__(self, index: int) -> FinishedEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> EventColumns: ...
+    def __getitem__(self, index: int | slice) -> FinishedEvent | EventColumns:
+        """See `EventColumns.__getitem__`."""
+        if isinstance(index, slice):
+            return SortedColumns(self.files[index], super().__getitem__(index))
+        return super().__getitem__(index)._replace(file=self.files[index])
+
+    def __iter__(self) -> Iterator[FinishedEvent]:
+        return (event._replace(file=file) for event, file in zip(super().__iter__(), self.files, strict=True))
+
+    def without_data(self) -> EventColumns:
+        """See `EventColumns.without_data`."""
+        return SortedColumns(self.files, super().without_data())

@@ -19,26 +19,29 @@ from forwarder.sources.imports.books import (
     RecordBooks,
     RecordFate,
     RefusalExample,
-    ReplayedLetter,
     check_days,
+    count_kind,
+    count_repaired,
     count_replayed,
 )
 from forwarder.sources.imports.columns import FinishedEvent
-from forwarder.sources.imports.ledger import FileLedger
-from forwarder.sources.imports.times import day_of, when
+from forwarder.sources.imports.times import DAY, day_of, when
+from forwarder.sources.imports.uuid_digest import uuid_hash, uuid_hashes
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.uuids().map(str), max_size=30), st.integers(0, 30))
 def test_a_digest_does_not_depend_on_the_order(some: list[str], cut: int) -> None:
-    """Nor on how the uuids were shared out over batches."""
+    """Nor on how the uuids were shared out over blocks; what is taken off again leaves nothing."""
     one, other = DayTally(), DayTally()
-    one.arrived(some)
+    one.add(len(some), len(some), uuid_hashes(some))
     turned = some[::-1]
-    other.arrived(turned[:cut])
-    other.arrived(turned[cut:])
+    for part in (turned[:cut], turned[cut:]):
+        other.add(len(part), len(part), uuid_hashes(part))
     assert one == other
-    assert one.delivered == one.source == len(some)
+    for uuid in some:
+        one.add(-1, -1, -uuid_hash(uuid))
+    assert one == DayTally()
 
 
 @pytest.mark.parametrize(
@@ -69,8 +72,8 @@ def test_books_balance_and_add_up() -> None:
 def test_of_many_names_the_rest_are_counted_together() -> None:
     """A source that puts ids into names doesn't fill the memory."""
     totals = ImportTotals()
-    totals.named(f"event {number}" for number in range(NAMES + 20))
-    totals.named(["event 0"])
+    totals.named({f"event {number}": 1 for number in range(NAMES + 20)})
+    totals.named({"event 0": 1})
     assert totals.names["event 0"] == 2
     assert totals.names[OTHER_NAMES] == 20
     assert len(totals.names) == NAMES + 1
@@ -87,7 +90,7 @@ def test_of_each_reason_some_examples_are_kept() -> None:
 def test_long_names_and_details_are_cut() -> None:
     """A checkpoint is written every second: a name or an answer of a megabyte has no place in it."""
     totals = ImportTotals()
-    totals.named(["n" * 200, "n" * 201, "n" * 900_000])
+    totals.named({"n" * 200: 1, "n" * 201: 1, "n" * 900_000: 1})
     totals.example("400", RefusalExample("a.json", 1, "d" * 900_000))
     assert totals.names == {"n" * 200: 1, "n" * 199 + "…": 2}
     assert totals.examples["400"][0].detail == "d" * 199 + "…"
@@ -102,8 +105,13 @@ def test_days_that_are_none_are_refused(days: dict[str, DayTally]) -> None:
         check_days(days)
 
 
-DAY = 86_400_000_000
-REFUSED = RecordFate(FateKind.REFUSED, "rejected_400")
+def test_what_is_not_delivered_is_counted_by_its_reason() -> None:
+    """Repeats have none."""
+    books = RecordBooks(read=4)
+    for fate in [RecordFate(FateKind.REFUSED, "no_id"), RecordFate(FateKind.LEFT_OUT, "--event"), RecordFate(FateKind.REPEAT)]:
+        count_kind(books, fate)
+    count_kind(books, RecordFate(FateKind.REFUSED, "no_id"))
+    assert books == RecordBooks(read=4, refused={"no_id": 2}, left_out={"--event": 1}, repeats=1)
 
 
 def event(number: int, day: int = 0) -> FinishedEvent:
@@ -112,46 +120,36 @@ def event(number: int, day: int = 0) -> FinishedEvent:
 
 
 def test_a_record_of_the_format_s_arrives() -> None:
-    """The source has one event more on its day, and so has the service; the record is still one that was refused."""
-    books, totals = RecordBooks(read=2, delivered=1, refused={"no_time": 1}), ImportTotals()
-    count_replayed(ReplayedLetter(7, [event(1), event(2, day=1)], is_last=True), [books], totals)
-    assert (books.mended, books.unmended, books.difference, books.refused) == (1, 0, 0, {"no_time": 1})
+    """The source has one event more on its day, and so has the service."""
+    totals = ImportTotals()
+    count_replayed(totals, [event(1), event(2, day=1)], [], "")
     assert [(day.source, day.delivered) for day in totals.days.values()] == [(1, 1), (1, 1)]
-    assert (totals.names, totals.first, totals.last, totals.replayed) == ({"seen": 2}, 1, DAY + 2, [7])
+    assert (totals.names, totals.first, totals.last) == ({"seen": 2}, 1, DAY + 2)
 
 
 def test_the_counts_are_those_of_an_import_without_a_refusal() -> None:
-    """Refused by the service, and taken when it is sent again: days and digests say what they would have said."""
-    whole, mended = ImportTotals(), ImportTotals()
-    both = [event(1), event(2)]
-    position = FileLedger(whole)
-    position.opened([1, 1], {})
-    position.settle([0, 1], both)
-    position = FileLedger(mended)
-    position.opened([1, 1], {})
-    position.settle([0], both[:1])
-    position.settle([1], both[1:], REFUSED)
-    assert mended.days != whole.days
-    count_replayed(ReplayedLetter(1, [event(2)], day="1970-01-01", is_last=True), [position.books], mended)
-    assert mended.days == whole.days
-    assert (mended.names, mended.first, mended.last) == (whole.names, whole.first, whole.last)
+    """Refused by the service, and accepted when it is sent again: days and digests say what they would have said."""
+    whole, repaired = ImportTotals(), ImportTotals()
+    whole.day(0).add(2, 2, uuid_hash(event(1).uuid) + uuid_hash(event(2).uuid))
+    repaired.day(0).add(2, 1, uuid_hash(event(1).uuid))
+    assert repaired.days != whole.days
+    count_replayed(repaired, [event(2)], [], "1970-01-01")
+    assert repaired.days == whole.days
 
 
 def test_an_event_that_was_edited_to_another_day_is_of_that_day() -> None:
     """No day has more delivered than its source has."""
     totals = ImportTotals(days={"1970-01-01": DayTally(source=1)})
-    count_replayed(ReplayedLetter(1, [event(2, day=1)], day="1970-01-01", is_last=True), [RecordBooks(refused={"x": 1})], totals)
+    count_replayed(totals, [event(2, day=1)], [], "1970-01-01")
     assert [(day.source, day.delivered) for day in totals.days.values()] == [(0, 0), (1, 1)]
 
 
-def test_a_record_is_mended_with_the_last_of_its_letters() -> None:
-    """One letter of several is counted by its events alone; what the service refuses of it is there, and not delivered."""
-    books, totals = RecordBooks(read=1, refused={"no_id": 1}), ImportTotals()
-    count_replayed(ReplayedLetter(1, [event(1)], [event(2)]), [books], totals)
-    assert (books.mended, books.unmended) == (0, 1)
+def test_what_the_service_refuses_of_a_repaired_record_is_there_and_not_delivered() -> None:
+    """It is a letter of its own, which is counted when it is replayed."""
+    totals = ImportTotals()
+    count_replayed(totals, [event(1)], [event(2)], "")
     assert (totals.days["1970-01-01"].source, totals.days["1970-01-01"].delivered) == (2, 1)
-    count_replayed(ReplayedLetter(3, [event(2)], day="1970-01-01", is_last=True), [books], totals)
-    assert (books.mended, books.unmended) == (1, 0)
+    count_replayed(totals, [event(2)], [], "1970-01-01")
     assert (totals.days["1970-01-01"].source, totals.days["1970-01-01"].delivered) == (2, 2)
 
 
@@ -163,9 +161,10 @@ def test_books_of_before_have_none_mended() -> None:
     assert (books.mended, books.unmended) == (2, 1)
 
 
-def test_no_more_is_mended_than_was_refused() -> None:
-    """Books that don't balance would make a checkpoint that nobody can go on from; of a file and of all files it is the same record."""
-    books, all_books = RecordBooks(refused={"no_id": 1}), RecordBooks(refused={"no_id": 5})
-    for number in (1, 2):
-        count_replayed(ReplayedLetter(number, [event(number)], is_last=True), [books, all_books], ImportTotals())
+def test_no_more_is_repaired_than_was_refused() -> None:
+    """Books that don't balance would make a checkpoint that can't be resumed; of a file and of all files it is the same record."""
+    books, all_books = RecordBooks(read=1, refused={"no_id": 1}), RecordBooks(read=5, refused={"no_id": 5})
+    for _ in range(2):
+        count_repaired([books, all_books])
     assert (books.mended, all_books.mended) == (1, 1)
+    assert (books.unmended, books.difference, books.refused) == (0, 0, {"no_id": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import struct
 import subprocess
@@ -15,10 +16,38 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.pacing import SLICE, ImportPace, OwnLine, QuietHours, SharedLine, Slowdown
+from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
+from forwarder.core.outcome import Reply
+from forwarder.sources.imports.pacing import SLICE, ImportPace, OwnLine, PacedSink, QuietHours, SharedLine, Slowdown
+from tests.support.clock import FakeClock, settle
 from tests.support.repository import ROOT
 
 asked = st.lists(st.tuples(st.integers(1, 700), st.floats(0, 2)), min_size=1, max_size=40)
+
+
+class SetClock(FakeClock):
+    """A clock that a test sets; the wall shows the same seconds."""
+
+    def __init__(self, moment: float = 100.0) -> None:
+        super().__init__()
+        self.moment = moment
+
+    def now(self) -> float:
+        """The moment."""
+        return self.moment
+
+    monotonic = now
+
+
+def send(pace: ImportPace, events: int) -> float:
+    """Send events as soon as they may go; the moment."""
+    assert isinstance(pace.clock, SetClock)
+    due = pace.due_at(events, pace.clock.now())
+    assert due >= pace.clock.now()
+    assert pace.due_at(events, pace.clock.now()) == due
+    pace.clock.moment = due
+    pace.went(events)
+    return due
 
 
 def most_at_once(sent: list[tuple[float, int]], rate: float) -> float:
@@ -41,12 +70,11 @@ def most_beside(wants: list[tuple[int, float]], rate: float, processes: int) -> 
 @example([(20, 2.0)] + [(20, 0.0)] * 39, 5000.0)
 def test_one_process_keeps_the_rate(wants: list[tuple[int, float]], rate: float) -> None:
     """Between any two moments no more is sent than the rate allows, one batch or slice, and what was left of another slice."""
-    pace, now, sent = ImportPace(rate), 100.0, []
+    clock = SetClock()
+    pace, sent = ImportPace(rate, clock), []
     for events, pause in wants:
-        moment = pace.book(events, now)
-        assert moment >= now
-        sent.append((moment, events))
-        now = moment + pause
+        sent.append((send(pace, events), events))
+        clock.moment += pause
     assert most_at_once(sent, rate) <= most_beside(wants, rate, 1)
 
 
@@ -56,20 +84,20 @@ def test_processes_of_a_job_share_the_rate(tmp_path: Path, wants: list[tuple[int
     """Together they send what one would; each may have a slice in hand."""
     path, rate = tmp_path / "rate", 2000.0
     path.unlink(missing_ok=True)
-    processes, times, sent = [ImportPace(rate, line=SharedLine(path)) for _ in range(count)], [100.0] * count, []
+    clocks = [SetClock() for _ in range(count)]
+    processes, sent = [ImportPace(rate, clock, line=SharedLine(path)) for clock in clocks], []
     for events, pause in wants:
-        who = times.index(min(times))
-        moment = processes[who].book(events, times[who])
-        sent.append((moment, events))
-        times[who] = moment + pause
+        who = min(range(count), key=lambda at: clocks[at].moment)
+        sent.append((send(processes[who], events), events))
+        clocks[who].moment += pause
     assert most_at_once(sent, rate) <= most_beside(wants, rate, count)
 
 
 def test_a_rate_is_used_up() -> None:
     """Who always has something to send sends just as much as the rate says."""
-    pace, now = ImportPace(2000), 0.0
+    pace, now = ImportPace(2000, SetClock(0.0)), 0.0
     for _ in range(400):
-        now = pace.book(50, now)
+        now = send(pace, 50)
     assert now == pytest.approx(400 * 50 / 2000, abs=2 * SLICE)
 
 
@@ -84,17 +112,17 @@ def test_small_numbers_are_booked_by_the_slice() -> None:
             return super().book(seconds, now)
 
     line = Counted()
-    pace = ImportPace(1000, line=line)
-    assert [pace.book(1, 5.0) for _ in range(100)] == [5.0] * 100
+    pace = ImportPace(1000, SetClock(5.0), line=line)
+    assert [send(pace, 1) for _ in range(100)] == [5.0] * 100
     assert line.asked == 1
-    assert pace.book(1, 5.0) == pytest.approx(5.0 + SLICE)
+    assert send(pace, 1) == pytest.approx(5.0 + SLICE)
 
 
 @pytest.mark.parametrize("rate", [0, -1, math.nan, math.inf])
 def test_a_rate_is_a_number_above_none(rate: float) -> None:
     """Whoever wants no limit passes no pace."""
     with pytest.raises(ValueError, match="more than 0"):
-        ImportPace(rate)
+        ImportPace(rate, FakeClock())
 
 
 def test_no_booking_of_another_process_is_lost(tmp_path: Path) -> None:
@@ -139,13 +167,16 @@ def test_429_halves_the_rate_once_for_all_in_flight_and_it_recovers() -> None:
 
 def test_the_service_may_say_how_long_to_wait() -> None:
     """Nothing is sent before; the rate recovers from then on."""
-    pace = ImportPace(100)
+    clock = SetClock(10.0)
+    pace = ImportPace(100, clock)
     pace.slowdown.refused(10.0, retry_after=30.0)
-    assert pace.resting_until(10.0, 1e9) == 40.0
+    assert (pace.rest_seconds(), pace.due_at(100, 10.0)) == (30.0, 40.0)
+    assert "1970-01-01T00:00:40.000Z: quiet hours, or the service asked" in pace.rests()
+    clock.moment = 40.0
+    assert (pace.rest_seconds(), pace.rests()) == (0.0, "")
     assert pace.slowdown.share(40.0) == 0.5
-    assert pace.resting_until(41.0, 1e9) == 41.0
-    assert pace.book(100, 40.0) == 40.0
-    assert pace.book(100, 40.0) == pytest.approx(42.0)
+    assert send(pace, 100) == 40.0
+    assert pace.due_at(100, 40.0) == pytest.approx(42.0)
 
 
 @settings(deadline=None, max_examples=50)
@@ -165,10 +196,12 @@ def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) 
 def test_quiet_hours_come_on_top_of_what_the_service_says() -> None:
     """A pause that would end in quiet hours ends with them."""
     midnight = 1_750_032_000.0  # 2025-06-16 00:00 UTC
-    pace = ImportPace(100, quiet=QuietHours.parse("22:00-06:00 UTC"))
-    assert pace.resting_until(7.0, midnight + 21 * 3600) == 7.0
-    pace.slowdown.refused(7.0, retry_after=2 * 3600)
-    assert pace.resting_until(7.0, midnight + 21 * 3600) == 7.0 + 9 * 3600
+    evening = midnight + 21 * 3600
+    pace = ImportPace(100, SetClock(evening), quiet=QuietHours.parse("22:00-06:00 UTC"))
+    assert pace.due_at(1, evening) == evening
+    pace.slowdown.refused(evening, retry_after=2 * 3600)
+    assert pace.due_at(1, evening) == evening + 9 * 3600
+    assert pace.rest_seconds() == 9 * 3600
 
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -243,3 +276,112 @@ def test_without_a_zone_they_are_the_machines() -> None:
     """What the wall beside the machine shows decides."""
     noon = datetime(2025, 6, 1, 12, 0).timestamp()
     assert QuietHours.parse("11:00-13:00").next_allowed(noon) == noon + 3600
+
+
+def test_one_that_goes_in_place_of_another_costs_what_it_has() -> None:
+    """Neither is the pace broken by a larger one, nor is what a smaller one left lost."""
+    clock = SetClock(10.0)
+    pace = ImportPace(10.0, clock)
+    send(pace, 20)
+    clock.moment = pace.due_at(20, 10.0)
+    assert clock.moment == pytest.approx(12.0)
+    pace.went(5)
+    assert pace.due_at(20, clock.moment) == pytest.approx(14.0)
+    clock.moment = 14.0
+    pace.went(20)
+    assert pace.due_at(20, 14.0) == pytest.approx(14.5), "45 events take 4.5 seconds"
+
+
+def test_who_asks_for_more_as_more_waits_keeps_the_rate() -> None:
+    """However often it is asked: what goes in the end is what was booked."""
+    clock = SetClock(0.0)
+    pace = ImportPace(1000.0, clock)
+    for _ in range(20):
+        for events in (1, 150, 149, 300, 500):
+            due = pace.due_at(events, clock.moment)
+        clock.moment = max(clock.moment, due)
+        pace.went(500)
+    assert clock.moment == pytest.approx(10.0, abs=0.5)
+
+
+def test_a_rate_that_can_t_be_shared_is_told(tmp_path: Path) -> None:
+    """Nothing goes; who runs it hears why."""
+    pace = ImportPace(10.0, SetClock(5.0), line=SharedLine(tmp_path / "gone" / "rate"))
+    with pytest.raises(ConfigurationError, match="gone/rate can't be used"):
+        pace.due_at(1, 5.0)
+    failures: list[Exception] = []
+    pace.on_failure(failures.append)
+    assert pace.due_at(1, 5.0) > 5.0
+    assert "gone/rate can't be used" in str(failures[0])
+
+
+class BusyClock(FakeClock):
+    """A clock whose time also passes while somebody looks at it, as on a busy machine."""
+
+    def monotonic(self) -> float:
+        """A tenth of a second later each time."""
+        self._monotonic += 100_000_000
+        return super().monotonic()
+
+
+def test_two_questions_of_one_time_have_one_answer() -> None:
+    """What is not due at a time has a moment after it: otherwise no timer is set, and the import stands still for ever."""
+    pace = ImportPace(8.0, BusyClock())
+    went = 0
+    for wall in range(20):
+        while pace.due_at(1, wall) <= wall and went < 4:
+            pace.went(1)
+            went += 1
+        assert pace.due_at(1, wall) == pace.due_at(1, wall)
+    assert went == 4
+
+
+LANE = Lane("phc_pacing123456789", historical=True)
+
+
+def batch() -> Batch:
+    """One event."""
+    return Batch(LANE, (Chunk(LANE, b"{}", 1, NO_IDS, 0.0, "import"),), 100)
+
+
+class Answers:
+    """A sink with prepared answers."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+        self.sent = 0
+
+    async def send(self, _: Batch) -> Reply:
+        """The next answer."""
+        self.sent += 1
+        return self.replies.pop(0)
+
+
+async def test_nothing_is_sent_in_quiet_hours() -> None:
+    """Also what delivery wants sent again; cancelling ends the wait."""
+    clock, inner = FakeClock(), Answers(Reply(200))
+    sink = PacedSink(inner, ImportPace(1.0, clock, quiet=QuietHours.parse("00:00-01:00")))
+    sending = asyncio.create_task(sink.send(batch()))
+    given_up = asyncio.create_task(sink.send(batch()))
+    await clock.advance(3599.0)
+    assert inner.sent == 0
+    given_up.cancel()
+    await clock.advance(2.0)
+    assert (await sending).status == 200
+    assert inner.sent == 1
+    assert clock.pending == 0
+
+
+async def test_after_a_429_nothing_is_sent_for_as_long_as_it_asks() -> None:
+    """And then slower."""
+    clock, inner = FakeClock(), Answers(Reply(429, retry_after=30.0), Reply(200))
+    pace = ImportPace(100.0, clock)
+    sink = PacedSink(inner, pace)
+    assert (await sink.send(batch())).status == 429
+    again = asyncio.create_task(sink.send(batch()))
+    await clock.advance(29.0)
+    assert inner.sent == 1
+    await clock.advance(1.0)
+    await settle()
+    assert again.done()
+    assert pace.slowdown.share(clock.monotonic()) == pytest.approx(0.5)

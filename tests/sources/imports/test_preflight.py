@@ -33,7 +33,7 @@ from forwarder.sources.imports.preflight_report import (
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import SECOND
 from forwarder.sources.imports.values import check_id
-from tests.imports.imports import FIRST_DAY, line, write
+from tests.daemon.imports import FIRST_DAY, line, write
 from tests.sources.imports.preflights import DAY, NOW, OLD, TERMS, Seen, body, event, preflight, refused, report, seen
 
 TIMES = st.one_of(st.integers(OLD, OLD + 3 * DAY), st.integers(NOW - 3 * DAY, NOW + DAY), st.integers(0, DAY))

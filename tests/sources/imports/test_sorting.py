@@ -14,23 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.sources.files.source import open_source
+from forwarder.sources.imports.blocks import SharedRecord
 from forwarder.sources.imports.books import RecordBooks, RefusalExample
-from forwarder.sources.imports.checkpoint import ImportJob
+from forwarder.sources.imports.checkpoint import ImportJob, ReadFailure, SortedFile, SpoolIndex
 from forwarder.sources.imports.columns import FinishedEvent
-from forwarder.sources.imports.ledger import SharedRecord
+from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.sorting import (
     FILE,
     SPOOL,
     EventSorter,
     EventSpool,
-    ReadFailure,
     SortedEvent,
-    SortedFile,
     SortLimits,
     SpoolDamaged,
-    SpoolIndex,
     check_room,
+    least_room,
 )
+from tests.sources.imports.lives import JOB, body, life, line, nameless, uuid_of, write
 
 SMALL = SortLimits(memory=5_000, runs=2)
 """Some nine events, two runs."""
@@ -56,7 +57,7 @@ def by_time(events: list[FinishedEvent]) -> list[FinishedEvent]:
 
 def ordered(sorter: EventSorter) -> Iterator[FinishedEvent]:
     """What a sorter gives, as it was."""
-    return (entry.finished(-1) for entry in sorter.ordered())
+    return (FinishedEvent(entry.time, *entry[2:-1]) for entry in sorter.ordered())
 
 
 def sort(events: Iterable[FinishedEvent], folder: Path, limits: SortLimits | None = None) -> list[FinishedEvent]:
@@ -196,7 +197,6 @@ def test_any_order_comes_out_sorted_and_stable(times: list[int], memory: int, ru
         assert files(Path(folder)) == []
 
 
-JOB = ImportJob("0190a0a0-1111-5222-8333-444455556666", "native", "a.jsonl")
 LARGE = b"x" * 100_000
 """Three of them fill a block."""
 
@@ -204,8 +204,7 @@ LARGE = b"x" * 100_000
 def entries(count: int, data: bytes = LARGE) -> list[SortedEvent]:
     """Entries in order."""
     known = [None, SharedRecord(is_last=False), SharedRecord(is_last=True, reason="too_large", detail="two MB")]
-    events = [FinishedEvent(number, "someone", "seen", "", data, number % 2, number, number) for number in range(count)]
-    return [SortedEvent.of(event, turn, known[turn % 3]) for turn, event in enumerate(events)]
+    return [SortedEvent(turn, turn, "someone", "seen", "", data, turn % 2, turn, turn, 0, known[turn % 3]) for turn in range(count)]
 
 
 def written(spool: EventSpool, count: int, data: bytes = LARGE) -> SpoolIndex:
@@ -214,12 +213,14 @@ def written(spool: EventSpool, count: int, data: bytes = LARGE) -> SpoolIndex:
     about.files = [SortedFile("a.jsonl", "5eed", 9, RecordBooks(2, refused={"no_time": 2}), "d1", ReadFailure(17, "it is cut off"))]
     about.examples = {"no_time": [RefusalExample("a.jsonl", 3, "there is none")]}
     assert list(spool.write(entries(count, data), about))[-1:] == [count][:count]
+    assert spool.find({"a.jsonl": 7}) is None
+    spool.keep(about)
     return about
 
 
 def read(spool: EventSpool, about: SpoolIndex, first: int = 0) -> list[tuple[int, SortedEvent]]:
     """Entries from one on, with their numbers."""
-    return [(number, entry) for begin, block in spool.read(about, first) for number, entry in enumerate(block, begin)]
+    return list(enumerate([entry for block in spool.read(about, first) for entry in block], first))
 
 
 @pytest.mark.parametrize("first", [0, 1, 2, 3, 4, 9, 10])
@@ -286,7 +287,7 @@ def test_damage_is_told_and_the_next_run_sorts_anew(tmp_path: Path, what: str) -
         (tmp_path / SPOOL).unlink()
     found: list[SortedEvent] = []
     with pytest.raises(SpoolDamaged, match=r"sorted.spool") as raised:
-        found.extend(entry for _, block in spool.read(about, 0) for entry in block)
+        found.extend(entry for block in spool.read(about, 0) for entry in block)
     assert "sorted anew" in raised.value.hint
     assert found == entries(10)[: len(found)]
     assert spool.find({"a.jsonl": 7}) is None
@@ -329,3 +330,116 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigurationError, match=r"sorted.spool can't be written: No such file"):
         list(EventSpool(tmp_path / "missing", JOB).write(entries(4), SpoolIndex(JOB, {})))
+
+
+def shuffled(folder: Path, count: int = 60, seed: int = 1) -> list[Path]:
+    """Two files with events of six days in no order, some of them in one record, and records that are none."""
+    numbers = list(range(count))
+    random.Random(seed).shuffle(numbers)
+    lines = [line(number, number * 6 // count, pad="x" * 400) for number in numbers]
+    records = [body(*lines[:3]), *lines[3 : count // 2], b"no json"]
+    return [write(folder / "a.jsonl", records), write(folder / "b.jsonl", [nameless(count), *lines[count // 2 :]])]
+
+
+def test_blocks_are_in_the_order_of_time_over_all_files(tmp_path: Path) -> None:
+    """And of one time in that of the source. Each knows of what file and line its events are, and what they count."""
+    paths = shuffled(tmp_path)
+    with life(*paths, state=tmp_path / "state", sort=True) as run:
+        run.read_all()
+    assert [event.uuid for event in run.left] == [uuid_of(number) for number in range(60)]
+    entries = [block for _, block in run.flying if block.entries]
+    assert sum(block.entries for block in entries) == sum(block.events for block in entries) == 60
+    assert sum(len(block.shared) for block in entries) == 3
+    assert sum(books.delivered for block in entries for books in block.books.values()) == 57
+    for block in entries:
+        for chunk in block.parts:
+            assert [chunk[at] for at in range(len(chunk))] == list(chunk) == list(chunk.only(range(len(chunk)))) == list(chunk[:])
+            for event in chunk:
+                text = Path(block.files[event.file].name).read_text().splitlines()[event.line - 1]
+                assert event.uuid in text
+
+
+def test_it_says_what_it_does_and_can_be_stopped_meanwhile(tmp_path: Path) -> None:
+    """Blocks without events come as it reads and as it writes; closed between any two, it leaves nothing, and no spool."""
+    paths, is_sorted, stops = shuffled(tmp_path, 200), False, 0
+    while not is_sorted:
+        stops += 9
+        with life(*paths, state=tmp_path / "state", sort=True) as run:
+            blocks = [run.read() for _ in range(stops)]
+        is_sorted = any(block is not None and block.sorted is not None for block in blocks)
+        assert is_sorted or not list((tmp_path / "state").glob("*sort*"))
+    assert stops > 50
+    assert run.progress[0].startswith("it sorts before it sends: ")
+    assert run.progress[-2:] == ["it sorts before it sends: 200 records are read, 200 of 200 events are in order", ""]
+
+
+def test_nothing_is_sorted_before_what_was_refused_is_kept(tmp_path: Path) -> None:
+    """A run that finds sorted events doesn't read the source: whoever took the block with them has kept all that is refused."""
+    state = tmp_path / "state"
+    with life(*shuffled(tmp_path), state=state, sort=True) as run:
+        while (block := run.read()) is not None and block.sorted is None:
+            """It reads and sorts."""
+        assert len(run.letters) == 2
+        assert not (state / FILE).exists()
+        run.read()
+        assert (state / FILE).exists()
+
+
+def test_a_run_that_resumes_reads_nothing_of_the_source(tmp_path: Path) -> None:
+    """It resumes in the sorted events, at the first that isn't settled."""
+    [*paths] = shuffled(tmp_path, 900)
+    with life(*paths, state=tmp_path / "state", sort=True) as run:
+        run.read_all()
+        while run.ledger.checkpoint.spool is None or not run.ledger.checkpoint.spool.settled:
+            run.settle()
+        run.save()
+    for path in paths:
+        write(path, [])
+    with life(*paths, state=tmp_path / "state", sort=True) as again:
+        found = again.finish()
+    assert found.books.delivered == 898
+    assert again.progress == [""]
+    assert [event.uuid for event in run.arrived + again.arrived] == [uuid_of(number) for number in range(900)]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_sorted_events_that_are_lost_are_sorted_again(tmp_path: Path, is_lost: bool) -> None:
+    """And it resumes where it stood; also after the disk has changed them."""
+    paths, state = shuffled(tmp_path, 900), tmp_path / "state"
+    with life(*paths, state=state, sort=True) as run:
+        run.read_all()
+        while run.ledger.checkpoint.spool is None or not run.ledger.checkpoint.spool.settled:
+            run.settle()
+        run.save()
+    if is_lost:
+        (state / SPOOL).unlink()
+    else:
+        (state / SPOOL).write_bytes((state / SPOOL).read_bytes()[:-9])
+        with life(*paths, state=state, sort=True) as failing, pytest.raises(SpoolDamaged):
+            failing.read_all()
+    with life(*paths, state=state, sort=True) as again:
+        found = again.finish()
+    assert found.complete
+    assert [event.uuid for event in run.arrived + again.arrived] == [uuid_of(number) for number in range(900)]
+
+
+def test_a_limit_counts_events_in_the_order_of_the_source(tmp_path: Path) -> None:
+    """It is taken while the source is read, so what is left are the first events of the files, not the oldest of all."""
+    paths = [write(tmp_path / "a.jsonl", [line(number, 9 - number) for number in range(10)]), write(tmp_path / "b.jsonl", [line(50, 0)])]
+    with life(*paths, state=tmp_path / "state", sort=True, filters=EventFilters(limit=4)) as run:
+        found = run.finish()
+    assert [event.uuid for event in run.arrived] == [uuid_of(number) for number in (3, 2, 1, 0)]
+    assert found.complete
+
+
+def test_the_room_that_it_takes_is_known_from_the_files(tmp_path: Path) -> None:
+    """What is compressed counts as it is, text by a tenth of it: no more than it will take, for an import that has room isn't refused."""
+    for name in ("a.jsonl", "b.JSONL.gz"):
+        (tmp_path / name).write_bytes(bytes(1_000))
+    with open_source([str(tmp_path / "a.jsonl"), str(tmp_path / "b.JSONL.gz")]) as source:
+        assert least_room(source) == 1_100
+    with (
+        life(tmp_path / "a.jsonl", state=tmp_path / "state", sort=True, room=1 << 50) as run,
+        pytest.raises(ConfigurationError, match="at least"),
+    ):
+        run.read()

@@ -19,6 +19,7 @@ from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.format import ImportedEvent
 from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.times import day_of, when
+from forwarder.sources.imports.uuid_digest import uuid_hash
 from forwarder.sources.imports.verification import StoredDays, verify
 from tests.sources.imports.samples.manifests import JOB, REJECTED, events, manifest
 
@@ -183,7 +184,7 @@ def of(some: Sequence[Event]) -> ImportManifest:
     """The sample's manifest, with these delivered instead."""
     days: dict[str, DayTally] = {}
     for each in some:
-        days.setdefault(day_of(each.time), DayTally()).arrived([each.uuid])
+        days.setdefault(day_of(each.time), DayTally()).add(1, 1, uuid_hash(each.uuid))
     return ImportManifest(**{**{name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__}, "days": days, "events": len(some)})
 
 

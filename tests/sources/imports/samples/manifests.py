@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from forwarder.sources.imports.books import FateKind, ImportTotals, RecordFate, RefusalExample
+from forwarder.sources.imports.books import FateKind, ImportTotals, RecordBooks, RecordFate, RefusalExample, count_kind
 from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob, SourceContent
 from forwarder.sources.imports.columns import FinishedEvent
-from forwarder.sources.imports.ledger import FileLedger
 from forwarder.sources.imports.manifest import ImportManifest, manifest_of
+from forwarder.sources.imports.uuid_digest import uuid_hash
 
 NAMES = ["$pageview", "sign up", "<script>alert(1)</script>", "Ünïcode 名前", "$identify"]
 BEGINNING = 1_704_067_200_000_000
@@ -40,21 +40,28 @@ def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:
     totals, files = ImportTotals(), []
     some = events(days)
     for index in range(2):
-        position = FileLedger(totals)
-        mine = [each for place, each in enumerate(some) if place % 2 == index]
-        position.opened([1] * len(mine), {}, "00ff" * 16)
-        position.opened(
-            [0] * 4,
-            {
-                0: RecordFate(FateKind.REFUSED, "no_time", RefusalExample(f"export/{index}.json.gz", 17, "there is no `time`")),
-                1: RecordFate(FateKind.REFUSED, "illegal_id", RefusalExample(f"export/{index}.json.gz", 18, "the id is 'null'")),
-                2: RecordFate(FateKind.LEFT_OUT, "--exclude-event"),
-                3: RecordFate(FateKind.REPEAT),
-            },
-        )
-        for record, each in enumerate(mine):
-            position.settle([record], [each], REJECTED if (index, record) == (0, 1) else None)
-        position.ended = ended
-        files.append(FileCheckpoint.of(f"export/{index}.json.gz", "ab" * 16, position))
+        name, mine = f"export/{index}.json.gz", [each for place, each in enumerate(some) if place % 2 == index]
+        books = RecordBooks(read=len(mine) + 4, delivered=len(mine))
+        fates = [
+            RecordFate(FateKind.REFUSED, "no_time", RefusalExample(name, 17, "there is no `time`")),
+            RecordFate(FateKind.REFUSED, "illegal_id", RefusalExample(name, 18, "the id is 'null'")),
+            RecordFate(FateKind.LEFT_OUT, "--exclude-event"),
+            RecordFate(FateKind.REPEAT),
+        ]
+        if index == 0 and mine:
+            refused = mine.pop(1)
+            totals.day(refused.day).source += 1
+            books.delivered -= 1
+            fates.insert(0, REJECTED)
+        for each in mine:
+            totals.day(each.day).add(1, 1, uuid_hash(each.uuid))
+            totals.named({each.event: 1})
+            totals.spans(each.time, each.time)
+        for fate in fates:
+            count_kind(books, fate)
+            if fate.example is not None:
+                totals.example(fate.reason, fate.example)
+        assert not books.difference
+        files.append(FileCheckpoint(name, "ab" * 16, books, books.read, books.read, "00ff" * 16, ended))
     prints = [SourceContent("export/0.json.gz", 123456, "5eed"), SourceContent("export/1.json.gz", 234567, "5eed")]
     return ImportCheckpoint(JOB, STARTED, STARTED, prints, files, totals, exhausted=True)

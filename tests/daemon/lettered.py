@@ -9,14 +9,15 @@ from typing import Any
 
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason, letters_of
+from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_replay
-from forwarder.imports.batching import ImportChunk
-from forwarder.imports.dead_letters import ImportDeadLetters
 from forwarder.sources.files.records import RecordLocation, SourceFile
-from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.blocks import ImportChunk
+from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ImportDeadLetter
 from forwarder.sources.imports.format import RefusalReason
+from forwarder.sources.imports.letters import letter_of
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
@@ -32,9 +33,8 @@ DATA = b'{"event":"sign up","distinct_id":"ann","uuid":"%b","timestamp":"1970-01
 async def opened(
     state: Path, max_bytes: int = 1 << 20, *, clock: FakeClock | None = None, replayed: Sequence[int] = ()
 ) -> AsyncIterator[ImportDeadLetters]:
-    """Letters that are written, with one file begun."""
-    letters = ImportDeadLetters.open(state, clock or FakeClock(), max_bytes, lane=LANE, replayed=replayed)
-    letters.begin(0, FILE)
+    """Letters that are written."""
+    letters = ImportDeadLetters.open(state, clock or FakeClock(), max_bytes, replayed)
     letters.start()
     try:
         yield letters
@@ -47,17 +47,37 @@ def refused(number: int, data: bytes = b'{"cut', part: int = 0, why: RefusalReas
     return ImportDeadLetter(RecordLocation(FILE.name, number + 1), 0, number, part, data, why, f"{why} it is")
 
 
+def offer(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) -> bool:
+    """Keep records that the format refused, as the intake does: all, or none if there is no room."""
+    made = [letter_of(record, SourceFile(record.place.file, FILE.identity), LANE, 5.0) for record in records]
+    reserved = letters.store.reserve(sum(len(each.data) for each in made), len(made))
+    if reserved is None:
+        return False
+    letters.store.bury_reserved(made, reserved)
+    return True
+
+
+async def bury(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) -> None:
+    """The same, until they are durable."""
+    assert offer(letters, records)
+    await letters.durable()
+
+
 def event(number: int, part: int = 0, day: int = 0) -> FinishedEvent:
     """An event of a record of the file, as it is sent."""
     uuid = UUID % number
     return FinishedEvent(day * DAY, "ann", "sign up", uuid, DATA % (uuid.encode(), day + 1), 0, number + 1, number, part)
 
 
-def refused_events(letters: ImportDeadLetters, events: Sequence[FinishedEvent], why: str = "400: no") -> list[DeadLetter]:
+def chunk_of(events: Sequence[FinishedEvent]) -> ImportChunk:
+    """Events of the file that are sent together."""
+    columns = EventColumns.of(events)
+    return ImportChunk(LANE, columns.joined(), columns.ids(), 0.0, columns.without_data(), {0: FILE})
+
+
+def refused_events(events: Sequence[FinishedEvent], why: str = "400: no") -> list[DeadLetter]:
     """What delivery makes of events that the service refuses."""
-    data = b",".join(each.data for each in events)
-    chunk = ImportChunk(LANE, data, events, frozenset(), 0.0, lambda _events, _fate: None, letters.where)
-    return letters_of(chunk, Reason.REFUSED, why, 5.0)
+    return letters_of(chunk_of(events), Reason.REFUSED, why, 5.0)
 
 
 def rows(state: Path, columns: str = "coordinates, data") -> list[Any]:

@@ -1,4 +1,4 @@
-"""A sorted import with its engine: nothing leaves before all is sorted, and then the oldest first, wherever it is stopped or killed."""
+"""A sorted import with its pipeline: nothing leaves before all is sorted, and then the oldest first, wherever it is stopped or killed."""
 
 from __future__ import annotations
 
@@ -12,27 +12,47 @@ import pytest
 
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
-from forwarder.imports.counts import ImportCounts, TimeOrderCounts
-from forwarder.imports.job import contents_of
+from forwarder.delivery.batching import BatchPolicy
 from forwarder.sources.files.source import FileSource
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import RecordBooks
+from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.conversion import Conversion
-from forwarder.sources.imports.day_batches import BatchLimits
-from forwarder.sources.imports.planning import PlanStep, SortedPlan
-from forwarder.sources.imports.sorting import FILE, EventSpool, SortLimits
-from tests.imports.imports import JOB, OK, Service, Setting, events_in, line, uuid_of, write
+from forwarder.sources.imports.reading import SettledFile
+from forwarder.sources.imports.sorting import FILE, EventSpool, SortLimits, sorted_blocks
+from forwarder.sources.imports.times import date_of
+from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hashes
+from forwarder.storage import failpoints
+from tests.daemon.imports import FIRST_DAY, JOB, OK, Service, Setting, events_in, line, uuid_of, write
 
 REFUSED = Reply(400, "text/plain", body=b"no")
+
+
+@pytest.fixture(autouse=True)
+def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No failpoint outlives its test."""
+    monkeypatch.setattr(failpoints, "ARMED", {})
 
 
 class SortedSetting(Setting):
     """An import with `--sort`."""
 
-    def planned(self, source: FileSource, conversion: Conversion) -> tuple[ImportCounts, Generator[PlanStep]]:
-        """See `Setting.planned`."""
-        counts = TimeOrderCounts(JOB, self.clock.now(), contents_of(source), self.saved)
-        spool, sort = EventSpool(self.state, JOB), SortLimits(memory=20_000, runs=2)
-        return counts, SortedPlan(source, conversion, spool, counts.saved(), counts.spool, limits=self.limits, sort=sort).steps()
+    def blocks(
+        self, source: FileSource, conversion: Conversion, checkpoint: ImportCheckpoint, limits: ChunkLimits
+    ) -> Generator[ImportBlock]:
+        """See `Setting.blocks`."""
+        spool = checkpoint.spool
+        before = None if spool is None or spool.is_settled else spool.before
+        saved = {
+            file.name: SettledFile(file.books.read if before is None else before.get(file.name, 0), file.digested, file.digest)
+            for file in checkpoint.files
+        }
+        sort = SortLimits(memory=20_000, runs=2)
+        return sorted_blocks(source, conversion, EventSpool(self.state, JOB), saved, spool, limits, doing=self.does, sort=sort)
+
+    def does(self, what: str) -> None:
+        """It does this before it sends."""
+        self.doing = what
 
 
 def shuffled(folder: Path, count: int = 60, seed: int = 1) -> Path:
@@ -51,7 +71,7 @@ async def test_all_is_sorted_before_the_first_event_leaves(tmp_path: Path) -> No
     assert setting.saved is not None
     assert setting.saved.complete
     assert setting.saved.books == RecordBooks(61, 60, refused={"not_json": 1})
-    assert list(setting.letters.lines) == [f"{tmp_path}/a.jsonl:31"]
+    assert setting.letters == [(f"{tmp_path}/a.jsonl:31", "undecodable")]
     waited = {progress.waiting.split(":")[0] for progress in setting.told if not progress.events}
     assert "it sorts before it sends" in waited
     assert setting.told[-1].waiting == ""
@@ -61,17 +81,17 @@ async def test_all_is_sorted_before_the_first_event_leaves(tmp_path: Path) -> No
 async def test_dead_letters_that_cant_be_kept_hold_up_the_sorting(tmp_path: Path, events: int) -> None:
     """A run that finds sorted events reads no source: so nothing is sorted before each record that is refused is kept."""
     setting = SortedSetting([shuffled(tmp_path, events)], tmp_path / "state")
-    setting.letters.blocked = "the disk is full"
+    setting.fill_disk()
     looks = iter(range(100))
 
     async def mended(it: Setting) -> None:
-        assert not it.letters.blocked or not (it.state / FILE).exists()
+        assert it.letters or not (it.state / FILE).exists()
         if next(looks, None) is None:
-            it.letters.blocked = ""
+            it.make_room()
 
     await setting.run(mended)
-    assert setting.told[50].waiting == "the disk is full"
-    assert len(setting.letters.kept) == 1
+    assert "No space left" in setting.told[50].waiting
+    assert len(setting.letters) == 1
     assert len(setting.service.uuids) == events
 
 
@@ -80,8 +100,8 @@ async def test_stopped_while_it_sorts_it_ends_soon_and_begins_again(tmp_path: Pa
     setting = SortedSetting([shuffled(tmp_path, 400)], tmp_path / "state")
 
     async def stop(it: Setting) -> None:
-        if it.letters.kept:
-            it.engine.stop()
+        if it.letters:
+            it.pipeline.stop()
 
     await setting.run(stop)
     assert setting.saved is not None
@@ -94,7 +114,7 @@ async def test_stopped_while_it_sorts_it_ends_soon_and_begins_again(tmp_path: Pa
 
 async def test_an_event_that_never_arrives_holds_up_only_what_memory_may_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What overtakes it can't be counted: then no more is read than the block of some 300 events that was begun."""
-    monkeypatch.setattr("forwarder.imports.engine.MAX_PENDING", 20)
+    monkeypatch.setattr("forwarder.sources.imports.source.MAX_PENDING", 20)
     stuck = uuid_of(2)
 
     def answer(batch: Batch) -> Reply | None:
@@ -102,20 +122,20 @@ async def test_an_event_that_never_arrives_holds_up_only_what_memory_may_hold(tm
 
     path = write(tmp_path / "a.jsonl", [line(number, number // 100) for number in reversed(range(2_000))])
     service = Service(answer)
-    setting = SortedSetting([path], tmp_path / "state", service=service, limits=BatchLimits(100_000, 50), window=100_000)
+    setting = SortedSetting([path], tmp_path / "state", service=service, batches=BatchPolicy(100_000, 50, 1.0, by_day=True))
     quiet: Counter[int] = Counter()
 
     async def stop(it: Setting) -> None:
         quiet[len(it.service.sent)] += bool(it.service.sent)
         if quiet[len(it.service.sent)] == 100:
-            it.engine.stop()
+            it.pipeline.stop()
 
     await setting.run(stop)
     assert setting.saved is not None
     assert setting.saved.spool is not None
     assert setting.saved.spool.settled == 0
     assert 0 < len(setting.service.uuids) < 600
-    assert setting.engine.counts.pending < 1_200  # what has arrived counts twice
+    assert setting.pipeline._source._watermark.window < 600
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -145,9 +165,12 @@ async def test_killed_again_and_again_under_a_service_in_a_bad_mood_all_arrives(
     assert saved.books.difference == 0
     assert (saved.books.read, saved.books.delivered, sum(saved.books.refused.values())) == (121, 114, 7)
     assert set(setting.service.uuids) == {uuid_of(number) for number in range(120)} - refused
-    assert len(setting.letters.kept) == 7
+    assert len(setting.letters) == 7
     assert sum(day.delivered for day in saved.totals.days.values()) == 114
     assert sum(day.source for day in saved.totals.days.values()) == 120
+    for day in range(6):
+        arrived = [uuid_of(number) for number in range(20 * day, 20 * day + 20) if uuid_of(number) not in refused]
+        assert saved.totals.days[date_of(FIRST_DAY + day)].uuids == digest_hex(uuid_hashes(arrived))
     check_order(setting.service)
 
 

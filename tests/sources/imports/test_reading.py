@@ -1,10 +1,10 @@
-"""The plan of an import: from a source to its batches, from the start or from what was settled."""
+"""Reading a source: its blocks, from the start or from what was settled."""
 
 from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from forwarder.sources.files.records import ReadOptions, SourceChanged
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports import planning
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
-from forwarder.sources.imports.day_batches import BatchLimits
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.planning import BatchReady, FileEnded, FileStarted, PlanStep, RecordsRead, SettledFile, plan_steps
+from forwarder.sources.imports.reading import SettledFile, source_blocks
 from forwarder.sources.imports.repeats import Repeats
 
 FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
-LIMITS = BatchLimits(100_000, 4)
+LIMITS = ChunkLimits(100_000, 4)
 SMALL = ReadOptions(block_bytes=600)
 
 
@@ -48,55 +48,56 @@ def write(folder: Path, **files: list[bytes]) -> Path:
     return source
 
 
-def plan(source: Path, state: Path, saved: Mapping[str, SettledFile] | None = None, filters: EventFilters | None = None) -> list[PlanStep]:
-    """All steps."""
+def read(
+    source: Path, state: Path, saved: Mapping[str, SettledFile] | None = None, filters: EventFilters | None = None
+) -> list[ImportBlock]:
+    """All blocks."""
     with open_source([str(source)], SMALL) as opened, Repeats(state) as repeats:
         conversion = open_conversion(NativeConverter("set_once"), FINISH, 1_000_000, EventSelection(filters or EventFilters(), repeats))
-        return list(plan_steps(opened, conversion, saved or {}, LIMITS))
+        return list(source_blocks(opened, conversion, saved or {}, LIMITS))
 
 
-def numbers(found: list[PlanStep]) -> list[int]:
-    """The events of its batches."""
-    return [
-        msgspec.json.decode(event.data)["properties"]["n"] for step in found if isinstance(step, BatchReady) for event in step.batch.events
-    ]
+def events_of(found: list[ImportBlock]) -> list[FinishedEvent]:
+    """What they send."""
+    return [event for block in found for part in block.parts for event in part]
 
 
-def saved_after(found: list[PlanStep], name: Callable[[int], str]) -> dict[str, SettledFile]:
+def numbers(found: list[ImportBlock]) -> list[int]:
+    """The events, by number."""
+    return [msgspec.json.decode(event.data)["properties"]["n"] for event in events_of(found)]
+
+
+def settled_by(found: list[ImportBlock]) -> dict[str, SettledFile]:
     """What is saved when all that was read is settled."""
     counts: dict[str, SettledFile] = {}
-    for step in found:
-        if isinstance(step, RecordsRead):
-            before = counts.get(name(step.file), SettledFile(0)).records
-            counts[name(step.file)] = SettledFile(before + len(step.counts), before + len(step.counts), step.digest)
+    for block in found:
+        if block.records and block.file is not None:
+            name = block.files[block.file].name
+            records = counts.get(name, SettledFile(0)).records + block.records
+            counts[name] = SettledFile(records, records, block.digest)
     return counts
 
 
 def test_files_are_begun_read_and_ended_in_their_order(tmp_path: Path) -> None:
-    """Every batch comes after the records that it is of."""
-    source = write(tmp_path, a=[line(n) for n in range(10)], b=[line(n) for n in range(10, 15)])
-    found = plan(source, tmp_path)
-    assert [(step.number, Path(step.file.name).name) for step in found if isinstance(step, FileStarted)] == [(0, "a.jsonl"), (1, "b.jsonl")]
-    assert [(step.file, step.broken) for step in found if isinstance(step, FileEnded)] == [(0, None), (1, None)]
+    """Each file is known from its first block on, also if it has no records, and ends with its last."""
+    source = write(tmp_path, a=[line(n) for n in range(10)], b=[], c=[line(n) for n in range(10, 15)])
+    found = read(source, tmp_path)
+    order = [block.file for block in found if block.file is not None]
+    assert order == sorted(order)
+    assert {number: Path(file.name).name for number, file in found[0].files.items()} == {0: "a.jsonl", 1: "b.jsonl", 2: "c.jsonl"}
+    assert [(block.file, block.broken) for block in found if block.ended] == [(0, None), (1, None), (2, None)]
     assert numbers(found) == list(range(15))
-    read = 0
-    for step in found:
-        read += len(step.counts) if isinstance(step, RecordsRead) else 0
-        if isinstance(step, BatchReady):
-            assert max(event.number + 10 * event.file for event in step.batch.events) < read
+    assert sum(block.records for block in found) == 15
 
 
-def test_a_plan_goes_on_after_what_was_settled(tmp_path: Path) -> None:
+def test_reading_goes_on_after_what_was_settled(tmp_path: Path) -> None:
     """Nothing of it is read again as new; the digest is of the file from its start."""
     source = write(tmp_path, a=[line(n) for n in range(10)], b=[line(n) for n in range(10, 15)])
-    whole = plan(source, tmp_path)
-    name = str(source / "a.jsonl")
-    rest = plan(source, tmp_path, {name: SettledFile(4)})
+    whole = read(source, tmp_path)
+    rest = read(source, tmp_path, {str(source / "a.jsonl"): SettledFile(4)})
     assert numbers(rest) == list(range(4, 15))
-    assert [step.digest for step in rest if isinstance(step, RecordsRead)][-1] == [
-        step.digest for step in whole if isinstance(step, RecordsRead)
-    ][-1]
-    assert sum(len(step.counts) for step in rest if isinstance(step, RecordsRead)) == 11
+    assert [block.digest for block in rest if block.digest][-1] == [block.digest for block in whole if block.digest][-1]
+    assert sum(block.records for block in rest) == 11
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())
@@ -107,18 +108,14 @@ def test_from_every_prefix_the_same_events_are_left(days: list[int], data: st.Da
         lines = [line(n // 2 if n % 5 == 0 else n, day) for n, day in enumerate(days)]
         source = write(Path(folder), a=lines)
         filters = EventFilters(limit=data.draw(st.integers(1, 40)))
-        whole = plan(source, Path(folder), filters=filters)
+        whole = read(source, Path(folder), filters=filters)
         settled = data.draw(st.integers(0, len(lines)))
-        rest = plan(source, Path(folder), {str(source / "a.jsonl"): SettledFile(settled)}, filters)
+        rest = read(source, Path(folder), {str(source / "a.jsonl"): SettledFile(settled)}, filters)
 
-        def left(found: list[PlanStep]) -> list[bytes]:
-            events = [event for step in found if isinstance(step, BatchReady) for event in step.batch.events]
-            return sorted(event.data for event in events if event.number >= settled)
+        def left(found: list[ImportBlock]) -> list[bytes]:
+            return sorted(event.data for event in events_of(found) if event.number >= settled)
 
         assert left(rest) == left(whole)
-        for step in (*whole, *rest):
-            if isinstance(step, BatchReady):
-                assert len({event.day for event in step.batch.events}) == 1
 
 
 @pytest.mark.parametrize("digested", [3, 6, 10])
@@ -126,23 +123,23 @@ def test_another_content_is_seen_before_anything_is_sent(tmp_path: Path, digeste
     """By the running digest, wherever it was taken."""
     lines = [line(n) for n in range(10)]
     source = write(tmp_path, a=lines[:digested])
-    known = saved_after(plan(source, tmp_path), lambda _: str(source / "a.jsonl"))
+    known = settled_by(read(source, tmp_path))
     assert known[str(source / "a.jsonl")].digested == digested
     write(tmp_path, a=[line(99), *lines[1:]])
     with pytest.raises(SourceChanged, match=rf"first {digested} records"):
-        plan(source, tmp_path, known)
+        read(source, tmp_path, known)
     write(tmp_path, a=lines)
-    assert numbers(plan(source, tmp_path, known)) == list(range(digested, 10))
+    assert numbers(read(source, tmp_path, known)) == list(range(digested, 10))
 
 
 def test_fewer_records_than_were_settled_are_seen(tmp_path: Path) -> None:
     """Also none."""
     source = write(tmp_path, a=[line(n) for n in range(3)])
     with pytest.raises(SourceChanged, match="it has 3 records, 4 were imported before"):
-        plan(source, tmp_path, {str(source / "a.jsonl"): SettledFile(4)})
+        read(source, tmp_path, {str(source / "a.jsonl"): SettledFile(4)})
     write(tmp_path, a=[])
     with pytest.raises(SourceChanged, match="it has 0 records"):
-        plan(source, tmp_path, {str(source / "a.jsonl"): SettledFile(4)})
+        read(source, tmp_path, {str(source / "a.jsonl"): SettledFile(4)})
 
 
 def test_a_file_that_isn_t_there_any_more_is_seen(tmp_path: Path) -> None:
@@ -151,16 +148,16 @@ def test_a_file_that_isn_t_there_any_more_is_seen(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("one.jsonl", b"".join(line(n) for n in range(3)))
     with pytest.raises(SourceChanged, match=r"a\.zip!two\.jsonl: it no longer exists, 7 records"):
-        plan(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(7)})
-    assert numbers(plan(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(0), f"{archive}!one.jsonl": SettledFile(1)})) == [1, 2]
+        read(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(7)})
+    assert numbers(read(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(0), f"{archive}!one.jsonl": SettledFile(1)})) == [1, 2]
 
 
 def test_a_limit_ends_the_reading(tmp_path: Path) -> None:
     """No file is begun that can't bring an event."""
     source = write(tmp_path, a=[line(n) for n in range(10)], b=[line(10)])
-    found = plan(source, tmp_path, filters=EventFilters(limit=3))
+    found = read(source, tmp_path, filters=EventFilters(limit=3))
     assert numbers(found) == [0, 1, 2]
-    assert len([step for step in found if isinstance(step, FileStarted)]) == 1
+    assert {block.file for block in found} == {0}
 
 
 def test_a_broken_file_ends_and_the_next_begins(tmp_path: Path) -> None:
@@ -171,15 +168,6 @@ def test_a_broken_file_ends_and_the_next_begins(tmp_path: Path) -> None:
         file.writestr("one.jsonl", b"".join(line(n) for n in range(3)))
     whole = archive.read_bytes()
     archive.write_bytes(whole[:100] + b"\xff" * 20 + whole[120:])
-    found = plan(source, tmp_path)
-    assert [step.broken is None for step in found if isinstance(step, FileEnded)] == [False, True]
+    found = read(source, tmp_path)
+    assert [(block.file, block.ended) for block in found if block.ended or block.broken] == [(0, False), (1, True)]
     assert set(numbers(found)) >= set(range(10, 15))
-
-
-def test_an_event_doesn_t_wait_for_ever_for_others_of_its_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where little is wanted of much, what follows it can't be counted while it waits."""
-    monkeypatch.setattr(planning, "MAX_WAIT_RECORDS", 20)
-    source = write(tmp_path, a=[line(n, name="rare" if n == 0 else "common") for n in range(100)])
-    found = plan(source, tmp_path, filters=EventFilters(events=frozenset({"rare"})))
-    at = next(index for index, step in enumerate(found) if isinstance(step, BatchReady))
-    assert 20 <= sum(len(step.counts) for step in found[:at] if isinstance(step, RecordsRead)) <= 30

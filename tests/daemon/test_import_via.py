@@ -10,11 +10,11 @@ import pytest
 
 from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
-from forwarder.imports.job import ImportRun
-from forwarder.imports.request import ImportRequest
+from forwarder.daemon.imports import ImportRun
 from forwarder.sources.imports.format import ChosenFormat
 from forwarder.sources.imports.formats.native import NativeConverter
-from tests.imports.imports import line, uuid_of, write
+from forwarder.sources.imports.job import ImportRequest
+from tests.daemon.imports import line, uuid_of, write
 from tests.support.upstream import Answer, Request, Upstream, plain
 from tests.support.whole import KEY, Whole
 

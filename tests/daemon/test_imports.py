@@ -18,18 +18,18 @@ import pytest
 from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.imports.job import ImportRun
-from forwarder.imports.request import ImportProgress, ImportRequest
-from forwarder.imports.target import UpstreamRefuses
+from forwarder.daemon.imports import ImportRun, UpstreamRefuses
 from forwarder.sources.files.records import SourceChanged
 from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports.checkpoint import FILE, CheckpointDamaged, OtherJob
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.manifest import ImportManifest
-from tests.imports.imports import line, uuid_of, write
-from tests.support.upstream import UNAUTHORIZED, Upstream, plain
+from forwarder.sources.imports.source import ImportProgress
+from tests.daemon.imports import line, uuid_of, write
+from tests.support.upstream import UNAUTHORIZED, Answer, Upstream, plain
 from tests.support.waiting import eventually
 
 KEY = "phc_imports12345678"
@@ -46,7 +46,7 @@ async def upstream() -> AsyncIterator[Upstream]:
 def request(upstream: Upstream | str, state: Path, *paths: Path | str, **more: Any) -> ImportRequest:
     """An import of some files, as fast as it goes."""
     url = upstream if isinstance(upstream, str) else upstream.url
-    settings = Settings.parse({"upstream": {"url": url}, "batch": {"max_events": 5}})
+    settings = Settings.parse({"upstream": {"url": url} if url else {}, "batch": {"max_events": 5}})
     return ImportRequest(
         NATIVE, tuple(map(str, paths)), settings, KEY, state, **{"rate": None, "state_root": state.parent / "imports", **more}
     )
@@ -344,18 +344,59 @@ async def test_standard_input_is_known_by_its_content(tmp_path: Path, upstream: 
     assert other.state != first.state
 
 
-async def test_a_key_that_isn_t_known_is_told_before_anything_is_sent(tmp_path: Path, upstream: Upstream) -> None:
-    """And so is an address where nobody is. No key is shown."""
-    upstream.decide = lambda _: UNAUTHORIZED
-    it = opened(request(upstream, tmp_path / "state", *files(tmp_path)))
+async def check_key(wanted: ImportRequest) -> None:
+    """Ask whether the service knows the key, and send nothing."""
+    it = opened(wanted)
     try:
-        with pytest.raises(UpstreamRefuses, match="doesn't know the project key phc_…5678"):
-            await it.check_key()
-        upstream.decide = lambda _: plain(200)
         await it.check_key()
     finally:
         it.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(UNAUTHORIZED, "doesn't know the project key phc_…5678"), (plain(404), "answered HTTP 404"), (plain(500), "answered HTTP 500")],
+)
+async def test_a_key_that_isn_t_known_is_told_before_all(tmp_path: Path, upstream: Upstream, answer: Answer, told: str) -> None:
+    """Also where nobody can say: what is dropped there can't be seen later. No key is shown."""
+    wanted = request(upstream, tmp_path / "state", *files(tmp_path))
+    upstream.decide = lambda _: answer
+    with pytest.raises(UpstreamRefuses, match=told) as refused:
+        await check_key(wanted)
+    assert KEY not in str(refused.value)
+    upstream.decide = lambda _: plain(200)
+    await check_key(wanted)
     assert not upstream.requests
+
+
+async def test_an_address_where_nobody_is_is_told(tmp_path: Path) -> None:
+    """With what went wrong."""
+    with pytest.raises(UpstreamRefuses, match=r"http://127\.0\.0\.1:1 can't be reached"):
+        await check_key(request("http://127.0.0.1:1", tmp_path / "state", *files(tmp_path)))
+
+
+@pytest.mark.parametrize("via", ["", "http://127.0.0.1:1"])
+async def test_certificates_that_can_t_be_read_are_told(tmp_path: Path, via: str) -> None:
+    """By either way, before anything is sent."""
+    settings = Settings.parse({"upstream": {"url": "https://eu.example.com", "ca_file": str(tmp_path / "none.pem")}})
+    with pytest.raises(ConfigurationError, match=r"none\.pem"):
+        await check_key(replace(request("", tmp_path / "state", *files(tmp_path), via=via), settings=settings))
+
+
+async def test_the_service_gets_compressed_batches(tmp_path: Path, upstream: Upstream) -> None:
+    """As from the daemon."""
+    assert (await run(request(upstream, tmp_path / "state", *files(tmp_path)))).complete
+    assert {each.headers["content-encoding"] for each in upstream.requests} == {"gzip"}
+    assert not any("forwarder-ack" in each.headers for each in upstream.requests)
+
+
+async def test_a_daemon_is_asked_to_answer_once_the_service_has_them(tmp_path: Path, upstream: Upstream) -> None:
+    """Its own 200 alone would mean less. What comes to it isn't compressed: it is near."""
+    async with Upstream() as daemon:
+        assert (await run(request(upstream, tmp_path / "state", *files(tmp_path), via=daemon.url))).complete
+    assert not upstream.requests
+    assert {each.headers["forwarder-ack"] for each in daemon.requests} == {"delivered"}
+    assert not any("content-encoding" in each.headers for each in daemon.requests)
 
 
 async def test_a_rate_is_shared_with_imports_whose_folders_are_elsewhere(tmp_path: Path, upstream: Upstream) -> None:

@@ -1,0 +1,518 @@
+"""One import, from its opening to its report: the daemon's pipeline with one source, in a process of its own.
+
+source → intake → buffer in memory (the source is the durable copy) → batcher → delivery → the service, or a running daemon (`--via`).
+
+An import is identified by its format, its options and its source's content. The state folder is found again by format and
+paths, so a source that changed is seen, and refused; the events' `$import_job_id` follows from the content alone, on any machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from forwarder import __version__
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.clock import Clock
+from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
+from forwarder.core.outcome import Delivered, HaltReason, Reply
+from forwarder.core.ports import Ordering, Sink
+from forwarder.core.secrets import mask_key, mask_secrets
+from forwarder.daemon.import_letters import ImportDeadLetters
+from forwarder.daemon.policies import batch_policy, open_sink
+from forwarder.delivery.batching import Batcher, BatchPolicy
+from forwarder.delivery.classify import classify
+from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.keys import KeyCheck
+from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.sink import HttpSink
+from forwarder.intake.records import intake_for_one_source
+from forwarder.sources.files.origins import check_addresses
+from forwarder.sources.files.records import BrokenSource
+from forwarder.sources.files.source import FileSource, open_source
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.checkpoint import (
+    ImportCheckpoint,
+    ImportJob,
+    StateFolder,
+    read_checkpoint,
+)
+from forwarder.sources.imports.conversion import Conversion, EventFilters, EventSelection, open_conversion
+from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.job import ImportRequest, absolute, check_apart, check_same, contents_of, folder_name, job_of, until_of
+from forwarder.sources.imports.ledger import ImportLedger
+from forwarder.sources.imports.letters import SOURCE
+from forwarder.sources.imports.manifest import ImportManifest, manifest_of
+from forwarder.sources.imports.pacing import ImportPace, OwnLine, PacedSink, SharedLine
+from forwarder.sources.imports.preflight import run_preflight
+from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms
+from forwarder.sources.imports.reading import SettledFile, source_blocks
+from forwarder.sources.imports.repeats import Repeats
+from forwarder.sources.imports.replaying import LetterConversion, LetterReplays
+from forwarder.sources.imports.report import write_reports
+from forwarder.sources.imports.sorting import EventSpool, least_room, sorted_blocks
+from forwarder.sources.imports.source import ImportSource, ReportProgress
+from forwarder.sources.imports.times import SECOND
+from forwarder.storage.private import make_directories
+from forwarder.telemetry.books import Books
+from forwarder.wire.envelope import envelope_size
+
+WINDOW: Final = 5
+"""How many full batches the buffer holds."""
+LEAST_WINDOW: Final = 16 << 20
+"""Bytes that the buffer holds at least."""
+GATHER_SECONDS: Final = 10.0
+"""How long an event waits at least for others of its day, while there is more to read and room for it."""
+STOP_SECONDS: Final = 15.0
+"""How long a run that is stopped waits for what is in flight."""
+REPORT_SECONDS: Final = 0.5
+MAX_WITNESS: Final = 10_000
+"""Bytes of a witness, which is in each checkpoint."""
+UNPACED: Final = 1e9
+"""Events a second, where no rate is asked for."""
+LETTERS_BYTES: Final = 1 << 40
+"""The folder is the import's own, and a record that can't be kept would hold up all of it: the disk is the limit."""
+ACKNOWLEDGED: Final = (("Forwarder-Ack", "delivered"),)
+"""With `--via`, the daemon answers once the service has the events."""
+_OK, _UNKNOWN = 200, 401
+
+
+class UpstreamRefuses(ForwarderError):
+    """The service isn't there, or doesn't know the key."""
+
+    code = "upstream_refuses"
+
+
+class ImportRun:
+    """See the module."""
+
+    def __init__(
+        self, request: ImportRequest, clock: Clock, *, source: FileSource, folder: StateFolder, job: ImportJob, until: int
+    ) -> None:
+        """Use `open`."""
+        self._request = request
+        self._source = source
+        self._folder = folder
+        self._clock = clock
+        self._filters = replace(request.filters, until=until)
+        self._until_said = request.filters.until is not None
+        self._lane = Lane(request.api_key, historical=True)
+        self._pipeline: ImportPipeline | None = None
+        self._stopped = False
+        self._doing = ""
+        self.job = job
+        self.state = folder.path
+        self.saved: ImportCheckpoint | None = None
+
+    @classmethod
+    def open(cls, request: ImportRequest, clock: Clock) -> ImportRun:
+        """Open the source, and lock the state folder. Takes as long as looking at all files' ends.
+
+        Raises `ConfigurationError`, `CheckpointDamaged`, `OtherJob`, `Locked`, and `SourceChanged` if the source isn't that of the
+        checkpoint.
+        """
+        check_addresses(request.paths)
+        request = replace(request, paths=tuple(absolute(path) for path in request.paths))
+        source = open_source(request.paths, request.reading)
+        try:
+            return cls._open(request, source, clock)
+        except BaseException:
+            source.close()
+            raise
+
+    @classmethod
+    def _open(cls, request: ImportRequest, source: FileSource, clock: Clock) -> ImportRun:
+        path = request.state or request.state_root / folder_name(request, source)
+        check_apart(path, request.paths)
+        # of `<state directory>/imports/<job>` the last two parts are ours; what `--state` or `import.state` names is the user's
+        folder = StateFolder(path, own=0 if request.state else 1 if request.settings.import_.state else 2)
+        try:
+            saved = read_checkpoint(path)
+            until = until_of(request.filters, saved, clock)
+            job = job_of(request, source, until, saved)
+            if saved is not None:
+                check_same(saved, contents_of(source), job)
+                saved = folder.load(job)
+            opened = cls(request, clock, source=source, folder=folder, job=job, until=until)
+            opened.saved = saved
+        except BaseException:
+            folder.close()
+            raise
+        return opened
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether an earlier run has brought all there is, and no dead letter is marked for a replay."""
+        return self.saved is not None and self.saved.complete and not ImportDeadLetters.marked_in(self.state)
+
+    @property
+    def broken(self) -> Sequence[BrokenSource]:
+        """Files that couldn't be read to their end, once it ran."""
+        return () if self._pipeline is None else self._pipeline.ledger.broken
+
+    def preflight(self, progress: Callable[[int, int], None]) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
+        """Look at all of the source; nothing is sent. Also the files that can't be read to their end.
+
+        `progress` gets the records and bytes so far, now and then.
+        """
+        request, settings = self._request, self._request.settings
+        terms = PreflightTerms(
+            now=int(self._clock.now()) * SECOND,
+            max_event=settings.upstream.max_event,
+            batch_events=self._batch_events(),
+            batch_bytes=settings.batch.max_bytes,
+            rate=request.rate or UNPACED,
+            until=self._filters.until if self._until_said else None,
+            person_properties=request.person_properties,
+            sort=request.sort,
+            zone_said=request.chosen.zone_said,
+        )
+        return run_preflight(self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, progress=progress)
+
+    async def check_key(self) -> None:
+        """Ask whether the service knows the key: `/batch/` answers 200 to any (wire facts: What the service does not tell).
+
+        Raises `UpstreamRefuses`, also for an inconclusive answer: events sent in vain can't be detected later.
+        """
+        sink, url, key = self._sink(), self._request.address, self._request.api_key
+        try:
+            reply = await sink.decide(key)
+        finally:
+            await sink.close()
+        if reply.status is None:
+            hint = "Check the address, proxy and certificates."
+            raise UpstreamRefuses(f"{url} can't be reached: {mask_secrets(reply.error)}", hint=hint)
+        if reply.status == _UNKNOWN:
+            raise UpstreamRefuses(
+                f"{url} doesn't know the project key {mask_key(key)}: it would accept the events and drop them",
+                hint="Check the key in the project's settings, and that the address is of the region that the project is in.",
+            )
+        if reply.status != _OK:
+            raise UpstreamRefuses(
+                f"{url} was asked whether it knows the project key, and answered HTTP {reply.status}",
+                hint="Check the address. `upstream.verify_keys: false` leaves the question out.",
+            )
+
+    async def run(self, report: ReportProgress) -> ImportManifest:
+        """Bring what isn't there yet to the service; the manifest of where it stands then, which is in the state folder with the report.
+
+        Raises `SourceChanged`, `ConfigurationError` if the state can't be written. Cancelled, it saves what is settled.
+        """
+        sink = self._sink()
+        replayed = () if self.saved is None else self.saved.totals.replayed
+        letters = ImportDeadLetters.open(self.state, self._clock, LETTERS_BYTES, replayed)
+        letters.start()
+        try:
+            with Repeats(self.state) as repeats:
+                self._pipeline = self._build(sink, letters, repeats)
+                if self._stopped:
+                    self._pipeline.stop()
+                await self._pipeline.run(report, lambda: self._doing)
+        finally:
+            await letters.close()
+            await sink.close()
+            self.saved = read_checkpoint(self.state)
+        if self.saved is None:
+            raise RuntimeError("a run ended without a checkpoint")
+        found = manifest_of(self.saved, __version__, self._clock.now())
+        write_reports(found, self.state)
+        return found
+
+    def stop(self) -> None:
+        """Let `run` end soon: what is in flight is settled, and where it stands is saved."""
+        self._stopped = True
+        if self._pipeline is not None:
+            self._pipeline.stop()
+
+    def close(self) -> None:
+        """Let go of the state folder and the source. Sorted events that are settled are removed."""
+        if self.saved is not None and self.saved.spool is not None and self.saved.spool.is_settled:
+            EventSpool(self.state, self.job).remove()
+        self._folder.close()
+        self._source.close()
+
+    def _build(self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats) -> ImportPipeline:
+        settings, clock, ledger, policy = self._request.settings, self._clock, self._ledger(), self._batch_policy()
+        limits, as_sent = chunk_limits(policy), NativeConverter("set").convert_event
+        return ImportPipeline(
+            self._blocks(ledger.checkpoint, repeats, limits),
+            ledger,
+            letters,
+            sink,
+            clock,
+            lane=self._lane,
+            folder=self._folder,
+            policy=policy,
+            pace=self._pace(),
+            retry=RetryPolicy(settings.delivery.retry.initial, settings.delivery.retry.max),
+            concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
+            keys=KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None,
+            repaired=LetterConversion(self._alone(), as_sent, limits, settings.upstream.max_event),
+        )
+
+    def _ledger(self) -> ImportLedger:
+        """What counts, from where an earlier run stood."""
+        now, contents = self._clock.now(), contents_of(self._source)
+        checkpoint = self.saved or ImportCheckpoint(self.job, now, now, contents)
+        checkpoint.contents = contents
+        checkpoint.exhausted = checkpoint.complete
+        return ImportLedger(checkpoint)
+
+    def _blocks(self, checkpoint: ImportCheckpoint, repeats: Repeats, limits: ChunkLimits) -> Generator[ImportBlock]:
+        if checkpoint.complete:
+            return _nothing()  # only dead letters are marked: the source isn't read again for them
+        spool = checkpoint.spool
+        before = None if spool is None or spool.is_settled else spool.before
+        saved = {
+            file.name: SettledFile(file.books.read if before is None else before.get(file.name, 0), file.digested, file.digest)
+            for file in checkpoint.files
+        }
+        conversion = self._conversion(EventSelection(self._filters, repeats))
+        if not self._request.sort:
+            return source_blocks(self._source, conversion, saved, limits)
+        if self.saved is None:  # before all: what is sorted is sorted for one time that `--until` stands for
+            self._folder.save(checkpoint)
+        room = 0 if self._request.filters != EventFilters() else least_room(self._source)  # of a few events it isn't known
+
+        def doing(what: str) -> None:
+            self._doing = what
+
+        return sorted_blocks(
+            self._source, conversion, EventSpool(self.state, self.job), saved, spool, limits=limits, room=room, doing=doing
+        )
+
+    def _conversion(self, selection: EventSelection) -> Conversion:
+        return open_conversion(self._request.chosen.make(), self._finish(), self._request.settings.upstream.max_event, selection)
+
+    def _alone(self) -> Conversion:
+        """How repaired letters become events: as their records would have, but each by itself."""
+        return self._conversion(EventSelection(replace(self._filters, limit=None), None))
+
+    def _sink(self) -> HttpSink:
+        """The way to the service, or with `via` to a daemon, uncompressed: it is near. Raises `ConfigurationError`."""
+        upstream, via = self._request.settings.upstream, self._request.via
+        if not via:
+            return open_sink(upstream, self._clock)
+        return open_sink(replace(upstream, url=via, compression="none", proxy=None), self._clock, headers=ACKNOWLEDGED)
+
+    def _finish(self) -> FinishPolicy:
+        return FinishPolicy(self._request.person_properties, self._request.geoip, self.job.id)
+
+    def _batch_policy(self) -> BatchPolicy:
+        usual = batch_policy(self._request.settings)
+        age = max(usual.max_age, GATHER_SECONDS)
+        return replace(usual, max_age=age, max_events=self._batch_events(), by_day=True, one_day=bool(self._request.via))
+
+    def _batch_events(self) -> int:
+        """How many events a batch has at most: a second's, for it is sent at once, whatever the rate."""
+        rate, most = self._request.rate, self._request.settings.batch.max_events
+        return most if rate is None else min(most, max(1, int(rate)))
+
+    def _pace(self) -> ImportPace:
+        request = self._request
+        if request.rate is None:
+            return ImportPace(UNPACED, self._clock, line=OwnLine(), quiet=request.quiet_hours)
+        target = hashlib.sha256(f"{request.address}\n{request.api_key}".encode()).hexdigest()[:16]
+        line = SharedLine(_common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}")
+        return ImportPace(request.rate, self._clock, line=line, quiet=request.quiet_hours)
+
+
+class ImportPipeline:
+    """An import's pipeline at work. `run` once."""
+
+    def __init__(
+        self,
+        blocks: Generator[ImportBlock],
+        ledger: ImportLedger,
+        letters: ImportDeadLetters,
+        sink: Sink,
+        clock: Clock,
+        *,
+        lane: Lane,
+        folder: StateFolder,
+        policy: BatchPolicy,
+        pace: ImportPace,
+        retry: RetryPolicy,
+        concurrency: int | None,
+        keys: KeyCheck | None,
+        repaired: LetterConversion,
+    ) -> None:
+        """`policy`: of batches of one day, without `gather_bytes`. `letters` are open, and have started."""
+        window = max(LEAST_WINDOW, WINDOW * policy.max_bytes)
+        buffer = MemoryBuffer(window, any_if_empty=True, by_day=True)
+        self._max_age = policy.max_age
+        self._batcher = Batcher(buffer, replace(policy, gather_bytes=window * 3 // 5), pace)
+        self._sink = PacedSink(WitnessSink(sink, ledger.checkpoint), pace)
+        self._delivery = Delivery(
+            batcher=self._batcher,
+            buffer=buffer,
+            sink=self._sink,
+            dead_letters=letters,
+            books=(books := Books()),
+            clock=clock,
+            retry=retry,
+            concurrency=concurrency,
+            ordering_of=lambda _lane: Ordering.PER_DISTINCT_ID,
+            keys=keys,
+        )
+        self.ledger = ledger
+        self._source = ImportSource(
+            blocks,
+            ledger,
+            intake_for_one_source(buffer, letters.store, books, self._delivery, clock, lane=lane, source=SOURCE),
+            clock,
+            lane=lane,
+            folder=folder,
+            refusals=letters.refusals,
+            replays=LetterReplays(letters, ledger, repaired, lane, clock),
+            flush=self._flush,
+        )
+        pace.on_failure(self._source.fail)
+        self._letters = letters
+        self._pace = pace
+        self._lane = lane
+        self._clock = clock
+        self._stopped = False
+
+    def _flush(self, now: bool) -> None:  # noqa: FBT001 - a switch
+        self._batcher.policy = replace(self._batcher.policy, max_age=0.0 if now else self._max_age)
+        self._delivery.wake()
+
+    def stop(self) -> None:
+        """Read nothing more, and let `run` end once what is in flight is settled, or soon."""
+        self._stopped = True
+        self._source.stop()
+
+    async def run(self, report: ReportProgress, doing: Callable[[], str]) -> None:
+        """Bring all of the source to the service, or what is of it until `stop`. Raises what reading raises; then, too, all is saved.
+
+        `doing`: what is done before the first event can be sent; empty if nothing is. Cancelled, it drops what is in flight; what was
+        settled is saved.
+        """
+        self._delivery.start()
+        helpers = [asyncio.create_task(self._report(report, doing)), asyncio.create_task(self._find_who_is_at_fault())]
+        for helper in helpers:
+            helper.add_done_callback(self._helper_ended)
+        try:
+            await self._source.run()
+            if self._stopped:
+                await self._delivery.finish_in_flight(STOP_SECONDS)
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            try:
+                await asyncio.gather(*helpers, return_exceptions=True)
+            finally:
+                await self._delivery.close()  # also if it is cancelled only now
+            await self._conclude()
+            report(self._source.progress(self._waiting(doing())))
+
+    def _helper_ended(self, helper: asyncio.Task[None]) -> None:
+        """A run whose progress can't be reported ends."""
+        if not helper.cancelled() and isinstance(error := helper.exception(), Exception):
+            self._source.fail(error)
+
+    async def _conclude(self) -> None:
+        """Save where it stands, if what was buried can be made durable soon. Raises `ConfigurationError` if it can't be saved."""
+        durable = asyncio.create_task(self._letters.durable())
+        limit = asyncio.create_task(self._clock.sleep(STOP_SECONDS))
+        try:
+            await asyncio.wait([durable, limit], return_when=asyncio.FIRST_COMPLETED)
+            if not durable.done():
+                raise ConfigurationError(
+                    f"{self._letters.folder}: {self._letters.waiting or 'the dead letters are not written'}",
+                    hint="Make room there, and run the same command again: it resumes from the last checkpoint, and nothing is lost.",
+                )
+            durable.result()
+            self._source.save()
+        finally:
+            durable.cancel()
+            limit.cancel()
+            await asyncio.gather(durable, limit, return_exceptions=True)
+
+    async def _report(self, report: ReportProgress, doing: Callable[[], str]) -> None:
+        while True:
+            report(self._source.progress(self._waiting(doing())))
+            await self._clock.sleep(REPORT_SECONDS)
+
+    def _waiting(self, doing: str) -> str:
+        """Why nothing goes, if nothing does."""
+        if waiting := self._letters.waiting or doing:
+            return waiting
+        found = self._delivery.statistics()
+        for halt in found.halts:
+            return f"the service refuses: {halt.why}; {halt.hint}"
+        if found.upstream.failing:
+            return f"the service doesn't accept events now: {found.upstream.why}"
+        for retry in found.retries:
+            return f"the last request is sent again: {retry.why}"
+        return self._pace.rests()
+
+    async def _find_who_is_at_fault(self) -> None:
+        """While everything is answered 400 or 413, send an event again that was accepted before, which changes nothing.
+
+        If it is accepted, the others are refused for themselves. At the end of a source there may be no other event left that could show
+        it.
+        """
+        asked = -1
+        while True:
+            await self._clock.sleep(REPORT_SECONDS)
+            halted, witness = self._delivery.halts.get(self._lane), self.ledger.checkpoint.witness
+            if halted is None or halted.reason is not HaltReason.REFUSES_ALL or not witness:
+                asked = -1
+            elif halted.probes > asked:
+                asked = halted.probes
+                chunk = Chunk(self._lane, witness.encode(), 1, NO_IDS, self._clock.now(), SOURCE)
+                reply = await self._sink.send(Batch(self._lane, (chunk,), envelope_size(self._lane, (chunk,))))
+                if isinstance(classify(reply), Delivered):
+                    self._delivery.vouch(self._lane)
+
+
+class WitnessSink:
+    """A sink that keeps an event that the service has accepted (`ImportCheckpoint.witness`), also before its block is settled."""
+
+    def __init__(self, sink: Sink, checkpoint: ImportCheckpoint) -> None:
+        self._sink = sink
+        self._checkpoint = checkpoint
+
+    async def send(self, batch: Batch) -> Reply:
+        """See `core.ports.Sink`."""
+        reply = await self._sink.send(batch)
+        if isinstance(classify(reply), Delivered):
+            start = batch.chunks[0].data[:MAX_WITNESS].decode(errors="ignore")
+            with suppress(ValueError):  # its first event is longer
+                self._checkpoint.witness = start[: _end_of_first(start)[1]]
+        return reply
+
+
+_end_of_first: Final = json.JSONDecoder().raw_decode
+"""The first value of a text, and where it ends."""
+
+
+def chunk_limits(policy: BatchPolicy) -> ChunkLimits:
+    """The size of the chunks that batches are made of."""
+    return ChunkLimits.of_batches(policy.max_bytes, policy.max_events)
+
+
+def _nothing() -> Generator[ImportBlock]:
+    """The blocks of an import of which all is brought."""
+    yield from ()
+
+
+def _common_folder(*candidates: Path) -> Path:
+    """Where all processes with a rate in common meet: the first of these that can be written in; the state folder can."""
+    for folder in candidates[:-1]:
+        with suppress(OSError):
+            make_directories(folder)
+        if os.access(folder, os.W_OK):
+            return folder
+    return candidates[-1]

@@ -1,0 +1,241 @@
+"""An import as a source of the pipeline: blocks go to the intake, are settled in any order, and are counted in theirs; checkpoints follow.
+
+Order of the steps, so that a kill at any moment loses nothing: a block is settled once each of its events has arrived or is a durable dead
+letter, and so is each of its records that the format refused; it is counted when everything before it is settled; a checkpoint is written
+of what is counted. What was in flight is sent again by the next run, the same bytes.
+
+Invariant: memory holds the buffer's limit of events, and of the blocks behind an unsettled one at most `MAX_PENDING` records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.errors import Backpressure
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import DeadLetter
+from forwarder.core.records import EventIntake
+from forwarder.core.watermark import Span, Watermark
+from forwarder.sources.imports.blocks import ImportBlock
+from forwarder.sources.imports.checkpoint import StateFolder
+from forwarder.sources.imports.ledger import ImportLedger
+from forwarder.sources.imports.letters import EventKey, ServiceRefusal, letter_of
+from forwarder.sources.imports.replaying import LetterReplays
+
+MAX_PENDING: Final = 300_000
+"""Records that may be held because something before them isn't settled; then reading waits."""
+SHARE: Final = 20
+"""Of the time, one part in so many goes to checkpoints at most: those of very many files are large."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProgress:
+    """How far an import is."""
+
+    read: int
+    """Records, since the start of the source; those of earlier runs among them."""
+    delivered: int
+    """Records whose events have arrived, in all runs."""
+    refused: int
+    left_out: int
+    repeats: int
+    in_flight: int
+    """Events that were read from the source and aren't settled."""
+    events: int
+    """Events delivered in this run."""
+    waiting: str = ""
+    """Why nothing is sent now; empty if something is, or could be."""
+
+
+ReportProgress = Callable[[ImportProgress], None]
+"""Called about twice a second while an import runs, on the loop."""
+
+
+class ImportSource:
+    """See the module. `run` once."""
+
+    def __init__(
+        self,
+        blocks: Generator[ImportBlock],
+        ledger: ImportLedger,
+        intake: EventIntake,
+        clock: Clock,
+        *,
+        lane: Lane,
+        folder: StateFolder,
+        refusals: MutableMapping[EventKey, ServiceRefusal],
+        replays: LetterReplays,
+        flush: Callable[[bool], None],
+    ) -> None:
+        """`refusals`: of events that the service refused, once they are dead letters.
+
+        `flush`: called with whether batches should go as they are, because nothing comes that they could wait for.
+        """
+        self.ledger = ledger
+        self.in_flight = 0
+        """Events that aren't settled."""
+        self._blocks = blocks
+        self._intake = intake
+        self._clock = clock
+        self._lane = lane
+        self._folder = folder
+        self._refusals = refusals
+        self._replays = replays
+        self._flush = flush
+        self._watermark = Watermark(0)
+        self._held: dict[Span, ImportBlock] = {}
+        self._settlement = asyncio.Event()
+        """Set when something is settled, and when the run is stopped."""
+        self._news = asyncio.Event()
+        """Set when something is counted that the last checkpoint doesn't count."""
+        self._stopping = False
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Gets errors that occur where no task awaits them."""
+
+    def stop(self) -> None:
+        """Read nothing more, and let `run` end; what is in flight is settled or not, as delivery goes on."""
+        self._stopping = True
+        self._settlement.set()
+
+    def fail(self, error: Exception) -> None:
+        """Let `run` end with an error."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def run(self) -> None:
+        """Bring everything of the source to the service, and then the dead letters that are marked for it; or what is of it until `stop`.
+
+        Raises what reading raises. Checkpoints are written meanwhile, but not the last one: see `save`.
+        """
+        saving = asyncio.create_task(self._save_as_it_settles())
+        work = asyncio.create_task(self._bring())
+        try:
+            await asyncio.wait([work, saving, self._failure], return_when=asyncio.FIRST_COMPLETED)
+            for each in (self._failure, saving, work):
+                if each.done():
+                    each.result()
+        finally:
+            for task in (saving, work):
+                task.cancel()
+            await asyncio.gather(saving, work, return_exceptions=True)
+            self._failure.cancel()
+            self._blocks.close()
+
+    def progress(self, waiting: str) -> ImportProgress:
+        """How far it is."""
+        books = self.ledger.books
+        refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
+        return ImportProgress(books.read, books.delivered, refused, left_out, books.repeats, self.in_flight, self.ledger.delivered, waiting)
+
+    def save(self) -> None:
+        """Write a checkpoint of what is settled now. Raises `ConfigurationError` if it can't be written."""
+        self._news.clear()
+        counted = self._replays.counted()
+        self.ledger.checkpoint.written_at = self._clock.now()
+        self._folder.save(self.ledger.checkpoint)
+        self._replays.saved(counted)
+
+    async def _bring(self) -> None:
+        with ThreadPoolExecutor(1, "import") as thread:
+            loop = asyncio.get_running_loop()
+            while not self._stopping and (block := await loop.run_in_executor(thread, next, self._blocks, None)):
+                await self._take(block)
+        if not self._stopping:
+            self._flush(True)
+            await self._until(lambda: not self._watermark.outstanding)
+        if not self._stopping:
+            self.ledger.checkpoint.exhausted = not self.ledger.broken
+            self._news.set()
+            await self._or_stop(self._replays.run(self.submit, self._news.set))
+
+    async def _take(self, block: ImportBlock) -> None:
+        if block.sorted is not None:
+            await self._until(lambda: not self._watermark.outstanding)
+        if self._watermark.window > MAX_PENDING:
+            self._flush(True)
+            await self._until(lambda: self._watermark.window <= MAX_PENDING)
+            self._flush(False)
+        if self._stopping:
+            return
+        now = self._clock.now()
+        letters = [letter_of(record, block.files[record.file_number], self._lane, now) for record in block.letters]
+        block.letters = []
+        span = self._watermark.open(self._watermark.read, self._watermark.read + 1, block.records or block.entries)
+        self._held[span] = block
+        await self._submit(block.chunks(self._lane, now), letters, lambda: self._settled(span))
+
+    async def submit(self, chunks: Sequence[Chunk]) -> bool:
+        """Bring events that belong to no block; returns once they are settled, or False when the run is stopped before."""
+        settled = asyncio.Event()
+        await self._submit(chunks, (), settled.set)
+        await self._until(settled.is_set)
+        return settled.is_set()
+
+    async def _submit(self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], settled: Callable[[], None]) -> None:
+        """Hand over events and dead letters as soon as there is room for them; `settled` is called when they are."""
+        events = sum([chunk.count for chunk in chunks])
+
+        def callback(_: Backpressure | None) -> None:
+            self.in_flight -= events
+            try:
+                settled()
+            except Exception as failure:  # whoever calls back would log it, and the run would wait for ever
+                self.fail(failure)
+            self._settlement.set()
+
+        while not self._stopping:
+            self._settlement.clear()
+            try:
+                waits = self._intake.accept_made(chunks, letters, callback)
+            except Backpressure as full:
+                await self._for_room(full)
+                continue
+            self.in_flight += events
+            if waits is None:
+                callback(None)
+            return
+
+    async def _for_room(self, full: Backpressure) -> None:
+        """Wait until something is settled; where nothing is in flight, until the room may have come from elsewhere."""
+        await wait_for_event(self._settlement, full.retry_after, self._clock)
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        """Wait until something is so, or the run is stopped; it is looked at whenever something is settled."""
+        while not reached() and not self._stopping:
+            self._settlement.clear()
+            await self._settlement.wait()
+
+    async def _or_stop(self, work: Coroutine[None, None, None]) -> None:
+        """Do it, unless the run is stopped first; nothing of it runs when this returns."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._settlement.set())
+        try:
+            await self._until(task.done)
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _settled(self, span: Span) -> None:
+        for passed in self._watermark.settle(span):
+            block = self._held.pop(passed)
+            block.refuse(self._refusals)
+            self.ledger.add(block)
+            self._news.set()
+
+    async def _save_as_it_settles(self) -> None:
+        """Write a checkpoint for each block that is settled, but where writing takes long, for several: then it takes one part in `SHARE`.
+
+        So what a kill brings back is what was in flight, and seldom more.
+        """
+        while True:
+            await self._news.wait()
+            began = self._clock.monotonic()
+            self.save()
+            await self._clock.sleep((self._clock.monotonic() - began) * SHARE)
