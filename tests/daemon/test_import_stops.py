@@ -77,6 +77,25 @@ async def test_each_batch_is_saved_when_it_is_settled(tmp_path: Path) -> None:
     assert len(setting.service.uuids) == len(set(setting.service.uuids)) == 60
 
 
+@pytest.mark.parametrize("by_service", [False, True])
+async def test_a_record_counts_once_its_dead_letter_is_durable(tmp_path: Path, by_service: bool) -> None:
+    """Whoever refused it, the format or the service: a kill before would lose it. What comes after it arrives meanwhile."""
+    lines = [b'{"cut' if not n and not by_service else line(n) for n in range(10)]
+    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", reading=A_RECORD)
+    setting.service.answer = refusing(0) if by_service else lambda _: OK
+    setting.fill_disk()
+
+    async def make_room(it: Setting) -> None:
+        if not it.letters:
+            assert it.saved is None or not it.saved.books.read
+        if it.clock.monotonic() > 1060:
+            it.make_room()
+
+    await setting.run(make_room)
+    assert_all_there(setting, 10)
+    assert len(setting.letters) == 1
+
+
 async def test_stopped_it_ends_when_what_is_under_way_is_settled(tmp_path: Path) -> None:
     """Nothing new begins; the next run sends what is left, and nothing of what was settled."""
     setting = Setting(three_files(tmp_path), tmp_path / "state", rate=10.0, reading=A_RECORD)
