@@ -103,7 +103,7 @@ def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:
         log = request.settings.log
         configure_logging(log.format, "warning" if log.level == "info" else log.level)
         with termination_interrupts():
-            code = ImportCommand(ImportRun.open(request, SystemClock()), request, common).run()
+            code = ImportCommand(ImportRun(request, SystemClock()), request, common).run()
     except KeyboardInterrupt:
         say("Interrupted. Nothing is in flight; the same command starts again, or resumes.")
         code = ExitCode.INTERRUPTED

@@ -13,8 +13,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -37,14 +38,9 @@ from forwarder.delivery.sink import HttpSink
 from forwarder.intake.records import intake_for_one_source
 from forwarder.sources.files.origins import check_addresses
 from forwarder.sources.files.records import BrokenSource
-from forwarder.sources.files.source import FileSource, open_source
+from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.checkpoint import (
-    ImportCheckpoint,
-    ImportJob,
-    StateFolder,
-    read_checkpoint,
-)
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder, read_checkpoint
 from forwarder.sources.imports.conversion import Conversion, EventFilters, EventSelection, open_conversion
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
@@ -52,10 +48,10 @@ from forwarder.sources.imports.job import ImportRequest, absolute, check_apart, 
 from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.letters import SOURCE
 from forwarder.sources.imports.manifest import ImportManifest, manifest_of
-from forwarder.sources.imports.pacing import ImportPace, OwnLine, PacedSink, SharedLine
+from forwarder.sources.imports.pacing import ImportPace, PacedSink, RateLine
 from forwarder.sources.imports.preflight import run_preflight
 from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms
-from forwarder.sources.imports.reading import SettledFile, source_blocks
+from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.replaying import LetterConversion, LetterReplays
 from forwarder.sources.imports.report import write_reports
@@ -95,59 +91,32 @@ class UpstreamRefuses(ForwarderError):
 class ImportRun:
     """See the module."""
 
-    def __init__(
-        self, request: ImportRequest, clock: Clock, *, source: FileSource, folder: StateFolder, job: ImportJob, until: int
-    ) -> None:
-        """Use `open`."""
-        self._request = request
-        self._source = source
-        self._folder = folder
-        self._clock = clock
-        self._filters = replace(request.filters, until=until)
-        self._until_said = request.filters.until is not None
-        self._lane = Lane(request.api_key, historical=True)
-        self._pipeline: ImportPipeline | None = None
-        self._stopped = False
-        self._doing = ""
-        self.job = job
-        self.state = folder.path
-        self.saved: ImportCheckpoint | None = None
-
-    @classmethod
-    def open(cls, request: ImportRequest, clock: Clock) -> ImportRun:
+    def __init__(self, request: ImportRequest, clock: Clock) -> None:
         """Open the source, and lock the state folder. Takes as long as looking at all files' ends.
 
         Raises `ConfigurationError`, `CheckpointDamaged`, `OtherJob`, `Locked`, and `SourceChanged` if the source isn't that of the
         checkpoint.
         """
         check_addresses(request.paths)
-        request = replace(request, paths=tuple(absolute(path) for path in request.paths))
-        source = open_source(request.paths, request.reading)
-        try:
-            return cls._open(request, source, clock)
-        except BaseException:
-            source.close()
-            raise
-
-    @classmethod
-    def _open(cls, request: ImportRequest, source: FileSource, clock: Clock) -> ImportRun:
-        path = request.state or request.state_root / folder_name(request, source)
-        check_apart(path, request.paths)
-        # of `<state directory>/imports/<job>` the last two parts are ours; what `--state` or `import.state` names is the user's
-        folder = StateFolder(path, own=0 if request.state else 1 if request.settings.import_.state else 2)
-        try:
-            saved = read_checkpoint(path)
-            until = until_of(request.filters, saved, clock)
-            job = job_of(request, source, until, saved)
-            if saved is not None:
-                check_same(saved, contents_of(source), job)
-                saved = folder.load(job)
-            opened = cls(request, clock, source=source, folder=folder, job=job, until=until)
-            opened.saved = saved
-        except BaseException:
-            folder.close()
-            raise
-        return opened
+        self._request = request = replace(request, paths=tuple(map(absolute, request.paths)))
+        self._clock = clock
+        self._lane = Lane(request.api_key, historical=True)
+        self._pipeline: ImportPipeline | None = None
+        self._stopped = False
+        self._doing = ""
+        with ExitStack() as opened:
+            self._source = opened.enter_context(open_source(request.paths, request.reading))
+            self.state = request.state or request.state_root / folder_name(request, self._source)
+            check_apart(self.state, request.paths)
+            # of `<state directory>/imports/<job>` the last two parts are ours; what `--state` or `import.state` names is the user's
+            self._folder = StateFolder(self.state, own=0 if request.state else 1 if request.settings.import_.state else 2)
+            opened.callback(self._folder.close)
+            self.saved = read_checkpoint(self.state)
+            self._filters = replace(request.filters, until=(until := until_of(request.filters, self.saved, clock)))
+            self.job = job_of(request, self._source, until, self.saved)
+            if self.saved is not None:
+                check_same(self.state, self.saved, contents_of(self._source), self.job)
+            self._opened = opened.pop_all()
 
     @property
     def is_complete(self) -> bool:
@@ -171,7 +140,7 @@ class ImportRun:
             batch_events=self._batch_events(),
             batch_bytes=settings.batch.max_bytes,
             rate=request.rate or UNPACED,
-            until=self._filters.until if self._until_said else None,
+            until=request.filters.until,
             person_properties=request.person_properties,
             sort=request.sort,
             zone_said=request.chosen.zone_said,
@@ -237,65 +206,53 @@ class ImportRun:
         """Let go of the state folder and the source. Sorted events that are settled are removed."""
         if self.saved is not None and self.saved.spool is not None and self.saved.spool.is_settled:
             EventSpool(self.state, self.job).remove()
-        self._folder.close()
-        self._source.close()
+        self._opened.close()
 
     def _build(self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats) -> ImportPipeline:
-        settings, clock, ledger, policy = self._request.settings, self._clock, self._ledger(), self._batch_policy()
-        limits, as_sent = chunk_limits(policy), NativeConverter("set").convert_event
+        """The pipeline, which continues from the checkpoint."""
+        request, settings, clock = self._request, self._request.settings, self._clock
+        checkpoint = self.saved or ImportCheckpoint(self.job, clock.now(), clock.now(), [])
+        checkpoint.contents = contents_of(self._source)
+        checkpoint.exhausted = checkpoint.complete
+        policy = batch_policy(settings)
+        age = max(policy.max_age, GATHER_SECONDS)
+        policy = replace(policy, max_age=age, max_events=self._batch_events(), by_day=True, one_day=bool(request.via))
+        limits, as_sent = ChunkLimits.of_batches(policy.max_bytes, policy.max_events), NativeConverter("set").convert_event
+        alone = EventSelection(replace(self._filters, limit=None), None)
+        target = hashlib.sha256(f"{request.address}\n{request.api_key}".encode()).hexdigest()[:16]
+        line = request.rate and _common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}"
         return ImportPipeline(
-            self._blocks(ledger.checkpoint, repeats, limits),
-            ledger,
+            self._blocks(checkpoint, repeats, limits),
+            ImportLedger(checkpoint),
             letters,
             sink,
             clock,
             lane=self._lane,
             folder=self._folder,
             policy=policy,
-            pace=self._pace(),
+            pace=ImportPace(request.rate or UNPACED, clock, line=RateLine(line or None), quiet=request.quiet_hours),
             retry=RetryPolicy(settings.delivery.retry.initial, settings.delivery.retry.max),
             concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
             keys=KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None,
-            repaired=LetterConversion(self._alone(), as_sent, limits, settings.upstream.max_event),
+            repaired=LetterConversion(self._conversion(alone), as_sent, limits, settings.upstream.max_event),
         )
-
-    def _ledger(self) -> ImportLedger:
-        """What counts, from where an earlier run stood."""
-        now, contents = self._clock.now(), contents_of(self._source)
-        checkpoint = self.saved or ImportCheckpoint(self.job, now, now, contents)
-        checkpoint.contents = contents
-        checkpoint.exhausted = checkpoint.complete
-        return ImportLedger(checkpoint)
 
     def _blocks(self, checkpoint: ImportCheckpoint, repeats: Repeats, limits: ChunkLimits) -> Generator[ImportBlock]:
         if checkpoint.complete:
-            return _nothing()  # only dead letters are marked: the source isn't read again for them
-        spool = checkpoint.spool
-        before = None if spool is None or spool.is_settled else spool.before
-        saved = {
-            file.name: SettledFile(file.books.read if before is None else before.get(file.name, 0), file.digested, file.digest)
-            for file in checkpoint.files
-        }
+            return (each for each in tuple[ImportBlock, ...]())  # only dead letters are marked: the source isn't read again for them
         conversion = self._conversion(EventSelection(self._filters, repeats))
         if not self._request.sort:
-            return source_blocks(self._source, conversion, saved, limits)
+            return source_blocks(self._source, conversion, checkpoint.settled, limits)
         if self.saved is None:  # before all: what is sorted is sorted for one time that `--until` stands for
             self._folder.save(checkpoint)
         room = 0 if self._request.filters != EventFilters() else least_room(self._source)  # of a few events it isn't known
-
-        def doing(what: str) -> None:
-            self._doing = what
-
+        spool = EventSpool(self.state, self.job)
         return sorted_blocks(
-            self._source, conversion, EventSpool(self.state, self.job), saved, spool, limits=limits, room=room, doing=doing
+            self._source, conversion, spool, checkpoint.settled, checkpoint.spool, limits, room=room, doing=partial(setattr, self, "_doing")
         )
 
     def _conversion(self, selection: EventSelection) -> Conversion:
         return open_conversion(self._request.chosen.make(), self._finish(), self._request.settings.upstream.max_event, selection)
-
-    def _alone(self) -> Conversion:
-        """How repaired letters become events: as their records would have, but each by itself."""
-        return self._conversion(EventSelection(replace(self._filters, limit=None), None))
 
     def _sink(self) -> HttpSink:
         """The way to the service, or with `via` to a daemon, uncompressed: it is near. Raises `ConfigurationError`."""
@@ -307,23 +264,10 @@ class ImportRun:
     def _finish(self) -> FinishPolicy:
         return FinishPolicy(self._request.person_properties, self._request.geoip, self.job.id)
 
-    def _batch_policy(self) -> BatchPolicy:
-        usual = batch_policy(self._request.settings)
-        age = max(usual.max_age, GATHER_SECONDS)
-        return replace(usual, max_age=age, max_events=self._batch_events(), by_day=True, one_day=bool(self._request.via))
-
     def _batch_events(self) -> int:
         """How many events a batch has at most: a second's, for it is sent at once, whatever the rate."""
         rate, most = self._request.rate, self._request.settings.batch.max_events
         return most if rate is None else min(most, max(1, int(rate)))
-
-    def _pace(self) -> ImportPace:
-        request = self._request
-        if request.rate is None:
-            return ImportPace(UNPACED, self._clock, line=OwnLine(), quiet=request.quiet_hours)
-        target = hashlib.sha256(f"{request.address}\n{request.api_key}".encode()).hexdigest()[:16]
-        line = SharedLine(_common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}")
-        return ImportPace(request.rate, self._clock, line=line, quiet=request.quiet_hours)
 
 
 class ImportPipeline:
@@ -376,7 +320,7 @@ class ImportPipeline:
             replays=LetterReplays(letters, ledger, repaired, lane, clock),
             flush=self._flush,
         )
-        pace.on_failure(self._source.fail)
+        pace.on_failure = self._source.fail
         self._letters = letters
         self._pace = pace
         self._lane = lane
@@ -496,16 +440,6 @@ class WitnessSink:
 
 _end_of_first: Final = json.JSONDecoder().raw_decode
 """The first value of a text, and where it ends."""
-
-
-def chunk_limits(policy: BatchPolicy) -> ChunkLimits:
-    """The size of the chunks that batches are made of."""
-    return ChunkLimits.of_batches(policy.max_bytes, policy.max_events)
-
-
-def _nothing() -> Generator[ImportBlock]:
-    """The blocks of an import of which all is brought."""
-    yield from ()
 
 
 def _common_folder(*candidates: Path) -> Path:

@@ -44,6 +44,6 @@ def state(folder: Path, *, ended: bool = True, **changed: Any) -> Path:
     saved = manifests.checkpoint(DAYS, ended=ended)
     for name, value in changed.items():
         setattr(saved, name, value)
-    (folder / checkpoint.FILE).write_bytes(checkpoint.encode(saved))
+    (folder / checkpoint.FILE).write_bytes(checkpoint.seal(checkpoint.VERSION, "checkpoint", saved))
     manifest.write(manifests.manifest(DAYS, ended=ended), folder / manifest.FILE)
     return folder

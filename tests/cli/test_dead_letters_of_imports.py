@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.checkpoint import FILE, ImportCheckpoint, ImportJob, encode
+from forwarder.sources.imports.checkpoint import FILE, VERSION, ImportCheckpoint, ImportJob, seal
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.letters import REASONS
 from forwarder.sources.imports.manifest import PREFLIGHT
@@ -29,7 +29,7 @@ def state(tmp_path: Path) -> Path:
     """The state folder of an import with two refused records."""
     path = tmp_path / "mixpanel-0011aabb"
     path.mkdir()
-    (path / FILE).write_bytes(encode(ImportCheckpoint(JOB, 1.0, 2.0, [])))
+    (path / FILE).write_bytes(seal(VERSION, "checkpoint", ImportCheckpoint(JOB, 1.0, 2.0, [])))
 
     async def fill() -> None:
         async with opened(path) as letters:

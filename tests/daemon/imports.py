@@ -19,7 +19,7 @@ from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Reply
 from forwarder.daemon import imports
 from forwarder.daemon.import_letters import ImportDeadLetters
-from forwarder.daemon.imports import ImportPipeline, chunk_limits
+from forwarder.daemon.imports import ImportPipeline
 from forwarder.deadletter.schema import open_readable
 from forwarder.delivery.batching import BatchPolicy
 from forwarder.delivery.lanes import RetryPolicy
@@ -32,8 +32,8 @@ from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import contents_of
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.pacing import ImportPace, OwnLine, QuietHours
-from forwarder.sources.imports.reading import SettledFile, source_blocks
+from forwarder.sources.imports.pacing import ImportPace, QuietHours, RateLine
+from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.replaying import LetterConversion
 from forwarder.sources.imports.source import ImportProgress
@@ -170,7 +170,7 @@ class Setting:
     reading: ReadOptions = field(default_factory=lambda: ReadOptions(block_bytes=1500))
     batches: BatchPolicy = field(default_factory=lambda: BatchPolicy(4_000, 5, 1.0, by_day=True))
     rate: float = 1e9
-    line: OwnLine = field(default_factory=OwnLine)
+    line: RateLine = field(default_factory=RateLine)
     quiet: QuietHours | None = None
     concurrency: int = 3
     max_letters: int = 1 << 30
@@ -219,7 +219,7 @@ class Setting:
                 self.make_room()
 
     def _pipeline(self, source: FileSource, ledger: ImportLedger, repeats: Repeats) -> ImportPipeline:
-        limits = chunk_limits(self.batches)
+        limits = ChunkLimits.of_batches(self.batches.max_bytes, self.batches.max_events)
         alone = EventSelection(EventFilters(), None)
         return ImportPipeline(
             self.blocks(source, self._conversion(EventSelection(self.filters, repeats)), ledger.checkpoint, limits),
@@ -244,8 +244,7 @@ class Setting:
         self, source: FileSource, conversion: Conversion, checkpoint: ImportCheckpoint, limits: ChunkLimits
     ) -> Generator[ImportBlock]:
         """The blocks that continue from a checkpoint."""
-        saved = {file.name: SettledFile(file.books.read, file.digested, file.digest) for file in checkpoint.files}
-        return source_blocks(source, conversion, saved, limits)
+        return source_blocks(source, conversion, checkpoint.settled, limits)
 
     async def _driven(self, task: asyncio.Task[None], during: Callable[[Setting], Awaitable[None]] | None, seconds: float) -> None:
         end = self.clock.monotonic() + seconds

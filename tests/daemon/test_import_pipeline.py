@@ -17,7 +17,7 @@ from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.imports import source
 from forwarder.sources.imports.conversion import EventFilters
-from forwarder.sources.imports.pacing import ImportPace, QuietHours, SharedLine
+from forwarder.sources.imports.pacing import ImportPace, QuietHours, RateLine
 from forwarder.storage import failpoints
 from tests.daemon.imports import (
     BUSY,
@@ -220,7 +220,7 @@ async def test_a_refused_event_waits_for_room_among_the_dead_letters(tmp_path: P
 
 async def test_a_rate_that_can_t_be_kept_ends_the_run(tmp_path: Path) -> None:
     """The file by which processes share it can't be written: nothing may be sent, and waiting would be for ever."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", rate=5.0, line=SharedLine(tmp_path / "gone" / "rate"))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", rate=5.0, line=RateLine(tmp_path / "gone" / "rate"))
     with pytest.raises(ConfigurationError, match=r"rate.*can't be used: No such file"):
         await setting.run(seconds=60)
     assert not setting.service.sent
@@ -281,7 +281,7 @@ async def test_a_429_slows_it_down(tmp_path: Path) -> None:
 async def test_a_rate_is_kept(tmp_path: Path) -> None:
     """Also over a run that is killed, because the line is a file."""
     clock = FakeClock(turns=8)
-    files, line_of_all = three_files(tmp_path), SharedLine(tmp_path / "rate")
+    files, line_of_all = three_files(tmp_path), RateLine(tmp_path / "rate")
     setting = Setting(files, tmp_path / "state", clock=clock, service=Service(clock=clock), rate=10.0, line=line_of_all)
     await setting.run(after(4, Setting.kill))
     await setting.run()

@@ -48,7 +48,7 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
         )
         url = f"http://{daemon.address}"
         wanted = ImportRequest(NATIVE, (str(path),), settings, KEY, tmp_path / "state", via=url, rate=None)
-        it = ImportRun.open(wanted, SystemClock())
+        it = ImportRun(wanted, SystemClock())
         try:
             await it.check_key()
             manifest = await it.run(lambda _: None)

@@ -21,11 +21,11 @@ from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.daemon.imports import ImportRun, UpstreamRefuses
 from forwarder.sources.files.records import SourceChanged
 from forwarder.sources.imports import manifest as manifests
-from forwarder.sources.imports.checkpoint import FILE, CheckpointDamaged, OtherJob
+from forwarder.sources.imports.checkpoint import FILE, CheckpointDamaged
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.job import ImportRequest
+from forwarder.sources.imports.job import ImportRequest, OtherJob
 from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.source import ImportProgress
 from tests.daemon.imports import line, uuid_of, write
@@ -54,7 +54,7 @@ def request(upstream: Upstream | str, state: Path, *paths: Path | str, **more: A
 
 def opened(wanted: ImportRequest) -> ImportRun:
     """The import, opened."""
-    return ImportRun.open(wanted, SystemClock())
+    return ImportRun(wanted, SystemClock())
 
 
 async def run(wanted: ImportRequest, told: Callable[[ImportRun, ImportProgress], None] = lambda _import, _progress: None) -> ImportManifest:
@@ -263,7 +263,7 @@ async def test_until_is_that_of_the_first_run(tmp_path: Path, upstream: Upstream
     await partly(wanted)
     first = opened(wanted)
     first.close()
-    later = ImportRun.open(wanted, _Later())
+    later = ImportRun(wanted, _Later())
     later.close()
     assert later.job == first.job
 
@@ -458,6 +458,6 @@ def test_a_state_folder_in_the_source_is_refused(inside: str, tmp_path: Path) ->
     source.mkdir()
     write(source / "a.jsonl", [line(0)])
     with pytest.raises(ConfigurationError, match="would be taken for records"):
-        ImportRun.open(request("http://127.0.0.1:1", source / inside, source), SystemClock())
+        ImportRun(request("http://127.0.0.1:1", source / inside, source), SystemClock())
     assert [path.name for path in source.iterdir()] == ["a.jsonl"]
-    ImportRun.open(request("http://127.0.0.1:1", tmp_path / "export-state", source), SystemClock()).close()
+    ImportRun(request("http://127.0.0.1:1", tmp_path / "export-state", source), SystemClock()).close()

@@ -18,7 +18,6 @@ from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import RecordBooks
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.conversion import Conversion
-from forwarder.sources.imports.reading import SettledFile
 from forwarder.sources.imports.sorting import FILE, EventSpool, SortLimits, sorted_blocks
 from forwarder.sources.imports.times import date_of
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hashes
@@ -41,14 +40,8 @@ class SortedSetting(Setting):
         self, source: FileSource, conversion: Conversion, checkpoint: ImportCheckpoint, limits: ChunkLimits
     ) -> Generator[ImportBlock]:
         """See `Setting.blocks`."""
-        spool = checkpoint.spool
-        before = None if spool is None or spool.is_settled else spool.before
-        saved = {
-            file.name: SettledFile(file.books.read if before is None else before.get(file.name, 0), file.digested, file.digest)
-            for file in checkpoint.files
-        }
-        sort = SortLimits(memory=20_000, runs=2)
-        return sorted_blocks(source, conversion, EventSpool(self.state, JOB), saved, spool, limits, doing=self.does, sort=sort)
+        spool, sort = EventSpool(self.state, JOB), SortLimits(memory=20_000, runs=2)
+        return sorted_blocks(source, conversion, spool, checkpoint.settled, checkpoint.spool, limits, doing=self.does, sort=sort)
 
     def does(self, what: str) -> None:
         """It does this before it sends."""

@@ -51,7 +51,7 @@ def opened(source: Path, state: Path, upstream: Upstream) -> ImportRun:
     settings = load_settings(None, {"FORWARDER_UPSTREAM__URL": upstream.url}).settings
     form = BY_NAME["native"]
     chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
-    return ImportRun.open(ImportRequest(chosen, (str(source),), settings, KEY, state=state, rate=None), SystemClock())
+    return ImportRun(ImportRequest(chosen, (str(source),), settings, KEY, state=state, rate=None), SystemClock())
 
 
 async def run(source: Path, state: Path, upstream: Upstream) -> ImportManifest:

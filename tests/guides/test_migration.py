@@ -167,7 +167,7 @@ async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     form, settings = BY_NAME["native"], load_settings(None, {"FORWARDER_UPSTREAM__URL": url}).settings
     chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
     request = ImportRequest(chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True)
-    job = ImportRun.open(request, SystemClock())
+    job = ImportRun(request, SystemClock())
     try:
         PreflightResult.assess(job.preflight(lambda _records, _bytes: None)[0], frozenset()).save(state)
         assert (await job.run(lambda _: None)).complete

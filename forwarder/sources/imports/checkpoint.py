@@ -4,19 +4,14 @@ On disk: `checkpoint.json`, one JSON object with `version`, `sha256` (of the byt
 delivery, beside its place, made durable and renamed, so a kill at any moment leaves the previous one or this one. One that can't be read is
 an error, never a new job: a second import under another id couldn't be undone.
 
-The same source with the same format and options is the same job, on any machine. An import resumes at a record's number, which in a file
-with other content is the middle of something else: so the source's files are compared with those that the import began with.
-
 Invariants: one process at a time has the folder; a checkpoint that is read is whole, of this version, and its books balance.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -24,8 +19,6 @@ from msgspec import Raw, Struct, field
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, RefusalExample, check_days
-from forwarder.sources.imports.format import derived_uuid
-from forwarder.sources.imports.times import when
 from forwarder.storage.directory import LockedDirectory
 from forwarder.storage.private import atomic_file
 
@@ -38,12 +31,6 @@ class CheckpointDamaged(ConfigurationError):
     """There is a checkpoint, and it can't be relied on."""
 
     code = "checkpoint_damaged"
-
-
-class OtherJob(ConfigurationError):
-    """The state folder is of a job with other options, or of another source."""
-
-    code = "other_job"
 
 
 class ImportJob(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,6 +78,15 @@ class SpoolCheckpoint(Struct, forbid_unknown_fields=True):
         return self.settled == self.entries
 
 
+class SettledFile(NamedTuple):
+    """How far a file was settled in earlier runs."""
+
+    records: int = 0
+    digested: int = 0
+    digest: str = ""
+    """Of its first `digested` records."""
+
+
 class ReadFailure(Struct, frozen=True, forbid_unknown_fields=True):
     """Where a file can't be read any further, and why."""
 
@@ -132,6 +128,17 @@ class SpoolIndex(Struct, forbid_unknown_fields=True):
     """Of records that the format refused."""
 
 
+class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of a file's content without reading it whole: its fingerprint, under its name."""
+
+    name: str
+    size: int
+    digest: str
+    """Of local files the digest of size, beginning and end; of objects that of size and ETag."""
+    modified: int = 0
+    """Nanoseconds since 1970; 0 where that says nothing: objects, standard input."""
+
+
 class ImportCheckpoint(Struct, forbid_unknown_fields=True):
     """All of a job that outlives its process."""
 
@@ -156,6 +163,15 @@ class ImportCheckpoint(Struct, forbid_unknown_fields=True):
         return self.exhausted and all(file.complete for file in self.files)
 
     @property
+    def settled(self) -> dict[str, SettledFile]:
+        """By name, how far the source is to be read without being sent: in a sorted import, what was settled before the sorting."""
+        before = None if self.spool is None or self.spool.is_settled else self.spool.before
+        return {
+            file.name: SettledFile(file.books.read if before is None else before.get(file.name, 0), file.digested, file.digest)
+            for file in self.files
+        }
+
+    @property
     def books(self) -> RecordBooks:
         """Of all files together."""
         total = RecordBooks()
@@ -177,24 +193,11 @@ class StateFolder:
         for part in path.glob(f".{FILE}.*.part"):
             part.unlink()  # of a process that was killed; another may have its number now
 
-    def load(self, job: ImportJob) -> ImportCheckpoint | None:
-        """The checkpoint of this job; None if there was never one.
-
-        Raises `CheckpointDamaged`, and `OtherJob` if it is of a job that isn't the same in all.
-        """
-        found = read_checkpoint(self.path)
-        if found is not None and (different := differences(found.job, job)):
-            raise OtherJob(
-                f"{self.path} is of another import: {'; '.join(different)}",
-                hint="Use the same options to resume it, or give this import a state folder of its own with `--state`.",
-            )
-        return found
-
     def save(self, checkpoint: ImportCheckpoint) -> None:
         """Write it durably, instead of the former one. Raises `ConfigurationError` if the disk refuses."""
         try:
             with atomic_file(self.path / FILE, replace=True) as file:
-                file.write(encode(checkpoint))
+                file.write(seal(VERSION, "checkpoint", checkpoint))
         except ConfigurationError as error:
             hint = "Make room there, or the folder writable, and run the same command again: it resumes from the last checkpoint."
             raise ConfigurationError(error.message, hint=hint) from error
@@ -204,33 +207,28 @@ class StateFolder:
         self._lock.release()
 
 
-def encode(checkpoint: ImportCheckpoint) -> bytes:
-    """A checkpoint as it stands in its file."""
-    return seal(VERSION, "checkpoint", checkpoint)
-
-
 def read_checkpoint(folder: Path) -> ImportCheckpoint | None:
     """The checkpoint of a state folder, without its lock (for `import status`); None if there is none. Raises `CheckpointDamaged`."""
     path = folder / FILE
     try:
-        data = path.read_bytes()
+        checkpoint = unseal(path.read_bytes(), VERSION, "checkpoint", ImportCheckpoint)
+        _check(checkpoint)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise _damaged(path, error.strerror or str(error)) from error
-    try:
-        return _decode(data)
-    except ValueError as error:
-        raise _damaged(path, str(error)) from error
+    except (OSError, ValueError) as error:
+        raise CheckpointDamaged(
+            f"{path} can't be read: {(isinstance(error, OSError) and error.strerror) or error}",
+            hint="Nothing was changed. Bring the file back from a backup; or start over with another `--state`: the same source and "
+            "options give the same uuids and times, so the service counts again nothing that it has.",
+        ) from error
+    return checkpoint
 
 
-def _decode(data: bytes) -> ImportCheckpoint:
-    checkpoint = unseal(data, VERSION, "checkpoint", ImportCheckpoint)
+def _check(checkpoint: ImportCheckpoint) -> None:
     check_days(checkpoint.totals.days)
     for file in checkpoint.files:
         if file.books.difference or file.books.unmended < 0 or not file.digested <= file.books.read <= file.read:
             raise ValueError(f"its books of {file.name!r} don't balance")
-    return checkpoint
 
 
 def seal(version: int, name: str, body: Struct) -> bytes:
@@ -248,74 +246,3 @@ def unseal(data: bytes, version: int, name: str, kind: type[T]) -> T:
     if parts.keys() != {"sha256", name} or msgspec.json.decode(parts["sha256"]) != hashlib.sha256(parts[name]).hexdigest():
         raise ValueError("its bytes aren't those that were written")
     return msgspec.json.decode(parts[name], type=kind)
-
-
-def _damaged(path: Path, why: str) -> CheckpointDamaged:
-    return CheckpointDamaged(
-        f"{path} can't be read: {why}",
-        hint="Nothing was changed. Bring the file back from a backup; or start over with another `--state`: the same source and options "
-        "give the same uuids and times, so the service counts again nothing that it has.",
-    )
-
-
-def differences(saved: ImportJob, wanted: ImportJob) -> list[str]:
-    """What a job that is wanted has otherwise than the saved one, in words."""
-    pairs = [("format", saved.format, wanted.format), ("source", saved.source, wanted.source)]
-    found = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
-    for name in sorted(saved.options.keys() | wanted.options.keys()):
-        old, new = (repr(job.options[name]) if name in job.options else "not said" for job in (saved, wanted))
-        if old != new:
-            found.append(f"`--{name}` was {old}, now it is {new}")
-    if saved.id != wanted.id and not found:
-        found.append(f"its id is {saved.id}, now it is {wanted.id}: what the source holds is another")
-    return found
-
-
-class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a file's content without reading it whole: its fingerprint, under its name."""
-
-    name: str
-    size: int
-    digest: str
-    """Of local files the digest of size, beginning and end; of objects that of size and ETag."""
-    modified: int = 0
-    """Nanoseconds since 1970; 0 where that says nothing: objects, standard input."""
-
-
-def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[str]:
-    """What has changed since a checkpoint, in words: what it has of the source's files, and what they are now.
-
-    A file that was only written again is the same.
-    """
-    now = {each.name: each for each in found}
-    changes = []
-    for old in saved:
-        new = now.pop(old.name, None)
-        if new is None:
-            changes.append(f"{old.name} is gone")
-        elif (old.size, old.digest) != (new.size, new.digest):
-            changes.append(f"{old.name} {_change(old, new)}")
-    return changes + [f"{name} is new: it wasn't there when this import began" for name in now]
-
-
-def _change(old: SourceContent, new: SourceContent) -> str:
-    by = new.size - old.size
-    if by:
-        words = f"{'grew' if by > 0 else 'shrank'} by {abs(by):,} byte{'s' * (abs(by) != 1)}, from {old.size:,} to {new.size:,}"
-    else:
-        what = "another beginning or end" if old.modified or new.modified else "another content (of an object: another ETag)"
-        words = f"has {what} than before, and the same size"
-    if old.modified and new.modified and old.modified != new.modified:
-        words += f"; it was written at {when(new.modified // 1000)}, before at {when(old.modified // 1000)}"
-    return words
-
-
-def job_id(format_name: str, options: Mapping[str, Any], sources: Iterable[str]) -> str:
-    """The UUIDv5 of a format, its options, and the identities of the files of the source (`File.identity`: of content, not of names).
-
-    `options` are JSON values, and only those that change what is sent: neither the rate nor where state is kept. None stands for an option
-    that isn't set, so that one that comes with a later version changes no job. Neither the order of options nor that of files matters.
-    """
-    chosen = {name: value for name, value in options.items() if value is not None}
-    parts = ["job", format_name, chosen, sorted(sources)]
-    return derived_uuid(json.dumps(parts, sort_keys=True, allow_nan=False, separators=(",", ":")))

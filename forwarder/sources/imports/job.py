@@ -1,10 +1,14 @@
-"""Which import a request is: its state folder, its identity, and whether the source is the one that it began with."""
+"""Which import a request is: its state folder, its identity, and whether the source is the one that it began with.
+
+The same source with the same format and options is the same job, on any machine. An import resumes at a record's number, which in a file
+with other content is the middle of something else: so the source's files are compared with those that the import began with.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +20,18 @@ from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.sources.files.origins import SCHEMES, plain_name
 from forwarder.sources.files.records import ReadOptions, SourceChanged
 from forwarder.sources.files.source import FileSource
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent, compare, job_id
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
 from forwarder.sources.imports.conversion import EventFilters
-from forwarder.sources.imports.format import ChosenFormat, PersonProperties
+from forwarder.sources.imports.format import ChosenFormat, PersonProperties, derived_uuid
 from forwarder.sources.imports.pacing import QuietHours
 from forwarder.sources.imports.preflight_report import RECENT
 from forwarder.sources.imports.times import SECOND, parse_time, when
+
+
+class OtherJob(ConfigurationError):
+    """The state folder is of a job with other options, or of another source."""
+
+    code = "other_job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,58 +106,97 @@ def until_of(filters: EventFilters, saved: ImportCheckpoint | None, clock: Clock
 
 
 def job_of(request: ImportRequest, source: FileSource, until: int, saved: ImportCheckpoint | None) -> ImportJob:
-    sent: dict[str, Any] = {
-        **request.chosen.options,
-        "person-properties": request.person_properties,
-        "geoip": request.geoip or None,
-    }
-    identity = job_id(request.chosen.name, sent, [source.identity])
-    options = {**sent, **_filters(request.filters, until), **_target(request, saved), "sort": request.sort or None}
-    return ImportJob(identity, request.chosen.name, " ".join(map(plain_name, request.paths)), _said(options))
-
-
-def _target(request: ImportRequest, saved: ImportCheckpoint | None) -> dict[str, str]:
-    """Where it goes: what was brought to one project isn't in another. What isn't said (for a look) is as before."""
-    address, key = request.address, request.api_key
-    target = {}
-    if address:
-        target["via" if request.via else "upstream"] = mask_credentials(address.rstrip("/"))
-    if key:
-        target["api-key"] = f"{mask_key(key)} (sha256 {hashlib.sha256(key.encode()).hexdigest()[:8]})"
+    """The job; what isn't said of its target (for a look) is as before: what was brought to one project isn't in another."""
+    sent: dict[str, Any] = {**request.chosen.options, "person-properties": request.person_properties, "geoip": request.geoip or None}
+    filters, address, key = request.filters, request.address, request.api_key
     unsaid = {*(() if address else ("via", "upstream")), *(() if key else ("api-key",))}
-    before = {} if saved is None else saved.job.options
-    return target | {name: before[name] for name in unsaid & before.keys()}
-
-
-def _filters(filters: EventFilters, until: int) -> dict[str, Any]:
-    return {
+    options = {
+        **{name: value for name, value in (saved.job.options if saved else {}).items() if name in unsaid},
+        **sent,
         "since": None if filters.since is None else when(filters.since),
         "until": when(until),
         "event": sorted(filters.events) or None,
         "exclude-event": sorted(filters.exclude_events) or None,
         "limit": filters.limit,
+        "sort": request.sort or None,
     }
+    if address:
+        options["via" if request.via else "upstream"] = mask_credentials(address.rstrip("/"))
+    if key:
+        options["api-key"] = f"{mask_key(key)} (sha256 {hashlib.sha256(key.encode()).hexdigest()[:8]})"
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in sorted(options.items()) if value is not None}
+    identity = job_id(request.chosen.name, sent, [source.identity])
+    return ImportJob(identity, request.chosen.name, " ".join(map(plain_name, request.paths)), texts)
 
 
-def _said(options: Mapping[str, Any]) -> dict[str, str]:
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items() if value is not None}
-    return dict(sorted(texts.items()))
+def job_id(format_name: str, options: Mapping[str, Any], sources: Iterable[str]) -> str:
+    """The UUIDv5 of a format, its options, and the identities of the files of the source (`File.identity`: of content, not of names).
+
+    `options` are JSON values, and only those that change what is sent: neither the rate nor where state is kept. None stands for an option
+    that isn't set, so that one that comes with a later version changes no job. Neither the order of options nor that of files matters.
+    """
+    chosen = {name: value for name, value in options.items() if value is not None}
+    parts = ["job", format_name, chosen, sorted(sources)]
+    return derived_uuid(json.dumps(parts, sort_keys=True, allow_nan=False, separators=(",", ":")))
 
 
-def check_same(saved: ImportCheckpoint, found: Sequence[SourceContent], job: ImportJob) -> None:
-    """Raises `SourceChanged` if the source isn't that of the checkpoint. A file that was only written again, or moved, is the same."""
+def check_same(state: Path, saved: ImportCheckpoint, found: Sequence[SourceContent], job: ImportJob) -> None:
+    """Compare a request with the checkpoint of its state folder. A file that was only written again, or moved, is the same.
+
+    Raises `SourceChanged` if the source isn't that of the checkpoint, and `OtherJob` if the job isn't the same in all.
+    """
     changes = compare(saved.contents, found)
-    if not changes or saved.job.source != job.source:
-        return
-    raise SourceChanged(
-        _changed(changes),
-        hint="An import resumes at the number of a record, which would be another one now. Bring the source back as it was, and run the "
-        "same command again; or import what it is now as a job of its own, with `--state`: events that the service has already come with "
-        "the same uuid and time, where their records have ids of their own, and aren't counted twice.",
-    )
+    if changes and saved.job.source == job.source:
+        more = f"; and {len(changes) - 5:,} more" if len(changes) > 5 else ""
+        raise SourceChanged(
+            f"the source isn't the one that this import began with: {'; '.join(changes[:5])}{more}",
+            hint="An import resumes at the number of a record, which would be another one now. Bring the source back as it was, and run "
+            "the same command again; or import what it is now as a job of its own, with `--state`: events that the service has already "
+            "come with the same uuid and time, where their records have ids of their own, and aren't counted twice.",
+        )
+    if different := differences(saved.job, job):
+        raise OtherJob(
+            f"{state} is of another import: {'; '.join(different)}",
+            hint="Use the same options to resume it, or give this import a state folder of its own with `--state`.",
+        )
 
 
-def _changed(changes: Sequence[str]) -> str:
-    shown = "; ".join(changes[:5])
-    more = f"; and {len(changes) - 5:,} more" if len(changes) > 5 else ""
-    return f"the source isn't the one that this import began with: {shown}{more}"
+def differences(saved: ImportJob, wanted: ImportJob) -> list[str]:
+    """What a job that is wanted has otherwise than the saved one, in words."""
+    pairs = [("format", saved.format, wanted.format), ("source", saved.source, wanted.source)]
+    found = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
+    for name in sorted(saved.options.keys() | wanted.options.keys()):
+        old, new = (repr(job.options[name]) if name in job.options else "not said" for job in (saved, wanted))
+        if old != new:
+            found.append(f"`--{name}` was {old}, now it is {new}")
+    if saved.id != wanted.id and not found:
+        found.append(f"its id is {saved.id}, now it is {wanted.id}: what the source holds is another")
+    return found
+
+
+def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[str]:
+    """What has changed since a checkpoint, in words: what it has of the source's files, and what they are now.
+
+    A file that was only written again is the same.
+    """
+    now = {each.name: each for each in found}
+    changes = []
+    for old in saved:
+        new = now.pop(old.name, None)
+        if new is None:
+            changes.append(f"{old.name} is gone")
+        elif (old.size, old.digest) != (new.size, new.digest):
+            changes.append(f"{old.name} {_change(old, new)}")
+    return changes + [f"{name} is new: it wasn't there when this import began" for name in now]
+
+
+def _change(old: SourceContent, new: SourceContent) -> str:
+    by = new.size - old.size
+    if by:
+        words = f"{'grew' if by > 0 else 'shrank'} by {abs(by):,} byte{'s' * (abs(by) != 1)}, from {old.size:,} to {new.size:,}"
+    else:
+        what = "another beginning or end" if old.modified or new.modified else "another content (of an object: another ETag)"
+        words = f"has {what} than before, and the same size"
+    if old.modified and new.modified and old.modified != new.modified:
+        words += f"; it was written at {when(new.modified // 1000)}, before at {when(old.modified // 1000)}"
+    return words

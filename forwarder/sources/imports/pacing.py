@@ -15,6 +15,7 @@ import os
 import re
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, time, tzinfo
 from pathlib import Path
@@ -37,31 +38,24 @@ _MINUTE: Final = 60
 _TOO_MANY: Final = 429
 
 
-class OwnLine:
-    """A line in which all stand that share a rate; this one is for one process."""
-
-    def __init__(self) -> None:
-        self._end = 0.0
-
-    def book(self, seconds: float, now: float) -> float:
-        """Take so much time of the line; the moment at which it begins, now or later. Raises OSError if the line can't be used."""
-        start = max(self._end, now)
-        self._end = start + seconds
-        return start
-
-
-class SharedLine(OwnLine):
-    """A line for all processes of a job: a small file with the line's end, under `flock`.
+class RateLine:
+    """A line in which all stand that share a rate: of one process, or of all of a job by a small file with the line's end, under `flock`.
 
     The file also has the time at which it was written: if that is ahead of now, a clock was set back or the machine started anew, and what
     was booked moves with it. A file that can't be understood begins anew, for there is nothing in it to lose.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None = None) -> None:
+        """`path`: of the file; None: the line is this process's own."""
         self._path = path
+        self._end = 0.0
 
     def book(self, seconds: float, now: float) -> float:
-        """See `OwnLine.book`."""
+        """Take so much time of the line; the moment at which it begins, now or later. Raises OSError if the line can't be used."""
+        if self._path is None:
+            start = max(self._end, now)
+            self._end = start + seconds
+            return start
         file = open_file(self._path, os.O_RDWR)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -74,14 +68,8 @@ class SharedLine(OwnLine):
 
 
 def _line_end(data: bytes, now: float) -> float:
-    if len(data) != _STATE.size:
-        return now
-    end: float
-    written: float
-    end, written = _STATE.unpack(data)
-    if not math.isfinite(end) or not math.isfinite(written):
-        return now
-    return end - max(0.0, written - now)
+    end, written = _STATE.unpack(data) if len(data) == _STATE.size else (math.nan, now)
+    return end - max(0.0, written - now) if math.isfinite(end) and math.isfinite(written) else now
 
 
 class Slowdown:
@@ -91,21 +79,18 @@ class Slowdown:
         """`recovery`: seconds from none to all; `together`: seconds in which 429s count as one."""
         self._floor, self._recovery, self._together = floor, recovery, together
         self._share, self._since = 1.0, 0.0
-        self._paused_until = -math.inf
+        self.paused_until = -math.inf
+        """The moment before which nothing should be sent."""
         self._halved = -math.inf
 
     def share(self, now: float) -> float:
         """The share of the rate that is used now."""
         return min(1.0, self._share + max(0.0, now - self._since) / self._recovery)
 
-    def paused_until(self, now: float) -> float:
-        """The moment before which nothing should be sent: now or later."""
-        return max(now, self._paused_until)
-
     def refused(self, now: float, retry_after: float = 0.0) -> None:
         """The service said 429, perhaps with the seconds to wait."""
         until = now + retry_after
-        self._paused_until = max(self._paused_until, until)
+        self.paused_until = max(self.paused_until, until)
         if now - self._halved >= self._together:
             self._share, self._halved = max(self._floor, self.share(now) / 2), now
         self._since = max(self._since, until, now)
@@ -114,30 +99,31 @@ class Slowdown:
 class ImportPace:
     """When how many events may be sent. Wall-clock times are seconds since 1970, others are monotonic."""
 
-    def __init__(self, rate: float, clock: Clock, *, line: OwnLine | None = None, quiet: QuietHours | None = None) -> None:
+    def __init__(self, rate: float, clock: Clock, *, line: RateLine | None = None, quiet: QuietHours | None = None) -> None:
         """`rate`: events per second, over all who share the line."""
         if not (rate > 0 and math.isfinite(rate)):
             raise ValueError("a rate is more than 0 events per second")
         self.clock = clock
         self.slowdown = Slowdown()
         self._rate = rate
-        self._line = line or OwnLine()
+        self._line = line or RateLine()
         self._quiet = quiet
         self._booked = 0.0
         """Events that are booked and weren't sent; below zero after more were sent than were asked for."""
         self._from = -math.inf
         """The moment from which these may be sent."""
         self._asked = 0.0, 0.0
-        """The wall-clock time of the last question, and the moment then."""
-        self._failed: Callable[[Exception], None] = _raise
-
-    def on_failure(self, failed: Callable[[Exception], None]) -> None:
+        """The wall-clock time of the last question, and the moment then, which is the same for all questions of one time: if a batch became
+        due between one that asks for it and one that asks when it is due, neither would wait for it.
+        """
+        self.on_failure: Callable[[Exception], None] | None = None
         """Called when nothing can be sent any more, because the line can't be used."""
-        self._failed = failed
 
     def due_at(self, events: int, wall: float) -> float:
         """The wall-clock time, `wall` or later, from which so many events may be sent."""
-        now = self._moment(wall)
+        if self._asked[0] != wall:
+            self._asked = wall, self.clock.monotonic()
+        now = self._asked[1]
         rest = self._resting_until(now, wall) - now
         if rest > 0:
             return wall + rest
@@ -149,7 +135,10 @@ class ImportPace:
             except OSError as error:
                 what = f"{error.filename or 'the file of the rate'} can't be used: {error.strerror or error}"
                 hint = "Processes that import to the same project share their rate by this small file: make it writable, or its folder."
-                self._failed(ConfigurationError(what, hint=hint))
+                failure = ConfigurationError(what, hint=hint)
+                if self.on_failure is None:
+                    raise failure from error
+                self.on_failure(failure)
                 return wall + _MINUTE
             self._booked += count
         return wall + max(0.0, self._from - now)
@@ -170,23 +159,11 @@ class ImportPace:
         return self._resting_until(now, self.clock.now()) - now
 
     def _resting_until(self, now: float, wall: float) -> float:
-        until = self.slowdown.paused_until(now)
+        until = max(now, self.slowdown.paused_until)
         if self._quiet is not None:
             wall_then = wall + (until - now)
             until += self._quiet.next_allowed(wall_then) - wall_then
         return until
-
-    def _moment(self, wall: float) -> float:
-        """The moment of a question, the same for all questions of one time: if a batch became due between one that asks for it and one that
-        asks when it is due, neither would wait for it.
-        """
-        if self._asked[0] != wall:
-            self._asked = wall, self.clock.monotonic()
-        return self._asked[1]
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 class PacedSink:
@@ -219,19 +196,21 @@ class QuietHours:
     @classmethod
     def parse(cls, text: str) -> QuietHours:
         """As people write them. Raises `ConfigurationError`."""
-        found = _FORM.fullmatch(text)
-        if found is None:
-            raise _unusable(text, "it isn't of that form")
-        try:
-            start, end = time(int(found[1]), int(found[2])), time(int(found[3]) % 24, int(found[4]))
-        except ValueError as error:
-            raise _unusable(text, "there is no such time") from error
-        if start == end or int(found[3]) > 24 or (int(found[3]) == 24 and end.minute):
-            raise _unusable(text, "it begins where it ends" if start == end else "there is no such time")
-        try:
-            return cls(start, end, None if found[5] is None else ZoneInfo(found[5]))
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise _unusable(text, f"there is no zone {found[5]!r}") from error
+        why, found = "it isn't of that form", _FORM.fullmatch(text)
+        with suppress(ZoneInfoNotFoundError, ValueError, OSError):
+            if found is not None:
+                why = "there is no such time"
+                hour, minute, end_hour, end_minute = map(int, found.groups()[:4])
+                start, end = time(hour, minute), time(0 if (end_hour, end_minute) == (24, 0) else end_hour, end_minute)
+                why = f"there is no zone {found[5]!r}"
+                zone = None if found[5] is None else ZoneInfo(found[5])
+                if start != end:
+                    return cls(start, end, zone)
+                why = "it begins where it ends"
+        raise ConfigurationError(
+            f"--quiet-hours: {text!r} can't be used: {why}",
+            hint="Write them as 22:00-06:00, of this machine's zone, or as 22:00-06:00 Europe/Berlin.",
+        )
 
     def quiet(self, moment: float) -> bool:
         """Whether the wall shows a time within them, at a moment in seconds since 1970."""
@@ -251,10 +230,3 @@ class QuietHours:
         while self.quiet(minute):
             minute += _MINUTE
         return minute
-
-
-def _unusable(text: str, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"--quiet-hours: {text!r} can't be used: {why}",
-        hint="Write them as 22:00-06:00, of this machine's zone, or as 22:00-06:00 Europe/Berlin.",
-    )

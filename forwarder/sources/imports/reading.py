@@ -8,22 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 from forwarder.sources.files.records import BrokenSource, RecordBlock, SourceChanged, SourceFile
 from forwarder.sources.files.source import BlockReader, FileSource
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.checkpoint import SettledFile
 from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
-
-
-@dataclass(frozen=True, slots=True)
-class SettledFile:
-    """How far a file was settled in earlier runs."""
-
-    records: int
-    digested: int = 0
-    digest: str = ""
-    """Of its first `digested` records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +42,12 @@ def source_blocks(
     """
     files: dict[int, SourceFile] = {}
     for each in portions(source, conversion, saved, files, most=limits.max_events):
-        if each.made is not None:
+        if each.made is None:
+            yield ImportBlock(files, file=each.file, ended=each.ended and each.broken is None, broken=each.broken)
+        else:
             block = ImportBlock.of(each.made, each.file, each.first, files, limits)
             block.digest = each.digest
             yield block
-        else:
-            yield ImportBlock(files, file=each.file, ended=each.ended and each.broken is None, broken=each.broken)
 
 
 def portions(
@@ -72,7 +62,7 @@ def portions(
         missing.discard(file.name)
         files[number] = file
         yield Portion(number)
-        yield from _file(source.blocks(file), conversion, number, saved.get(file.name, SettledFile(0)), most)
+        yield from _file(source.blocks(file), conversion, number, saved.get(file.name, SettledFile()), most)
         if conversion.is_full:
             return
     for name in missing:
@@ -84,7 +74,7 @@ def _file(reading: BlockReader, conversion: Conversion, number: int, saved: Sett
     broken = None
     with reading:
         try:
-            for block in chain.from_iterable(_cut(block, most) for block in reading):
+            for block in (part for whole in reading for part in _cut(whole, most)):
                 end = block.first + len(block.records)
                 if read <= saved.digested <= end and saved.digest and reading.digest_at(saved.digested) != saved.digest:
                     raise _changed(block.file.name, f"its first {saved.digested:,} records aren't those that were imported")
@@ -107,10 +97,8 @@ def _cut(block: RecordBlock, most: int | None) -> Iterator[RecordBlock]:
     """The block in parts of at most so many records."""
     count = len(block.records)
     if most is None or count <= most:
-        yield block
-        return
-    for start in range(0, count, most):
-        yield block.part(start, min(start + most, count))
+        return iter((block,))
+    return (block.part(start, min(start + most, count)) for start in range(0, count, most))
 
 
 def _changed(name: str, how: str) -> SourceChanged:

@@ -42,6 +42,7 @@ from forwarder.sources.imports.books import ImportTotals, RecordBooks, count_kin
 from forwarder.sources.imports.checkpoint import (
     ImportJob,
     ReadFailure,
+    SettledFile,
     SortedFile,
     SpoolCheckpoint,
     SpoolIndex,
@@ -50,7 +51,7 @@ from forwarder.sources.imports.checkpoint import (
 )
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
-from forwarder.sources.imports.reading import Portion, SettledFile, portions
+from forwarder.sources.imports.reading import Portion, portions
 from forwarder.storage.private import atomic_file, open_file
 from forwarder.telemetry.readable import size
 
@@ -141,7 +142,7 @@ def _read(
     for portion in read:
         if portion.file == len(found.files):
             opened = files[portion.file]
-            before = saved.get(opened.name, SettledFile(0))
+            before = saved.get(opened.name, SettledFile())
             found.files.append(SortedFile(opened.name, opened.identity, before.records, RecordBooks(), before.digest))
         file, made = found.files[portion.file], portion.made
         if portion.broken is not None:

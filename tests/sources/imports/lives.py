@@ -22,7 +22,7 @@ from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.letters import EventKey, ServiceRefusal
-from forwarder.sources.imports.reading import SettledFile, source_blocks
+from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.sorting import EventSpool, SortLimits, sorted_blocks
 
@@ -148,12 +148,7 @@ def life(
     """A run, which is as killed when the context is left. `refused`: uuids that the service refuses."""
     state.mkdir(exist_ok=True)
     ledger = ImportLedger(read_checkpoint(state) or ImportCheckpoint(JOB, 1.0, 1.0, []))
-    checkpoint = ledger.checkpoint
-    at = None if checkpoint.spool is None or checkpoint.spool.is_settled else checkpoint.spool
-    saved = {
-        file.name: SettledFile(file.books.read if at is None else at.before.get(file.name, 0), file.digested, file.digest)
-        for file in checkpoint.files
-    }
+    checkpoint, saved = ledger.checkpoint, ledger.checkpoint.settled
     limits = ChunkLimits(100_000, 4)
     progress: list[str] = []
     with open_source([str(path) for path in paths], _READING) as source, Repeats(state) as repeats:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from forwarder.sources.files.records import BrokenSource, SourceChanged, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import DayTally, FateKind, RecordBooks, RecordFate, RefusalExample
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, encode, read_checkpoint
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, read_checkpoint
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.ledger import ImportLedger
@@ -357,4 +357,4 @@ def test_very_many_files_cost_nothing_but_their_checkpoint(tmp_path: Path, sort:
         assert run.ledger.books is books
     assert books == RecordBooks(200, 200)
     assert len(saved.files) == 200
-    assert len(encode(saved)) < 200 * 600
+    assert len(msgspec.json.encode(saved)) < 200 * 600

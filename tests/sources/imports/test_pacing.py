@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import Reply
-from forwarder.sources.imports.pacing import SLICE, ImportPace, OwnLine, PacedSink, QuietHours, SharedLine, Slowdown
+from forwarder.sources.imports.pacing import SLICE, ImportPace, PacedSink, QuietHours, RateLine, Slowdown
 from tests.support.clock import FakeClock, settle
 from tests.support.repository import ROOT
 
@@ -85,7 +85,7 @@ def test_processes_of_a_job_share_the_rate(tmp_path: Path, wants: list[tuple[int
     path, rate = tmp_path / "rate", 2000.0
     path.unlink(missing_ok=True)
     clocks = [SetClock() for _ in range(count)]
-    processes, sent = [ImportPace(rate, clock, line=SharedLine(path)) for clock in clocks], []
+    processes, sent = [ImportPace(rate, clock, line=RateLine(path)) for clock in clocks], []
     for events, pause in wants:
         who = min(range(count), key=lambda at: clocks[at].moment)
         sent.append((send(processes[who], events), events))
@@ -104,7 +104,7 @@ def test_a_rate_is_used_up() -> None:
 def test_small_numbers_are_booked_by_the_slice() -> None:
     """A process asks the line ten times a second, not for each event."""
 
-    class Counted(OwnLine):
+    class Counted(RateLine):
         asked = 0
 
         def book(self, seconds: float, now: float) -> float:
@@ -128,11 +128,11 @@ def test_a_rate_is_a_number_above_none(rate: float) -> None:
 def test_no_booking_of_another_process_is_lost(tmp_path: Path) -> None:
     """Two processes that book at the same time book all of their time, one behind the other."""
     path = tmp_path / "rate"
-    book = f"from pathlib import Path; from forwarder.sources.imports.pacing import SharedLine; line = SharedLine(Path({str(path)!r}))"
+    book = f"from pathlib import Path; from forwarder.sources.imports.pacing import RateLine; line = RateLine(Path({str(path)!r}))"
     command = [sys.executable, "-c", f"{book}; [line.book(0.25, 100.0) for _ in range(400)]"]
     processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
     assert [process.wait(30) for process in processes] == [0, 0]
-    assert SharedLine(path).book(1.0, 100.0) == 100.0 + 2 * 400 * 0.25
+    assert RateLine(path).book(1.0, 100.0) == 100.0 + 2 * 400 * 0.25
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", b"x" * 100, struct.pack("<dd", math.nan, 5), struct.pack("<dd", math.inf, 5)])
@@ -140,13 +140,13 @@ def test_a_damaged_line_begins_anew(tmp_path: Path, damage: bytes) -> None:
     """There is nothing in it to lose, and it is mended by the first who books."""
     path = tmp_path / "rate"
     path.write_bytes(damage)
-    assert SharedLine(path).book(2.0, 100.0) == 100.0
-    assert SharedLine(path).book(2.0, 100.0) == 102.0
+    assert RateLine(path).book(2.0, 100.0) == 100.0
+    assert RateLine(path).book(2.0, 100.0) == 102.0
 
 
 def test_a_clock_that_goes_back_takes_the_line_with_it(tmp_path: Path) -> None:
     """Nobody waits for hours because the clock was ahead, or because the machine started anew."""
-    line = SharedLine(tmp_path / "rate")
+    line = RateLine(tmp_path / "rate")
     line.book(3.0, 1_000_000.0)
     assert line.book(1.0, 50.0) == 53.0
 
@@ -189,7 +189,7 @@ def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) 
         now += pause
         slow.refused(now, retry_after)
         assert 1 / 64 <= slow.share(now) <= 1
-        assert slow.paused_until(now) >= now + retry_after
+        assert slow.paused_until >= now + retry_after
     assert slow.share(now + 1000) == 1
 
 
@@ -306,11 +306,11 @@ def test_who_asks_for_more_as_more_waits_keeps_the_rate() -> None:
 
 def test_a_rate_that_can_t_be_shared_is_told(tmp_path: Path) -> None:
     """Nothing goes; who runs it hears why."""
-    pace = ImportPace(10.0, SetClock(5.0), line=SharedLine(tmp_path / "gone" / "rate"))
+    pace = ImportPace(10.0, SetClock(5.0), line=RateLine(tmp_path / "gone" / "rate"))
     with pytest.raises(ConfigurationError, match="gone/rate can't be used"):
         pace.due_at(1, 5.0)
     failures: list[Exception] = []
-    pace.on_failure(failures.append)
+    pace.on_failure = failures.append
     assert pace.due_at(1, 5.0) > 5.0
     assert "gone/rate can't be used" in str(failures[0])
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from forwarder.sources.files.records import ReadOptions, SourceChanged
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.checkpoint import SettledFile
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.reading import SettledFile, source_blocks
+from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 
 FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
