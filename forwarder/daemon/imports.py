@@ -62,7 +62,7 @@ from forwarder.storage.private import make_directories
 from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import envelope_size
 
-WINDOW: Final = 5
+WINDOW: Final = 4
 """How many full batches the buffer holds."""
 LEAST_WINDOW: Final = 16 << 20
 """Bytes that the buffer holds at least."""
