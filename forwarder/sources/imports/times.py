@@ -13,12 +13,11 @@ from typing import Final
 import msgspec
 
 from forwarder.sources.imports.format import RecordRefused, RefusalReason
-from forwarder.sources.imports.values import number_of
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MINUTE: Final = 60_000_000
+MINUTE: Final = 60 * SECOND
 _EPOCH_WITHOUT_ZONE: Final = EPOCH.replace(tzinfo=None)
 AFTER_LAST: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10,000."""
@@ -72,8 +71,8 @@ def _json_value(raw: bytes | msgspec.Raw) -> int | Decimal | str:
     try:
         if value.isdigit():
             return int(value)
-        return _decode_text(value) if value[:1] == b'"' else number_of(value)
-    except ValueError as error:  # null, an object, a number that is out of all bounds
+        return _decode_text(value) if value[:1] == b'"' else Decimal(value.decode())
+    except (ValueError, DecimalException) as error:  # null, an object, a number that is out of all bounds
         raise _unreadable(value) from error
 
 

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Collection, Mapping, Sequence
-from decimal import Decimal, DecimalException
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from forwarder.sources.imports.format import RecordRefused, RefusalReason
 
-_KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no", b"n": "null"}
+_KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no"}
 MAX_DEPTH: Final = 120
 """Levels that a record or an event may have: common parsers accept 128, two of which are the request's own."""
 SHALLOW_BYTES: Final = 2 * MAX_DEPTH
 """A text that has no more can't be nested too deep."""
 _BRACKET_OR_STRING: Final = re.compile(rb'([][{}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_list = msgspec.json.Decoder(list[Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
-_encode = msgspec.json.encode
+_decode_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
+_decode_list = msgspec.json.Decoder(list[Raw] | None).decode
+_decode_text: Final[Callable[[Raw], str | None]] = msgspec.json.Decoder(str | None).decode
+Decoded = TypeVar("Decoded")
 _REMEMBERED: Final = 40
 """Longer ids aren't remembered: they are more often those of messages, which come once, than of persons."""
 _AROUND: Final = string.whitespace + "\"'`\\\x00\u00a0\u200b\ufeff"
@@ -44,77 +43,54 @@ ILLEGAL: Final = frozenset((
 """In lower case, and without what may stand around them."""
 
 
-def object_of(record: bytes) -> dict[str, Raw]:
-    """The fields of a record, each as its bytes; of a name that comes twice, the last. Raises `RecordRefused` (`NOT_JSON`) for anything
-    else."""
+def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str = "") -> Decoded:
+    """A record, which is to be a JSON object; of a name that comes twice, the last counts. Raises `RecordRefused`: `WRONG_TYPE` if a field
+    is of another type (`wrong`: how the refusal begins), `NOT_JSON` for anything else."""
     try:
         if not record.isascii():
             record.decode()
-        return _decode_object(record)
+        return decode(record)
+    except msgspec.ValidationError as error:
+        if record.lstrip()[:1] == b"{":
+            raise RecordRefused(RefusalReason.WRONG_TYPE, f"{wrong}{error}") from error
+        raise RecordRefused(RefusalReason.NOT_JSON, f"{wrong}{error}" if wrong else "the record isn't a JSON object") from error
     except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
         raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
 
 
-def text(fields: Mapping[str, Raw], name: str) -> str | None:
-    """A field's text; None if there is none, or null. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
-    raw = fields.get(name)
-    if raw is None:
+def text_or_number(raw: Raw | None, name: str) -> str | None:
+    """A text, or a number as it is written in JSON (ids); None if there is none, or null. Raises `RecordRefused` (`WRONG_TYPE`)."""
+    if not raw:
         return None
-    try:
-        return _decode_text(raw)
-    except ValueError:
-        _refuse_unless_null(raw, name, "a text")
-        return None
-
-
-def text_or_number(fields: Mapping[str, Raw], name: str) -> str | None:
-    """A field's text, or a number as it is written in JSON (ids); None if there is none, or null. Raises `RecordRefused` (`WRONG_TYPE`)."""
-    raw = fields.get(name)
-    return None if raw is None else text_or_number_of(raw, name)
-
-
-def text_or_number_of(raw: Raw, name: str) -> str | None:
-    """The same of a value; the name is for the refusal."""
     try:
         return _decode_text(raw)  # most are
     except msgspec.ValidationError:
         value = bytes(raw)
     if value[:1] in b"-0123456789":
         return value.decode()
-    _refuse_unless_null(raw, name, "a text or a number")
-    return None
+    raise wrong_type(raw, name, "a text or a number")
 
 
-def number_of(digits: bytes) -> int | Decimal:
-    """The number that JSON digits stand for, exactly. Raises `ValueError` if it has more digits or a larger power than any number has."""
+def nested(raw: Raw | None, name: str) -> dict[str, Raw]:
+    """The fields of an object; of none, or null, no fields. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
     try:
-        return int(digits) if digits.removeprefix(b"-").isdigit() else Decimal(digits.decode())
-    except DecimalException as error:
-        raise ValueError(digits) from error
+        return (_decode_object(raw) if raw else None) or {}
+    except msgspec.ValidationError:
+        raise wrong_type(raw, name, "an object") from None
 
 
-def nested(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
-    """The fields of an object in a field; of none, or null, no fields. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
-    raw = fields.get(name)
-    if raw is None:
-        return {}
+def items(raw: Raw | None, name: str) -> list[Raw]:
+    """The values of a list; of none, or null, no values. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
     try:
-        return _decode_object(raw)
-    except ValueError:
-        _refuse_unless_null(raw, name, "an object")
-        return {}
+        return (_decode_list(raw) if raw else None) or []
+    except msgspec.ValidationError:
+        raise wrong_type(raw, name, "a list") from None
 
 
-def items(fields: Mapping[str, Raw], name: str) -> list[Raw]:
-    """The values of a list in a field; of none, or null, no values. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
-    raw = fields.get(name)
-    if raw is None:
-        return []
-    try:
-        return _decode_list(raw)
-    except ValueError:
-        _refuse_unless_null(raw, name, "a list")
-        return []
+def wrong_type(value: object, name: str, wanted: str) -> RecordRefused:
+    """The refusal of a field's value, which isn't what it has to be."""
+    kind = _KINDS.get(msgspec.json.encode(value)[:1], "a number")
+    return RecordRefused(RefusalReason.WRONG_TYPE, f"{name} is {kind}, not {wanted}")
 
 
 def is_deep(text: bytes) -> bool:
@@ -139,26 +115,6 @@ def _depth(text: bytes) -> int:
     return deepest
 
 
-def written(value: Any) -> Raw:
-    """A value as JSON, to stand among those of a record."""
-    return Raw(_encode(value))
-
-
-def is_null(raw: Raw) -> bool:
-    """Whether a value is null."""
-    return bytes(raw) == b"null"
-
-
-def kind(raw: Raw) -> str:
-    """What a value is, in words."""
-    return _KINDS.get(bytes(raw)[:1], "a number")
-
-
-def _refuse_unless_null(raw: Raw, name: str, wanted: str) -> None:
-    if not is_null(raw):
-        raise RecordRefused(RefusalReason.WRONG_TYPE, f"{name} is {kind(raw)}, not {wanted}")
-
-
 def is_illegal(text: str) -> bool:
     """Whether an id stands for no particular person. Neighbouring records share their ids, so answers are cached."""
     return _is_illegal(text) if len(text) <= _REMEMBERED else _is_illegal.__wrapped__(text)
@@ -175,10 +131,16 @@ def none_illegal(texts: Collection[str]) -> bool:
 
 
 def check_id(text: str) -> str:
-    """The id as it is (a number's is its JSON text: `text_or_number`). Raises `RecordRefused` (`ILLEGAL_ID`)."""
+    """The id as it is. Raises `RecordRefused` (`ILLEGAL_ID`)."""
     if is_illegal(text):
         raise RecordRefused(RefusalReason.ILLEGAL_ID, f"the id {text!r} is one that many share")
     return text
+
+
+def checked_id(raw: Raw | None, name: str) -> str:
+    """The id that a value is (`text_or_number`); empty if it is blank or there is none. Raises `RecordRefused`."""
+    found = text_or_number(raw, name)
+    return "" if found is None or is_blank(found) else check_id(found)
 
 
 def is_blank(text: str | None) -> bool:

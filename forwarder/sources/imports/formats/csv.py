@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -27,9 +27,7 @@ from forwarder.sources.imports.format import (
     place_uuid,
 )
 from forwarder.sources.imports.times import parse_time
-from forwarder.sources.imports.values import check_id
-
-FORMAT: Final = "csv"
+from forwarder.sources.imports.values import check_id, decode_record
 
 BOOLEANS: Final = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
@@ -40,9 +38,9 @@ BOOLEANS: Final = {
 _is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
 _is_uuid: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
 
-_decode_row = msgspec.json.Decoder(dict[str, str | None]).decode
-_decode_raw = msgspec.json.Decoder(Raw).decode
-_decode_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
+_decode_row: Final = msgspec.json.Decoder(dict[str, str | None]).decode
+_decode_raw: Final = msgspec.json.Decoder(Raw).decode
+_decode_object: Final = msgspec.json.Decoder(dict[str, Raw] | None).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,6 @@ class CsvOptions:
     json: Set[str] = option(frozenset(), "A column of JSON values.", flag="json-column")
     numbers: Set[str] = option(frozenset(), "A column of numbers, written as in JSON.", flag="number-column")
     booleans: Set[str] = option(frozenset(), "A column of true, t, yes, y, 1 and false, f, no, n, 0.", flag="boolean-column")
-    offset_minutes: int = 0
-    """How far ahead of UTC the clock of times without a zone is."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` if a column is to be two things."""
@@ -78,29 +74,27 @@ class CsvOptions:
 
 
 class CsvConverter(RecordConverter):
-    """The format at work on one source."""
+    """The format at work on one source. Times without a zone are of a clock `offset_minutes` ahead of UTC."""
 
-    def __init__(self, options: CsvOptions | None = None) -> None:
+    def __init__(self, options: CsvOptions | None = None, offset_minutes: int = 0) -> None:
         self._options = options = options or CsvOptions()
+        self._offset_minutes = offset_minutes
         self._roles = frozenset(options.roles)
-        self._readers: list[tuple[str, Callable[[str], Any]]] = [
-            *((name, _json) for name in sorted(options.json)),
-            *((name, _number) for name in sorted(options.numbers)),
-            *((name, _boolean) for name in sorted(options.booleans)),
-        ]
+        readers = (options.json, _json, "json"), (options.numbers, _number, "number"), (options.booleans, _boolean, "boolean")
+        self._readers = [(name, read, wanted) for names, read, wanted in readers for name in sorted(names)]
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one row. Raises `RecordRefused`."""
         options, row = self._options, _row(block.records[index])
         event = _needed(row, options.event, RefusalReason.NO_EVENT)
         distinct_id = check_id(_needed(row, options.distinct_id, RefusalReason.NO_ID))
-        time = parse_time(_needed(row, options.timestamp, RefusalReason.NO_TIME), options.offset_minutes)
+        time = parse_time(_needed(row, options.timestamp, RefusalReason.NO_TIME), self._offset_minutes)
         cell = (row.get(options.uuid) or "").strip()
         properties = self._properties(row)
         if not cell:
-            uuid = place_uuid(FORMAT, block, index)
+            uuid = place_uuid("csv", block, index)
         elif _is_uuid(uuid := cell.lower()) is None:
-            uuid = key_uuid(FORMAT, event, time, distinct_id, cell)
+            uuid = key_uuid("csv", event, time, distinct_id, cell)
         return (ImportedEvent(event, distinct_id, time, uuid, properties),)
 
     def _properties(self, row: dict[str, str | None]) -> dict[str, Any]:
@@ -109,24 +103,19 @@ class CsvConverter(RecordConverter):
         for name in self._roles:
             row.pop(name, None)
         properties: dict[str, Any] = row if all(row.values()) else {name: cell for name, cell in row.items() if cell}
-        for name, read in self._readers:
+        for name, read, wanted in self._readers:
             if name in properties:
-                _put(properties, name, read)
-        return {**_object(self._options.properties, inner), **properties} if inner else properties
+                properties[name] = value = _value(name, properties[name], read, wanted)
+                if value is None:
+                    del properties[name]
+        return {**(_value(self._options.properties, inner, _object, "object of JSON") or {}), **properties} if inner else properties
 
 
 def _row(record: bytes) -> dict[str, str | None]:
-    try:
-        return _decode_row(record)
-    except msgspec.ValidationError as error:
-        why = RefusalReason.WRONG_TYPE if record.lstrip().startswith(b"{") else RefusalReason.NOT_JSON
-        raise RecordRefused(why, f"the row isn't an object of texts: {error}") from error
-    except ValueError as error:
-        if record.lstrip().startswith(b"{"):
-            raise RecordRefused(RefusalReason.NOT_JSON, f"the row can't be read: {error}") from error
-        raise RecordRefused(
-            RefusalReason.NOT_JSON, "the row has more or fewer cells than the header, a quote without an end, or isn't UTF-8"
-        ) from error
+    if not record.lstrip().startswith(b"{"):
+        detail = "the row has more or fewer cells than the header, a quote without an end, or isn't UTF-8"
+        raise RecordRefused(RefusalReason.NOT_JSON, detail)
+    return decode_record(record, _decode_row, "the row isn't an object of texts: ")
 
 
 def _needed(row: dict[str, str | None], name: str, why: RefusalReason) -> str:
@@ -136,16 +125,14 @@ def _needed(row: dict[str, str | None], name: str, why: RefusalReason) -> str:
     return cell
 
 
-def _put(properties: dict[str, Any], name: str, read: Callable[[str], Any]) -> None:
-    """A cell's value, from its text. One of only white space holds none."""
-    cell = properties[name].strip()
-    if not cell:
-        del properties[name]
-        return
+def _value(name: str, cell: str, read: Callable[[str], Any], wanted: str) -> Any:
+    """A cell's value, from its text; None for one of only white space. Raises `RecordRefused`."""
+    cell = cell.strip()
     try:
-        properties[name] = read(cell)
+        return read(cell) if cell else None
     except (ValueError, KeyError, RecursionError) as error:
-        raise _wrong(name, cell, read.__name__.removeprefix("_")) from error
+        shown = repr(cell if len(cell) <= 80 else cell[:80] + "…")
+        raise RecordRefused(RefusalReason.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}") from error
 
 
 def _json(cell: str) -> Raw:
@@ -162,13 +149,8 @@ def _boolean(cell: str) -> bool:
     return BOOLEANS[cell.lower()]
 
 
-def _object(name: str, cell: str) -> dict[str, Raw]:
-    if cell.isspace():
-        return {}
-    try:
-        return _decode_object(_one_line(cell)) or {}
-    except (ValueError, RecursionError) as error:
-        raise _wrong(name, cell, "object of JSON") from error
+def _object(cell: str) -> dict[str, Raw]:
+    return _decode_object(_one_line(cell)) or {}
 
 
 def _one_line(cell: str) -> str | bytes:
@@ -176,17 +158,12 @@ def _one_line(cell: str) -> str | bytes:
     return msgspec.json.format(cell.encode(), indent=-1) if "\n" in cell or "\r" in cell else cell
 
 
-def _wrong(name: str, cell: str, wanted: str) -> RecordRefused:
-    shown = repr(cell if len(cell) <= 80 else cell[:80] + "…")
-    return RecordRefused(RefusalReason.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}")
-
-
 DESCRIPTION: Final = ImportFormat(
     name="csv",
     summary="Tables with a header: a row is an event, its columns are properties.",
     example="orders.csv --event-column kind --timestamp-column created_at --number-column amount",
     options=CsvOptions,
-    make=lambda options, given: CsvConverter(replace(options, offset_minutes=given.minutes)),
+    make=lambda options, given: CsvConverter(options, given.minutes),
     times=lambda options, _: (options.timestamp,),
     framings=(Framing.CSV,),
 )

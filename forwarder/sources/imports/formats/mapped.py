@@ -30,8 +30,6 @@ from forwarder.sources.imports.format import (
 from forwarder.sources.imports.times import parse_time
 from forwarder.sources.imports.values import check_id, is_blank
 
-_ARRAY: Final = b"["
-
 
 class _MappedEvent(Struct, gc=False):
     """An event as a mapping makes it."""
@@ -43,8 +41,8 @@ class _MappedEvent(Struct, gc=False):
     uuid: str = ""
 
 
-_decode = msgspec.json.Decoder(_MappedEvent).decode
-_decode_all = msgspec.json.Decoder(list[_MappedEvent]).decode
+_decode: Final = msgspec.json.Decoder(_MappedEvent).decode
+_decode_all: Final = msgspec.json.Decoder(list[_MappedEvent]).decode
 
 
 class MappedConverter(RecordConverter):
@@ -54,39 +52,32 @@ class MappedConverter(RecordConverter):
         self._map = mapping.map_record
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
-        """The events of one record; none if `where` says so.
-
-        Raises `RecordRefused`.
-        """
+        """The events of one record; none if `where` says so. Raises `RecordRefused`."""
         try:
             text = self._map(block.records[index])
-        except NotJson as error:
-            raise RecordRefused(RefusalReason.NOT_JSON, str(error)) from error
+            if text is None:
+                return ()
+            if text[:1] != b"[":
+                return (_event(_decode(text), block, index),)
+            return [_event(each, block, index, member) for member, each in enumerate(_decode_all(text))]
         except Unmappable as error:
             raise RecordRefused(RefusalReason.UNMAPPABLE, str(error)) from error
-        if text is None:
-            return ()
-        try:
-            if text[:1] != _ARRAY:
-                return (_event(_decode(text), block, index, None),)
-            return [_event(each, block, index, member) for member, each in enumerate(_decode_all(text))]
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:  # what the rules passed over, and only decoding sees
+        except (NotJson, msgspec.DecodeError, UnicodeDecodeError) as error:  # what the rules passed over, only decoding sees
             raise RecordRefused(RefusalReason.NOT_JSON, str(error)) from error
 
 
-def _event(mapped: _MappedEvent, block: RecordBlock, index: int, member: int | None) -> ImportedEvent:
+def _event(mapped: _MappedEvent, block: RecordBlock, index: int, *member: int) -> ImportedEvent:
     """An event with what it must have; `member`: its index, if its record holds several. Raises `RecordRefused`."""
     if is_blank(mapped.distinct_id):
         raise RecordRefused(RefusalReason.NO_ID, "the rules give it no distinct_id")
     check_id(mapped.distinct_id)
     if not mapped.timestamp:
         raise RecordRefused(RefusalReason.NO_TIME, "the rules give it no timestamp")
-    time = parse_time(mapped.timestamp)
-    uuid = mapped.uuid.lower() or place_uuid("mapping", block, index, *(() if member is None else (member,)))
-    return ImportedEvent(mapped.event, mapped.distinct_id, time, uuid, mapped.properties)
+    uuid = mapped.uuid.lower() or place_uuid("mapping", block, index, *member)
+    return ImportedEvent(mapped.event, mapped.distinct_id, parse_time(mapped.timestamp), uuid, mapped.properties)
 
 
-_PLAIN: Final = re.compile(r"\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)", re.ASCII)
+_PLAIN: Final = re.compile(r"^\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)\Z", re.ASCII)
 
 
 def _rules(given: FormatContext) -> ChosenMapping:
@@ -96,11 +87,10 @@ def _rules(given: FormatContext) -> ChosenMapping:
     return given.mapping
 
 
-def _times(given: FormatContext) -> Sequence[str]:
+def _times(_: NoOptions, given: FormatContext) -> Sequence[str]:
     """The field of the time, where the rule is the path of one."""
     rule = _rules(given).rules.timestamp
-    found = _PLAIN.fullmatch(rule.source.strip()) if rule is not None else None
-    return (found[1],) if found else ()
+    return tuple(_PLAIN.findall(rule.source.strip())) if rule is not None else ()
 
 
 DESCRIPTION: Final = ImportFormat(
@@ -109,7 +99,7 @@ DESCRIPTION: Final = ImportFormat(
     example="records.parquet --mapping rules.yaml --dry-run",
     options=NoOptions,
     make=lambda _, given: MappedConverter(_rules(given).compile()),
-    times=lambda _, given: _times(given),
+    times=_times,
     zone_said=lambda _, given: _rules(given).zone_said,
     framings=tuple(Framing),
     takes_time_offset=False,

@@ -2,7 +2,7 @@
 
 An event is `{"event": …, "properties": {…}}`. Properties keep the bytes of the record, except for the few that are renamed or dropped. Raw
 exports have repeats: Mixpanel distinguishes events by name, time, id and `$insert_id`, and so do uuids here, with the id that the record
-has, whichever the event gets. Projects from before 2023 export times of their own zone, in epoch seconds too (`ProjectClock`).
+has, whichever the event gets. Projects from before 2023 export times of their own zone, in epoch seconds too (`project_time`).
 
 A profile is `{"$distinct_id": …, "$properties": {…}}` and becomes an `$identify` with `$set`. Its time is `$last_seen`, when the profile
 was last changed. A profile without it is refused: with today's time in its place a second run would bring other events.
@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import RecordBlock
@@ -36,7 +36,8 @@ from forwarder.sources.imports.format import (
     place_uuid,
 )
 from forwarder.sources.imports.times import AFTER_LAST, MINUTE, parse_time
-from forwarder.sources.imports.values import check_id, is_blank, is_illegal, nested, object_of, text, text_or_number
+from forwarder.sources.imports.values import check_id, decode_record, is_blank, is_illegal, nested, text_or_number, wrong_type
+from forwarder.wire.identity import ABSENT
 
 EVENT_NAMES: Final = {"$mp_web_page_view": "$pageview"}
 RENAMED: Final = {
@@ -47,9 +48,8 @@ RENAMED: Final = {
 """Unless there is a property with the new name already."""
 DROPPED: Final = ("$mp_api_endpoint", "mp_processing_time_ms", "$geo_source", "$mp_api_timestamp_ms")
 """What Mixpanel notes of its own receipt."""
-_TOKEN: Final = "token"  # noqa: S105 - the property's name
-"""Mixpanel's key of its project: in properties, the service may take it for a key of its own (wire facts: How the service decodes)."""
-_LEFT: Final = (*DROPPED, _TOKEN)
+_LEFT: Final = (*DROPPED, "token")
+"""Mixpanel's key of its project too: the service may take it for a key of its own (wire facts: How the service decodes)."""
 _DEVICE: Final = "$device:"
 _BEFORE: Final = "$distinct_id_before_identity"
 _only_upper_case = re.compile("[A-Z0-9-]+").fullmatch
@@ -59,29 +59,18 @@ RENAMED_OF_PROFILES: Final = {**RENAMED, "$country_code": "$geoip_country_code"}
 """Profiles have a name of their own for the country."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectClock:
-    """How far a project's clock is ahead of UTC: always alike, or as in a zone with summer time."""
+def project_time(value: Raw | bytes, clock: tzinfo | None) -> int:
+    """The microseconds since 1970, UTC, of a JSON value on a project's clock (None: UTC); texts with a zone of their own need none.
 
-    time_offset: int = 0
-    """Minutes."""
-    zone: ZoneInfo | None = None
-    """Instead of an offset. Of an hour that comes twice in autumn the first is meant: the export doesn't distinguish them."""
-
-    def utc(self, value: Raw | bytes) -> int:
-        """The microseconds since 1970, UTC, of a JSON value on this clock; texts with a zone of their own have no need of it.
-
-        Raises `RecordRefused` (`NO_TIME`).
-        """
-        micros = parse_time(value)
-        if not self.time_offset and self.zone is None:
-            return micros
-        if _says_zone(bytes(value), micros):
-            return micros
-        ahead = self.time_offset * MINUTE if self.zone is None else _ahead(self.zone, micros // MINUTE)
-        if not 0 <= micros - ahead < AFTER_LAST:
-            raise RecordRefused(RefusalReason.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC")
-        return micros - ahead
+    Of an hour that comes twice in autumn the first is meant: the export doesn't distinguish them. Raises `RecordRefused` (`NO_TIME`).
+    """
+    micros = parse_time(value)
+    if clock is None or _says_zone(bytes(value), micros):
+        return micros
+    micros -= _ahead(clock, micros // MINUTE)
+    if not 0 <= micros < AFTER_LAST:
+        raise RecordRefused(RefusalReason.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC")
+    return micros
 
 
 def _says_zone(value: bytes, micros: int) -> bool:
@@ -92,9 +81,9 @@ def _says_zone(value: bytes, micros: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _ahead(zone: ZoneInfo, minute: int) -> int:
-    """How many microseconds ahead of UTC a zone's clock is when it shows this minute."""
-    shown = (_EPOCH + timedelta(minutes=minute)).replace(tzinfo=zone)
+def _ahead(clock: tzinfo, minute: int) -> int:
+    """How many microseconds ahead of UTC a clock is when it shows this minute."""
+    shown = (_EPOCH + timedelta(minutes=minute)).replace(tzinfo=clock)
     return (shown.utcoffset() or timedelta()) // _MICROSECOND
 
 
@@ -110,66 +99,89 @@ class ProjectZone:
         """Whether it is known what a time without a zone means."""
         return bool(self.zone) or given.time_offset is not None
 
-    def clock(self, given: FormatContext) -> ProjectClock:
+    def clock(self, given: FormatContext) -> tzinfo | None:
         """The clock. Raises `ConfigurationError` for a zone that there isn't, and for one beside an offset."""
         if not self.zone:
-            return ProjectClock(given.minutes)
+            return timezone(timedelta(minutes=given.time_offset)) if given.time_offset else None
         if given.time_offset is not None:
             message = "--zone can't be beside --time-offset: both say how far the project's clock is ahead"
             raise ConfigurationError(message, hint="Keep one of the two.")
         try:
-            return ProjectClock(zone=ZoneInfo(self.zone))
+            return ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             hint = "Write it as in the time zone database: America/Los_Angeles."
             raise ConfigurationError(f"--zone: there is no zone {self.zone!r}", hint=hint) from None
 
 
 @dataclass(frozen=True, slots=True)
-class MixpanelOptions:
-    """What has to be known of the Mixpanel project."""
+class MixpanelExport(ProjectZone):
+    """What a user may say about an export of events."""
 
-    clock: ProjectClock = field(default_factory=ProjectClock)
-    """Projects from before 2023 export times of their own zone."""
-    replace_upper_case_ids: bool = False
-    """Whether ids of capitals, digits and hyphens alone count as those of devices. Numeric ids of users look the same, so it is off."""
+    replace_upper_case_ids: bool = option(
+        False,
+        "Take ids of capitals, digits and hyphens alone for devices': the id from before a merge counts. Users' ids may look so, too.",
+    )
+
+
+_Value = str | bool | float | list[Raw] | dict[str, Raw] | None
 
 
 class _MixpanelRecord(Struct, gc=False):
-    event: str
-    properties: dict[str, Raw]
+    event: _Value = None
+    properties: _Value = None
+    profile_id: Raw = field(name="$distinct_id", default=ABSENT)
 
 
-_decode = msgspec.json.Decoder(_MixpanelRecord).decode
+class _MixpanelProfile(Struct, gc=False):
+    distinct_id: Raw = field(name="$distinct_id", default=ABSENT)
+    properties: Raw = field(name="$properties", default=ABSENT)
+    event: Raw = ABSENT
+
+
+_decode: Final = msgspec.json.Decoder(_MixpanelRecord).decode
+_decode_profile: Final = msgspec.json.Decoder(_MixpanelProfile).decode
 
 
 class MixpanelConverter(RecordConverter):
-    """Raw events at work. A time that can't be read, an id that many share or none at all: refused."""
+    """Raw events at work. A time that can't be read, an id that many share or none at all: refused.
 
-    def __init__(self, options: MixpanelOptions | None = None) -> None:
-        self._options = options or MixpanelOptions()
-        self._clock = self._options.clock
+    `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of devices.
+    """
+
+    def __init__(self, clock: tzinfo | None = None, *, replace_upper_case_ids: bool = False) -> None:
+        self._clock, self._replace_upper_case_ids = clock, replace_upper_case_ids
         self.upper_case_ids = 0
         """How many events so far `replace_upper_case_ids` gives another id, or would give."""
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one record. Raises `RecordRefused`."""
-        event, fields = _read(block.records[index])
-        own = text_or_number(fields, "distinct_id")
+        record = decode_record(block.records[index], _decode)
+        event, fields = record.event, {} if record.properties is None else record.properties
+        if event is None:
+            hint = "" if record.profile_id is ABSENT else ": this is a profile, of the format mixpanel-profiles"
+            raise RecordRefused(RefusalReason.NO_EVENT, f"the record has no event{hint}")
+        if not isinstance(event, str):
+            raise wrong_type(event, "event", "a text")
+        if not isinstance(fields, dict):
+            raise wrong_type(fields, "properties", "an object")
+        if is_blank(event):
+            raise RecordRefused(RefusalReason.NO_EVENT, "the event's name is empty")
+        own = text_or_number(fields.get("distinct_id"), "distinct_id")
         distinct_id = self._identity(own, fields)
         said = fields.pop("time", None)
         if said is None:
             raise RecordRefused(RefusalReason.NO_TIME, "there is no time in the properties")
-        time = self._clock.utc(said)
-        insert_id = text_or_number(fields, "$insert_id")
+        time = project_time(said, self._clock)
+        insert_id = text_or_number(fields.get("$insert_id"), "$insert_id")
         keyed = insert_id is not None and not is_illegal(insert_id)
         uuid = key_uuid("mixpanel", event, time, own, insert_id) if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
-        return (ImportedEvent(EVENT_NAMES.get(event, event), distinct_id, time, uuid, renamed(fields), keyed),)
+        return (ImportedEvent(EVENT_NAMES.get(event, event), distinct_id, time, uuid, _renamed(fields, RENAMED), keyed),)
 
     def _identity(self, own: str | None, fields: Mapping[str, Raw]) -> str:
         """The record's `distinct_id`, or the one before Mixpanel merged, if that says more."""
-        before = text_or_number(fields, _BEFORE) if _BEFORE in fields else None
+        before = text_or_number(fields.get(_BEFORE), _BEFORE)
         if before is not None and not is_illegal(before) and self._says_less(own, before):
             return before
         if own is None or is_blank(own):
@@ -183,10 +195,36 @@ class MixpanelConverter(RecordConverter):
         if own == before or not _only_upper_case(own):
             return False
         self.upper_case_ids += 1
-        return self._options.replace_upper_case_ids
+        return self._replace_upper_case_ids
 
 
-def renamed(fields: dict[str, Raw], names: Mapping[str, str] = RENAMED) -> dict[str, Raw]:
+class MixpanelProfilesConverter(RecordConverter):
+    """Profiles at work."""
+
+    def __init__(self, clock: tzinfo | None = None) -> None:
+        self._clock = clock
+
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """The `$identify` of one profile. Raises `RecordRefused`."""
+        text = block.records[index]
+        profile = decode_record(text, _decode_profile)
+        distinct_id = text_or_number(profile.distinct_id, "$distinct_id")
+        if distinct_id is None or is_blank(distinct_id):
+            hint = "" if profile.event is ABSENT else ": this is an event, of the format mixpanel"
+            raise RecordRefused(RefusalReason.NO_ID, f"the record has no $distinct_id, or a blank one{hint}")
+        check_id(distinct_id.removeprefix(_DEVICE))
+        properties = nested(profile.properties, "$properties")
+        seen = properties.get("$last_seen")
+        if seen is None:
+            raise RecordRefused(RefusalReason.NO_TIME, "the profile has no $last_seen, so there is no time in it that an event could have")
+        time = project_time(seen, self._clock)
+        # A profile that was exported twice, unchanged, is one event; once it changed, it is another.
+        uuid = key_uuid("mixpanel_profiles", distinct_id, sha256(text).hexdigest())
+        person = _renamed(properties, RENAMED_OF_PROFILES)
+        return (ImportedEvent("$identify", distinct_id, time, uuid, {"$set": person}, keyed=True),)
+
+
+def _renamed(fields: dict[str, Raw], names: Mapping[str, str]) -> dict[str, Raw]:
     """The same properties under the service's names, without Mixpanel's own notes; changes them in place."""
     for name in _LEFT:
         fields.pop(name, None)
@@ -196,82 +234,15 @@ def renamed(fields: dict[str, Raw], names: Mapping[str, str] = RENAMED) -> dict[
     return fields
 
 
-def _read(record: bytes) -> tuple[str, dict[str, Raw]]:
-    """The name and the properties; on the fast way both are what they should be."""
-    try:
-        if not record.isascii():
-            record.decode()
-        read = _decode(record)
-    except (ValueError, RecursionError):
-        event, properties = _read_strange(record)
-    else:
-        event, properties = read.event, read.properties
-    if is_blank(event):
-        raise RecordRefused(RefusalReason.NO_EVENT, "the event's name is empty")
-    return event, properties
-
-
-def _read_strange(record: bytes) -> tuple[str, dict[str, Raw]]:
-    """The same, or what is wrong with it."""
-    fields = object_of(record)
-    event = text(fields, "event")
-    if event is None:
-        hint = ": this is a profile, of the format mixpanel-profiles" if "$distinct_id" in fields else ""
-        raise RecordRefused(RefusalReason.NO_EVENT, f"the record has no event{hint}")
-    return event, nested(fields, "properties")
-
-
-@dataclass(frozen=True, slots=True)
-class MixpanelExport(ProjectZone):
-    """What a user may say about an export of events."""
-
-    replace_upper_case_ids: bool = option(
-        False,
-        "Take ids of capitals, digits and hyphens alone for devices': the id from before a merge counts. Users' ids may look so, too.",
-    )
-
-
-def _made(export: MixpanelExport, given: FormatContext) -> MixpanelConverter:
-    return MixpanelConverter(MixpanelOptions(export.clock(given), export.replace_upper_case_ids))
-
-
-class MixpanelProfilesConverter(RecordConverter):
-    """Profiles at work."""
-
-    def __init__(self, clock: ProjectClock | None = None) -> None:
-        self._clock = clock or ProjectClock()
-
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
-        """The `$identify` of one profile. Raises `RecordRefused`."""
-        record = block.records[index]
-        fields = object_of(record)
-        distinct_id = text_or_number(fields, "$distinct_id")
-        if distinct_id is None or is_blank(distinct_id):
-            hint = ": this is an event, of the format mixpanel" if "event" in fields else ""
-            raise RecordRefused(RefusalReason.NO_ID, f"the record has no $distinct_id, or a blank one{hint}")
-        check_id(distinct_id.removeprefix("$device:"))
-        properties = nested(fields, "$properties")
-        seen = properties.get("$last_seen")
-        if seen is None:
-            raise RecordRefused(RefusalReason.NO_TIME, "the profile has no $last_seen, so there is no time in it that an event could have")
-        time = self._clock.utc(seen)
-        # A profile that was exported twice, unchanged, is one event; once it changed, it is another.
-        uuid = key_uuid("mixpanel_profiles", distinct_id, sha256(record).hexdigest())
-        person = renamed(properties, RENAMED_OF_PROFILES)
-        return (ImportedEvent("$identify", distinct_id, time, uuid, {"$set": person}, keyed=True),)
-
-
 DESCRIPTION: Final = ImportFormat(
     name="mixpanel",
     summary="Mixpanel's raw export of events: JSON lines.",
     example="export/*.json.gz --zone America/Los_Angeles --dry-run",
     options=MixpanelExport,
-    make=_made,
+    make=lambda export, given: MixpanelConverter(export.clock(given), replace_upper_case_ids=export.replace_upper_case_ids),
     times=lambda *_: ("properties.time",),
-    zone_said=lambda export, given: export.is_said(given),
+    zone_said=ProjectZone.is_said,
 )
-
-
 PROFILES_DESCRIPTION: Final = ImportFormat(
     name="mixpanel-profiles",
     summary="Mixpanel's export of profiles: JSON lines, each of which becomes an $identify.",
@@ -279,6 +250,6 @@ PROFILES_DESCRIPTION: Final = ImportFormat(
     options=ProjectZone,
     make=lambda export, given: MixpanelProfilesConverter(export.clock(given)),
     times=lambda *_: ("$properties.$last_seen",),
-    zone_said=lambda export, given: export.is_said(given),
+    zone_said=ProjectZone.is_said,
     is_unsorted=True,
 )

@@ -7,8 +7,8 @@ makes the event what it is (`$set`, `$anon_distinct_id`, `$group_…`, `alias`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -26,13 +26,17 @@ from forwarder.sources.imports.format import (
     place_uuid,
 )
 from forwarder.sources.imports.times import parse_time
-from forwarder.sources.imports.values import check_id, is_blank, is_illegal
+from forwarder.sources.imports.values import checked_id, decode_record, is_blank, is_illegal, text_or_number
+from forwarder.wire.identity import ABSENT
 
-FORMAT: Final = "segment"
+CALLS: Final = ("track", "page", "screen", "identify", "group", "alias")
+PAGE: Final = ("$current_url", "$pathname", "$referrer", "$title")
+"""What the fields of `_PageContext` are called in events, in their order."""
+SURROUNDINGS: Final = ("$ip", "$raw_user_agent", "$lib", "$lib_version", *PAGE)
+"""What is read of a `_CallContext`."""
 
-_ABSENT: Final = Raw(b"")
 _NULL: Final = b"null"
-_NULL_LENGTH: Final = 4
+_NULL_LENGTH: Final = len(_NULL)
 
 _Custom = str | bool | float | list[Raw] | None
 """What stands where the vendor has an object. No event depends on a context: it is passed over."""
@@ -41,24 +45,24 @@ _Custom = str | bool | float | list[Raw] | None
 class _PageContext(Struct, gc=False):
     """The page that a call was made on: in its context, or in the properties of a page call."""
 
-    url: Raw = _ABSENT
-    path: Raw = _ABSENT
-    referrer: Raw = _ABSENT
-    title: Raw = _ABSENT
+    url: Raw = ABSENT
+    path: Raw = ABSENT
+    referrer: Raw = ABSENT
+    title: Raw = ABSENT
 
 
 class _LibraryContext(Struct, gc=False):
     """What sent the call."""
 
-    name: Raw = _ABSENT
-    version: Raw = _ABSENT
+    name: Raw = ABSENT
+    version: Raw = ABSENT
 
 
 class _CallContext(Struct, gc=False, rename="camel"):
     """What is read of a call's surroundings."""
 
-    ip: Raw = _ABSENT
-    user_agent: Raw = _ABSENT
+    ip: Raw = ABSENT
+    user_agent: Raw = ABSENT
     library: _LibraryContext | _Custom = None
     page: _PageContext | _Custom = None
 
@@ -68,181 +72,100 @@ class _SegmentCall(Struct, gc=False, rename="camel"):
 
     type: str | None = None
     event: str | None = None
-    user_id: Raw = _ABSENT
-    anonymous_id: Raw = _ABSENT
-    group_id: Raw = _ABSENT
-    previous_id: Raw = _ABSENT
-    message_id: Raw = _ABSENT
+    user_id: Raw = ABSENT
+    anonymous_id: Raw = ABSENT
+    group_id: Raw = ABSENT
+    previous_id: Raw = ABSENT
+    message_id: Raw = ABSENT
     timestamp: str | int | float | None = None
     """Corrected for the sender's clock."""
     original_timestamp: str | int | float | None = None
     """As the sender wrote it."""
-    name: Raw = _ABSENT
-    category: Raw = _ABSENT
+    name: Raw = ABSENT
+    category: Raw = ABSENT
     context: _CallContext | _Custom = None
     properties: dict[str, Raw] | None = None
-    traits: Raw = _ABSENT
+    traits: Raw = ABSENT
 
 
-PAGE: Final = ("$current_url", "$pathname", "$referrer", "$title")
-"""What the fields of `_PageContext` are called in events, in their order."""
-SURROUNDINGS: Final = ("$ip", "$raw_user_agent", "$lib", "$lib_version", *PAGE)
-"""What is read of a `_CallContext`."""
-
-_decode = msgspec.json.Decoder(_SegmentCall).decode
-_decode_text = msgspec.json.Decoder(str).decode
+_decode: Final = msgspec.json.Decoder(_SegmentCall).decode
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentOptions:
+class SegmentExport:
     """What an export can't say by itself."""
 
     group_type: str = option("segment_group", "The kind of group that group calls are about: Segment doesn't know kinds.")
-    offset_minutes: int = 0
-    """How far ahead of UTC the clock of times without a zone is."""
 
 
 class SegmentConverter(RecordConverter):
-    """The format at work on one source."""
+    """The format at work on one source. Times without a zone are of a clock `offset_minutes` ahead of UTC."""
 
-    def __init__(self, options: SegmentOptions | None = None) -> None:
-        self._options = options or SegmentOptions()
+    def __init__(self, export: SegmentExport | None = None, offset_minutes: int = 0) -> None:
+        self._group_type = (export or SegmentExport()).group_type
+        self._offset_minutes = offset_minutes
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one call. Raises `RecordRefused`."""
-        record = _record(block.records[index])
-        make = _maker(record.type)
-        user = _id(record.user_id, "userId")
-        distinct_id = user or _id(record.anonymous_id, "anonymousId")
+        call = decode_record(block.records[index], _decode, "the record isn't one of Segment's: ")
+        if call.type is None:
+            raise RecordRefused(RefusalReason.NO_EVENT, "there is no type, so the call is unknown")
+        if call.type not in CALLS:
+            raise RecordRefused(RefusalReason.UNMAPPABLE, f"type {call.type[:80]!r} is none of {', '.join(CALLS)}")
+        user = checked_id(call.user_id, "userId")
+        distinct_id = user or checked_id(call.anonymous_id, "anonymousId")
         if not distinct_id:
             raise RecordRefused(RefusalReason.NO_ID, "neither userId nor anonymousId")
-        time = _time(record, self._options.offset_minutes)
-        properties = _surroundings(record.context)
-        if record.properties:
-            properties |= record.properties
-        event = make(record, user, properties, self._options)
-        message = _text(record.message_id, "messageId")
-        keyed = not is_illegal(message)  # many would share it, and all but one be lost
-        uuid = key_uuid(FORMAT, message) if keyed else place_uuid(FORMAT, block, index)
+        written = call.original_timestamp if call.timestamp is None or call.timestamp == "" else call.timestamp
+        if written is None or written == "":
+            raise RecordRefused(RefusalReason.NO_TIME, "neither timestamp nor originalTimestamp")
+        time = parse_time(written, self._offset_minutes)
+        properties = _surroundings(call.context)
+        if call.properties:
+            properties |= call.properties
+        event = self._event(call, user, properties)
+        message = text_or_number(call.message_id, "messageId")
+        keyed = message is not None and not is_illegal(message)  # many would share it, and all but one be lost
+        uuid = key_uuid("segment", message) if keyed else place_uuid("segment", block, index)
         return (ImportedEvent(event, distinct_id, time, uuid, properties, keyed),)
 
-
-CallConverter = Callable[[_SegmentCall, str, dict[str, Any], SegmentOptions], str]
-
-
-def _track(record: _SegmentCall, _user: str, _properties: dict[str, Any], _options: SegmentOptions) -> str:
-    event = record.event
-    if event is None or is_blank(event):
-        raise RecordRefused(RefusalReason.NO_EVENT, "a track call without event")
-    return event
-
-
-def _page(record: _SegmentCall, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
-    """Servers that call page have no page around them: there the call's properties say which it was."""
-    _add_name_and_category(record, properties)
-    for ours, theirs in zip(PAGE, _PageContext.__struct_fields__, strict=True):
-        if ours not in properties and theirs in properties:
-            _add(properties, ours, properties[theirs])
-    return "$pageview"
-
-
-def _screen(record: _SegmentCall, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
-    _add_name_and_category(record, properties)
-    if "$screen_name" not in properties:
-        _add(properties, "$screen_name", properties.get("name", _ABSENT))
-    return "$screen"
-
-
-def _identify(record: _SegmentCall, user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
-    """Two ids that are there are one person from now on: so an anonymous id that many share is refused here too."""
-    _add_traits(record, properties, "$set")
-    anonymous = _id(record.anonymous_id, "anonymousId") if user else ""
-    if anonymous and anonymous != user:
-        properties["$anon_distinct_id"] = anonymous
-    return "$identify"
-
-
-def _group(record: _SegmentCall, _user: str, properties: dict[str, Any], options: SegmentOptions) -> str:
-    properties["$group_type"] = options.group_type
-    properties["$group_key"] = _needed_id(record.group_id, "groupId", "a group call")
-    _add_traits(record, properties, "$group_set")
-    return "$groupidentify"
-
-
-def _alias(record: _SegmentCall, _user: str, properties: dict[str, Any], _options: SegmentOptions) -> str:
-    properties["alias"] = _needed_id(record.previous_id, "previousId", "an alias call")
-    return "$create_alias"
-
-
-CALLS: Final[Mapping[str, CallConverter]] = {
-    "track": _track,
-    "page": _page,
-    "screen": _screen,
-    "identify": _identify,
-    "group": _group,
-    "alias": _alias,
-}
-"""What adds to a call's properties, and names its event."""
-
-
-def _record(data: bytes) -> _SegmentCall:
-    """Raw values aren't checked for UTF-8, so the whole record is."""
-    try:
-        if not data.isascii():
-            data.decode()
-        return _decode(data)
-    except msgspec.ValidationError as error:
-        why = RefusalReason.WRONG_TYPE if data.lstrip().startswith(b"{") else RefusalReason.NOT_JSON
-        raise RecordRefused(why, f"the record isn't one of Segment's: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
-
-
-def _maker(call: str | None) -> CallConverter:
-    if call is None:
-        raise RecordRefused(RefusalReason.NO_EVENT, "there is no type, so the call is unknown")
-    make = CALLS.get(call)
-    if make is None:
-        raise RecordRefused(RefusalReason.UNMAPPABLE, f"type {call[:80]!r} is none of {', '.join(CALLS)}")
-    return make
-
-
-def _text(raw: Raw, name: str) -> str:
-    """A text, or a number as it is written; empty where there is none."""
-    if not raw:
-        return ""
-    try:
-        text = _decode_text(raw)  # most are
-    except msgspec.ValidationError:
-        value = bytes(raw)
-    else:
-        return "" if text.isspace() else text
-    if value == _NULL:
-        return ""
-    if value[0] not in b"-0123456789":
-        raise RecordRefused(RefusalReason.WRONG_TYPE, f"{name} is neither a text nor a number")
-    return value.decode()
-
-
-def _id(raw: Raw, name: str) -> str:
-    found = _text(raw, name)
-    return check_id(found) if found else ""
+    def _event(self, call: _SegmentCall, user: str, properties: dict[str, Any]) -> str:
+        """The name of a call's event, after what its kind adds to the properties. Raises `RecordRefused`."""
+        match call.type:
+            case "page":
+                _add_name_and_category(call, properties)
+                for ours, theirs in zip(PAGE, _PageContext.__struct_fields__, strict=True):  # of servers: they have no page around them
+                    _add(properties, ours, properties.get(theirs, ABSENT))
+                return "$pageview"
+            case "screen":
+                _add_name_and_category(call, properties)
+                _add(properties, "$screen_name", properties.get("name", ABSENT))
+                return "$screen"
+            case "identify":
+                _add_traits(call, properties, "$set")
+                # Two ids that are there are one person from now on: so an anonymous id that many share is refused here too.
+                anonymous = checked_id(call.anonymous_id, "anonymousId") if user else ""
+                if anonymous and anonymous != user:
+                    properties["$anon_distinct_id"] = anonymous
+                return "$identify"
+            case "group":
+                properties["$group_type"] = self._group_type
+                properties["$group_key"] = _needed_id(call.group_id, "groupId", "a group call")
+                _add_traits(call, properties, "$group_set")
+                return "$groupidentify"
+            case "alias":
+                properties["alias"] = _needed_id(call.previous_id, "previousId", "an alias call")
+                return "$create_alias"
+        if call.event is None or is_blank(call.event):
+            raise RecordRefused(RefusalReason.NO_EVENT, "a track call without event")
+        return call.event
 
 
 def _needed_id(raw: Raw, name: str, who: str) -> str:
-    found = _id(raw, name)
+    found = checked_id(raw, name)
     if not found:
         raise RecordRefused(RefusalReason.NO_ID, f"{who} without {name}")
     return found
-
-
-def _time(record: _SegmentCall, offset_minutes: int) -> int:
-    time = record.timestamp
-    if time is None or time == "":
-        time = record.original_timestamp
-    if time is None or time == "":
-        raise RecordRefused(RefusalReason.NO_TIME, "neither timestamp nor originalTimestamp")
-    return parse_time(time, offset_minutes)
 
 
 def _surroundings(context: _CallContext | _Custom) -> dict[str, Any]:
@@ -278,23 +201,20 @@ def _is_there(raw: Raw) -> bool:
 
 
 def _add(properties: dict[str, Any], name: str, raw: Raw) -> None:
-    if _is_there(raw):
+    if name not in properties and _is_there(raw):
         properties[name] = raw
 
 
-def _add_name_and_category(record: _SegmentCall, properties: dict[str, Any]) -> None:
+def _add_name_and_category(call: _SegmentCall, properties: dict[str, Any]) -> None:
     """Libraries write both into the properties too, but servers needn't."""
-    if "name" not in properties:
-        _add(properties, "name", record.name)
-    if "category" not in properties:
-        _add(properties, "category", record.category)
+    _add(properties, "name", call.name)
+    _add(properties, "category", call.category)
 
 
-def _add_traits(record: _SegmentCall, properties: dict[str, Any], name: str) -> None:
-    traits = bytes(record.traits)
-    if traits[:1] == b"{":
-        properties[name] = record.traits
-    elif traits and traits != _NULL:
+def _add_traits(call: _SegmentCall, properties: dict[str, Any], name: str) -> None:
+    if bytes(call.traits)[:1] == b"{":
+        properties[name] = call.traits
+    elif _is_there(call.traits):
         raise RecordRefused(RefusalReason.WRONG_TYPE, "traits are no object")
 
 
@@ -302,7 +222,7 @@ DESCRIPTION: Final = ImportFormat(
     name="segment",
     summary="Segment's S3 logs: JSON lines of track, page, screen, identify, group and alias calls.",
     example="s3://logs/segment-logs/ --group-type company --store region=eu-central-1",
-    options=SegmentOptions,
-    make=lambda options, given: SegmentConverter(replace(options, offset_minutes=given.minutes)),
+    options=SegmentExport,
+    make=lambda export, given: SegmentConverter(export, given.minutes),
     times=lambda *_: ("timestamp", "originalTimestamp"),
 )

@@ -27,10 +27,10 @@ NO_JSON = ["x", "{", "[1,]", "NaN", '"\\ud800"', "1 2", "[" * 100_000, "\n{"]
 TYPED = CsvOptions(json=frozenset({"j"}), numbers=frozenset({"n"}), booleans=frozenset({"b"}))
 
 
-def one(row: dict[str, Any] | bytes, options: CsvOptions | None = None, first: int = 0) -> ImportedEvent:
+def one(row: dict[str, Any] | bytes, options: CsvOptions | None = None, first: int = 0, offset_minutes: int = 0) -> ImportedEvent:
     """The event of a row."""
     data = row if isinstance(row, bytes) else json.dumps(row).encode()
-    (event,) = CsvConverter(options).convert(RecordBlock(FILE, first, [data], [first + 2]), 0)
+    (event,) = CsvConverter(options, offset_minutes).convert(RecordBlock(FILE, first, [data], [first + 2]), 0)
     return event
 
 
@@ -117,7 +117,7 @@ def test_times_without_a_zone_are_of_the_clock_that_was_said() -> None:
     """They are UTC unless the options say how far ahead that clock is."""
     row = {**ROW, "timestamp": "2024-03-01 10:20:30.456789"}
     assert one(row).time == MICROS
-    assert one(row, CsvOptions(offset_minutes=-60)).time == MICROS + 3_600_000_000
+    assert one(row, offset_minutes=-60).time == MICROS + 3_600_000_000
 
 
 @pytest.mark.parametrize("cell", [UUID, UUID.upper(), UUID.replace("-", ""), f" {UUID} "])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,16 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
-from forwarder.sources.imports.formats.mixpanel import MixpanelConverter, MixpanelOptions, MixpanelProfilesConverter, ProjectClock
+from forwarder.sources.imports.formats.mixpanel import MixpanelConverter, MixpanelProfilesConverter, project_time
 from tests.sources.imports.samples.mixpanel import STRANGE, as_json, block, event_export, profile_export
 
 TIME = 1_704_067_200_345_000
 BEFORE = "$distinct_id_before_identity"
 
 
-def converted(record: object, options: MixpanelOptions | None = None) -> ImportedEvent:
+def ahead(minutes: int) -> tzinfo:
+    """A clock that is always so far ahead of UTC."""
+    return timezone(timedelta(minutes=minutes))
+
+
+def converted(record: object, clock: tzinfo | None = None) -> ImportedEvent:
     """What becomes of one record."""
-    (event,) = MixpanelConverter(options).convert(block(record), 0)
+    (event,) = MixpanelConverter(clock).convert(block(record), 0)
     return event
 
 
@@ -106,7 +111,7 @@ def test_the_id(own: object, before: object, becomes: str) -> None:
 def test_ids_of_capitals_digits_and_hyphens(own: object, before: object, becomes: str, counted: int) -> None:
     """They are replaced only when the option says so; off or on, the converter counts the events that it touches."""
     one = block(record(distinct_id=own, **{BEFORE: before}))
-    off, on = MixpanelConverter(), MixpanelConverter(MixpanelOptions(replace_upper_case_ids=True))
+    off, on = MixpanelConverter(), MixpanelConverter(replace_upper_case_ids=True)
     assert off.convert(one, 0)[0].distinct_id == (becomes if not counted else str(own))
     assert on.convert(one, 0)[0].distinct_id == becomes
     assert off.upper_case_ids == on.upper_case_ids == counted
@@ -178,8 +183,7 @@ def test_without_an_insert_id_the_place_counts(insert_id: object) -> None:
 
 def test_a_fixed_offset() -> None:
     """A project whose clock is two hours ahead of UTC had the event two hours earlier."""
-    options = MixpanelOptions(clock=ProjectClock(time_offset=120))
-    assert converted(record(), options).time == TIME - 7_200_000_000
+    assert converted(record(), ahead(120)).time == TIME - 7_200_000_000
 
 
 @pytest.mark.parametrize(("line", "why"), STRANGE)
@@ -246,9 +250,9 @@ def test_what_is_not_renamed_or_dropped_comes_through(name: str, given: dict[str
 
 def test_a_zone_with_summer_time() -> None:
     """A project's zone is one of the options, for years in which its offset changed."""
-    options = MixpanelOptions(clock=ProjectClock(zone=ZoneInfo("America/Los_Angeles")))
-    assert converted(record(time=1_704_067_200), options).time == (1_704_067_200 + 8 * 3600) * 1_000_000
-    assert converted(record(time=1_719_792_000), options).time == (1_719_792_000 + 7 * 3600) * 1_000_000
+    clock = ZoneInfo("America/Los_Angeles")
+    assert converted(record(time=1_704_067_200), clock).time == (1_704_067_200 + 8 * 3600) * 1_000_000
+    assert converted(record(time=1_719_792_000), clock).time == (1_719_792_000 + 7 * 3600) * 1_000_000
 
 
 HOUR = 3_600_000_000
@@ -260,13 +264,13 @@ ZONES = [ZoneInfo(name) for name in ("America/Los_Angeles", "Europe/Berlin", "As
 @pytest.mark.parametrize(("minutes", "micros"), [(0, NEW_YEAR), (90, NEW_YEAR - HOUR * 3 // 2), (-480, NEW_YEAR + 8 * HOUR)])
 def test_an_offset_moves_epochs_and_texts_alike(value: bytes, minutes: int, micros: int) -> None:
     """What the project's clock showed is reckoned to UTC, however it is written."""
-    assert ProjectClock(minutes).utc(value) == micros
+    assert project_time(value, ahead(minutes)) == micros
 
 
-@pytest.mark.parametrize("clock", [ProjectClock(), ProjectClock(90), ProjectClock(zone=ZONES[0])])
-def test_a_text_with_a_zone_is_not_moved(clock: ProjectClock) -> None:
+@pytest.mark.parametrize("clock", [None, ahead(90), ZONES[0]])
+def test_a_text_with_a_zone_is_not_moved(clock: tzinfo | None) -> None:
     """A time that says its own zone isn't the project's clock's."""
-    assert clock.utc(b'"2024-01-01T01:00:00+01:00"') == clock.utc(b'"2024-01-01T00:00:00Z"') == NEW_YEAR
+    assert project_time(b'"2024-01-01T01:00:00+01:00"', clock) == project_time(b'"2024-01-01T00:00:00Z"', clock) == NEW_YEAR
 
 
 @settings(deadline=None, max_examples=100)
@@ -276,7 +280,7 @@ def test_what_a_zone_shows_comes_back(zone: ZoneInfo, moment: int) -> None:
     shown = datetime.fromtimestamp(moment / 1000, zone)
     export = round(shown.replace(tzinfo=UTC).timestamp() * 1000)
     first = round(shown.replace(fold=0).timestamp() * 1000)
-    assert ProjectClock(zone=zone).utc(str(export).encode()) == first * 1000
+    assert project_time(str(export).encode(), zone) == first * 1000
     assert shown.fold or first == moment
 
 
@@ -284,14 +288,14 @@ def test_what_a_zone_shows_comes_back(zone: ZoneInfo, moment: int) -> None:
 def test_a_time_outside_of_1970_to_9999_is_refused(minutes: int, value: bytes) -> None:
     """A clock ahead of UTC can't bring a time before the epoch, and one behind it none that no calendar has."""
     with pytest.raises(RecordRefused) as refused:
-        ProjectClock(minutes).utc(value)
+        project_time(value, ahead(minutes))
     assert refused.value.why is RefusalReason.NO_TIME
 
 
 SEEN = {"$last_seen": "2024-01-01T00:00:00"}
 
 
-def converted_profile(record: object, clock: ProjectClock | None = None) -> ImportedEvent:
+def converted_profile(record: object, clock: tzinfo | None = None) -> ImportedEvent:
     """What becomes of one profile."""
     (event,) = MixpanelProfilesConverter(clock).convert(block(record), 0)
     return event
@@ -360,7 +364,7 @@ def test_what_is_refused(record: object, why: RefusalReason) -> None:
 
 def test_the_project_clock_counts() -> None:
     """`$last_seen` has no zone: it is on the project's clock, as event times are."""
-    assert converted_profile({"$distinct_id": "u1", "$properties": SEEN}, ProjectClock(-60)).time == NEW_YEAR + 3_600_000_000
+    assert converted_profile({"$distinct_id": "u1", "$properties": SEEN}, ahead(-60)).time == NEW_YEAR + 3_600_000_000
 
 
 def test_the_same_profile_is_one_event_and_a_changed_one_another() -> None:
