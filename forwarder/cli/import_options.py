@@ -32,7 +32,7 @@ class PersonsOption(StrEnum):
 
 def _codes(incomplete: str) -> list[str]:
     """Completions of --accept."""
-    from forwarder.sources.imports.preflight_findings import STOPPING
+    from forwarder.sources.imports.preflight_report import STOPPING
 
     return [code for code in STOPPING if code.startswith(incomplete)]
 

@@ -30,7 +30,7 @@ from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties, RecordRefused
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.pacing import QuietHours
-from forwarder.sources.imports.preflight_findings import unaccepted
+from forwarder.sources.imports.preflight_report import unaccepted
 from forwarder.sources.imports.times import parse_time
 from forwarder.storage.directory import is_locked, state_directories
 

@@ -44,7 +44,7 @@ from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.manifest import FILE as MANIFEST
 from forwarder.sources.imports.manifest import PREFLIGHT, ImportManifest, plural, sentence
-from forwarder.sources.imports.preflight_findings import PreflightResult, saved_report
+from forwarder.sources.imports.preflight_report import PreflightResult, saved_report
 from forwarder.sources.imports.report import JSON, PAGE, as_json, as_text, complete_reports, to_second
 from forwarder.sources.imports.source import ImportProgress
 from forwarder.telemetry.readable import duration, size

@@ -79,7 +79,7 @@ def status(
 def _standing(folder: Path) -> ImportStatus:
     """Checks the lock first: a process that ends meanwhile is shown as running, never as stopped early."""
     from forwarder.sources.imports.checkpoint import read_checkpoint
-    from forwarder.sources.imports.preflight_findings import saved_report
+    from forwarder.sources.imports.preflight_report import saved_report
     from forwarder.sources.imports.report import ImportStatus
     from forwarder.storage.directory import is_locked
 

@@ -49,8 +49,8 @@ from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.letters import SOURCE
 from forwarder.sources.imports.manifest import ImportManifest, manifest_of
 from forwarder.sources.imports.pacing import ImportPace, PacedSink, RateLine
-from forwarder.sources.imports.preflight import run_preflight
-from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms
+from forwarder.sources.imports.preflight import PreflightTerms, run_preflight
+from forwarder.sources.imports.preflight_report import PreflightReport
 from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.replaying import LetterConversion, LetterReplays

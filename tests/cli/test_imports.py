@@ -16,7 +16,7 @@ from msgspec import structs
 from forwarder.cli.imports import status
 from forwarder.sandbox import SandboxOptions
 from forwarder.sources.imports.checkpoint import FILE
-from forwarder.sources.imports.preflight_findings import PreflightResult
+from forwarder.sources.imports.preflight_report import PreflightResult
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.import_commands import run, state
 from tests.sandbox.client import Client, talking

@@ -21,13 +21,13 @@ from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
 from forwarder.daemon.imports import ImportRun
 from forwarder.sources.files import origins
-from forwarder.sources.imports import preflight_report, repeats
+from forwarder.sources.imports import repeats
 from forwarder.sources.imports import sorting as spool
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.job import ImportRequest
-from forwarder.sources.imports.preflight_findings import STOPPING, PreflightResult
-from forwarder.sources.imports.times import SECOND
+from forwarder.sources.imports.preflight_report import STOPPING, PreflightResult
+from forwarder.sources.imports.times import RECENT, SECOND
 from tests.guides.reading import DOCS, sections, spans, text_of
 from tests.support.repository import ROOT
 from tests.support.upstream import OK, Answer, Request, Upstream
@@ -127,7 +127,7 @@ def test_defaults_are_as_told() -> None:
     assert "At most 2,000 events a second" in TEXT
     assert Settings().import_.rate == 2000
     assert "ends 48 h before the first run" in TEXT
-    assert preflight_report.RECENT == 48 * 3600 * SECOND
+    assert RECENT == 48 * 3600 * SECOND
     assert "first and last 64 KiB" in TEXT
     assert origins._END == 64 << 10
     assert "Old `$set` becomes `$set_once`" in TEXT

@@ -24,8 +24,7 @@ from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, So
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, PersonProperties, derived_uuid
 from forwarder.sources.imports.pacing import QuietHours
-from forwarder.sources.imports.preflight_report import RECENT
-from forwarder.sources.imports.times import SECOND, parse_time, when
+from forwarder.sources.imports.times import RECENT, SECOND, parse_time, when
 
 
 class OtherJob(ConfigurationError):

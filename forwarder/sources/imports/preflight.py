@@ -1,9 +1,9 @@
 """The preflight: everything that can be known about an import before anything is sent, since nothing can be taken back afterwards.
 
-Every record is converted and finished as the import would, and analysed instead of sent.
+Every record is converted and finished as the import would, and counted instead of sent.
 
 Invariants: nothing is written, and the time is passed in; memory is bounded however many records come and whatever they hold; how the
-stream is cut into parts changes nothing.
+stream is cut into parts changes nothing; results are the same in every process (no salted hash), and totals are always exact.
 """
 
 from __future__ import annotations
@@ -11,36 +11,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Final
 from zlib import crc32
 
+import msgspec
 from msgspec import Raw, structs
 
 from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.books import RefusalExample
-from forwarder.sources.imports.conversion import EventFilters, left_out
+from forwarder.sources.imports.conversion import EventFilters, FinishedBlock, left_out
 from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
-from forwarder.sources.imports.format import ChosenFormat, ImportedEvent, NativeEvents, RecordRefused, RefusalReason
+from forwarder.sources.imports.format import ChosenFormat, ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason
 from forwarder.sources.imports.preflight_report import (
-    LONGEST,
-    DayAmounts,
     EventTimes,
+    KeyCount,
+    KeyEstimate,
+    OutOfOrder,
     PersonImpact,
+    PreflightDay,
     PreflightExample,
     PreflightReport,
-    PreflightTerms,
     RefusedForReason,
-    SampledKeys,
     SendVolume,
     TimeKind,
-    TimeOrder,
-    TopCounts,
-    decode_members,
-    time_kind,
 )
-from forwarder.sources.imports.times import DAY, when
+from forwarder.sources.imports.times import DAY, RECENT, SECOND, date_of, when
 
 TOP_NAMES: Final = 1000
 TOP_ILLEGAL: Final = 50
@@ -49,11 +47,53 @@ PLACES: Final = 5
 EXAMPLES: Final = 3
 KEYS: Final = 65_536
 """Ids, uuids and what makes repeats, that are counted exactly; of more, a part."""
+LONGEST: Final = 200
+"""Characters that are kept of a key; what differs only after them counts as one."""
+MOST_DAYS: Final = 36_600
+"""A century. A source that has more days is no history of events; those past it are counted together."""
 _LONGEST_EXAMPLE: Final = 16_384
 """A longer record is no use as an example."""
 _FIRST_MONTH: Final = 31 * DAY
 _MERGING: Final = frozenset({"$create_alias", "$merge_dangerously"})
 _QUOTED: Final = re.compile(r"(['\"])(.*)\1", re.DOTALL)
+_ABSENT: Final = Raw(b"null")
+_ZONE: Final = re.compile(rb"(?:UTC|GMT|[0-9 ][+-][0-9]{2}(?::?[0-9]{2})?(?::?[0-9]{2})?)$", re.IGNORECASE)
+_DATE: Final = len("2026-01-31")
+_EPOCH: Final = re.compile(rb"[0-9]{1,19}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
+_MAIL: Final = re.compile(rb"(?:[A-Za-z]{3},? )?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9:]+(?P<zone> .+)?")
+_DATE_WITHOUT_HYPHENS: Final = len("20260131")
+_decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightTerms:
+    """The settings of an import, and the time of its preflight."""
+
+    now: int
+    """Microseconds since 1970."""
+    max_event: int
+    """`upstream.max_event`."""
+    batch_events: int
+    batch_bytes: int
+    rate: float
+    """Events per second."""
+    until: int | None = None
+    """Events from then on are left out; None: `RECENT` before now."""
+    person_properties: PersonProperties = "set_once"
+    sort: bool = False
+    """Events are sorted before they are sent."""
+    zone_said: bool = False
+    """Times without a zone are known for what they are: the format says so, or `--time-offset`."""
+
+    @property
+    def recent(self) -> int:
+        """Events from then on are too young for a historical import."""
+        return self.now - RECENT
+
+    @property
+    def end(self) -> int:
+        """Events from then on are left out."""
+        return self.recent if self.until is None else self.until
 
 
 def run_preflight(
@@ -69,19 +109,17 @@ def run_preflight(
 
     `progress` gets the records and bytes so far, a block at a time. Synchronous: one pass, in bounded memory.
     """
-    preflight = Preflight(terms, chosen.time_fields)
-    converter = chosen.make()
-    selection = _PreflightSelection(filters)
-    finisher = EventFinisher(finish)
+    preflight, selection = Preflight(terms, chosen.time_fields), _PreflightSelection(filters)
+    converter, finisher = chosen.make(), EventFinisher(finish)
     broken: list[BrokenSource] = []
     records = size = 0
     for file in source.files():
         with source.blocks(file) as reading:
             try:
                 for block in reading:
-                    analysed = PreflightBlock(preflight, block, finisher, selection.accepts)
+                    analysed = PreflightBlock(finisher)
                     converter.convert_block(block, analysed)
-                    analysed.end()
+                    analysed.show(preflight, block, selection.accepts)
                     records += len(block.records)
                     size += sum(map(len, block.records))
                     progress(records, size)
@@ -116,9 +154,9 @@ class _PreflightSelection:
 
 
 class Preflight:
-    """Looks at every record of a source and what its format makes of it, in the order in which they are read.
+    """Counts every record of a source and what its format makes of it, in the order in which they are read.
 
-    Filters other than `--until` have been applied before: what they leave out isn't shown here.
+    Filters other than `--until` have been applied before: what they leave out isn't counted.
     """
 
     def __init__(self, terms: PreflightTerms, time_fields: Sequence[str] = (), *, keys: int = KEYS) -> None:
@@ -142,37 +180,30 @@ class Preflight:
     def add(
         self, place: RecordLocation, record: bytes, outcome: Sequence[ImportedEvent] | RecordRefused, finished: Sequence[bytes] = ()
     ) -> None:
-        """Look at the next record; `finished` has each of its events as it would be sent."""
+        """Count the next record; `finished` has each of its events as it would be sent."""
         self._records += 1
         self._record_bytes += len(record)
+        if outcome and not isinstance(outcome, RecordRefused) and (largest := max(map(len, finished))) > self._terms.max_event:
+            outcome = RecordRefused(RefusalReason.TOO_LARGE, f"{largest:,} bytes are more than upstream.max_event")
         if isinstance(outcome, RecordRefused):
-            self._add_refused(place, outcome)
+            counted = self._refused.setdefault(outcome.why, RefusedForReason(outcome.why.value))
+            counted.records += 1
+            if len(counted.first) < PLACES:
+                counted.first += (RefusalExample(place.file, place.line, outcome.detail[:LONGEST]),)
+            if outcome.why is RefusalReason.ILLEGAL_ID:
+                quoted = _QUOTED.search(outcome.detail)
+                self.illegal_ids.add(quoted[2] if quoted else outcome.detail)
         elif not outcome:
             self._silent += 1
-        elif (largest := max(map(len, finished))) > self._terms.max_event:
-            detail = f"{largest:,} bytes are more than upstream.max_event"
-            self._add_refused(place, RecordRefused(RefusalReason.TOO_LARGE, detail))
         else:
-            kind, kinds = time_kind(record, self._time_fields), self._times.kinds
-            if kind is not None:
-                kinds[kind] = kinds.get(kind, 0) + 1
+            if (kind := time_kind(record, self._time_fields)) is not None:
+                self._times.kinds[kind] = self._times.kinds.get(kind, 0) + 1
             for event, body in zip(outcome, finished, strict=True):
-                if self._add_time(event.time):
-                    self._add_sent(place.file, event, len(body))
+                self._add_event(place.file, event, len(body))
             self._add_example(place, record, outcome[0].event, finished)
 
-    def _add_refused(self, place: RecordLocation, refused: RecordRefused) -> None:
-        counted = self._refused.setdefault(refused.why, RefusedForReason(refused.why.value))
-        counted.records += 1
-        if len(counted.first) < PLACES:
-            counted.first += (RefusalExample(place.file, place.line, refused.detail[:LONGEST]),)
-        if refused.why is RefusalReason.ILLEGAL_ID:
-            quoted = _QUOTED.search(refused.detail)
-            self.illegal_ids.add(quoted[2] if quoted else refused.detail)
-
-    def _add_time(self, time: int) -> bool:
-        """Count an event; whether its time lets it be sent."""
-        times, terms = self._times, self._terms
+    def _add_event(self, file: str, event: ImportedEvent, size: int) -> None:
+        times, terms, time = self._times, self._terms, event.time
         self._events += 1
         self._first = time if self._first is None else min(self._first, time)
         self._last = time if self._last is None else max(self._last, time)
@@ -180,12 +211,9 @@ class Preflight:
         times.future += time > terms.now
         if time >= terms.end:
             times.after_until += 1
-            return False
+            return
         times.recent += time >= terms.recent
-        return True
-
-    def _add_sent(self, file: str, event: ImportedEvent, size: int) -> None:
-        time, persons, properties = event.time, self._persons, event.properties
+        persons, properties = self._persons, event.properties
         self._sent.events += 1
         self._sent.bytes += size
         self.names.add(event.event)
@@ -214,22 +242,20 @@ class Preflight:
 
     def report(self, *, upper_case_ids: int = 0, broken: Sequence[str] = ()) -> PreflightReport:
         """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` the messages of broken files."""
-        terms, kinds = self._terms, self._times.kinds
+        terms, kinds, sent = self._terms, self._times.kinds, self._sent
         first, last = (None if time is None else when(time) for time in (self._first, self._last))
-        times = structs.replace(self._times, first=first, last=last, kinds={kind: kinds[kind] for kind in TimeKind if kind in kinds})
         requests = self.days.requests(terms.batch_events, terms.batch_bytes)
-        persons = structs.replace(self._persons, distinct_ids=self.distinct_ids.estimate(), upper_case_ids=upper_case_ids)
         return PreflightReport(
             records=self._records,
             record_bytes=self._record_bytes,
             silent=self._silent,
             events=self._events,
-            volume=structs.replace(self._sent, requests=requests, seconds=round(self._sent.events / terms.rate, 3)),
+            volume=structs.replace(sent, requests=requests, seconds=round(sent.events / terms.rate, 3)),
             names=self.names.top(TOP_NAMES),
             other_names=self.names.other(TOP_NAMES),
             days=self.days.all(),
             other_days=self.days.other.events,
-            times=times,
+            times=structs.replace(self._times, first=first, last=last, kinds={kind: kinds[kind] for kind in TimeKind if kind in kinds}),
             order=copy(self._order.found),
             refused=tuple(sorted(map(copy, self._refused.values()), key=lambda each: (-each.records, each.reason))),
             max_event=terms.max_event,
@@ -237,7 +263,7 @@ class Preflight:
             other_illegal_ids=self.illegal_ids.other(TOP_ILLEGAL),
             repeats=self.repeats.estimate(),
             uuids=self.uuids.estimate(),
-            persons=persons,
+            persons=structs.replace(self._persons, distinct_ids=self.distinct_ids.estimate(), upper_case_ids=upper_case_ids),
             zone_said=terms.zone_said,
             examples=(*self._examples.values(), *self._more_examples)[:EXAMPLES],
             sort=terms.sort,
@@ -245,70 +271,229 @@ class Preflight:
         )
 
 
-class PreflightBlock:
-    """Shows what a format makes of a block (`EventSink`) to a preflight; `accepts` selects events by name and time."""
+class PreflightBlock(FinishedBlock):
+    """What a format makes of a block, with what only the preflight looks at."""
 
-    def __init__(self, preflight: Preflight, block: RecordBlock, finisher: EventFinisher, accepts: Callable[[str, int], bool]) -> None:
-        self._preflight = preflight
-        self._block = block
-        self._finisher = finisher
-        self._accepts = accepts
-        self._made: dict[int, list[tuple[ImportedEvent, bytes]] | RecordRefused] = {}
-        """The events of each record, or why it is refused."""
-        self._parts: list[tuple[int, bytes, RecordRefused]] = []
-        """Refused of native records."""
-        self._is_native = False
+    def __init__(self, finisher: EventFinisher) -> None:
+        super().__init__(finisher)
+        self._properties: list[dict[str, Any]] = []
+        """Of events that aren't native: as they were before they were finished."""
+        self._found: list[bytes] = []
+        """Of native events: how each stood in its record."""
 
     def add(self, record: int, event: ImportedEvent) -> None:
-        """See `EventSink`. A record of which an event is refused is refused."""
-        made = self._made.setdefault(record, [])
-        if not self._accepts(event.event, event.time) or isinstance(made, RecordRefused):
-            return
-        kept = structs.replace(event, properties=event.properties.copy())  # finishing changes them
-        try:
-            body = self._finisher.finish(event)
-            if refusals := self._finisher.refusals([body]):
-                raise refusals[0]
-        except RecordRefused as refused:
-            self._made[record] = refused
-        else:
-            made.append((kept, body))
+        """See `EventSink`."""
+        self._properties.append(event.properties.copy())
+        super().add(record, event)
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
         """See `EventSink`."""
-        self._is_native = True
-        finished = self._finisher.finish_texts(events.texts, events.gaps)
-        refusals = self._finisher.refusals(finished)
-        rows = zip(records, events.names, events.distinct_ids, events.times, events.uuids, events.texts, events.found, strict=True)
-        for index, (record, name, distinct_id, time, uuid, text, found) in enumerate(rows):
-            if self._accepts(name, time):
-                outcome = refusals.get(index) or (ImportedEvent(name, distinct_id, time, uuid, _properties(text)),)
-                self._preflight.add(self._block.place(record), found, outcome, (finished[index],))
+        self._found += events.found
+        super().extend(records, events)
 
-    def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, _member: int | None = None, /) -> None:
-        """See `EventSink`."""
-        if text is None:
-            self._made[record] = why
+    def show(self, preflight: Preflight, block: RecordBlock, accepts: Callable[[str, int], bool]) -> None:
+        """Let the preflight count the block's records, and native events as if each were one; `accepts` selects events by name and time.
+
+        A record of which an event is refused is refused. One of whose events none is selected isn't counted.
+        """
+        self.unfinished.update(self._finisher.refusals(self.data))
+        selected = [at for at, event in enumerate(zip(self.names, self.times, strict=True)) if accepts(*event)]
+        if self.texts or any(text is not None for _, _, text, _ in self.refused):
+            rows = [(self.records[at], self._found[at], self.unfinished.get(at), [at]) for at in selected]
+            rows += [(record, text or b"", why, []) for record, why, text, _ in self.refused]
         else:
-            self._is_native = True
-            self._parts.append((record, text, why))
+            of: dict[int, list[int]] = {record: [] for record in self.records}
+            for at in selected:
+                of[self.records[at]].append(at)
+            whys = {self.records[at]: self.unfinished[at] for at in reversed(selected) if at in self.unfinished}
+            whys.update((record, why) for record, why, _, _ in self.refused)
+            some = ((record, text, whys.get(record), of.get(record)) for record, text in enumerate(block.records))
+            rows = [(record, text, why, ats or []) for record, text, why, ats in some if why or ats != []]
+        for record, text, why, ats in rows:
+            outcome = why or [self._event(at) for at in ats]
+            preflight.add(block.place(record), text, outcome, [self.data[at] for at in ats])
 
-    def end(self) -> None:
-        """The format is done with the block."""
-        for record, text in enumerate(() if self._is_native else self._block.records):
-            made = self._made.get(record)
-            if isinstance(made, RecordRefused):
-                self._preflight.add(self._block.place(record), text, made)
-            elif made is None or made:
-                self._preflight.add(self._block.place(record), text, [event for event, _ in made or ()], [body for _, body in made or ()])
-        for record, text, why in self._parts:
-            self._preflight.add(self._block.place(record), text, why)
+    def _event(self, at: int) -> ImportedEvent:
+        properties = _properties(self.texts[at]) if self.texts else self._properties[at]
+        return ImportedEvent(self.names[at], self.distinct_ids[at], self.times[at], self.uuids[at], properties, self.keyed[at])
 
 
 def _properties(text: bytes) -> dict[str, Any]:
-    """An event's properties, and what about persons stands beside them."""
-    members = decode_members(text)
+    """A native event's properties, and what about persons stands beside them."""
+    members = _decode_members(text)
     properties: dict[str, Any] = {name: members[name] for name in ("$set", "$set_once", "$unset") if name in members}
     if bytes(members.get("properties", b""))[:1] == b"{":
-        properties.update(decode_members(members["properties"]))
+        properties.update(_decode_members(members["properties"]))
     return properties
+
+
+class TopCounts:
+    """How often each key came. Past `capacity` keys the rarer half of them is merged into `other`, so the frequent ones stay."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._counts: dict[str, int] = {}
+        self._missed: dict[str, int] = {}
+        self._left_out = 0
+        self._left_out_at_most = 0
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, key: str) -> None:
+        """Count a key once."""
+        key = key if len(key) <= LONGEST else f"{key[: LONGEST - 1]}…"
+        if key not in self._counts:
+            if len(self._counts) >= self._capacity:
+                self._prune()
+            if self._left_out_at_most:
+                self._missed[key] = self._left_out_at_most
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def top(self, most: int) -> tuple[KeyCount, ...]:
+        """The most frequent keys, the most frequent first."""
+        return tuple(KeyCount(key, self._counts[key], self._missed.get(key, 0)) for key in self._ranked()[:most])
+
+    def other(self, most: int) -> int:
+        """How often any other than those came."""
+        return self._left_out + sum(self._counts[key] for key in self._ranked()[most:])
+
+    def _ranked(self) -> list[str]:
+        return sorted(self._counts, key=lambda key: (-self._counts[key], key))
+
+    def _prune(self) -> None:
+        leaving = self._ranked()[self._capacity // 2 :]
+        # Any one key may have been left out each time, with as many as the most frequent of those that left.
+        self._left_out_at_most += self._counts[leaving[0]]
+        for key in leaving:
+            self._left_out += self._counts.pop(key)
+            self._missed.pop(key, None)
+
+
+class SampledKeys:
+    """Which keys came again. Past `limit` keys only those count whose digest ends in a zero bit, then in two, and so on.
+
+    A key that still counts has counted from the first: so the figures don't depend on the order in which keys come.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._mask = 0
+        self._times: dict[int, int] = {}
+        self._marks: dict[int, int] = {}
+        self._differing: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, key: str, mark: int = 0) -> None:
+        """Count a key; `mark` is what should be the same whenever it comes."""
+        digest = int.from_bytes(blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+        if digest & self._mask:
+            return
+        seen = self._times.get(digest, 0)
+        self._times[digest] = seen + 1
+        if not seen:
+            if mark:
+                self._marks[digest] = mark
+            if len(self._times) > self._limit:
+                self._thin_out()
+        elif self._marks.get(digest, 0) != mark:
+            self._differing.add(digest)
+
+    def estimate(self) -> KeyEstimate:
+        """What is known so far."""
+        scale, keys = self._mask + 1, len(self._times)
+        return KeyEstimate(keys * scale, (sum(self._times.values()) - keys) * scale, len(self._differing) * scale, scale)
+
+    def _thin_out(self) -> None:
+        while len(self._times) > self._limit:
+            mask = self._mask = self._mask * 2 + 1
+            self._times = {digest: times for digest, times in self._times.items() if not digest & mask}
+        self._marks = {digest: mark for digest, mark in self._marks.items() if digest in self._times}
+        self._differing &= self._times.keys()
+
+
+class DayAmounts:
+    """How much there is of each UTC day."""
+
+    def __init__(self, most: int = MOST_DAYS) -> None:
+        self._most = most
+        self._days: dict[int, PreflightDay] = {}
+        self.other = PreflightDay("other")
+        """Of the days that came when there were too many."""
+
+    def __len__(self) -> int:
+        return len(self._days)
+
+    def add(self, time: int, size: int) -> None:
+        """Count an event."""
+        day = time // DAY
+        amount = self._days.get(day)
+        if amount is None:
+            amount = self.other if len(self._days) >= self._most else self._days.setdefault(day, PreflightDay(date_of(day)))
+        amount.events += 1
+        amount.bytes += size
+
+    def all(self) -> tuple[PreflightDay, ...]:
+        """Each day, the oldest first."""
+        return tuple(copy(self._days[day]) for day in sorted(self._days))
+
+    def requests(self, batch_events: int, batch_bytes: int) -> int:
+        """How many requests it takes at least: none spans two days."""
+        amounts = (*self._days.values(), self.other)
+        return sum(max(-(-each.events // batch_events), -(-each.bytes // batch_bytes)) for each in amounts)
+
+
+class TimeOrder:
+    """Compares each event with those that came before, in the source as a whole and within its file."""
+
+    def __init__(self) -> None:
+        self.found = OutOfOrder()
+        self._latest = self._latest_in_file = 0
+        self._file = ""
+
+    def add(self, file: str, time: int) -> None:
+        """Look at the next event."""
+        if file != self._file:
+            self._file, self._latest_in_file = file, 0
+        self.found.late_in_file += time < self._latest_in_file
+        self._latest_in_file = max(time, self._latest_in_file)
+        if time >= self._latest:
+            self._latest = time
+        else:
+            self.found.late += 1
+            self.found.furthest_seconds = max(self.found.furthest_seconds, (self._latest - time) / SECOND)
+
+
+def kind_of(value: bytes) -> TimeKind | None:
+    """How a time is written, from its JSON; None if it isn't one in a form that is known."""
+    is_text = value[:1] == b'"'
+    text = value[1:-1].strip() if is_text else value
+    if not is_text or (text.replace(b".", b"", 1).isdigit() and len(text) != _DATE_WITHOUT_HYPHENS):
+        if not _EPOCH.fullmatch(text):
+            return None
+        number = float(text)  # the bounds are those of `times`
+        return TimeKind.SECONDS if number <= 1e10 else TimeKind.MILLISECONDS if number <= 1e13 else TimeKind.MICROSECONDS
+    if found := _MAIL.fullmatch(text):
+        return TimeKind.ZONE if found["zone"] else TimeKind.NO_ZONE
+    if not text[:4].isdigit():
+        return None
+    named = text[-1:] in b"zZ" or _ZONE.search(text[_DATE:])
+    return TimeKind.ZONE if named and len(text) > _DATE else TimeKind.NO_ZONE
+
+
+def time_kind(record: bytes, fields: Sequence[str]) -> TimeKind | None:
+    """How a record's time is written: the first of these fields that has a value; `name.name` is one level down. None if unknown."""
+    try:
+        members = _decode_members(record) if fields else {}
+        for path in fields:
+            outer, _, inner = path.partition(".")
+            value = members.get(outer, _ABSENT)
+            if inner and value is not _ABSENT:
+                value = _decode_members(value).get(inner, _ABSENT)
+            if bytes(value) not in (b"null", b'""'):
+                return kind_of(bytes(value))
+    except (ValueError, RecursionError):  # of msgspec: what can't be read is refused elsewhere
+        return None
+    return None

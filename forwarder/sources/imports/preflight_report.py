@@ -1,71 +1,95 @@
-"""What a preflight reports, complete, as it is written to JSON; and its counters: frequent and repeated keys, days, the order of time, and
-how times are written.
+"""What a preflight reports and what that means: a closed list of findings, each with what to do; as JSON, and as a page for people.
 
-Invariants: no counter grows past its bound, whatever comes; results are the same in every process (no salted hash); totals are always
-exact. At most `MOST_DAYS` days are distinguished, and of each file only the latest time so far is known.
+Invariants: an import with findings that stop it starts only if each of their codes was accepted by name. What comes from the source (names,
+ids, records) is printed as text, never as markup, without control characters and with keys masked.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from copy import copy
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import blake2b
+from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct, field
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.secrets import mask_secrets
 from forwarder.sources.imports.books import RefusalExample
-from forwarder.sources.imports.format import PersonProperties
-from forwarder.sources.imports.times import DAY, SECOND, date_of
+from forwarder.sources.imports.format import PersonProperties, RefusalReason
+from forwarder.sources.imports.manifest import PREFLIGHT, plural
+from forwarder.sources.imports.times import RECENT, SECOND
+from forwarder.storage.private import atomic_file
+from forwarder.telemetry.readable import duration, size
 
-RECENT: Final = 48 * 3600 * SECOND
-"""Historical events should be older than this (wire facts: What the service does not tell)."""
-LONGEST: Final = 200
-"""Characters that are kept of a key; what differs only after them counts as one."""
-MOST_DAYS: Final = 36_600
-"""A century. A source that has more days is no history of events; those past it are counted together."""
-_ABSENT: Final = Raw(b"null")
-_ZONE: Final = re.compile(rb"(?:UTC|GMT|[0-9 ][+-][0-9]{2}(?::?[0-9]{2})?(?::?[0-9]{2})?)$", re.IGNORECASE)
-_DATE: Final = len("2026-01-31")
-_EPOCH: Final = re.compile(rb"[0-9]{1,19}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
-_MAIL: Final = re.compile(rb"(?:[A-Za-z]{3},? )?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9:]+(?P<zone> .+)?")
-_DATE_WITHOUT_HYPHENS: Final = len("20260131")
-decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+MANY: Final = 0.01
+"""A larger share of refused records is no longer a bad line here and there."""
+_SHOWN_NAMES: Final = 20
+_SHOWN_PERIODS: Final = 36
+_BAR: Final = 24
+_LONGEST: Final = 400
+_BE: Final = ("is", "are")
+_UNPACED: Final = 1e9
+"""A rate that stands for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightTerms:
-    """The settings of an import, and the time of its preflight."""
+class FindingSeverity(StrEnum):
+    """What a finding does."""
 
-    now: int
-    """Microseconds since 1970."""
-    max_event: int
-    """`upstream.max_event`."""
-    batch_events: int
-    batch_bytes: int
-    rate: float
-    """Events per second."""
-    until: int | None = None
-    """Events from then on are left out; None: `RECENT` before now."""
-    person_properties: PersonProperties = "set_once"
-    sort: bool = False
-    """Events are sorted before they are sent."""
-    zone_said: bool = False
-    """Times without a zone are known for what they are: the format says so, or `--time-offset`."""
+    STOPS = "stops"
+    """The import doesn't start, unless the code is accepted."""
+    WARNS = "warns"
+    TELLS = "tells"
 
-    @property
-    def recent(self) -> int:
-        """Events from then on are too young for a historical import."""
-        return self.now - RECENT
 
-    @property
-    def end(self) -> int:
-        """Events from then on are left out."""
-        return self.recent if self.until is None else self.until
+_STOPS, _WARNS, _TELLS = FindingSeverity
+_STYLES: Final = {_STOPS: "bold red", _WARNS: "yellow", _TELLS: "default"}
+_REFUSED: Final = "See the reasons and places; refused records become dead letters, which can be repaired and replayed."
+_INCOMPLETE: Final = "See the places; repair the records, or leave them out."
+FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
+    "broken-files": (
+        _STOPS,
+        "Fetch or export it again before anything is sent: once an import has begun, another file in its place is another source. "
+        "Accepted, all that can be read is imported, and the import never counts as complete.",
+    ),
+    "future-dates": (
+        _STOPS,
+        "Times are parsed wrongly or were written by wrong clocks: check the format, its time fields and --time-offset.",
+    ),
+    "recent-dates": (_STOPS, "Leave --until at its default and import the rest later; events so young may also have arrived live."),
+    "january-1970": (_STOPS, "Give these records a time in seconds or milliseconds, or leave them out by --since."),
+    "mixed-epochs": (
+        _STOPS,
+        "Each is read by its size (above 1e10 milliseconds, above 1e13 microseconds): check days and examples, then accept it.",
+    ),
+    "no-zone": (_STOPS, "State the zone that they were written in with --time-offset (0 for UTC)."),
+    "illegal-ids": (_STOPS, "Give these records ids of their own, or accept that they are left out."),
+    "overwrites-persons": (_STOPS, "Use --person-properties set_once, which only adds what is missing."),
+    "many-refused": (_STOPS, _REFUSED),
+    "nothing-to-send": (_WARNS, "Check the format, the filters, and what is refused."),
+    "some-refused": (_WARNS, _REFUSED),
+    "no-id": (_WARNS, _INCOMPLETE),
+    "no-time": (_WARNS, _INCOMPLETE),
+    "too-large": (_WARNS, "Shorten their properties; the service discards such events."),
+    "after-until": (_WARNS, "Import them later, or set --until."),
+    "unsorted": (_WARNS, "--sort puts all of them in order; without it, more and smaller batches are sent, and not oldest first."),
+    "unsorted-files": (_WARNS, "Name the files from the oldest to the newest, or use --sort."),
+    "overwrites-groups": (_WARNS, "If live events say what groups are like, leave these out: --exclude-event '$groupidentify'."),
+    "reused-uuids": (_WARNS, "The service keeps each of them as an event of its own; if they are repeats, make their times equal."),
+    "duplicates": (_TELLS, "Nothing; they are counted in the report."),
+    "set-becomes-set-once": (_TELLS, "Nothing, unless old values should win: --person-properties set."),
+    "set-is-dropped": (_TELLS, "Nothing, unless persons should get them: --person-properties set_once."),
+    "merges-persons": (_TELLS, "A merge can't be undone: check the examples."),
+    "upper-case-ids": (_TELLS, "If these are ids of devices, not of users, --replace-upper-case-ids takes the ones from before."),
+}
+"""Every finding by its code, in the order in which they are shown: what it does, and what to do."""
+STOPPING: Final = tuple(code for code, (severity, _) in FINDINGS.items() if severity is _STOPS)
 
 
 class KeyCount(Struct, frozen=True):
@@ -81,7 +105,6 @@ class KeyEstimate(Struct, frozen=True):
     """What is known of many keys."""
 
     keys: int = 0
-    """How many different ones came."""
     repeats: int = 0
     """How many came that had come before."""
     differing: int = 0
@@ -116,14 +139,12 @@ class EventTimes(Struct):
     first: str | None = None
     last: str | None = None
     future: int = 0
-    """Later than now."""
     recent: int = 0
     """Would be sent, though they are younger than 48 h."""
     after_until: int = 0
     january_1970: int = 0
     """In the first days that computers count: an epoch of the wrong unit, or a zero."""
     kinds: dict[TimeKind, int] = field(default_factory=dict)
-    """How records write them, as far as that is seen."""
 
 
 class OutOfOrder(Struct):
@@ -134,7 +155,6 @@ class OutOfOrder(Struct):
     late_in_file: int = 0
     """The same within one file; naming the files in the order of time fixes the others."""
     furthest_seconds: float = 0.0
-    """How much older at most."""
 
 
 class RefusedForReason(Struct):
@@ -151,7 +171,6 @@ class PersonImpact(Struct):
     policy: PersonProperties
     distinct_ids: KeyEstimate = KeyEstimate()
     with_set: int = 0
-    """Events that have `$set`."""
     with_set_once: int = 0
     with_unset: int = 0
     merging: int = 0
@@ -159,7 +178,6 @@ class PersonImpact(Struct):
     upper_case_ids: int = 0
     """Events that Mixpanel's option `replace_upper_case_ids` gives the id from before, or would give."""
     with_group_set: int = 0
-    """Events that have `$group_set`."""
 
 
 class SendVolume(Struct):
@@ -192,7 +210,6 @@ class PreflightReport(Struct, frozen=True):
     volume: SendVolume
     names: tuple[KeyCount, ...]
     other_names: int
-    """Events with any other name."""
     days: tuple[PreflightDay, ...]
     other_days: int
     times: EventTimes
@@ -209,7 +226,6 @@ class PreflightReport(Struct, frozen=True):
     zone_said: bool
     examples: tuple[PreflightExample, ...]
     sort: bool = False
-    """Whether events are sorted before they are sent."""
     broken: tuple[str, ...] = ()
     """Of each file that can't be read to its end: which, where, and why."""
 
@@ -228,186 +244,257 @@ class PreflightReport(Struct, frozen=True):
         """Of all records, from 0 to 1."""
         return share(self.refused_records, self.records)
 
-    def refused_for(self, reason: str) -> int:
-        """Records that would be refused for this reason."""
-        return sum(each.records for each in self.refused if each.reason == reason)
+
+class PreflightFinding(Struct, frozen=True):
+    """One thing to know before an import."""
+
+    code: str
+    severity: FindingSeverity
+    sentence: str
+    advice: str
+    figures: Mapping[str, int | float | str]
 
 
-class TopCounts:
-    """How often each key came. Past `capacity` keys the rarer half of them is merged into `other`, so the frequent ones stay."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._counts: dict[str, int] = {}
-        self._missed: dict[str, int] = {}
-        self._left_out = 0
-        self._left_out_at_most = 0
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    def add(self, key: str) -> None:
-        """Count a key once."""
-        key = key if len(key) <= LONGEST else f"{key[: LONGEST - 1]}…"
-        if key not in self._counts:
-            if len(self._counts) >= self._capacity:
-                self._prune()
-            if self._left_out_at_most:
-                self._missed[key] = self._left_out_at_most
-        self._counts[key] = self._counts.get(key, 0) + 1
-
-    def top(self, most: int) -> tuple[KeyCount, ...]:
-        """The most frequent keys, the most frequent first."""
-        return tuple(KeyCount(key, self._counts[key], self._missed.get(key, 0)) for key in self._ranked()[:most])
-
-    def other(self, most: int) -> int:
-        """How often any other than those came."""
-        return self._left_out + sum(self._counts[key] for key in self._ranked()[most:])
-
-    def _ranked(self) -> list[str]:
-        return sorted(self._counts, key=lambda key: (-self._counts[key], key))
-
-    def _prune(self) -> None:
-        leaving = self._ranked()[self._capacity // 2 :]
-        # Any one key may have been left out each time, with as many as the most frequent of those that left.
-        self._left_out_at_most += self._counts[leaving[0]]
-        for key in leaving:
-            self._left_out += self._counts.pop(key)
-            self._missed.pop(key, None)
+def find_all(report: PreflightReport) -> tuple[PreflightFinding, ...]:
+    """All findings, those that stop first."""
+    found = {each.code: each for part in (_of_records, _of_times, _of_order, _of_persons) for each in part(report)}
+    return tuple(found[code] for code in FINDINGS if code in found)
 
 
-class SampledKeys:
-    """Which keys came again. Past `limit` keys only those count whose digest ends in a zero bit, then in two, and so on.
-
-    A key that still counts has counted from the first: so the figures don't depend on the order in which keys come.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._mask = 0
-        self._times: dict[int, int] = {}
-        self._marks: dict[int, int] = {}
-        self._differing: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def add(self, key: str, mark: int = 0) -> None:
-        """Count a key; `mark` is what should be the same whenever it comes."""
-        digest = int.from_bytes(blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
-        if digest & self._mask:
-            return
-        seen = self._times.get(digest, 0)
-        self._times[digest] = seen + 1
-        if not seen:
-            if mark:
-                self._marks[digest] = mark
-            if len(self._times) > self._limit:
-                self._thin_out()
-        elif self._marks.get(digest, 0) != mark:
-            self._differing.add(digest)
-
-    def estimate(self) -> KeyEstimate:
-        """What is known so far."""
-        scale, keys = self._mask + 1, len(self._times)
-        return KeyEstimate(keys * scale, (sum(self._times.values()) - keys) * scale, len(self._differing) * scale, scale)
-
-    def _thin_out(self) -> None:
-        while len(self._times) > self._limit:
-            mask = self._mask = self._mask * 2 + 1
-            self._times = {digest: times for digest, times in self._times.items() if not digest & mask}
-        self._marks = {digest: mark for digest, mark in self._marks.items() if digest in self._times}
-        self._differing &= self._times.keys()
+def unaccepted(findings: Iterable[PreflightFinding], accepted: Collection[str]) -> tuple[PreflightFinding, ...]:
+    """What stops an import and wasn't accepted. Raises `ConfigurationError` if a code to accept is none."""
+    unknown = sorted(set(accepted) - FINDINGS.keys())
+    if unknown:
+        others = ", ".join(code for code in FINDINGS if code not in STOPPING)
+        hint = f"The findings that stop an import are {', '.join(STOPPING)}; the others are {others}."
+        raise ConfigurationError(f"no finding is called {', '.join(map(repr, unknown))}", hint=hint)
+    return tuple(each for each in findings if each.severity is _STOPS and each.code not in accepted)
 
 
-class DayAmounts:
-    """How much there is of each UTC day."""
-
-    def __init__(self, most: int = MOST_DAYS) -> None:
-        self._most = most
-        self._days: dict[int, PreflightDay] = {}
-        self.other = PreflightDay("other")
-        """Of the days that came when there were too many."""
-
-    def __len__(self) -> int:
-        return len(self._days)
-
-    def add(self, time: int, size: int) -> None:
-        """Count an event."""
-        day = time // DAY
-        amount = self._days.get(day)
-        if amount is None:
-            amount = self.other if len(self._days) >= self._most else self._days.setdefault(day, PreflightDay(date_of(day)))
-        amount.events += 1
-        amount.bytes += size
-
-    def all(self) -> tuple[PreflightDay, ...]:
-        """Each day, the oldest first."""
-        return tuple(copy(self._days[day]) for day in sorted(self._days))
-
-    def requests(self, batch_events: int, batch_bytes: int) -> int:
-        """How many requests it takes at least: none spans two days."""
-        amounts = (*self._days.values(), self.other)
-        return sum(max(-(-each.events // batch_events), -(-each.bytes // batch_bytes)) for each in amounts)
+def _finding(code: str, sentence: str, **figures: float | str) -> PreflightFinding:
+    severity, advice = FINDINGS[code]
+    return PreflightFinding(code, severity, sentence, advice, figures)
 
 
-class TimeOrder:
-    """Compares each event with those that came before, in the source as a whole and within its file."""
+def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
+    if report.broken:
+        more = f", and {len(report.broken) - 1:,} more" if len(report.broken) > 1 else ""
+        yield _finding("broken-files", f"{report.broken[0]}{more}.", files=len(report.broken))
+    if refused := report.refused_records:
+        sentence = f"{refused:,} of {plural(report.records, 'record')} would be refused ({percent(report.refused_share)})."
+        code = "many-refused" if report.refused_share > MANY else "some-refused"
+        yield _finding(code, sentence, records=refused, share=round(report.refused_share, 6))
+    if not report.volume.events:
+        yield _finding("nothing-to-send", f"Of {plural(report.records, 'record')} nothing would be sent.", records=report.records)
+    ids = ", ".join(repr(each.key) for each in report.illegal_ids[:5])
+    counts = {each.reason: each.records for each in report.refused}
+    for code, reason, what in (
+        ("illegal-ids", RefusalReason.ILLEGAL_ID, f"an id that many share ({ids})"),
+        ("no-id", RefusalReason.NO_ID, "no distinct id"),
+        ("no-time", RefusalReason.NO_TIME, "no time that can be read"),
+        ("too-large", RefusalReason.TOO_LARGE, f"an event over upstream.max_event ({report.max_event:,} bytes)"),
+    ):
+        if count := counts.get(reason):
+            part = f" ({percent(share(count, report.records))})" if code.startswith("no-") else ""
+            yield _finding(code, f"{_have(count, 'record')} {what}{part}, and would be refused.", records=count)
 
-    def __init__(self) -> None:
-        self.found = OutOfOrder()
-        self._latest = self._latest_in_file = 0
-        self._file = ""
 
-    def add(self, file: str, time: int) -> None:
-        """Look at the next event."""
-        if file != self._file:
-            self._file, self._latest_in_file = file, 0
-        self.found.late_in_file += time < self._latest_in_file
-        self._latest_in_file = max(time, self._latest_in_file)
-        if time >= self._latest:
-            self._latest = time
+def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
+    times, kinds = report.times, report.times.kinds
+    until, young = {"until": times.until}, f"younger than {RECENT // SECOND // 3600} h, and would be sent"
+    for code, count, what, more in (
+        ("future-dates", times.future, f"later than now, {times.now}; the latest is of {times.last}", {"last": times.last or ""}),
+        ("recent-dates", times.recent, young, until),
+        ("january-1970", times.january_1970, "of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time", {}),
+        ("after-until", times.after_until, f"of {times.until} (--until) or later, and left out", until),
+    ):
+        if count:
+            yield _finding(code, f"{_have(count, 'event', _BE)} {what}.", events=count, **more)
+    epochs = {kind: count for kind, count in kinds.items() if kind.startswith("epoch_")}
+    if len(epochs) > 1:
+        seen = ", ".join(f"{count:,} in {kind.removeprefix('epoch_')}" for kind, count in epochs.items())
+        yield _finding("mixed-epochs", f"Times are numbers of different units: {seen}.", **epochs)
+    if (without := kinds.get(TimeKind.NO_ZONE, 0)) and not report.zone_said:
+        yield _finding("no-zone", f"{_have(without, 'record')} a time that names no zone; it is read as UTC.", records=without)
+
+
+def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
+    order, uuids, repeats = report.order, report.uuids, report.repeats
+    if order.late and not report.sort:
+        part, furthest = share(order.late, report.volume.events), order.furthest_seconds
+        figures = {"late": order.late, "late_in_file": order.late_in_file, "share": round(part, 6), "furthest_seconds": furthest}
+        older = f"{_have(order.late, 'event', _BE)} older than one before ({percent(part)}), by up to {duration(furthest)}"
+        if order.late_in_file:
+            yield _finding("unsorted", f"{older}; {order.late_in_file:,} within a file.", **figures)
         else:
-            self.found.late += 1
-            self.found.furthest_seconds = max(self.found.furthest_seconds, (self._latest - time) / SECOND)
+            yield _finding("unsorted-files", f"The files aren't in the order of time: {older}.", **figures)
+    about = {each: "" if each.scale == 1 else "About " for each in (uuids, repeats)}
+    if uuids.differing:
+        sentence = f"{about[uuids]}{_have(uuids.differing, 'uuid')} several events that aren't the same."
+        yield _finding("reused-uuids", sentence, uuids=uuids.differing, scale=uuids.scale)
+    if repeats.repeats:
+        sentence = f"{about[repeats]}{_have(repeats.repeats, 'event', _BE)} there again on the same day; repeats are left out."
+        yield _finding("duplicates", sentence, events=repeats.repeats, scale=repeats.scale)
 
 
-def kind_of(value: bytes) -> TimeKind | None:
-    """How a time is written, from its JSON; None if it isn't one in a form that is known."""
-    if value[:1] != b'"':
-        return _epoch(value)
-    text = value[1:-1].strip()
-    if text.replace(b".", b"", 1).isdigit() and len(text) != _DATE_WITHOUT_HYPHENS:
-        return _epoch(text)
-    if found := _MAIL.fullmatch(text):
-        return TimeKind.ZONE if found["zone"] else TimeKind.NO_ZONE
-    if not text[:4].isdigit():
-        return None
-    named = text[-1:] in b"zZ" or _ZONE.search(text[_DATE:])
-    return TimeKind.ZONE if named and len(text) > _DATE else TimeKind.NO_ZONE
+def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
+    persons = report.persons
+    figures = {"set": persons.with_set, "set_once": persons.with_set_once, "unset": persons.with_unset}
+    setting = f"{_have(persons.with_set, 'event')} $set"
+    if persons.policy == "set":
+        sentence = f"{setting} and {persons.with_unset:,} $unset: that changes what the persons have today, however old the events are."
+        yield _finding("overwrites-persons", sentence, **figures)
+    elif persons.policy == "set_once" and persons.with_set + persons.with_unset:
+        unset = f" {_have(persons.with_unset, 'event')} $unset, which is left out." if persons.with_unset else ""
+        sentence = f"{setting}, sent as $set_once: it only adds what the persons don't have.{unset}"
+        yield _finding("set-becomes-set-once", sentence, **figures)
+    elif persons.policy == "none" and any(figures.values()):
+        sentence = f"{setting}, {persons.with_set_once:,} $set_once and {persons.with_unset:,} $unset, all of which are left out."
+        yield _finding("set-is-dropped", sentence, **figures)
+    for code, count, what in (
+        ("overwrites-groups", persons.with_group_set, "$group_set: that changes what groups have today, however old the events are"),
+        ("merges-persons", persons.merging, "a second id, and would merge two persons"),
+        ("upper-case-ids", persons.upper_case_ids, "an id of capitals, digits and hyphens alone, and another from before Mixpanel merged"),
+    ):
+        if count:
+            yield _finding(code, f"{_have(count, 'event')} {what}.", events=count)
 
 
-def _epoch(digits: bytes) -> TimeKind | None:
-    if not _EPOCH.fullmatch(digits):
-        return None
-    number = float(digits)  # the bounds are those of `times`
-    return TimeKind.SECONDS if number <= 1e10 else TimeKind.MILLISECONDS if number <= 1e13 else TimeKind.MICROSECONDS
+@dataclass(frozen=True, slots=True)
+class PreflightResult:
+    """The analysis of a source, and what it means for the import."""
+
+    report: PreflightReport
+    findings: Sequence[PreflightFinding]
+    stopping: Sequence[PreflightFinding]
+    """Findings that stop the import, as they were not accepted."""
+
+    @classmethod
+    def assess(cls, report: PreflightReport, accepted: Collection[str]) -> PreflightResult:
+        """The findings of a report. Raises `ConfigurationError` for an unknown code in `accepted`."""
+        findings = find_all(report)
+        return cls(report, findings, unaccepted(findings, accepted))
+
+    def json(self) -> str:
+        """All of it, for programs."""
+        codes = [each.code for each in self.stopping]
+        document = msgspec.json.encode({"stopped_by": codes, "findings": self.findings, "report": self.report})
+        return mask_secrets(msgspec.json.format(document, indent=2).decode(errors="replace"))
+
+    def save(self, folder: Path) -> None:
+        """Write it into the state folder. Raises `ConfigurationError`."""
+        with atomic_file(folder / PREFLIGHT, replace=True) as file:
+            file.write(f"{self.json()}\n".encode())
+
+    def page(self) -> RenderableType:
+        """All of it, for a person, what is to be decided last."""
+        shown = []
+        for each in self.findings:
+            accepted = "accepted" if each.severity is _STOPS and each not in self.stopping else each.severity
+            text = Text(f"{accepted} {each.code}: ", style=_STYLES[each.severity])
+            shown.append(Text().append_text(text).append(f"{_clean(each.sentence)}\n  {each.advice}"))
+        end = Text("Nothing stops this import.", style="green")
+        if accept := " ".join(f"--accept {each.code}" for each in self.stopping):
+            words = "This import doesn't start: what it would do can't be undone. Fix the cause, or accept it:"
+            end = Text(f"{words} {accept}", style="bold red")
+        return Group(*_records(self.report), _figures(self.report), Text(), *shown, end)
 
 
-def time_kind(record: bytes, fields: Sequence[str]) -> TimeKind | None:
-    """How a record's time is written: the first of these fields that has a value; `name.name` is one level down. None if unknown."""
+class _Saved(Struct):
+    report: PreflightReport
+
+
+def saved_report(folder: Path) -> PreflightReport | None:
+    """The report that a preflight has left in a state folder; None if it isn't known: it only serves to compare."""
     try:
-        members = decode_members(record) if fields else {}
-        for path in fields:
-            outer, _, inner = path.partition(".")
-            value = members.get(outer, _ABSENT)
-            if inner and value is not _ABSENT:
-                value = decode_members(value).get(inner, _ABSENT)
-            if bytes(value) not in (b"null", b'""'):
-                return kind_of(bytes(value))
-    except (ValueError, RecursionError):  # of msgspec: what can't be read is refused elsewhere
+        return msgspec.json.decode((folder / PREFLIGHT).read_bytes(), type=_Saved).report
+    except (OSError, ValueError):  # msgspec's errors are such, too
         return None
-    return None
+
+
+def _records(report: PreflightReport) -> Iterator[RenderableType]:
+    """Examples, names, periods, and what is refused."""
+    for example in report.examples:
+        yield Text(f"{_clean(example.file)}, line {example.line}:", style="bold")
+        yield Text(f"  {_clean(example.record)}", style="dim")
+        yield from (Text(f"  → {_clean(bytes(event).decode(errors='replace'))}") for event in example.events)
+        yield Text()
+    names = [(_clean(each.key), each.count, each.missed) for each in report.names[:_SHOWN_NAMES]]
+    yield from _bars("event", names, report.other_names + sum(each.count for each in report.names[_SHOWN_NAMES:]))
+    for title, length in (("UTC day", len("2026-01-31")), ("month", len("2026-01")), ("year", len("2026"))):
+        periods = Counter[str]()
+        for day in report.days:
+            periods[day.day[:length]] += day.events
+        if len(periods) <= _SHOWN_PERIODS or title == "year":
+            yield from _bars(title, [(period, count, 0) for period, count in periods.items()], report.other_days)
+            break
+    for refused in report.refused:
+        yield Text(f"{plural(refused.records, 'record')} refused, {refused.reason}:", style="red")
+        yield from (Text(f"  {_clean(first.file)}, line {first.line}: {_clean(first.detail)}") for first in refused.first)
+    if report.illegal_ids:
+        ids = ", ".join(f"{_clean(each.key)!r} {each.count:,}" for each in report.illegal_ids)
+        rest = f", others {report.other_illegal_ids:,}" if report.other_illegal_ids else ""
+        yield Text(f"Illegal ids: {ids}{rest}")
+    if report.refused:
+        yield Text()
+
+
+def _bars(title: str, rows: Sequence[tuple[str, int, int]], other: int) -> Iterator[RenderableType]:
+    """A bar for each name and its events, of which so many more may have been missed; and one for all others, if there are any."""
+    rows = [*rows, ("other", other, 0)] if other else rows
+    if not rows:
+        return
+    most = max(count for _, count, _ in rows)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(title, no_wrap=True, max_width=60)
+    table.add_column("events", justify="right")
+    table.add_column("")
+    for name, count, missed in rows:
+        bar = "█" * max(1, round(_BAR * count / most))
+        table.add_row(Text(name), f"{count:,}", Text(f"{bar} or up to {count + missed:,}" if missed else bar))
+    yield table
+    yield Text()
+
+
+def _figures(report: PreflightReport) -> RenderableType:
+    times, volume, order, ids = report.times, report.volume, report.order, report.persons.distinct_ids
+    sent = f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in {plural(volume.requests, 'request')} or more"
+    takes = f"{duration(volume.seconds)} or more, at {volume.rate:,.10g} events/s"
+    kinds = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items())
+    rows = {
+        "records": f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event",
+        "refused": f"{report.refused_records:,} ({percent(report.refused_share)})",
+        "events": f"{report.events:,}, from {times.first} to {times.last}" if times.first else "0",
+        "to be sent": f"{sent}, before repeats are left out" if report.repeats.repeats else sent,
+        "takes": "as long as the service does" if volume.rate >= _UNPACED else takes,
+        "times": kinds or "not looked at",
+        "out of order": f"{order.late:,} ({percent(share(order.late, volume.events))}), of which {order.late_in_file:,} within a file",
+    }
+    for name, figure, scale in (("repeats", report.repeats.repeats, report.repeats.scale), ("distinct ids", ids.keys, ids.scale)):
+        rows[name] = f"{figure:,}" if scale == 1 else f"about {figure:,} (one in {scale:,} sampled)"
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, Text(value))
+    return table
+
+
+def _clean(text: str) -> str:
+    """Without what moves a terminal's cursor, and not endless."""
+    shown = "".join(each if each.isprintable() else "�" for each in mask_secrets(text)[: _LONGEST + 1])
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+
+
+def percent(part: float) -> str:
+    """A share for a person; never rounded to none or all."""
+    if 0 < part < 0.0001:
+        return "under 0.01 %"
+    return "over 99.99 %" if 0.9999 < part < 1 else f"{part * 100:.4g} %"
+
+
+def _have(count: int, what: str, verbs: tuple[str, str] = ("has", "have")) -> str:
+    return f"{plural(count, what)} {verbs[count != 1]}"
 
 
 def share(part: int, whole: int) -> float:

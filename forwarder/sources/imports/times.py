@@ -16,6 +16,8 @@ from forwarder.sources.imports.format import RecordRefused, RefusalReason
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
+RECENT: Final = 48 * 3600 * SECOND
+"""Historical events should be older than this (wire facts: What the service does not tell)."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE: Final = 60 * SECOND
 _EPOCH_WITHOUT_ZONE: Final = EPOCH.replace(tzinfo=None)

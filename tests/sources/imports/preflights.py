@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from forwarder.sources.files.records import RecordLocation
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason
-from forwarder.sources.imports.preflight import Preflight
-from forwarder.sources.imports.preflight_findings import PreflightFinding, find_all
-from forwarder.sources.imports.preflight_report import PreflightReport, PreflightTerms
+from forwarder.sources.imports.preflight import Preflight, PreflightTerms
+from forwarder.sources.imports.preflight_report import PreflightFinding, PreflightReport, find_all
 from forwarder.sources.imports.times import DAY, SECOND
 
 NOW = 1_780_000_000 * SECOND

@@ -20,15 +20,21 @@ from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import ChosenFormat, NativeEvents, RecordRefused, RefusalReason
 from forwarder.sources.imports.formats.mixpanel import MixpanelConverter
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.preflight import EXAMPLES, PLACES, Preflight, PreflightBlock, run_preflight
-from forwarder.sources.imports.preflight_report import (
+from forwarder.sources.imports.preflight import (
+    EXAMPLES,
+    PLACES,
     DayAmounts,
+    Preflight,
+    PreflightBlock,
+    PreflightTerms,
+    TimeOrder,
+    run_preflight,
+)
+from forwarder.sources.imports.preflight_report import (
     KeyCount,
     OutOfOrder,
     PreflightReport,
-    PreflightTerms,
     TimeKind,
-    TimeOrder,
 )
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import SECOND
@@ -184,7 +190,7 @@ def test_an_event_over_the_limit_refuses_its_record() -> None:
     """Nothing of a record is sent if one of its events is too large; the largest that is allowed passes."""
     large = Seen(RecordLocation("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001])
     made = report([large, Seen(RecordLocation("a.json", 4), b"{}", [event(3)], [b"x" * 1000])], max_event=1000)
-    assert (made.volume.events, made.refused_for(RefusalReason.TOO_LARGE)) == (1, 1)
+    assert (made.volume.events, [(each.reason, each.records) for each in made.refused]) == (1, [("too_large", 1)])
     assert made.refused[0].first == (RefusalExample("a.json", 3, "1,001 bytes are more than upstream.max_event"),)
 
 
@@ -280,12 +286,12 @@ def native_report(*texts: bytes, cut: int = 0, max_bytes: int | None = None) -> 
     count = len(texts)
     block = RecordBlock(SourceFile("a.json", "00"), 0, [*texts, *[b"{"] * cut], range(1, count + cut + 1))
     looking = Preflight(TERMS, ["timestamp"])
-    sink = PreflightBlock(looking, block, EventFinisher(FINISH, max_bytes), lambda _name, _time: True)
+    sink = PreflightBlock(EventFinisher(FINISH, max_bytes))
     names, uuids = [f"name-{number}" for number in range(count)], [f"uuid-{number}" for number in range(count)]
     sink.extend(range(count), NativeEvents(names, ["a"] * count, [OLD] * count, uuids, texts, [0] * count, texts))
     for number in range(cut):
         sink.refuse(count + number, RecordRefused(RefusalReason.NOT_JSON, "cut off"), b"{")
-    sink.end()
+    sink.show(looking, block, lambda _name, _time: True)
     return looking.report()
 
 
@@ -311,9 +317,9 @@ def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
     block = RecordBlock(SourceFile("a.json", "00"), 0, [parts[0].encode(), f"[{parts[1]},{parts[2]}]".encode()], [1, 2])
     looking = Preflight(TERMS, ["timestamp"])
     for left in ("", "a"):
-        sink = PreflightBlock(looking, block, EventFinisher(FINISH), lambda name, _time, left=left: name != left)  # type: ignore[misc]  # no type for it
+        sink = PreflightBlock(EventFinisher(FINISH))
         NativeConverter("set_once", 60).convert_block(block, sink)
-        sink.end()
+        sink.show(looking, block, lambda name, _time, left=left: name != left)  # type: ignore[misc]  # no type for it
     made = looking.report()
     assert made.times.kinds == {TimeKind.NO_ZONE: 2, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 2}
     assert [each.record for each in made.examples] == parts

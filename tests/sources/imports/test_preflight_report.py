@@ -1,191 +1,287 @@
-"""Counters of many keys, and how times are written."""
+"""What a preflight's figures mean, as text and as JSON."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from rich.console import Console
 
-from forwarder.sources.imports.format import FormatContext
-from forwarder.sources.imports.formats.catalog import BY_NAME
-from forwarder.sources.imports.preflight_report import LONGEST, SampledKeys, TimeKind, TopCounts, kind_of, time_kind
-from forwarder.sources.imports.times import parse_time
+from forwarder.core.errors import ConfigurationError
+from forwarder.sources.imports.format import RefusalReason
+from forwarder.sources.imports.preflight_report import (
+    FINDINGS,
+    STOPPING,
+    FindingSeverity,
+    PreflightResult,
+    find_all,
+    percent,
+    saved_report,
+    unaccepted,
+)
+from tests.sources.imports.preflight_streams import few_refused, good, odd, two_files
+from tests.sources.imports.preflights import DAY, NOW, OLD, Seen, event, findings, preflight, refused, report, seen
 
-KEYS = st.lists(st.sampled_from([*"abcdefghijklmnopqrstuvwxyz"]), max_size=200)
-MARKED = st.lists(st.tuples(st.sampled_from([*"abcdefghijklmnop"]), st.integers(0, 1)), max_size=60)
+GOLDEN = Path(__file__).parent / "golden"
 
-
-@settings(deadline=None, max_examples=60)
-@given(KEYS, st.integers(2, 30))
-def test_counts_are_within_what_they_say(keys: list[str], capacity: int) -> None:
-    """Nothing is lost from the total, memory keeps its bound, and the true count lies between a count and what it may have missed."""
-    counts, true = TopCounts(capacity), Counter(keys)
-    for key in keys:
-        counts.add(key)
-        assert len(counts) <= capacity
-    top = counts.top(5)
-    assert sum(each.count for each in top) + counts.other(5) == len(keys)
-    assert all(each.count <= true[each.key] <= each.count + each.missed for each in top)
-    if len(true) <= capacity:
-        assert [(each.key, each.count) for each in counts.top(100)] == sorted(true.items(), key=lambda item: (-item[1], item[0]))
-
-
-def test_frequent_keys_stay_exact_among_many_rare_ones() -> None:
-    """What came from the first and often isn't pushed out by a flood of keys that come once."""
-    counts = TopCounts(100)
-    for number in range(10_000):
-        counts.add("often")
-        counts.add(f"rare-{number}")
-    first = counts.top(1)[0]
-    assert (first.key, first.count, first.missed) == ("often", 10_000, 0)
-    assert counts.other(1) == 10_000
+SET = {"properties": {"$set": 1}}
+IRREVERSIBLE = [
+    "broken-files",
+    "future-dates",
+    "recent-dates",
+    "january-1970",
+    "mixed-epochs",
+    "no-zone",
+    "illegal-ids",
+    "overwrites-persons",
+    "many-refused",
+]
 
 
-def test_long_keys_are_cut() -> None:
-    """A key of a megabyte takes no more memory than any other."""
-    counts = TopCounts(10)
-    counts.add("x" * 1_000_000)
-    counts.add("x" * 900_000)
-    assert [(len(each.key), each.count) for each in counts.top(10)] == [(LONGEST, 2)]
-
-
-@settings(deadline=None, max_examples=60)
-@given(MARKED)
-def test_a_sample_of_few_keys_is_exact(marked: list[tuple[str, int]]) -> None:
-    """Under the limit keys, repeats and differing marks are what a plain count says."""
-    sampled = SampledKeys(100)
-    for key, mark in marked:
-        sampled.add(key, mark)
-    keys = {key for key, _ in marked}
-    estimate = sampled.estimate()
-    differing = sum(len({mark for each, mark in marked if each == key}) > 1 for key in keys)
-    assert (estimate.keys, estimate.repeats, estimate.differing, estimate.scale) == (len(keys), len(marked) - len(keys), differing, 1)
-
-
-@settings(deadline=None, max_examples=60)
-@given(MARKED, st.randoms(use_true_random=False))
-def test_a_sample_does_not_depend_on_the_order(marked: list[tuple[str, int]], shuffle: random.Random) -> None:
-    """However keys come, the same ones are looked at, and all their repeats count."""
-    shuffled = list(marked)
-    shuffle.shuffle(shuffled)
-    one, other = SampledKeys(4), SampledKeys(4)
-    for first, second in zip(marked, shuffled, strict=True):
-        one.add(*first)
-        other.add(*second)
-        assert len(one) <= 4
-    assert one.estimate() == other.estimate()
-
-
-def test_a_sample_of_many_keys_is_near() -> None:
-    """Past the limit the estimate says its scale, keeps the bound and is within a tenth."""
-    sampled = SampledKeys(2048)
-    for number in range(20_000):
-        sampled.add(f"key-{number}")
-        if number % 4 == 0:
-            sampled.add(f"key-{number}", 1)
-    estimate = sampled.estimate()
-    assert len(sampled) <= 2048
-    assert estimate.scale == 16
-    assert abs(estimate.keys - 20_000) < 2000
-    assert abs(estimate.repeats - 5000) < 1000
-    assert estimate.differing == estimate.repeats
-
-
-def test_half_a_surrogate_pair_counts_like_any_key() -> None:
-    """A key that isn't valid Unicode is counted, not an error."""
-    sampled = SampledKeys(4)
-    sampled.add("\ud800")
-    assert sampled.estimate().keys == 1
+def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
+    """A source of a few records."""
+    return lambda: iter(events)
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"),
+    ("code", "source", "terms", "sentence"),
     [
-        ('"2024-01-31T12:00:00Z"', TimeKind.ZONE),
-        ('"2024-01-31 12:00:00.123456+02:00"', TimeKind.ZONE),
-        ('"2024-01-31T12:00:00-0530"', TimeKind.ZONE),
-        ('"2024-01-31T12:00:00 +02"', TimeKind.ZONE),
-        ('"2024-01-31 12:00:00 UTC"', TimeKind.ZONE),
-        ('"2024-01-31T12:00:00z"', TimeKind.ZONE),
-        ('"20240131T120000Z"', TimeKind.ZONE),
-        ('"2024-01-31T12:00:00"', TimeKind.NO_ZONE),
-        ('"2024-01-31 12:00:00.123"', TimeKind.NO_ZONE),
-        ('"2024-01-31T12:00"', TimeKind.NO_ZONE),
-        ('"2024-01-31"', TimeKind.NO_ZONE),
-        ('"20240131"', TimeKind.NO_ZONE),
-        ("1.712010112e9", TimeKind.SECONDS),
-        ("1.712010112345E+12", TimeKind.MILLISECONDS),
-        ("1712010112", TimeKind.SECONDS),
-        ("1712010112.345", TimeKind.SECONDS),
-        ('"1712010112"', TimeKind.SECONDS),
-        ("10000000000", TimeKind.SECONDS),
-        ("10000000001", TimeKind.MILLISECONDS),
-        ("1712010112345", TimeKind.MILLISECONDS),
-        ('"1712010112345"', TimeKind.MILLISECONDS),
-        ("1712010112345678", TimeKind.MICROSECONDS),
+        ("broken-files", good, {"broken": ["a.gz: can't be read", "b.gz: neither"]}, "a.gz: can't be read, and 1 more."),
+        ("future-dates", odd, {}, "1 event is later than now, 2026-05-28T20:26:40.000Z; the latest is of 2026-05-29T20:26:40.000Z."),
+        ("recent-dates", odd, {"until": NOW}, "1 event is younger than 48 h, and would be sent."),
+        ("january-1970", odd, {}, "1 event is of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."),
+        ("mixed-epochs", odd, {}, "Times are numbers of different units: 2 in seconds, 1 in milliseconds."),
+        ("no-zone", odd, {}, "1 record has a time that names no zone; it is read as UTC."),
+        ("illegal-ids", odd, {}, "3 records have an id that many share ('null', 'Guest'), and would be refused."),
+        ("many-refused", odd, {}, "7 of 215 records would be refused (3.256 %)."),
+        ("some-refused", few_refused, {}, "1 of 201 records would be refused (0.4975 %)."),
+        ("nothing-to-send", of(refused(RefusalReason.NO_ID)), {}, "Of 1 record nothing would be sent."),
+        ("no-id", odd, {}, "1 record has no distinct id (0.4651 %), and would be refused."),
+        ("no-time", odd, {}, "1 record has no time that can be read (0.4651 %), and would be refused."),
+        ("too-large", odd, {}, "1 record has an event over upstream.max_event (1,000,000 bytes), and would be refused."),
+        ("after-until", odd, {}, "2 events are of 2026-05-26T20:26:40.000Z (--until) or later, and left out."),
+        ("unsorted", odd, {}, "4 events are older than one before (1.942 %), by up to 19664d 5h; 4 within a file."),
+        (
+            "unsorted-files",
+            two_files,
+            {},
+            "The files aren't in the order of time: 3 events are older than one before (50 %), by up to 4d 2s.",
+        ),
+        ("reused-uuids", odd, {}, "1 uuid has several events that aren't the same."),
+        ("duplicates", odd, {}, "1 event is there again on the same day; repeats are left out."),
+        (
+            "overwrites-persons",
+            odd,
+            {"person_properties": "set"},
+            "1 event has $set and 1 $unset: that changes what the persons have today, however old the events are.",
+        ),
+        (
+            "set-becomes-set-once",
+            of(seen(event(1, **SET)), seen(event(2, **SET))),
+            {},
+            "2 events have $set, sent as $set_once: it only adds what the persons don't have.",
+        ),
+        (
+            "set-is-dropped",
+            odd,
+            {"person_properties": "none"},
+            "1 event has $set, 0 $set_once and 1 $unset, all of which are left out.",
+        ),
+        ("overwrites-groups", odd, {}, "1 event has $group_set: that changes what groups have today, however old the events are."),
+        ("merges-persons", odd, {}, "1 event has a second id, and would merge two persons."),
+        (
+            "upper-case-ids",
+            good,
+            {"upper_case_ids": 3},
+            "3 events have an id of capitals, digits and hyphens alone, and another from before Mixpanel merged.",
+        ),
     ],
 )
-def test_kinds_of_times(value: str, kind: TimeKind) -> None:
-    """Zones, none, and epochs by their size; all of them are times that can be read."""
-    assert kind_of(value.encode()) is kind
-    parse_time(value.encode())
+def test_each_finding(code: str, source: Callable[[], Iterator[Seen]], terms: dict[str, Any], sentence: str) -> None:
+    """Every finding says what is there, with its figures, and what to do."""
+    found = findings(source(), **terms)[code]
+    assert found.sentence == sentence
+    assert found.advice.endswith(".")
+    assert found.figures
+    assert found.severity is FINDINGS[found.code][0]
+
+
+def test_every_code_has_a_case_above() -> None:
+    """The list is closed, and each of it is tested."""
+    marks = test_each_finding.pytestmark
+    assert {case[0] for case in marks[0].args[1]} == set(FINDINGS)
+
+
+def test_what_cannot_be_undone_stops() -> None:
+    """Files that can't be read whole, wrong times, ids that many share, persons overwritten, and many refused records; nothing else."""
+    assert list(STOPPING) == IRREVERSIBLE
+
+
+def test_a_good_source_has_no_findings() -> None:
+    """Nothing to say of events that are old, in order, complete and with zones."""
+    assert findings(good()) == {}
+    assert findings(two_files(1, 5)) == {}
+
+
+def test_what_is_just_right_is_no_finding() -> None:
+    """A hundredth refused is some; an offset that was given says the zone; one unit of epochs is not mixed."""
+    stream = [*(seen(event(number), record=b'{"timestamp":"2023-11-14"}') for number in range(99)), refused(RefusalReason.NO_EVENT)]
+    assert set(findings(stream, zone_said=True)) == {"some-refused"}
+    assert set(findings([seen(event(1), record=b'{"timestamp":1700000000}')])) == set()
+
+
+def test_events_that_are_left_out_are_not_recent() -> None:
+    """Young events stop an import only if `--until` lets them through."""
+    young = [seen(event(1)), seen(event(2, time=NOW - DAY))]
+    assert set(findings(young)) == {"after-until"}
+    assert set(findings(young, until=NOW)) == {"recent-dates"}
+
+
+def test_order_is_no_matter_where_it_is_sorted() -> None:
+    """With `--sort` nobody needs to be told to sort."""
+    assert set(findings(two_files())) == {"unsorted-files"}
+    assert findings(two_files(), sort=True) == {}
+
+
+def test_set_has_to_be_accepted_whatever_was_seen() -> None:
+    """With `--person-properties set` the finding is there even if no event had `$set`."""
+    assert set(findings(good(), person_properties="set")) == {"overwrites-persons"}
+
+
+def test_those_that_stop_come_first() -> None:
+    """Findings are in the order of severity, and within it always in the same."""
+    found = find_all(report(odd()))
+    ranks = [(list(FindingSeverity).index(each.severity), list(FINDINGS).index(each.code)) for each in found]
+    assert ranks == sorted(ranks)
+
+
+def test_accepted_codes_no_longer_stop() -> None:
+    """What remains is what stops and wasn't accepted; accepting what only warns is harmless."""
+    found = find_all(report(odd()))
+    stopping = ["future-dates", "january-1970", "mixed-epochs", "no-zone", "illegal-ids", "many-refused"]
+    assert [each.code for each in unaccepted(found, ())] == stopping
+    assert [each.code for each in unaccepted(found, ["no-zone", "unsorted", "many-refused"])] == [*stopping[:3], "illegal-ids"]
+    assert unaccepted(found, IRREVERSIBLE) == ()
+
+
+def test_an_unknown_code_is_an_error_that_lists_the_known() -> None:
+    """A misspelt code is said, with every code that there is, and those that stop first."""
+    with pytest.raises(ConfigurationError) as error:
+        unaccepted((), ["no-zone", "no-zones", "futur"])
+    assert error.value.message == "no finding is called 'futur', 'no-zones'"
+    assert all(code in error.value.hint for code in FINDINGS)
+    assert error.value.hint.startswith(f"The findings that stop an import are {', '.join(IRREVERSIBLE)};")
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("Wed, 31 Jan 2024 12:00:00 GMT", TimeKind.ZONE),
-        ("31 Jan 2024 12:00:00 +0100", TimeKind.ZONE),
-        ("Wed, 31 Jan 2024 12:00:00", TimeKind.NO_ZONE),
-    ],
+    ("part", "shown"), [(0, "0 %"), (1e-9, "under 0.01 %"), (0.5, "50 %"), (0.01234, "1.234 %"), (0.99999999, "over 99.99 %"), (1, "100 %")]
 )
-def test_kinds_of_dates_as_in_mail(text: str, kind: TimeKind) -> None:
-    """Native records may have them."""
-    assert kind_of(f'"{text}"'.encode()) is kind
+def test_shares_for_a_person(part: float, shown: str) -> None:
+    """A little is never rounded to none, nor almost all to all."""
+    assert percent(part) == shown
 
 
-@pytest.mark.parametrize("value", ["null", "{}", "true", '""', '"soon"', "-5", "1e400", '"' + "9" * 30 + '"'])
-def test_what_is_no_time_is_not_counted(value: str) -> None:
-    """Where nothing is known, nothing is said."""
-    assert kind_of(value.encode()) is None
+def text(stream: Iterable[Seen], accepted: Sequence[str] = (), **terms: Any) -> str:
+    """The page on a screen of 140 columns, without spaces at the ends of lines."""
+    return shown_text(PreflightResult.assess(report(stream, **terms), accepted))
 
 
-@pytest.mark.parametrize("value", ["1712010112", "10000000000", "10000000001", "9999999999999", "10000000000001"])
-def test_units_are_those_that_times_are_read_in(value: str) -> None:
-    """The bounds between seconds, milliseconds and microseconds are the reader's."""
-    unit = {TimeKind.SECONDS: 1_000_000, TimeKind.MILLISECONDS: 1000, TimeKind.MICROSECONDS: 1}
-    kind = kind_of(value.encode())
-    assert kind is not None
-    assert parse_time(value.encode()) == int(value) * unit[kind]
+def shown_text(result: PreflightResult) -> str:
+    """Its page."""
+    console = Console(file=io.StringIO(), width=140, highlight=False)
+    console.print(result.page())
+    assert isinstance(console.file, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
-@pytest.mark.parametrize(
-    ("form", "record", "kind"),
-    [
-        ("amplitude", '{"event_time":null,"client_event_time":"2024-01-31 12:00:00","x":1}', TimeKind.NO_ZONE),
-        ("mixpanel", '{"event":"a","properties":{"time":1712010112,"x":{}}}', TimeKind.SECONDS),
-        ("mixpanel", '{"event":"a","properties":[]}', None),
-        ("mixpanel", '{"event":"a"}', None),
-        ("segment", '{"originalTimestamp":"2024-01-31T12:00:00Z"}', TimeKind.ZONE),
-        ("native", '{"timestamp":"","event":"a"}', None),
-        ("native", '{"timestamp":"2024-01-31T12', None),
-        ("native", "[1]", None),
-    ],
-)
-def test_each_format_has_its_fields(form: str, record: str, kind: TimeKind | None) -> None:
-    """The first field that has a value counts; what can't be read says nothing."""
-    known = BY_NAME[form]
-    assert time_kind(record.encode(), known.times(known.options(), FormatContext())) is kind
+def document(stream: Iterable[Seen], accepted: Sequence[str] = ()) -> str:
+    """The JSON."""
+    return PreflightResult.assess(report(stream), accepted).json()
 
 
-def test_columns_may_be_called_anything() -> None:
-    """Names with spaces, and names that mean something elsewhere, are found as they are."""
-    assert time_kind(b'{"the time":null,"class":"","f0":1712010112}', ("the time", "class", "f0")) is TimeKind.SECONDS
+def test_the_page_of_an_odd_source() -> None:
+    """All that a person is told, word by word."""
+    assert text(odd(), ["no-zone"]) == (GOLDEN / "preflight_odd.txt").read_text()
 
 
-def test_without_fields_nothing_is_looked_at() -> None:
-    """A format whose time isn't known is no reason for an error."""
-    assert time_kind(b'{"timestamp":1712010112}', ()) is None
+def test_the_page_of_a_good_source() -> None:
+    """Nothing stops it, and nothing is said that needn't be."""
+    assert text(good()) == (GOLDEN / "preflight_good.txt").read_text()
+
+
+def test_how_long_it_takes() -> None:
+    """At the rate that was asked for; without one nobody knows."""
+    assert "0s or more, at 1,000,000 events/s" in text(good(), rate=1_000_000)
+    assert "as long as the service does" in text(good(), rate=1e9)
+
+
+def test_the_json_of_an_odd_source() -> None:
+    """All that a program is told, byte by byte."""
+    assert document(odd(), ["no-zone"]) + "\n" == (GOLDEN / "preflight_odd.json").read_text()
+
+
+def test_nothing_of_the_source_moves_the_terminal() -> None:
+    """Brackets are text, and escapes are replaced."""
+    shown = text(odd())
+    assert "[red]odd[/red]" in shown
+    assert "\x1b" not in shown
+
+
+def test_project_keys_are_masked() -> None:
+    """A key in a record is shown in neither form."""
+    for shown in (text(odd()), document(odd())):
+        assert "phc_0123456789" not in shown
+        assert "phc_…6789" in shown
+
+
+def test_long_histories_are_shown_by_month_and_by_year() -> None:
+    """Each day is in the JSON; a person sees at most three dozen rows."""
+    months = text(seen(event(day, time=OLD - day * DAY)) for day in range(60))
+    years = text(seen(event(day, time=OLD - day * 40 * DAY)) for day in range(60))
+    assert "\nmonth    events\n2023-09      15  " in months
+    assert "\nyear  events\n2017       6  " in years
+    assert len(json.loads(document(seen(event(day, time=OLD - day * DAY)) for day in range(60)))["report"]["days"]) == 60
+
+
+def test_many_names_end_in_other() -> None:
+    """Twenty names, and the rest together."""
+    shown = text(seen(event(number, event=f"name-{number:02}")) for number in range(25))
+    assert "name-19" in shown
+    assert "name-20" not in shown
+    assert "\nother         5  " in shown
+
+
+def test_estimates_say_their_scale() -> None:
+    """Where only a part was looked at, a person reads about, and how large the part was."""
+    made = preflight((seen(event(number, distinct_id=f"id-{number}")) for number in range(300)), keys=50).report()
+    assert f"about {made.persons.distinct_ids.keys:,} (one in 8 sampled)" in shown_text(PreflightResult(made, (), ()))
+
+
+def test_nothing_at_all_has_a_page() -> None:
+    """An empty source is shown without tables."""
+    assert "warns nothing-to-send: Of 0 records nothing would be sent." in text([])
+
+
+def test_illegal_ids_past_the_shown_are_counted() -> None:
+    """Fifty values, then how many more."""
+    shown = text(refused(RefusalReason.ILLEGAL_ID, f"the id 'x{number:02}' is one that many share") for number in range(53))
+    assert "'x49' 1, others 3\n" in shown
+
+
+def test_what_was_found_is_known_to_later_runs(tmp_path: Path) -> None:
+    """From the file that it leaves; repeats aren't sent. Where it is gone or damaged, nothing is compared."""
+    result = PreflightResult.assess(report([*odd(), seen(event(1))]), ())
+    result.save(tmp_path)
+    saved = saved_report(tmp_path)
+    assert saved is not None
+    assert (saved.records, saved.to_send) == (result.report.records, result.report.to_send)
+    assert result.report.to_send == result.report.volume.events - 2
+    for damaged in ('{"report": {}}', '{"report": 7}', "{"):
+        (tmp_path / "preflight.json").write_text(damaged)
+        assert saved_report(tmp_path) is None
+    (tmp_path / "preflight.json").unlink()
+    assert saved_report(tmp_path) is None
