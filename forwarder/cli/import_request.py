@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from forwarder.cli.import_options import CommonOptions, own_options
+from forwarder.cli.imports import CommonOptions
 from forwarder.cli.settings import ask_for_key, key_or_file, loaded_sections
 from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
@@ -40,7 +40,7 @@ Checked = TypeVar("Checked")
 SECTIONS: Final = ("upstream", "buffer", "batch", "delivery", "dead_letters", "log", "import", "workers")
 """The sections of the configuration that imports read."""
 IMPORTS: Final = "imports"
-UNLIMITED: Final = "unlimited"
+_UNLIMITED: Final = "unlimited"
 _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"
 _CHANGES_RECORDS: Final = ("framing", "delimiter", "quote")
@@ -55,13 +55,23 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
     """The request; `more` has the options that not every format has. Raises `ConfigurationError`."""
     unaccepted((), typed.accept or ())
     found = loaded(typed.config)
-    settings = _settings(found, typed)
+    settings = found.settings
+    if typed.upstream is not None:
+        settings = replace(settings, upstream=replace(settings.upstream, url=_checked("--upstream", check_upstream, typed.upstream)))
+    if not (settings.upstream.url or typed.via or typed.dry_run):
+        hint = "For example --upstream https://us.i.example.com, or `upstream.url` in the configuration."
+        raise ConfigurationError("--upstream URL is missing: the address of the service that receives the events", hint=hint)
     section = settings.import_
     persons: PersonProperties = typed.person_properties.value if typed.person_properties else section.person_properties
-    reading, filters = _reading(form, section, typed, more), _filters(typed)
+    store = {**section.store, **pairs("--store", typed.store or ())}
+    cells: dict[str, Any] = {name: character(f"--{name}", more[name]) for name in ("delimiter", "quote") if more.get(name) is not None}
+    reading = ReadOptions(framing=Framing(more.get("framing") or form.framings[0]), store=store, follow_links=typed.follow_links, **cells)
+    since, until = moment("--since", typed.since), moment("--until", typed.until)
+    if since is not None and until is not None and since >= until:
+        raise ConfigurationError(f"--since {typed.since} is not before --until {typed.until}: no event is left", hint="Exchange the two.")
     hours = section.quiet_hours if typed.quiet_hours is None else typed.quiet_hours
     return ImportRequest(
-        chosen=_chosen(form, persons, section, reading, more, since=filters.since),
+        chosen=_chosen(form, FormatContext(persons, since=since), section, reading, more),
         paths=tuple(typed.paths),
         settings=settings,
         api_key=project_key(found, typed.api_key, required=not typed.dry_run),
@@ -69,7 +79,7 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
         state_root=state_root(settings) if typed.state is None else typed.state.parent,
         via=_checked("--via", check_upstream, typed.via) if typed.via else "",
         reading=reading,
-        filters=filters,
+        filters=EventFilters(since, until, frozenset(typed.event or ()), frozenset(typed.exclude_event or ()), typed.limit),
         person_properties=persons,
         geoip=typed.geoip,
         rate=rate(str(section.rate) if typed.rate is None else typed.rate),
@@ -113,26 +123,13 @@ def state_root(settings: Settings) -> Path:
 
 def folders(root: Path) -> list[Path]:
     """The state folders in `root`, by name. Raises `ConfigurationError` if they can't be listed."""
+    names = checkpoint.FILE, manifest.FILE
     try:
-        return sorted(filter(_is_state, root.iterdir())) if root.is_dir() else []
+        inside = sorted(root.iterdir()) if root.is_dir() else []
+        return [folder for folder in inside if any((folder / name).is_file() for name in names) or is_locked(folder)]
     except OSError as error:
         hint = "Run this as the user that imports, or name one folder with --state DIR."
         raise ConfigurationError(f"{root} can't be listed: {error.strerror or error}", hint=hint) from error
-
-
-def _is_state(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (checkpoint.FILE, manifest.FILE)) or is_locked(folder)
-
-
-def _settings(found: Loaded, typed: CommonOptions) -> Settings:
-    """The settings with the typed address. Raises `ConfigurationError` if there is none to send to."""
-    settings = found.settings
-    if typed.upstream is not None:
-        settings = replace(settings, upstream=replace(settings.upstream, url=_checked("--upstream", check_upstream, typed.upstream)))
-    if not (settings.upstream.url or typed.via or typed.dry_run):
-        hint = "For example --upstream https://us.i.example.com, or `upstream.url` in the configuration."
-        raise ConfigurationError("--upstream URL is missing: the address of the service that receives the events", hint=hint)
-    return settings
 
 
 def _checked(name: str, check: Callable[[Given], Checked], given: Given) -> Checked:
@@ -144,19 +141,13 @@ def _checked(name: str, check: Callable[[Given], Checked], given: Given) -> Chec
 
 
 def _chosen(
-    form: ImportFormat[Any],
-    persons: PersonProperties,
-    section: ImportSettings,
-    reading: ReadOptions,
-    more: Mapping[str, Any],
-    *,
-    since: int | None,
+    form: ImportFormat[Any], given: FormatContext, section: ImportSettings, reading: ReadOptions, more: Mapping[str, Any]
 ) -> ChosenFormat:
+    own = {each.field: more[each.name] for each in form.said if more[each.name] not in (None, [], ())}
     try:
-        options = own_options(form, more)
+        options = form.options(**{name: frozenset(value) if isinstance(value, list | tuple) else value for name, value in own.items()})
     except ValueError as error:
         raise ConfigurationError(str(error), hint=f"`forwarder import {form.name} --help` describes each option.") from None
-    given = FormatContext(persons, since=since)
     usual = ReadOptions(framing=form.framings[0])
     values: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
     values |= {name: str(getattr(reading, name)) for name in _CHANGES_RECORDS if getattr(reading, name) != getattr(usual, name)}
@@ -164,9 +155,9 @@ def _chosen(
         values["time-offset"] = offset = time_offset(more["time_offset"])
         given = replace(given, time_offset=offset)
     if form.takes_mapping:
-        settings, key = _mapping(section, more.get("mapping"))
-        compiled = partial(mapping_of, settings, "import", key)
-        given = replace(given, mapping=ChosenMapping(rules_of(settings, key), compiled, settings.timestamp.zone is not None))
+        settings, place = _mapping(section, more.get("mapping"))
+        compiled = partial(mapping_of, settings, "import", place)
+        given = replace(given, mapping=ChosenMapping(rules_of(settings, place), compiled, settings.timestamp.zone is not None))
     form.make(options, given)  # raises now if the options contradict each other
     if form.takes_mapping:
         values["mapping"] = _mapping_as_json(settings)
@@ -176,15 +167,11 @@ def _chosen(
 
 def _mapping(section: ImportSettings, file: Path | None) -> tuple[MappingSettings, str]:
     """The rules as written, and the place that errors name."""
-    if file is not None:
-        return _rules_in(file), str(file)
-    if not section.mapping.given:
-        hint = f"Write them under `{_MAPPING}` in the configuration, or into a file of their own: --mapping FILE."
-        raise ConfigurationError("the format mapping has no rules", hint=hint)
-    return section.mapping, _MAPPING
-
-
-def _rules_in(file: Path) -> MappingSettings:
+    if file is None:
+        if not section.mapping.given:
+            hint = f"Write them under `{_MAPPING}` in the configuration, or into a file of their own: --mapping FILE."
+            raise ConfigurationError("the format mapping has no rules", hint=hint)
+        return section.mapping, _MAPPING
     try:
         found = load_part(_MAPPING, file, os.environ).import_.mapping
     except InvalidConfiguration as error:
@@ -192,7 +179,7 @@ def _rules_in(file: Path) -> MappingSettings:
         raise ConfigurationError(f"--mapping: {problems}", hint="docs/mapping.md describes the rules.") from None
     if not found.given:
         raise ConfigurationError(f"--mapping: {file} has no rules", hint="Write at least event, distinct_id and timestamp.")
-    return found
+    return found, str(file)
 
 
 def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
@@ -202,20 +189,6 @@ def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
         salt = hashlib.sha256(b"import" + settings.hash.salt_file.read_bytes().strip()).hexdigest()
         values["hash"]["salt_file"] = salt[:8]
     return values
-
-
-def _reading(form: ImportFormat[Any], section: ImportSettings, typed: CommonOptions, more: Mapping[str, Any]) -> ReadOptions:
-    framing = Framing(more.get("framing") or form.framings[0])
-    store = {**section.store, **pairs("--store", typed.store or ())}
-    cells: dict[str, Any] = {name: character(f"--{name}", more[name]) for name in ("delimiter", "quote") if more.get(name) is not None}
-    return ReadOptions(framing=framing, store=store, follow_links=typed.follow_links, **cells)
-
-
-def _filters(typed: CommonOptions) -> EventFilters:
-    since, until = moment("--since", typed.since), moment("--until", typed.until)
-    if since is not None and until is not None and since >= until:
-        raise ConfigurationError(f"--since {typed.since} is not before --until {typed.until}: no event is left", hint="Exchange the two.")
-    return EventFilters(since, until, frozenset(typed.event or ()), frozenset(typed.exclude_event or ()), typed.limit)
 
 
 def moment(option: str, text: str | None) -> int | None:
@@ -241,7 +214,7 @@ def time_offset(text: str) -> int:
 
 def rate(text: str) -> float | None:
     """Events a second; None for no limit."""
-    if text.strip().lower() == UNLIMITED:
+    if text.strip().lower() == _UNLIMITED:
         return None
     try:
         found = float(text.replace(",", "").replace("_", ""))

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -32,7 +31,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_options import CommonOptions
+from forwarder.cli.imports import CommonOptions
 from forwarder.cli.options import TextOutput
 from forwarder.cli.output import can_ask, confirm, report_visible
 from forwarder.cli.tables import EVERY, console
@@ -40,7 +39,6 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_key
 from forwarder.daemon.imports import ImportRun
 from forwarder.sources.files.records import BrokenSource
-from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.manifest import FILE as MANIFEST
 from forwarder.sources.imports.manifest import PREFLIGHT, ImportManifest, plural, sentence
@@ -68,13 +66,21 @@ class ImportCommand:
     def run(self) -> ExitCode:
         """Do what was asked. Raises `ForwarderError`."""
         with closing(self.opened):
-            if self.opened.is_complete and not self.typed.dry_run:
-                return self._already_complete()
-            self._require_consent()
+            saved, state = None if self.typed.dry_run else self.opened.saved, self.opened.state
+            if saved is not None and self.opened.is_complete:
+                say("This import is complete: nothing is left to send.")
+                return self._end(complete_reports(saved, state))
+            if not (self.typed.yes or self.typed.dry_run or can_ask()):
+                raise ConfigurationError(
+                    "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked",
+                    hint="Check the source with --dry-run, then add --yes to the command.",
+                )
             self._check_key()
-            if self.opened.saved is not None and not self.typed.dry_run:
-                say(resuming(self.opened.saved, self.opened.state))
-                earlier = saved_report(self.opened.state)
+            if saved is not None:
+                resumed = f"This import resumes from its checkpoint of {to_second(saved.written_at)} ({state}): {sentence(saved.books)}."
+                sent = f"All of the source has been sent; now the marked dead letters in {state} are sent."
+                say(sent if saved.complete else resumed)
+                earlier = saved_report(state)
                 return self._send(None if earlier is None else earlier.to_send)
             preflight, broken = self._preflight()
             if preflight.stopping:
@@ -83,34 +89,17 @@ class ImportCommand:
                 say("Nothing was sent (--dry-run).")
                 return ExitCode.NO if broken else ExitCode.DONE
             events = preflight.report.to_send
-            question = f"Send {plural(events, 'event')} to {self._target}, project {mask_key(self.request.api_key)}? This can't be undone."
-            return self._send(events) if confirm(question, yes=self.typed.yes) else ExitCode.NO
-
-    def _already_complete(self) -> ExitCode:
-        saved = self.opened.saved
-        if saved is None:
-            raise RuntimeError("an import without a checkpoint can't be complete")
-        say("This import is complete: nothing is left to send.")
-        return self._end(complete_reports(saved, self.opened.state))
-
-    def _require_consent(self) -> None:
-        """Reject a run that would send although a question can't be answered and `--yes` is missing. Raises `ConfigurationError`."""
-        if not (self.typed.yes or self.typed.dry_run or can_ask()):
-            raise ConfigurationError(
-                "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked",
-                hint="Check the source with --dry-run, then add --yes to the command.",
+            question = (
+                f"Send {plural(events, 'event')} to {self.request.address}, project {mask_key(self.request.api_key)}? This can't be undone."
             )
+            return self._send(events) if confirm(question, yes=self.typed.yes) else ExitCode.NO
 
     def _check_key(self) -> None:
         """Ask the service whether it knows the key. Raises `UpstreamRefuses`."""
-        if not (self.request.api_key and self._target):
+        if not (self.request.api_key and self.request.address):
             say("The key isn't verified: that requires --upstream URL and --api-key KEY.")
         elif self.request.settings.upstream.verify_keys:
             uvloop.run(self.opened.check_key())
-
-    @property
-    def _target(self) -> str:
-        return self.request.via or self.request.settings.upstream.url
 
     def _preflight(self) -> tuple[PreflightResult, Sequence[BrokenSource]]:
         """Analyze the source, and save and show the findings; also the files that can't be read to their end."""
@@ -127,9 +116,9 @@ class ImportCommand:
     def _send(self, total: int | None) -> ExitCode:
         saved, request = self.opened.saved, self.request
         before = 0 if saved is None else sum(day.delivered for day in saved.totals.days.values())
-        target = f"{self._target} (a forwarder)" if request.via else self._target
+        via = " (a forwarder)" if request.via else ""
         rate = f"at most {request.rate:,.10g} events a second" if request.rate else "without a rate limit"
-        say(f"Sending to {target}, project {mask_key(request.api_key)}, {rate}. State: {self.opened.state}")
+        say(f"Sending to {request.address}{via}, project {mask_key(request.api_key)}, {rate}. State: {self.opened.state}")
         with ImportDisplay(total, before) as display:
             manifest = uvloop.run(self._sending(display))
         return self._end(manifest)
@@ -182,13 +171,6 @@ def show(result: str | RenderableType, broken: Sequence[BrokenSource]) -> None:
         )
 
 
-def resuming(saved: ImportCheckpoint, state: Path) -> str:
-    """Message shown when an import resumes."""
-    if saved.complete:
-        return f"All of the source has been sent; now the marked dead letters in {state} are sent."
-    return f"This import resumes from its checkpoint of {to_second(saved.written_at)} ({state}): {sentence(saved.books)}."
-
-
 class ImportDisplay:
     """How much is done: live on a terminal, a line every few seconds elsewhere. Its methods may be called as often as convenient."""
 
@@ -225,8 +207,11 @@ class ImportDisplay:
         figures = f"{done:,}{'' if total is None else f' of {total:,}'} events, {0 if progress.waiting else rate:,.0f} a second{left}"
         bar = Table.grid(padding=(0, 1, 0, 0))
         bar.add_row(Text("importing"), ProgressBar(total or 1, done if total else 0, width=_BAR), Text(figures))
-        rows: list[RenderableType] = [bar, Text(f"  {books(progress)}", style="dim")]
-        line = f"importing: {figures}; {books(progress)}"
+        counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out, "repeats": progress.repeats}
+        counted = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+        books = f"{progress.read:,} records read: {counted}; {progress.in_flight:,} events in flight"
+        rows: list[RenderableType] = [bar, Text(f"  {books}", style="dim")]
+        line = f"importing: {figures}; {books}"
         if progress.waiting:
             rows.append(Text(f"  waiting: {progress.waiting}", style="yellow"))
             line = f"{line}; waiting: {progress.waiting}"
@@ -250,13 +235,6 @@ class ImportDisplay:
             self._live.update(page, refresh=True)
         else:
             say(line)
-
-
-def books(progress: ImportProgress) -> str:
-    """What became of the records."""
-    counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out, "repeats": progress.repeats}
-    counted = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    return f"{progress.read:,} records read: {counted}; {progress.in_flight:,} events in flight"
 
 
 @contextmanager

@@ -1,29 +1,154 @@
-"""`forwarder import`: a command for each format of the catalog, `status` of imports, and `verify` (`import_verify`)."""
+"""`forwarder import`: a command for each format of the catalog, with options by its description; `status` and `verify` of imports.
+
+What only some of the commands need is imported when they run: help and completion don't wait for it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
+import msgspec
 import typer
 
+from forwarder import __version__
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_options import common_options, parameters
-from forwarder.cli.import_verify import verify
-from forwarder.cli.options import CommandGroup, Config, Group, TextOrJson, TextOutput, generated
+from forwarder.cli.options import CommandGroup, Config, Group, TextOrJson, TextOutput, generated, parameter
+from forwarder.core.errors import ConfigurationError
+from forwarder.sources.files.records import Framing
 from forwarder.sources.imports.format import ImportFormat
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 
 if TYPE_CHECKING:
-    from forwarder.sources.imports.report import ImportStatus
+    from forwarder.config.load import Loaded
+    from forwarder.sources.imports.manifest import ImportManifest
+    from forwarder.sources.imports.verification import StoredDays
 
 _CODES: Final = (
     "Exit codes: 0 complete; 1 records were rejected, files are damaged, or findings stop the import; 2 wrong usage, or the source "
     "changed; 3 the service can't be reached or doesn't know the key; 130 interrupted: the same command resumes."
 )
+_WHERE: Final = "Source and target"
+_WHAT: Final = "What is sent"
+_HOW: Final = "How it is sent"
+_READING: Final = "How the source is read"
+
+
+class PersonsOption(StrEnum):
+    """What becomes of `$set`."""
+
+    SET_ONCE = "set_once"
+    NONE = "none"
+    SET = "set"
+
+
+def _codes(incomplete: str) -> list[str]:
+    """Completions of --accept."""
+    from forwarder.sources.imports.preflight_report import STOPPING
+
+    return [code for code in STOPPING if code.startswith(incomplete)]
+
+
+def _option(panel: str | None, words: str, metavar: str | None = None, **more: Any) -> dict[str, Any]:
+    """What an option has beside its name, which is that of its field."""
+    return {"help": words, "rich_help_panel": panel, "metavar": metavar, **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonOptions:
+    """What can be typed for any format; each field is an option."""
+
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Files, folders, patterns or addresses (s3:// gs:// az://); - is standard input."),
+    ]
+    upstream: Annotated[str | None, _option(_WHERE, "Address of the service. Default: `upstream.url`.", "URL")] = None
+    api_key: Annotated[str | None, _option(_WHERE, "Project key. Default: `import.api_key` or its file; else it is asked for.", "KEY")] = (
+        None
+    )
+    via: Annotated[str | None, _option(_WHERE, "Send through a running forwarder, which gives live events priority.", "URL")] = None
+    state: Annotated[Path | None, _option(_WHERE, "State folder of the import. Default: one in `import.state` per command.", "DIR")] = None
+    config: Config = None
+    dry_run: Annotated[bool, _option(None, "Only analyze the source, and report what would be sent.")] = False
+    accept: Annotated[list[str] | None, _option(None, "Start despite this finding; repeatable.", "CODE", autocompletion=_codes)] = None
+    yes: Annotated[bool, _option(None, "Send without asking. Required without a terminal, also to resume.")] = False
+    output: TextOrJson = TextOutput.TEXT
+    since: Annotated[str | None, _option(_WHAT, "Only events from then on: 2024-01-31, or an ISO 8601 time; UTC.", "TIME")] = None
+    until: Annotated[str | None, _option(_WHAT, "Only events before then. Default: 48 h ago.", "TIME")] = None
+    event: Annotated[list[str] | None, _option(_WHAT, "Only events of this name; repeatable.", "NAME")] = None
+    exclude_event: Annotated[list[str] | None, _option(_WHAT, "No events of this name; repeatable.", "NAME")] = None
+    limit: Annotated[int | None, _option(_WHAT, "At most this many events, the first.", "N", min=1)] = None
+    person_properties: Annotated[
+        PersonsOption | None,
+        _option(_WHAT, "What $set does: set only what a person lacks (set_once), nothing, or overwrite current values."),
+    ] = None
+    geoip: Annotated[bool, _option(_WHAT, "Let the service look up the location of an event's $ip.")] = False
+    rate: Annotated[str | None, _option(_HOW, "Events a second. Default: `import.rate`, 2000.", "N|unlimited")] = None
+    quiet_hours: Annotated[str | None, _option(_HOW, "Hours without sending: 08:00-20:00 Europe/Berlin, or `none`.", "HOURS")] = None
+    sort: Annotated[bool, _option(_HOW, "Sort by time on disk first: for files that are not oldest first.")] = False
+    follow_links: Annotated[bool, _option(_READING, "Also read the targets of links that lead out of the named folder.")] = False
+    store: Annotated[
+        list[str] | None, _option(_READING, "An option of the object store, such as region=eu-central-1; repeatable.", "NAME=TEXT")
+    ] = None
+
+
+_SOMETIMES: Final = {
+    "time_offset": ("Offset from UTC of times without a zone: +02:00, or 0 for UTC.", "+HH:MM"),
+    "mapping": ("YAML file of the rules. Default: `import.mapping`.", "FILE"),
+    "framing": ("How records are separated; auto: by content and name.", None),
+    "delimiter": ("Between cells. Default: comma; in .tsv files, tab.", "CHARACTER"),
+    "quote": ('Around a cell that contains delimiters. Default: ".', "CHARACTER"),
+}
+"""What can be typed for some formats."""
+
+
+def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
+    """The parameters of a format's command."""
+    for option in form.said:
+        default, words = option.default, option.help
+        is_set, is_switch = isinstance(default, frozenset), isinstance(default, bool)
+        if is_set:
+            words = f"{words[:-1]}; repeatable."
+        elif isinstance(default, str) and default:
+            words = f"{words} Default: {default}."
+        kind: Any = bool if is_switch else list[str] | None if is_set else str | None
+        marker = _option(f"Format {form.name}", words, None if is_switch else option.metavar)
+        yield _parameter(option.name, kind, False if is_switch else None, marker)
+    framings: Any = [(each.name, each.value) for each in form.framings]
+    cell = str if Framing.CSV in form.framings else None
+    kinds: dict[str, Any] = {
+        "time_offset": str if form.takes_time_offset else None,
+        "mapping": Path if form.takes_mapping else None,
+        "framing": StrEnum("Framing", framings) if len(framings) > 1 else None,
+        "delimiter": cell,
+        "quote": cell,
+    }
+    for name, kind in kinds.items():
+        if kind is not None:
+            yield _parameter(name, kind | None, None, _option(_READING, *_SOMETIMES[name]))
+    hints = get_type_hints(CommonOptions, include_extras=True)
+    for each in dataclasses.fields(CommonOptions):
+        kind, marker = get_args(hints[each.name])
+        yield _parameter(each.name, kind, ... if each.default is dataclasses.MISSING else each.default, marker)
+
+
+def _parameter(name: str, kind: Any, default: Any, marker: Any) -> inspect.Parameter:
+    """`marker` is what `_option` gives, or typer's own."""
+    return parameter(name, kind, typer.Option(f"--{name.replace('_', '-')}", **marker) if isinstance(marker, dict) else marker, default)
+
+
+def common_options(typed: dict[str, Any]) -> CommonOptions:
+    """The typed options of every format."""
+    return CommonOptions(**{each.name: typed[each.name] for each in dataclasses.fields(CommonOptions)})
 
 
 class FormatGroup(Group):
@@ -52,14 +177,18 @@ def status(
     """
     from forwarder.cli.import_request import folders, loaded, state_root
     from forwarder.cli.output import report
-    from forwarder.sources.imports.checkpoint import CheckpointDamaged
-    from forwarder.sources.imports.report import status_json
+    from forwarder.sources.imports.checkpoint import CheckpointDamaged, read_checkpoint
+    from forwarder.sources.imports.preflight_report import saved_report
+    from forwarder.sources.imports.report import ImportStatus
+    from forwarder.storage.directory import is_locked
 
     place = state or state_root(loaded(config).settings)
     found, damaged = [], False
     for folder in [state] if state else folders(place):
+        # the lock first: a process that ends meanwhile is shown as running, never as stopped early
+        running, analyzed = is_locked(folder), saved_report(folder)
         try:
-            found.append(_standing(folder))
+            found.append(ImportStatus(folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records))
         except CheckpointDamaged as error:
             if state:
                 raise
@@ -69,22 +198,122 @@ def status(
         sys.stderr.write(f"Error: there is no import in {place}\n  Name the folder of another one with --state DIR.\n")
         raise typer.Exit(ExitCode.NO)
     if output is TextOutput.JSON:
-        sys.stdout.write(status_json(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode({"imports": [each.plain() for each in found]}).decode() + "\n")
     else:
         now = time.time()
         sys.stdout.write("\n".join("".join(f"{line}\n" for line in each.words(now)) for each in found))
     raise typer.Exit(ExitCode.WRONG_USAGE if damaged else ExitCode.DONE)
 
 
-def _standing(folder: Path) -> ImportStatus:
-    """Checks the lock first: a process that ends meanwhile is shown as running, never as stopped early."""
-    from forwarder.sources.imports.checkpoint import read_checkpoint
-    from forwarder.sources.imports.preflight_report import saved_report
-    from forwarder.sources.imports.report import ImportStatus
-    from forwarder.storage.directory import is_locked
+def verify(
+    *,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="DIR", help="State folder of the import. Default: the only one in `import.state`.")
+    ] = None,
+    manifest: Annotated[Path | None, typer.Option("--manifest", metavar="FILE", help="A manifest.json instead of a folder.")] = None,
+    sandbox: Annotated[
+        str | None, typer.Option("--sandbox", metavar="URL", help="Sandbox to ask. Default: the one at `upstream.url`.")
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", metavar="KEY", help="Only this project's events. Default: `import.api_key`, or any project.")
+    ] = None,
+    export: Annotated[
+        list[str] | None,
+        typer.Option("--export", metavar="PATH", help="Export of the service: file, folder, pattern or address; repeatable."),
+    ] = None,
+    any_job: Annotated[
+        bool, typer.Option("--any-job", help="Count all events of the export, also those that don't name this import.")
+    ] = False,
+    config: Config = None,
+    output: TextOrJson = TextOutput.TEXT,
+) -> None:
+    """Compare an import's manifest with the events that arrived: by day, their number and their uuids.
 
-    running, analyzed = is_locked(folder), saved_report(folder)
-    return ImportStatus(folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records)
+    The events are those of a sandbox, or of exports of the service.
+
+    Exit codes: 0 the same; 1 different; 2 wrong usage, or something can't be read; 3 no sandbox answers.
+
+    Example: forwarder import verify --state /var/lib/forwarder/imports/segment-1a2b3c4d --export 'exports/*.jsonl.gz'
+    """
+    for is_wrong, why in (
+        (state and manifest, "give one of --state and --manifest"),
+        (sandbox is not None and export, "give one of --sandbox and --export"),
+        (any_job and not export, "--any-job requires --export"),
+    ):
+        if is_wrong:
+            raise typer.BadParameter(why)
+    from forwarder.cli.import_request import loaded, state_root
+    from forwarder.sources.imports import manifest as manifests
+    from forwarder.sources.imports.verification import verify as compare
+
+    read = loaded(config)
+    kept = manifests.read(manifest) if manifest else _manifest_in(state or _only_folder(state_root(read.settings)))
+    stored = _of_exports(kept, read, export, any_job=any_job) if export else _of_sandbox(kept, read, sandbox, api_key)
+    found = compare(kept, stored)
+    words = msgspec.json.encode(found).decode() if output is TextOutput.JSON else "\n".join(found.words())
+    sys.stdout.write(words + "\n")
+    raise typer.Exit(ExitCode.DONE if found.same else ExitCode.NO)
+
+
+def _only_folder(root: Path) -> Path:
+    """The state folder of the only import in `root`. Raises `ConfigurationError` if there is none, or several."""
+    from forwarder.cli.import_request import folders
+
+    found = folders(root)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigurationError(f"there is no import in {root}", hint="Name its folder with --state DIR, or its --manifest FILE.")
+    names = ", ".join(each.name for each in found)
+    raise ConfigurationError(f"there are several imports in {root}: {names}", hint=f"Choose one with --state DIR, such as {found[0]}.")
+
+
+def _manifest_in(folder: Path) -> ImportManifest:
+    """The manifest in a state folder; if its checkpoint is newer, what the manifest would be now.
+
+    A killed run leaves a checkpoint, and no manifest or an older one. Raises `ConfigurationError`.
+    """
+    from forwarder.sources.imports import checkpoint
+    from forwarder.sources.imports import manifest as manifests
+
+    saved = checkpoint.read_checkpoint(folder)  # first, as it reports a folder that can't be read
+    path = folder / manifests.FILE
+    written = manifests.read(path) if path.is_file() else None
+    if saved is not None and (written is None or written.books != saved.books):
+        return manifests.manifest_of(saved, __version__, saved.written_at)
+    if written is None:
+        raise ConfigurationError(f"{folder} has neither a manifest nor a checkpoint", hint="Name the folder of an import, or its manifest.")
+    return written
+
+
+def _of_exports(kept: ImportManifest, read: Loaded, paths: list[str], *, any_job: bool) -> StoredDays:
+    from forwarder.cli.tables import EventProgress
+    from forwarder.sources.files.records import ReadOptions
+    from forwarder.sources.imports.verification import read_exports
+
+    job, options = None if any_job else kept.job.id, ReadOptions(store=read.settings.import_.store, follow_links=True)
+    with tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder, EventProgress("Reading the export", kept.events) as progress:
+        return read_exports(paths, job, options, Path(folder), progress.advance)
+
+
+def _of_sandbox(kept: ImportManifest, read: Loaded, url: str | None, api_key: str | None) -> StoredDays:
+    """Ends the command with exit code 3 if no sandbox answers."""
+    from forwarder.cli.import_request import project_key
+    from forwarder.cli.output import report
+    from forwarder.cli.tables import EventProgress
+    from forwarder.sources.imports.verification import Unreachable, ask_sandbox
+
+    key = project_key(read, api_key, required=False)
+    address = url or read.settings.upstream.url
+    if not address:
+        hint = "Name a sandbox with --sandbox URL, or files exported by the service with --export PATH."
+        raise ConfigurationError("there is nothing to compare with", hint=hint)
+    try:
+        with EventProgress("Asking the sandbox", kept.events) as progress:
+            return ask_sandbox(address, kept.job.id, key, progress.advance)
+    except Unreachable as error:
+        report(error)
+        raise typer.Exit(ExitCode.UNREACHABLE) from error
 
 
 def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from forwarder.cli.app import app, load
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_options import parameters
+from forwarder.cli.imports import parameters
 from forwarder.sources.imports.formats import catalog
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()

@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pyarrow import parquet
 
-from forwarder.cli.import_verify import verify
+from forwarder.cli.imports import verify
 from forwarder.sandbox import Sandbox
 from forwarder.sources.imports import checkpoint, manifest, verification
 from forwarder.sources.imports.columns import FinishedEvent

@@ -10,7 +10,7 @@ ends with it. The page loads nothing and has no script; its own policy forbids b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
@@ -306,11 +306,6 @@ class ImportStatus(Struct, frozen=True):
             "last": made.last,
             "files": dict(zip(("done", "known", "all_known"), file_progress(saved), strict=True)),
         }
-
-
-def status_json(found: Iterable[ImportStatus]) -> bytes:
-    """All of them."""
-    return msgspec.json.encode({"imports": [each.plain() for each in found]})
 
 
 def file_progress(checkpoint: ImportCheckpoint) -> tuple[int, int, bool]:

@@ -26,7 +26,6 @@ from forwarder.sources.imports.report import (
     complete_reports,
     file_progress,
     html_page,
-    status_json,
     write_reports,
 )
 from tests.sources.imports.samples.manifests import JOB, STARTED, manifest
@@ -385,7 +384,7 @@ def test_how_much_of_it_is_read() -> None:
 
 def test_the_progress_for_machines() -> None:
     """All figures, also of what has settled nothing; never a folder without its state."""
-    whole, empty = json.loads(status_json([standing(sample(4)), standing(None, running=True)]))["imports"]
+    whole, empty = json.loads(msgspec.json.encode([each.plain() for each in (standing(sample(4)), standing(None, running=True))]))
     assert empty == {"folder": str(FOLDER), "job": None, "running": True, "complete": False}
     assert (whole["job"]["id"], whole["complete"], whole["running"]) == (JOB.id, True, False)
     assert whole["books"]["read"] == sample(4).books.read
