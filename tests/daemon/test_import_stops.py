@@ -21,8 +21,9 @@ from forwarder.core.outcome import Reply
 from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.daemon.imports import STOP_SECONDS
 from forwarder.delivery.batching import BatchPolicy
-from forwarder.sources.files.records import ReadOptions, SourceChanged
+from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.imports.books import DayTally
+from forwarder.sources.imports.checkpoint import SourceChanged
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.letters import MarkedLetter

@@ -19,9 +19,8 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.daemon.imports import ImportRun, UpstreamRefuses
-from forwarder.sources.files.records import SourceChanged
 from forwarder.sources.imports import manifest as manifests
-from forwarder.sources.imports.checkpoint import FILE, CheckpointDamaged
+from forwarder.sources.imports.checkpoint import FILE, CheckpointDamaged, SourceChanged
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat
 from forwarder.sources.imports.formats.native import NativeConverter

@@ -11,19 +11,20 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from io import BytesIO, StringIO
 from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from forwarder.sources.files.objects import missing_extra
-from forwarder.sources.files.records import DamagedContent, LineRecords, ReadOptions
-from forwarder.sources.files.streams import FAILURES, PeekedStream, reason
+from forwarder.sources.files.origins import missing_extra
+from forwarder.sources.files.records import DamagedContent, Framing, LineRecords, ReadOptions, reason
+from forwarder.sources.files.unpacking import FAILURES, PeekedStream
 
 NumberedRecords = tuple[Sequence[bytes], Sequence[int]]
 """Neighbouring records, and the line of each."""
-BOM: Final = b"\xef\xbb\xbf"
+_BOM: Final = b"\xef\xbb\xbf"
+_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
 _TOKEN: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]"]|\Z)', re.DOTALL)
 """Up to the next bracket outside strings, the quote of a string whose end is still to come, or the end."""
 _OPENING: Final = frozenset({b"{", b"["})
@@ -39,14 +40,40 @@ _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
 _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
+def frame(name: str, stream: PeekedStream, seekable: BinaryIO | None, options: ReadOptions) -> Generator[NumberedRecords]:
+    """The records of an open file. `seekable`: the file, if it is Parquet. Raises `DamagedContent` after the last good ones."""
+    if stream.head.startswith(_BOM):
+        stream.read(len(_BOM))
+    name, begin = name.lower(), stream.head.removeprefix(_BOM).lstrip(b" \t\r\n")
+    while name.endswith(_COMPRESSED):
+        name = name.rpartition(".")[0]
+    framing = options.framing
+    if framing is Framing.AUTO and name.endswith((".csv", ".tsv")):
+        framing = Framing.CSV
+    elif framing is Framing.AUTO and (begin.startswith(b"[") or begin.split(b"\n", 1)[0].strip() == b"{"):
+        framing = Framing.JSON
+    if seekable is not None:
+        yield from _read_parquet(seekable)
+    elif framing is Framing.PARQUET:
+        stream.give_back(stream.read(1))  # raises why nothing of it can be read, if so
+        raise DamagedContent("it isn't a Parquet file")
+    elif framing is Framing.CSV:
+        yield from _read_csv(stream, options, options.delimiter or ("\t" if name.endswith(".tsv") else ","))
+    else:
+        yield from (_read_values if framing is Framing.JSON else _read_lines)(stream, options)
+
+
+def _read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
     """A record a line, ended by LF or CRLF. Empty lines count, but are no records. A line over the limit is cut to it."""
-    number = 1
+    limit, number = options.max_record, 1
     for text in _whole_lines(stream, options):
-        records, numbers, count = _split(text, number, options.max_record)
-        number += count
-        if records:
-            yield records, numbers
+        whole = text.replace(b"\r\n", b"\n") if b"\r" in text else text
+        ended = [*BytesIO(whole)]  # searches for line feeds several times as fast as `split` does
+        numbers = range(number, number := number + len(ended))
+        if len(whole) <= limit and b"\n" not in ended:
+            yield LineRecords(whole, ended), numbers
+        elif kept := [(line[:-1][:limit], at) for line, at in zip(ended, numbers, strict=True) if line != b"\n"]:
+            yield [record for record, _ in kept], [at for _, at in kept]
 
 
 def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
@@ -55,7 +82,7 @@ def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
     The last line needs no end, but where the stream is cut off it is left out: it might seem complete.
     """
     limit, rest = options.max_record, bytearray()
-    for data in _chunks(stream, options):
+    while data := stream.read(options.block_bytes):
         end = data.rfind(b"\n") + 1
         if not end:
             rest += data[: max(0, limit + 1 - len(rest))]
@@ -67,44 +94,17 @@ def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
         yield bytes(rest) + b"\n"
 
 
-def _chunks(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
-    """What a stream holds, without the mark of its byte order."""
-    first = True
-    while data := stream.read(options.block_bytes):
-        if first:
-            first, data = False, data.removeprefix(BOM)
-        yield data
-
-
-def _split(whole: bytes, number: int, limit: int) -> tuple[Sequence[bytes], Sequence[int], int]:
-    """The records of whole lines, their numbers, and how many lines there are."""
-    if b"\r" in whole:
-        whole = whole.replace(b"\r\n", b"\n")
-    ended = [*BytesIO(whole)]  # searches for line feeds several times as fast as `split` does
-    count = len(ended)
-    numbers: Sequence[int] = range(number, number + count)
-    if len(whole) <= limit and b"\n" not in ended:
-        return LineRecords(whole, ended), numbers, count
-    records = [line[:-1][:limit] for line in ended]
-    if not all(records):
-        numbers = [number + index for index, record in enumerate(records) if record]
-        records = [record for record in records if record]
-    return records, numbers, count
-
-
-def read_values(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
+def _read_values(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
     """A record for each element of arrays, or for each object outside them, over any number of lines.
 
     Whatever else stands between them is a record too. It is a failure if the last array or object has no end.
     """
     scanner = _Scanner(options.max_record)
-    for data in _chunks(stream, options):
+    while data := stream.read(options.block_bytes):
         scanner.scan(data)
-        if scanner.records:
-            yield scanner.drain()
+        yield from scanner.drain()
     scanner.flush_gap(len(scanner.buffer))
-    if scanner.records:
-        yield scanner.drain()
+    yield from scanner.drain()
     if scanner.depth or scanner.in_array:
         raise DamagedContent("it ends inside a JSON value")
 
@@ -124,13 +124,13 @@ class _Scanner:
         self._line = self._first_line = 1
         self._cut = b""
         """The start of a value that is too long."""
-        self.records: list[bytes] = []
+        self._records: list[bytes] = []
         self._lines: list[int] = []
 
-    def drain(self) -> NumberedRecords:
-        drained = self.records, self._lines
-        self.records, self._lines = [], []
-        return drained
+    def drain(self) -> Iterator[NumberedRecords]:
+        if self._records:
+            yield self._records, self._lines
+            self._records, self._lines = [], []
 
     def scan(self, data: bytes) -> None:
         self.buffer += data
@@ -162,7 +162,7 @@ class _Scanner:
             self._begin, self._cut = end, b""
 
     def _give(self, record: bytes, line: int) -> None:
-        self.records.append(record)
+        self._records.append(record)
         self._lines.append(line)
 
     def _line_at(self, position: int) -> int:
@@ -188,7 +188,7 @@ class _Scanner:
             self._counted = len(self.buffer)
 
 
-def read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
+def _read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
     """A record a row; the first row has the names. The line is the row's first. Bytes that aren't UTF-8 survive as lone surrogates."""
     limit, has_ended = options.max_record, False
     row_lines: list[str] = []
@@ -207,7 +207,7 @@ def read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iter
 
     csv.field_size_limit(limit)  # it is the module's, not the reader's, and too small by default
     rows = csv.reader(lines(), delimiter=delimiter, quotechar=options.quote)
-    encode: Callable[[Sequence[str]], bytes | None] | None = None
+    make: Callable[..., Any] | None = None
     records: list[bytes] = []
     numbers: list[int] = []
     size, failure = 0, None
@@ -224,10 +224,13 @@ def read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iter
             break
         if not row and not as_read():
             continue
-        if encode is None:
-            encode = _encoder(row)
+        if make is None:
+            make = _row_type(row)
             continue
-        record = (None if has_ended else encode(row)) or as_read()[:limit]  # a row that ends with the file has an open quote
+        try:
+            record = as_read()[:limit] if has_ended else _TO_JSON.encode(make(*row))  # a row that ends with the file has an open quote
+        except (TypeError, ValueError):  # it has another length than the header, or isn't UTF-8
+            record = as_read()[:limit]
         records.append(record)
         numbers.append(number)
         size += len(record)
@@ -240,47 +243,28 @@ def read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iter
         raise failure
 
 
-def _encoder(header: Sequence[str]) -> Callable[[Sequence[str]], bytes | None]:
-    """What makes the JSON object of a row, if there can be one. Raises `DamagedContent` if the header names no columns."""
-    if why := _wrong_header(header):
-        raise DamagedContent(why)
-    make: Callable[..., Any]
-    if any(map(_NO_FIELD, header)):
-        make = lambda *row: dict(zip(header, row, strict=True))  # noqa: E731
-    else:  # structs are encoded in a third of the time of dicts
-        fields = [(f"cell{at}", str, msgspec.field(name=name)) for at, name in enumerate(header)]
-        make = msgspec.defstruct("Row", fields, gc=False)
-    width, to_json = len(header), _TO_JSON.encode
-
-    def encode(row: Sequence[str]) -> bytes | None:
-        if len(row) != width:
-            return None
-        try:
-            return to_json(make(*row))
-        except UnicodeEncodeError:
-            return None
-
-    return encode
-
-
-def _wrong_header(header: Sequence[str]) -> str | None:
+def _row_type(header: Sequence[str]) -> Callable[..., Any]:
+    """What makes an object of a row's cells. Raises `DamagedContent` if the header names no columns."""
     if not header:
-        return "the first row can't be read"
+        raise DamagedContent("the first row can't be read")
     if len(header) > MAX_COLUMNS:
-        return f"the first row has {len(header):,} columns, of at most {MAX_COLUMNS:,}: is the delimiter right?"
+        raise DamagedContent(f"the first row has {len(header):,} columns, of at most {MAX_COLUMNS:,}: is the delimiter right?")
     if sum(map(len, header)) > _MAX_NAMES:
-        return "the names in the first row have more than 1 MiB together: is it a header?"
-    if len(set(header)) < len(header):
-        twice, _ = Counter(header).most_common(1)[0]
-        return f"the first row names {twice!r} twice"
+        raise DamagedContent("the names in the first row have more than 1 MiB together: is it a header?")
+    name, count = Counter(header).most_common(1)[0]
+    if count > 1:
+        raise DamagedContent(f"the first row names {name!r} twice")
     try:
         "".join(header).encode()
     except UnicodeEncodeError:
-        return "the first row isn't UTF-8"
-    return None
+        raise DamagedContent("the first row isn't UTF-8") from None
+    if any(map(_NO_FIELD, header)):
+        return lambda *row: dict(zip(header, row, strict=True))
+    # structs are encoded in a third of the time of dicts
+    return msgspec.defstruct("Row", [(f"cell{at}", str, msgspec.field(name=name)) for at, name in enumerate(header)], gc=False)
 
 
-def read_parquet(file: BinaryIO) -> Iterator[NumberedRecords]:
+def _read_parquet(file: BinaryIO) -> Iterator[NumberedRecords]:
     """A record a row, and its number for a line.
 
     Instants become ISO 8601 in UTC with a `Z`. What the file calls local time gets no zone.

@@ -1,26 +1,35 @@
-"""What the user names, as a list of files that can be opened: addresses checked, folders and patterns resolved, in a stable order.
+"""What the user names, as files that can be opened: addresses checked, folders, patterns and prefixes resolved, in a stable order.
 
 The order is that of the names, with numbers in them compared by value: exports are named by their time, and `…_9.json` comes before
 `…_10.json`. An address that holds credentials is rejected and never repeated: names of files stand in messages and in saved state.
+
+Objects of stores are read in ranges rather than as one long answer: to read a file may take hours, and no store holds a connection that
+long. Each range asks for the same ETag, so that an object that is replaced meanwhile fails instead of giving two halves.
 """
 
 from __future__ import annotations
 
 import glob
+import io
 import os
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import ReadOptions
+from forwarder.core.errors import ConfigurationError, install_extra
+from forwarder.core.secrets import mask_secrets
+from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta
+    from obstore.store import ObjectStore
 
 SCHEMES: Final = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://")
 _WITH_CONTAINER: Final = ("abfs://", "abfss://")
@@ -36,6 +45,14 @@ _HINT: Final = (
 )
 _END: Final = 64 << 10
 _COPY: Final = 1 << 20
+_RANGE: Final = 4 << 20
+_CLIENT: Final = re.compile(
+    "(?:aws_|google_|azure_)?(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|http1_only|http2_only|"
+    "pool_idle_timeout|pool_max_idle_per_host|proxy_ca_certificate|proxy_excludes|proxy_url|randomize_addresses|read_timeout|"
+    "root_certificate|timeout|user_agent)",
+    re.IGNORECASE,
+).fullmatch
+"""Options of the way to a store. obstore takes them apart from those of the store, and panics where they stand among these."""
 
 
 def redact(path: str) -> str:
@@ -64,8 +81,7 @@ def check_addresses(paths: Iterable[str]) -> None:
             raise ConfigurationError(f"{redact(path)}: it is not the address of an object store that can be read", hint=_HINT)
 
 
-@dataclass(frozen=True)
-class Fingerprint:
+class Fingerprint(NamedTuple):
     """What a reader remembers of a file, to recognise it later."""
 
     size: int
@@ -76,48 +92,39 @@ class Fingerprint:
 
 
 class LocalFile:
-    """A file of this machine, not looked into."""
+    """A file of this machine, not looked into.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Standard input or a pipe is kept on disk until it is closed, for it is read more than once, and archives need to be sought in. It has
+    the fingerprint of the same bytes in a file.
+    """
+
+    def __init__(self, path: Path | str, pipe: BinaryIO | None = None) -> None:
+        self._path, self._pipe = path, pipe
         self.name = plain_name(str(path))
+        self._spool: BinaryIO | None = None
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """Of size, time of change, and both ends of the content."""
         with self.open() as file:
-            return fingerprint(file, os.fstat(file.fileno()).st_mtime_ns)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            digest = blake2b(b"%d " % size, digest_size=20)
+            digest.update(file.read(_END))
+            file.seek(max(0, size - _END))
+            digest.update(file.read(_END))
+            return Fingerprint(size, digest.hexdigest(), os.fstat(file.fileno()).st_mtime_ns if self._pipe is None else 0)
 
     def open(self) -> BinaryIO:
-        """The file, at its beginning."""
-        try:
-            return self._path.open("rb")
-        except OSError as error:
-            raise ConfigurationError(f"{self.name}: can't be read: {error.strerror}", hint="Make it readable, or leave it out.") from None
-
-
-class SpooledFile:
-    """Standard input or a pipe: kept on disk until it is closed, for it is read more than once, and archives need to be sought in.
-
-    It has the fingerprint of the same bytes in a file.
-    """
-
-    def __init__(self, name: str, source: BinaryIO) -> None:
-        self.name = plain_name(name)
-        self._source = source
-        self._spool: BinaryIO | None = None
-
-    @cached_property
-    def fingerprint(self) -> Fingerprint:
-        """Of size and both ends."""
-        with self.open() as file:
-            return fingerprint(file, 0)
-
-    def open(self) -> BinaryIO:
-        """What came, from its beginning; the first time it is received, to its end. One at a time: what is opened shares its position."""
+        """The file, at its beginning. A pipe is received to its end the first time; what is opened of one shares its position."""
+        if self._pipe is None:
+            try:
+                return Path(self._path).open("rb")
+            except OSError as error:
+                raise _unreadable(self.name, error.strerror) from None
         if self._spool is None:
             self._spool = open_spool()
-            shutil.copyfileobj(self._source, self._spool, _COPY)
+            shutil.copyfileobj(self._pipe, self._spool, _COPY)
             self._spool.flush()
         opened = os.fdopen(os.dup(self._spool.fileno()), "rb")
         opened.seek(0)
@@ -125,11 +132,15 @@ class SpooledFile:
 
     def close(self) -> None:
         """Give the disk's space back."""
-        if self._source is not sys.stdin.buffer:
-            self._source.close()
+        if self._pipe is not None and self._pipe is not sys.stdin.buffer:
+            self._pipe.close()
         if self._spool is not None:
             self._spool.close()
             self._spool = None
+
+
+def _unreadable(name: str, why: str | None) -> ConfigurationError:
+    return ConfigurationError(f"{name}: can't be read: {why}", hint="Make it readable, or leave it out.")
 
 
 def open_spool() -> BinaryIO:
@@ -137,97 +148,70 @@ def open_spool() -> BinaryIO:
     return tempfile.TemporaryFile()
 
 
-def fingerprint(file: BinaryIO, modified: int) -> Fingerprint:
-    """Of a file that can be sought in."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    digest = blake2b(b"%d " % size, digest_size=20)
-    digest.update(file.read(_END))
-    file.seek(max(0, size - _END))
-    digest.update(file.read(_END))
-    return Fingerprint(size, digest.hexdigest(), modified)
-
-
-def local_origins(path: str, options: ReadOptions) -> Iterator[LocalFile | SpooledFile]:
+def local_files(path: str, options: ReadOptions) -> Iterator[LocalFile]:
     """The files that a path, a folder or a pattern stands for. Raises `ConfigurationError` if there are none, or they can't be found."""
+    hint = "Name files, folders, patterns, URLs of object stores, or - for standard input."
     try:
-        yield from _local(path, options)
+        if path == "-":
+            yield LocalFile("-", sys.stdin.buffer)
+        elif Path(path).is_dir():
+            found = _folder(Path(path), options)
+            if not found:
+                raise ConfigurationError(f"{redact(path)}: there is no file in it", hint="Hidden files are left out. Is it mounted?")
+            yield from map(LocalFile, found)
+        elif Path(path).is_file():
+            yield LocalFile(Path(path))
+        elif Path(path).is_fifo():
+            yield LocalFile(path, Path(path).open("rb"))  # noqa: SIM115 -- closed with it
+        elif Path(path).exists():
+            raise ConfigurationError(f"{path}: it is neither a file nor a pipe", hint=hint)
+        elif glob.has_magic(path):
+            yield from map(LocalFile, _matching(path, options))
+        else:
+            raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=hint)
     except OSError as error:
-        name, why = redact(plain_name(str(error.filename or path))), error.strerror or str(error)
-        raise ConfigurationError(f"{name}: can't be read: {why}", hint="Make it readable, or leave it out.") from None
+        raise _unreadable(redact(plain_name(str(error.filename or path))), error.strerror or str(error)) from None
 
 
-def _local(path: str, options: ReadOptions) -> Iterator[LocalFile | SpooledFile]:
-    if path == "-":
-        yield SpooledFile("-", sys.stdin.buffer)
-    elif Path(path).is_dir():
-        found = list(_folder(Path(path), options))
-        if not found:
-            raise ConfigurationError(f"{redact(path)}: there is no file in it", hint="Hidden files are left out. Is it mounted?")
-        yield from found
-    elif Path(path).is_file():
-        yield LocalFile(Path(path))
-    elif Path(path).is_fifo():
-        yield SpooledFile(path, Path(path).open("rb"))  # noqa: SIM115 -- closed with it
-    elif Path(path).exists():
-        raise ConfigurationError(f"{path}: it is neither a file nor a pipe", hint="Name files, folders, patterns, or - for standard input.")
-    elif glob.has_magic(path):
-        yield from _pattern(path, options)
-    else:
-        hint = "Name files, folders, patterns, URLs of object stores, or - for standard input."
-        raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=hint)
-
-
-def _pattern(pattern: str, options: ReadOptions) -> Iterator[LocalFile]:
-    found = sorted(glob.glob(pattern, recursive=True), key=natural)  # noqa: PTH207 -- the pattern may begin at the root
+def _matching(pattern: str, options: ReadOptions) -> Iterator[Path]:
+    found = [Path(each) for each in sorted(glob.glob(pattern, recursive=True), key=natural)]  # noqa: PTH207 -- it may begin at the root
     if not found:
         raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint="Try `ls` with the same pattern.")
     parts = Path(pattern).parts
-    root = Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))])
-    _check_links(map(Path, found), root, options)
+    _check_links(found, Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))]), options)
     for each in found:
-        if Path(each).is_dir():
-            yield from _folder(Path(each), options)
-        else:
-            yield LocalFile(Path(each))
+        yield from _folder(each, options) if each.is_dir() else [each]
 
 
-def _folder(folder: Path, options: ReadOptions) -> Iterator[LocalFile]:
+def _folder(folder: Path, options: ReadOptions) -> list[Path]:
+    """All files in it, in their order. Raises `OSError` if a folder can't be listed: its files aren't left out in silence."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
     names = []
     seen = {folder.resolve()}
-    for root, folders, files in os.walk(folder, onerror=_raise, followlinks=options.follow_links):
+    for root, folders, files in os.walk(folder, onerror=fail, followlinks=options.follow_links):
         links = [Path(root, name) for name in (*folders, *files) if Path(root, name).is_symlink()]
         _check_links([link for link in links if is_wanted(str(link.relative_to(folder)))], folder, options)
         if options.follow_links:  # a folder once: links may lead around
-            folders[:] = [name for name in folders if _is_new(Path(root, name), seen)]
+            for name in list(folders):
+                target = Path(root, name).resolve()
+                if target in seen:
+                    folders.remove(name)
+                seen.add(target)
         names += [Path(root, name) for name in files]
     wanted = [path for path in names if is_wanted(str(path.relative_to(folder))) and path.is_file()]
-    for path in sorted(wanted, key=lambda each: natural(str(each))):
-        yield LocalFile(path)
-
-
-def _is_new(folder: Path, seen: set[Path]) -> bool:
-    target = folder.resolve()
-    if target in seen:
-        return False
-    seen.add(target)
-    return True
+    return sorted(wanted, key=lambda each: natural(str(each)))
 
 
 def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> None:
     """Raises `ConfigurationError` for a file or folder that a link outside of `root` stands for, unless such links are to be followed."""
-    if options.follow_links:
-        return
     inside = root.resolve()
-    for path in found:
+    for path in () if options.follow_links else found:
         if path.exists() and not path.resolve().is_relative_to(inside):
             message = f"{plain_name(str(path))}: a link that leads out of {root}, to {plain_name(str(path.resolve()))}"
             raise ConfigurationError(message, hint="Set follow_links (`--follow-links`) to read what links lead to, or remove the link.")
-
-
-def _raise(error: OSError) -> None:
-    """A folder that can't be listed isn't left out in silence."""
-    raise error
 
 
 def is_wanted(name: str) -> bool:
@@ -241,13 +225,133 @@ def plain_name(name: str) -> str:
 
 
 def natural(name: str) -> list[tuple[list[tuple[int, str]], str]]:
-    """A key that orders names by their folders, and numbers in them by value."""
-    return [(_texts_and_numbers(part), part) for part in name.split("/")]
+    """A key that orders names by their folders, and numbers in them by value: of two, the one with more digits is larger."""
+    return [
+        ([(0, piece) if not index % 2 else (len(piece.lstrip("0")), piece.lstrip("0")) for index, piece in enumerate(pieces)], part)
+        for part in name.split("/")
+        for pieces in [re.split("([0-9]+)", part)]
+    ]
 
 
-def _texts_and_numbers(part: str) -> list[tuple[int, str]]:
-    """In turn, beginning with a text, which may be empty. Of two numbers the one with more digits is larger, however many they have."""
-    pieces = re.split("([0-9]+)", part)
-    numbers = (piece.lstrip("0") for piece in pieces[1::2])
-    pieces[1::2] = numbers
-    return [(len(piece) if place % 2 else 0, piece) for place, piece in enumerate(pieces)]
+def missing_extra(what: str, package: str) -> ConfigurationError:
+    """The error for an optional dependency that isn't there."""
+    return ConfigurationError(f"{what} can't be read without {package}", hint=install_extra("import"))
+
+
+def connect(bucket: str, options: ReadOptions) -> ObjectStore:
+    """The store of a URL's bucket. Credentials come from where the store's own tools have them: environment, instance, web identity.
+
+    Options of the way to it may have the store's name before them, as in the environment.
+    """
+    try:
+        from obstore.exceptions import BaseError  # noqa: PLC0415 -- an optional dependency
+        from obstore.store import from_url  # noqa: PLC0415
+    except ImportError:
+        raise missing_extra("Object stores", "obstore") from None
+    store: dict[str, Any] = {name: value for name, value in options.store.items() if not _CLIENT(name)}
+    if client := {found[1].lower(): value for name, value in options.store.items() if (found := _CLIENT(name))}:
+        store["client_options"] = client
+    try:
+        made: ObjectStore = from_url(bucket, **store)
+    except (BaseError, ValueError, TypeError) as error:
+        why = mask_secrets(reason(error))
+        raise ConfigurationError(f"{bucket}: {why}", hint="Check the URL and the options of the object store.") from None
+    return made
+
+
+def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
+    """The objects that a URL stands for: one object, all under a prefix, or those that match a pattern."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    store = connect(f"{scheme}://{bucket}", options)
+    from obstore.exceptions import BaseError  # noqa: PLC0415 -- `connect` has seen that it is there
+
+    try:
+        metas = sorted(_found(store, key), key=lambda each: natural(each["path"]))
+    except (BaseError, OSError) as error:
+        raise ConfigurationError(f"{url}: {mask_secrets(reason(error))}", hint="Check bucket, credentials and region.") from None
+    if not metas:
+        raise ConfigurationError(f"{url}: there is no such object, and nothing under this prefix", hint="Prefixes end at a `/`.")
+    for meta in metas:
+        yield StoredObject(f"{scheme}://{bucket}/{meta['path']}", store, meta)
+
+
+def _found(store: ObjectStore, key: str) -> list[ObjectMeta]:
+    import obstore  # noqa: PLC0415 -- as above
+
+    parts = key.split("/")
+    fixed = next((index for index, part in enumerate(parts) if glob.has_magic(part)), None)
+    if fixed is None and key and not key.endswith("/"):
+        try:
+            return [obstore.head(store, key)]
+        except FileNotFoundError:
+            pass  # it may be a prefix
+    prefix = key if fixed is None else "/".join(parts[:fixed])
+    found = [meta for metas in obstore.list(store, prefix=prefix or None) for meta in metas]
+    if fixed is not None:
+        return [meta for meta in found if _matches(meta["path"].split("/"), parts)]
+    return [meta for meta in found if is_wanted(meta["path"].removeprefix(key)) and not meta["path"].endswith("/")]
+
+
+def _matches(path: list[str], pattern: list[str]) -> bool:
+    """Whether a path fits a pattern as a shell's does: `*` stays in a folder, `**` is any number of them, and hidden parts are named."""
+    if not pattern or not path:
+        return not pattern and not path
+    if pattern[0] == "**":
+        return _matches(path, pattern[1:]) or (not path[0].startswith(".") and _matches(path[1:], pattern))
+    is_hidden = path[0].startswith(".") and not pattern[0].startswith(".")
+    return not is_hidden and fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
+
+
+class StoredObject:
+    """An object of a store, not looked into."""
+
+    def __init__(self, name: str, store: ObjectStore, meta: ObjectMeta) -> None:
+        self.name = name
+        self._store, self._meta = store, meta
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """Of size and ETag; where a store has none, the time of its last change stands for it."""
+        size, tag = self._meta["size"], self._meta.get("e_tag") or self._meta["last_modified"].isoformat()
+        return Fingerprint(size, blake2b(f"{size} {tag}".encode(), digest_size=20).hexdigest())
+
+    def open(self) -> BinaryIO:
+        """The object's bytes, read as they are asked for."""
+        return io.BufferedReader(_Ranges(self._store, self._meta), buffer_size=_RANGE)
+
+
+class _Ranges(io.RawIOBase):
+    """The bytes of an object, one request a range."""
+
+    def __init__(self, store: ObjectStore, meta: ObjectMeta) -> None:
+        self._store, self._meta, self._position = store, meta, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = max(0, offset + (0, self._position, self._meta["size"])[whence])
+        return self._position
+
+    def readinto(self, buffer: object, /) -> int:
+        import obstore  # noqa: PLC0415 -- an optional dependency
+        from obstore.exceptions import BaseError, PreconditionError  # noqa: PLC0415
+
+        with memoryview(buffer) as view:  # type: ignore[arg-type]
+            end = min(self._position + min(len(view), _RANGE), self._meta["size"])
+            if end <= self._position:
+                return 0
+            options: GetOptions = {"range": (self._position, end), "if_match": self._meta.get("e_tag")}
+            try:
+                data = obstore.get(self._store, self._meta["path"], options=options).bytes()
+            except PreconditionError:
+                raise DamagedContent("the object was replaced while it was read") from None
+            except (BaseError, OSError) as error:
+                raise DamagedContent(mask_secrets(reason(error))) from None
+            view[: len(data)] = memoryview(data)
+        self._position += len(data)
+        return len(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol, overload
+from typing import NamedTuple, overload
 
 from forwarder.core.errors import ForwarderError
 
@@ -38,8 +38,7 @@ class LineRecords(Sequence[bytes]):
 
     def __init__(self, text: bytes, ended: Sequence[bytes]) -> None:
         """`ended` are the lines of the text with their ends."""
-        self.text = text
-        self.ended = ended
+        self.text, self.ended = text, ended
 
     def __len__(self) -> int:
         return len(self.ended)
@@ -72,12 +71,10 @@ class RecordBlock:
 
     def part(self, start: int, stop: int) -> RecordBlock:
         """Its records from this index to before that one."""
-        records = self.records
-        some = (
-            LineRecords(b"".join(records.ended[start:stop]), records.ended[start:stop])
-            if isinstance(records, LineRecords)
-            else records[start:stop]
-        )
+        some = self.records[start:stop]
+        if isinstance(self.records, LineRecords):
+            ended = self.records.ended[start:stop]
+            some = LineRecords(b"".join(ended), ended)
         members = None if self.members is None else self.members[start:stop]
         return RecordBlock(self.file, self.first + start, some, self.lines[start:stop], members)
 
@@ -122,13 +119,6 @@ class ReadOptions:
     """Of an object store (`region`, `endpoint`, `skip_signature` …), beside what its usual environment variables say."""
 
 
-class Readable(Protocol):
-    """What bytes are read from, in order."""
-
-    def read(self, size: int, /) -> bytes:
-        """About so many bytes, at least one; none at the end. Raises one of `FAILURES`."""
-
-
 class BrokenSource(ForwarderError):
     """A file can't be read to its end. What came before is good; the other files of the source can still be read."""
 
@@ -140,11 +130,10 @@ class BrokenSource(ForwarderError):
         self.file, self.offset, self.reason = file, offset, reason
 
 
-class SourceChanged(ForwarderError):
-    """What was read in an earlier run is gone or different, so a resumed run would omit records or read others."""
-
-    code = "source_changed"
-
-
 class DamagedContent(Exception):
     """Bytes aren't what their beginning promised. Inside this package only: outside it is a `BrokenSource`."""
+
+
+def reason(error: BaseException) -> str:
+    """Why a file can't be read, in one line."""
+    return (str(error) or type(error).__name__).splitlines()[0].rstrip()

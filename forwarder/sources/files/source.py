@@ -8,30 +8,24 @@ for a thread of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from forwarder.sources.files.archives import ArchiveOpener, OpenedFile
-from forwarder.sources.files.framing import BOM, NumberedRecords, read_csv, read_lines, read_parquet, read_values
-from forwarder.sources.files.objects import StoredObject, stored_objects
-from forwarder.sources.files.origins import SCHEMES, LocalFile, SpooledFile, check_addresses, local_origins
-from forwarder.sources.files.records import BrokenSource, DamagedContent, Framing, LineRecords, ReadOptions, RecordBlock, SourceFile
+from forwarder.sources.files.framing import frame
+from forwarder.sources.files.origins import SCHEMES, LocalFile, StoredObject, check_addresses, local_files, stored_objects
+from forwarder.sources.files.records import BrokenSource, DamagedContent, LineRecords, ReadOptions, RecordBlock, SourceFile
+from forwarder.sources.files.unpacking import OpenedFile, unpack
 
 if TYPE_CHECKING:
     from hashlib import _Hash
-
-_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
-_SPACE: Final = b" \t\r\n"
-SourceOrigin = LocalFile | SpooledFile | StoredObject
-"""A file as the user named it, not looked into. Each has a name that is unique in a source, and a fingerprint of its content."""
 
 
 class FileSource(AbstractContextManager["FileSource"]):
     """The files that were named. Closing it gives back the disk space of standard input and pipes."""
 
-    def __init__(self, origins: Sequence[SourceOrigin], options: ReadOptions) -> None:
+    def __init__(self, origins: Sequence[LocalFile | StoredObject], options: ReadOptions) -> None:
         self.origins = origins
         self._options = options
         self._unread: tuple[SourceFile, OpenedFile] | None = None
@@ -46,7 +40,7 @@ class FileSource(AbstractContextManager["FileSource"]):
         for origin in self.origins:
             content = origin.fingerprint.digest
             with origin.open() as opened:
-                for leaf in ArchiveOpener(self._options).leaves(opened, opened):
+                for leaf in unpack(opened.read, self._options, opened):
                     file = SourceFile(origin.name, content)
                     if leaf.member:
                         file = SourceFile(f"{origin.name}!{leaf.member}", _digest(f"{content}!{leaf.member}"))
@@ -66,7 +60,7 @@ class FileSource(AbstractContextManager["FileSource"]):
     def close(self) -> None:
         """Forget standard input."""
         for origin in self.origins:
-            if isinstance(origin, SpooledFile):
+            if isinstance(origin, LocalFile):
                 origin.close()
 
     def __exit__(self, *_: object) -> None:
@@ -80,9 +74,9 @@ def open_source(paths: Sequence[str], options: ReadOptions | None = None) -> Fil
     """
     options = options or ReadOptions()
     check_addresses(paths)
-    origins: dict[str, SourceOrigin] = {}
+    origins: dict[str, LocalFile | StoredObject] = {}
     for path in paths:
-        for origin in stored_objects(path, options) if path.startswith(SCHEMES) else local_origins(path, options):
+        for origin in stored_objects(path, options) if path.startswith(SCHEMES) else local_files(path, options):
             origins.setdefault(origin.name, origin)
     return FileSource(list(origins.values()), options)
 
@@ -104,7 +98,7 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
         self._before = self._after = hashlib.sha256()
         self._first = 0
         self._block: Sequence[bytes] = ()
-        self._parts = framed(file.name, leaf, options)
+        self._parts = frame(file.name, leaf.stream, leaf.seekable, options)
 
     def __next__(self) -> RecordBlock:
         if not self._leaf.is_open:
@@ -114,8 +108,7 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
         except DamagedContent as error:
             raise BrokenSource(self.name, self._leaf.stream.offset, str(error)) from None
         self._before, self._first, self._block = self._after, self._first + len(self._block), part[0]
-        self._after = self._before.copy()
-        _update(self._after, self._block)
+        self._after = _digested(self._before, self._block)
         return RecordBlock(self._file, self._first, *part)
 
     def digest_at(self, records: int) -> str:
@@ -123,11 +116,7 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
         count = records - self._first
         if not 0 <= count <= len(self._block):
             raise ValueError(f"record {records} isn't in the block from {self._first} to {self._first + len(self._block)}")
-        if count == len(self._block):
-            return self._after.hexdigest()
-        digest = self._before.copy()
-        _update(digest, self._block[:count])
-        return digest.hexdigest()
+        return (self._after if count == len(self._block) else _digested(self._before, self._block[:count])).hexdigest()
 
     def close(self) -> None:
         """Stop reading. Not needed once all was read."""
@@ -137,40 +126,11 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
         self.close()
 
 
-def _update(digest: _Hash, records: Sequence[bytes]) -> None:
-    """Add records, all at once: hashing a large text releases the interpreter lock."""
+def _digested(digest: _Hash, records: Sequence[bytes]) -> _Hash:
+    """The digest with more records, all at once: hashing a large text releases the interpreter lock."""
+    digest = digest.copy()
     if isinstance(records, LineRecords):
         digest.update(records.text)
     elif records:
         digest.update(b"\n".join(records) + b"\n")
-
-
-def framed(name: str, leaf: OpenedFile, options: ReadOptions) -> Generator[NumberedRecords]:
-    """The records of an open file. Raises `DamagedContent` after the last good ones."""
-    framing = options.framing if options.framing is not Framing.AUTO else _framing(name, leaf.stream.head)
-    if leaf.failure:
-        raise DamagedContent(leaf.failure)
-    if leaf.seekable is not None:
-        yield from read_parquet(leaf.seekable)
-    elif framing is Framing.PARQUET:
-        raise DamagedContent("it isn't a Parquet file")
-    elif framing is Framing.CSV:
-        yield from read_csv(leaf.stream, options, options.delimiter or ("\t" if _bare(name).endswith(".tsv") else ","))
-    else:
-        yield from (read_values if framing is Framing.JSON else read_lines)(leaf.stream, options)
-
-
-def _framing(name: str, head: bytes) -> Framing:
-    if _bare(name).endswith((".csv", ".tsv")):
-        return Framing.CSV
-    begin = head.removeprefix(BOM).lstrip(_SPACE)
-    is_spread = begin.startswith(b"[") or begin.split(b"\n", 1)[0].strip() == b"{"
-    return Framing.JSON if is_spread else Framing.LINES
-
-
-def _bare(name: str) -> str:
-    """A file's name without those of its compressions."""
-    name = name.lower()
-    while name.endswith(_COMPRESSED):
-        name = name.rpartition(".")[0]
-    return name
+    return digest

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw, Struct, field
 
-from forwarder.core.errors import ConfigurationError
+from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, RefusalExample, check_days
 from forwarder.storage.directory import LockedDirectory
@@ -31,6 +31,12 @@ class CheckpointDamaged(ConfigurationError):
     """There is a checkpoint, and it can't be relied on."""
 
     code = "checkpoint_damaged"
+
+
+class SourceChanged(ForwarderError):
+    """What was read in an earlier run is gone or different, so a resumed run would omit records or read others."""
+
+    code = "source_changed"
 
 
 class ImportJob(Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,9 +18,9 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.sources.files.origins import SCHEMES, plain_name
-from forwarder.sources.files.records import ReadOptions, SourceChanged
+from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import FileSource
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceChanged, SourceContent
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, PersonProperties, derived_uuid
 from forwarder.sources.imports.pacing import QuietHours

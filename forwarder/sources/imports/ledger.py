@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forwarder.sources.files.records import BrokenSource, SourceChanged
+from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.blocks import ImportBlock
 from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample, count_kind
-from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, SortedFile, SpoolCheckpoint, SpoolIndex
+from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, SortedFile, SourceChanged, SpoolCheckpoint, SpoolIndex
 
 
 class ImportLedger:

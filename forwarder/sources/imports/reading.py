@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 
-from forwarder.sources.files.records import BrokenSource, RecordBlock, SourceChanged, SourceFile
+from forwarder.sources.files.records import BrokenSource, RecordBlock, SourceFile
 from forwarder.sources.files.source import BlockReader, FileSource
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.checkpoint import SettledFile
+from forwarder.sources.imports.checkpoint import SettledFile, SourceChanged
 from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
 
 

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -18,12 +19,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.framing import MAX_COLUMNS, NumberedRecords, read_csv, read_lines, read_parquet, read_values
-from forwarder.sources.files.records import DamagedContent, ReadOptions
-from forwarder.sources.files.streams import PeekedStream
+from forwarder.sources.files.framing import MAX_COLUMNS, NumberedRecords, frame
+from forwarder.sources.files.records import DamagedContent, Framing, ReadOptions
+from forwarder.sources.files.unpacking import PeekedStream
 from tests.support.packed import Watched
 
-Framer = Callable[[PeekedStream, ReadOptions], Iterator[NumberedRecords]]
 LIMIT: Final = 1 << 20
 
 
@@ -38,10 +38,16 @@ def salvaged(framed: Iterator[NumberedRecords]) -> tuple[list[tuple[int, bytes]]
     return found, ""
 
 
-def framed(framer: Framer, content: bytes, limit: int = LIMIT, size: int = 64, failure: Exception | None = None) -> list[tuple[int, bytes]]:
+def read(source: Watched, options: ReadOptions) -> Iterator[NumberedRecords]:
+    """The records of a stream."""
+    return frame("x", PeekedStream(source.read), None, options)
+
+
+def framed(
+    framing: Framing, content: bytes, limit: int = LIMIT, size: int = 64, failure: Exception | None = None
+) -> list[tuple[int, bytes]]:
     """The records with their lines."""
-    stream = PeekedStream(Watched(content, failure=failure))
-    found, why = salvaged(framer(stream, ReadOptions(max_record=limit, block_bytes=size)))
+    found, why = salvaged(read(Watched(content, failure=failure), ReadOptions(framing, max_record=limit, block_bytes=size)))
     assert why == ("" if failure is None else str(failure))
     return found
 
@@ -52,31 +58,31 @@ def test_lines_are_those_of_split(content: bytes, size: int, limit: int) -> None
     """However it is read, the lines are the content's parts between line feeds, without a return at their ends, cut to the limit."""
     parts = [(number, part.removesuffix(b"\r")) for number, part in enumerate(content.split(b"\n"), 1)]
     expected = [(number, part[:limit]) for number, part in parts if part]
-    found = framed(read_lines, content, limit, size)
+    found = framed(Framing.LINES, content, limit, size)
     assert found == expected
 
 
 def test_a_mark_of_the_byte_order_is_no_content() -> None:
     """What Windows puts before UTF-8 is left out, once."""
-    assert framed(read_lines, b"\xef\xbb\xbf{}\n\xef\xbb\xbf") == [(1, b"{}"), (2, b"\xef\xbb\xbf")]
-    assert framed(read_values, b"\xef\xbb\xbf[1]") == [(1, b"1")]
+    assert framed(Framing.LINES, b"\xef\xbb\xbf{}\n\xef\xbb\xbf") == [(1, b"{}"), (2, b"\xef\xbb\xbf")]
+    assert framed(Framing.JSON, b"\xef\xbb\xbf[1]") == [(1, b"1")]
 
 
 def test_bytes_that_are_not_utf8_are_kept() -> None:
     """Whether a record is valid is the converter's to say."""
-    assert framed(read_lines, b'{"a":"\xff"}\n\0\n') == [(1, b'{"a":"\xff"}'), (2, b"\0")]
+    assert framed(Framing.LINES, b'{"a":"\xff"}\n\0\n') == [(1, b'{"a":"\xff"}'), (2, b"\0")]
 
 
 def test_a_last_line_without_end_counts_only_in_a_whole_stream() -> None:
     """Where the stream broke off, half a line isn't given: it might look whole."""
-    assert framed(read_lines, b"1\n23") == [(1, b"1"), (2, b"23")]
-    assert framed(read_lines, b"1\n23", failure=DamagedContent("it is cut off")) == [(1, b"1")]
+    assert framed(Framing.LINES, b"1\n23") == [(1, b"1"), (2, b"23")]
+    assert framed(Framing.LINES, b"1\n23", failure=DamagedContent("it is cut off")) == [(1, b"1")]
 
 
 def test_a_long_line_is_never_held_whole() -> None:
     """Of a line without end, the limit's worth is kept, and reads stay small."""
     source = Watched(b"x" * 300_000 + b"\nafter\n")
-    found = salvaged(read_lines(PeekedStream(source), ReadOptions(max_record=100, block_bytes=1000)))
+    found = salvaged(read(source, ReadOptions(Framing.LINES, max_record=100, block_bytes=1000)))
     assert found == ([(1, b"x" * 100), (2, b"after")], "")
     assert max(source.asked) <= 1000
 
@@ -95,7 +101,7 @@ def test_objects_of_an_array_or_in_a_row_are_found(objects: list[Any], size: int
     """Over however many lines they are written, and whatever is in their strings."""
     texts = [json.dumps(each, indent=indent, ensure_ascii=False) for each in objects]
     content = (f"[\n{','.join(texts)}\n]\n" if is_array else "\n".join(texts)).encode()
-    found = framed(read_values, content, LIMIT, size)
+    found = framed(Framing.JSON, content, LIMIT, size)
     assert [record.decode() for _, record in found] == texts
     assert [content.split(b"\n")[line - 1].count(b"{") > 0 for line, _ in found] == [True] * len(texts)
 
@@ -105,7 +111,7 @@ def test_lines_of_values_are_where_they_begin(size: int) -> None:
     """The line is that of the opening bracket; what is no object is a record too, for the converter to refuse."""
     content = b'\n[ {"a":\n1}, null ,\n"text",[\n2], {"b":2}\n,3]\n oops [{}]'
     expected = [(2, b'{"a":\n1}'), (3, b'null ,\n"text"'), (4, b"[\n2]"), (5, b'{"b":2}'), (6, b"3"), (7, b"oops"), (7, b"{}")]
-    assert framed(read_values, content, LIMIT, size) == expected
+    assert framed(Framing.JSON, content, LIMIT, size) == expected
 
 
 @pytest.mark.parametrize("size", [16, 1000])
@@ -113,14 +119,14 @@ def test_values_over_the_limit_are_cut_and_those_after_them_are_read(size: int) 
     """A long string with escapes, and a long list, don't hide where their object ends."""
     long = b'{"a":"' + b'\\"}\\\\' * 300 + b'"}'
     wide = b'{"a":[' + b'{"b":1},' * 300 + b"2]}"
-    found = framed(read_values, b"[" + long + b",\n" + wide + b",\n{}]", 50, size)
+    found = framed(Framing.JSON, b"[" + long + b",\n" + wide + b",\n{}]", 50, size)
     assert found == [(1, long[:50]), (2, wide[:50]), (3, b"{}")]
 
 
 @pytest.mark.parametrize("content", [b'[{"a":1},', b'[{"a":1},{"b"', b'{"a":1}{"b":"'])
 def test_values_without_an_end_are_a_failure(content: bytes) -> None:
     """What was whole is given, and then the stream fails."""
-    found, why = salvaged(read_values(PeekedStream(Watched(content)), ReadOptions(block_bytes=4)))
+    found, why = salvaged(read(Watched(content), ReadOptions(Framing.JSON, block_bytes=4)))
     assert ([record for _, record in found], why) == ([b'{"a":1}'], "it ends inside a JSON value")
 
 
@@ -129,16 +135,17 @@ def test_values_without_an_end_are_a_failure(content: bytes) -> None:
 def test_a_limit_cuts_values_and_changes_nothing_else(objects: list[Any], size: int, limit: int, indent: int | None) -> None:
     """The same objects on the same lines, cut."""
     content = ("[" + ",".join(json.dumps(each, indent=indent) for each in objects) + "]").encode()
-    whole = framed(read_values, content, LIMIT, size)
-    assert framed(read_values, content, limit, size) == [(line, record[:limit]) for line, record in whole]
+    whole = framed(Framing.JSON, content, LIMIT, size)
+    assert framed(Framing.JSON, content, limit, size) == [(line, record[:limit]) for line, record in whole]
 
 
-def rows(
-    content: bytes, options: ReadOptions | None = None, delimiter: str = ",", failure: Exception | None = None
-) -> list[tuple[int, bytes]]:
+CSV = ReadOptions(Framing.CSV)
+SMALL = replace(CSV, block_bytes=7)
+
+
+def rows(content: bytes, options: ReadOptions = SMALL, failure: Exception | None = None) -> list[tuple[int, bytes]]:
     """The records of CSV with their lines."""
-    stream = PeekedStream(Watched(content, failure=failure))
-    found, why = salvaged(read_csv(stream, options or ReadOptions(block_bytes=7), delimiter))
+    found, why = salvaged(read(Watched(content, failure=failure), options))
     assert why == ("" if failure is None else str(failure))
     return found
 
@@ -152,7 +159,7 @@ def test_rows_are_objects_of_texts_with_the_line_they_begin_on() -> None:
 
 def test_the_dialect_can_be_said() -> None:
     """Another delimiter and another quote."""
-    found = rows(b"a;b\n'1;2';3\n", ReadOptions(quote="'"), ";")
+    found = rows(b"a;b\n'1;2';3\n", replace(CSV, delimiter=";", quote="'"))
     assert found == [(2, b'{"a":"1;2","b":"3"}')]
 
 
@@ -173,7 +180,7 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
 )
 def test_columns_are_bounded(header: bytes, why: str) -> None:
     """Nothing is made of a header that no export has; the file is told as broken."""
-    found, failure = salvaged(read_csv(PeekedStream(Watched(header + b"\n1,2\n")), ReadOptions(), ","))
+    found, failure = salvaged(read(Watched(header + b"\n1,2\n"), CSV))
     assert found == []
     assert why in failure
 
@@ -181,14 +188,14 @@ def test_columns_are_bounded(header: bytes, why: str) -> None:
 def test_as_many_columns_as_a_spreadsheet_has() -> None:
     """Are read."""
     header, row = (b",".join(b"%d" % number for number in range(MAX_COLUMNS)) for _ in range(2))
-    [(_, record)] = rows(header + b"\n" + row + b"\n", ReadOptions())
+    [(_, record)] = rows(header + b"\n" + row + b"\n", CSV)
     assert len(json.loads(record)) == MAX_COLUMNS
 
 
 def test_an_open_quote_takes_no_more_than_the_limit() -> None:
     """What it swallowed is one refused record, and reading goes on behind it."""
     filler = b"x,y\n" * 400
-    found = rows(b'a,b\n1,"open\n' + filler + b"1,2\n", ReadOptions(max_record=1000, block_bytes=1 << 16))
+    found = rows(b'a,b\n1,"open\n' + filler + b"1,2\n", replace(CSV, max_record=1000, block_bytes=1 << 16))
     assert found[0] == (2, (b'1,"open\n' + filler)[:1000])
     assert found[-1][1] == b'{"a":"1","b":"2"}'
 
@@ -205,7 +212,7 @@ def test_an_open_quote_at_the_end_is_refused_or_cut_off() -> None:
 )
 def test_a_header_that_names_no_columns_is_a_failure(content: bytes, failure: str) -> None:
     """Guessing which of two columns is meant would be worse."""
-    assert salvaged(read_csv(PeekedStream(Watched(content)), ReadOptions(), ",")) == ([], failure)
+    assert salvaged(read(Watched(content), CSV)) == ([], failure)
 
 
 CELL = st.text('ab",;\r\n é', max_size=6)
@@ -217,7 +224,7 @@ def test_what_the_csv_module_writes_is_read(table: list[tuple[str, str]], size: 
     """Whatever is in the cells, and however it is read."""
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("first", "second"), *table])
-    found = rows(text.getvalue().encode(), ReadOptions(block_bytes=size))
+    found = rows(text.getvalue().encode(), replace(CSV, block_bytes=size))
     assert [tuple(json.loads(record).values()) for _, record in found] == table
 
 
@@ -229,9 +236,14 @@ def parquet_file(columns: dict[str, Any]) -> io.BytesIO:
     return made
 
 
+def parquet_rows(file: io.BytesIO) -> Iterator[NumberedRecords]:
+    """The records of a Parquet file."""
+    return frame("x", PeekedStream(file.read), file, ReadOptions())
+
+
 def parquet_records(file: io.BytesIO) -> tuple[list[tuple[int, Any]], str]:
     """The rows with their numbers, and why there are no more."""
-    found, failure = salvaged(read_parquet(file))
+    found, failure = salvaged(parquet_rows(file))
     return [(number, json.loads(record)) for number, record in found], failure
 
 
@@ -273,7 +285,7 @@ def test_parquet_rows_that_no_object_can_be_made_of_are_refused_alone() -> None:
     """Text that isn't UTF-8 and times that no calendar has don't stop the rows around them."""
     text = pa.array([b"a", b"\xff", b"b", b"c"]).view(pa.string())
     file = parquet_file({"text": text, "at": pa.array([0, 0, 1 << 60, 0]).view(pa.timestamp("us", "UTC"))})
-    (records, numbers), *rest = read_parquet(file)
+    (records, numbers), *rest = parquet_rows(file)
     assert (list(numbers), rest) == ([1, 2, 3, 4], [])
     good, other = b'{"text":"a","at":"1970-01-01T00:00:00Z"}', b'{"text":"c","at":"1970-01-01T00:00:00Z"}'
     assert (records[0], records[3]) == (good, other)
@@ -291,5 +303,5 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
     """It is part of the extra `import`."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigurationError, match="without pyarrow") as caught:
-        list(read_parquet(io.BytesIO()))
+        list(parquet_rows(io.BytesIO()))
     assert "pipx install --force '.[import]'" in caught.value.hint

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import BrokenSource, SourceChanged, SourceFile
+from forwarder.sources.files.records import BrokenSource, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import DayTally, FateKind, RecordBooks, RecordFate, RefusalExample
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, read_checkpoint
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, SourceChanged, read_checkpoint
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.ledger import ImportLedger

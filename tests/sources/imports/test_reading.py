@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import ReadOptions, SourceChanged
+from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.checkpoint import SettledFile
+from forwarder.sources.imports.checkpoint import SettledFile, SourceChanged
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
 from forwarder.sources.imports.finishing import FinishPolicy

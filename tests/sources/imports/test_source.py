@@ -17,11 +17,11 @@ from forwarder.core.errors import BufferFull, ConfigurationError, DeadLettersFul
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter
 from forwarder.core.records import AcceptedBatch
-from forwarder.sources.files.records import BrokenSource, RecordLocation, SourceChanged, SourceFile
+from forwarder.sources.files.records import BrokenSource, RecordLocation, SourceFile
 from forwarder.sources.imports import source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SpoolIndex, StateFolder, read_checkpoint
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceChanged, SpoolIndex, StateFolder, read_checkpoint
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
 from forwarder.sources.imports.format import RefusalReason

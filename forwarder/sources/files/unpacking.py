@@ -1,0 +1,351 @@
+"""What a file is packed in: compressions and archives are opened, one within the other, until there are records.
+
+Each is recognised by its first bytes, whatever it is called. Members of a zip come in the order of their names, those of a tar as they
+stand in it. Everything before damage is returned, then `DamagedContent` is raised: a stream never ends as if it were whole when it isn't.
+A member that can't be read fails alone. Memory is bounded by the format (a zstd window of 128 MiB at most), not by the content.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from typing import BinaryIO, Final, cast
+
+import zstandard
+from isal import isal_zlib
+
+from forwarder.sources.files.origins import is_wanted, natural, open_spool, plain_name
+from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
+
+FAILURES: Final = (
+    DamagedContent,
+    OSError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    NotImplementedError,  # zipfile: a compression that it doesn't have
+    RuntimeError,  # zipfile: it is encrypted
+    UnicodeDecodeError,  # zipfile: the name of a member isn't in the encoding that it says
+)
+"""What reading a file raises when its content is at fault, or the disk or network it is on."""
+_DAMAGED: Final = (cast("type[Exception]", isal_zlib.IsalError), zstandard.ZstdError)  # isal's stub calls the class an instance
+_HEAD: Final = 512
+_SLICE: Final = 16 << 10
+"""Compressed bytes given to a decompressor at once: what one call decompresses is lost if it fails."""
+_OUTPUT: Final = 256 << 10
+_COPY: Final = 1 << 20
+_MAX_WINDOW: Final = 1 << 27
+_MAX_BLOCK: Final = 128 << 10
+_GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 4, 8, 16, 2
+_SOMETHING_ELSE: Final = "what follows the compressed data is something else"
+_PARQUET: Final = b"PAR1"
+_ZIPS: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_FOREIGN: Final = {
+    b"\xfd7zXZ\x00": "compressed by xz: decompress it, or compress it by gzip or zstd",
+    b"\x04\x22\x4d\x18": "compressed by lz4: decompress it, or compress it by gzip or zstd",
+    b"\xff\x06\x00\x00sNaPpY": "compressed by snappy: decompress it, or compress it by gzip or zstd",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive: unpack it, or pack it as a zip",
+    b"Rar!\x1a\x07": "a RAR archive: unpack it, or pack it as a zip",
+    b"Obj\x01": "an Avro file: convert it to JSON lines or Parquet",
+    b"\xff\xfe": "UTF-16 text: convert it to UTF-8",
+    b"\xfe\xff": "UTF-16 text: convert it to UTF-8",
+}
+"""What isn't read here, by its first bytes: one failure, where lines would be thousands of them."""
+
+
+class PeekedStream:
+    """A stream whose first bytes are known before they are read. A failure is raised as `DamagedContent`, after all bytes before it."""
+
+    def __init__(self, source: Callable[[int], bytes]) -> None:
+        """`source` gives the next bytes, about so many as it is asked for; none at the end. It raises one of `FAILURES`."""
+        self._source = source
+        self._failure: DamagedContent | None = None
+        self._unread = b""
+        self.offset = 0
+        """How many bytes were read."""
+        self.head = self._next(_HEAD, _HEAD)
+        """The first 512 bytes; fewer only at the end or before a failure. Reading gives them again."""
+        self._unread = self.head + self._unread
+
+    def read(self, size: int, /, least: int | None = None) -> bytes:
+        """So many bytes; fewer than that, or than `least`, only at the end, or before a failure."""
+        data = self._next(size, size if least is None else least)
+        if size and not data and self._failure is not None:
+            raise self._failure
+        self.offset += len(data)
+        return data
+
+    def some(self) -> bytes:
+        """The next bytes, at least one, or it is cut off."""
+        if data := self.read(_SLICE, 1):
+            return data
+        raise DamagedContent("it is cut off")
+
+    def exactly(self, size: int) -> bytes:
+        """So many bytes, or it is cut off."""
+        data = self.read(size)
+        while len(data) < size:  # raises what came before the end, if it isn't the end
+            data += self.some()
+        return data
+
+    def give_back(self, data: bytes) -> None:
+        """These bytes, which were read last, come next again."""
+        self._unread = data + self._unread
+        self.offset -= len(data)
+
+    def _next(self, size: int, least: int) -> bytes:
+        parts, count = [self._unread] if self._unread else [], len(self._unread)  # one part alone isn't copied
+        try:
+            while count < least and self._failure is None and (data := self._source(size - count)):
+                parts.append(data)
+                count += len(data)
+        except _DAMAGED as error:
+            self._failure = DamagedContent(f"it is damaged: {error}")
+        except FAILURES as error:
+            self._failure = DamagedContent(reason(error))
+        whole = b"".join(parts)
+        self._unread = whole[size:]
+        return whole[:size]
+
+
+def gunzip(packed: PeekedStream) -> Iterator[bytes]:
+    """gzip, RFC 1952. Checksums are verified; zeros after the last member are padding, as tapes and some tools write it."""
+    while magic := packed.read(2):
+        if not magic.strip(b"\0"):
+            continue
+        if magic != b"\x1f\x8b":
+            raise DamagedContent(_SOMETHING_ELSE)
+        method, flags = packed.exactly(8)[:2]
+        if method != 8:
+            raise DamagedContent("it is damaged: the compression is unknown")
+        if flags & _GZIP_EXTRA:
+            packed.exactly(int.from_bytes(packed.exactly(2), "little"))
+        for flag in (_GZIP_NAME, _GZIP_COMMENT):
+            while flags & flag and packed.exactly(1) != b"\0":
+                pass
+        if flags & _GZIP_HEADER_CRC:
+            packed.exactly(2)
+        inflate = isal_zlib.decompressobj(wbits=-15)  # without header and checksum: where it verifies them, it forgets what it got
+        pending, crc, size = b"", 0, 0
+        while not inflate.eof:
+            data = inflate.decompress(pending or packed.some(), _OUTPUT)
+            pending = inflate.unconsumed_tail
+            if data:
+                crc, size = isal_zlib.crc32(data, crc), size + len(data)
+                yield data
+        packed.give_back(inflate.unused_data)
+        if packed.exactly(8) != struct.pack("<II", crc, size & 0xFFFFFFFF):
+            raise DamagedContent("it is damaged: the checksum is wrong")
+
+
+def decompress_zstd(packed: PeekedStream) -> Iterator[bytes]:
+    """zstd, RFC 8878. Blocks are given to the decompressor one by one: it doesn't say how much comes of more, nor that some is missing."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    while magic := packed.read(4):
+        if magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame to be skipped
+            left = int.from_bytes(packed.exactly(4), "little")
+            while left:
+                left -= len(packed.exactly(min(left, _SLICE)))
+            continue
+        if magic != b"\x28\xb5\x2f\xfd":
+            raise DamagedContent(_SOMETHING_ELSE)
+        header = magic + packed.exactly(1)
+        header += packed.exactly(zstandard.frame_header_size(header) - len(header))
+        frame = decompressor.decompressobj()
+        frame.decompress(header)
+        last = 0
+        while not last:
+            head = packed.exactly(3)
+            bits = int.from_bytes(head, "little")
+            last, kind, size = bits & 1, bits >> 1 & 3, bits >> 3
+            if kind == 3 or size > _MAX_BLOCK:
+                raise DamagedContent("it is damaged: no such block")
+            if data := frame.decompress(head + packed.exactly(1 if kind == 1 else size)):
+                yield data
+        if zstandard.get_frame_parameters(header).has_checksum:
+            frame.decompress(packed.exactly(4))
+
+
+def bunzip2(packed: PeekedStream) -> Iterator[bytes]:
+    """bzip2."""
+    while magic := packed.read(3):
+        if magic != b"BZh":
+            raise DamagedContent(_SOMETHING_ELSE)
+        packed.give_back(magic)
+        decompressor = bz2.BZ2Decompressor()
+        while not decompressor.eof:
+            data = packed.some() if decompressor.needs_input else b""
+            try:
+                data = decompressor.decompress(data, _OUTPUT)
+            except OSError:
+                raise DamagedContent("it is damaged") from None
+            if data:
+                yield data
+        packed.give_back(decompressor.unused_data)
+
+
+Decompress = Callable[[PeekedStream], Iterator[bytes]]
+"""Yields what is decompressed in parts of a bounded size, none of them empty. Raises `DamagedContent`, or the decompressor's own errors."""
+_COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], Decompress], ...]] = (
+    (re.compile(rb"\x1f\x8b\x08"), gunzip),
+    # a frame, or one to be skipped, which pzstd writes first
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), decompress_zstd),
+    (re.compile(rb"BZh[1-9]"), bunzip2),
+)
+
+
+@dataclass
+class OpenedFile:
+    """A file with records in it, open until the next one is asked for."""
+
+    member: str
+    """Its way inside the file that the user named: `""`, or `2025-01.json.gz`, or `a.zip!b.json`."""
+    stream: PeekedStream
+    seekable: BinaryIO | None = None
+    """Instead of `stream`, for Parquet."""
+    is_open: bool = True
+
+
+def unpack(
+    source: Callable[[int], bytes], options: ReadOptions, seekable: BinaryIO | None = None, member: str = "", depth: int = 0
+) -> Iterator[OpenedFile]:
+    """The files with records in what is read from `source`. `seekable`: the same bytes, where they can be sought in."""
+    peeked = PeekedStream(source)
+    head = peeked.head
+    decompress = next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
+    is_zip, is_tar = head.startswith(_ZIPS), head[257:262] == b"ustar"
+    if (is_zip or is_tar or decompress is not None) and depth >= options.max_depth:
+        yield _failed(member, f"archives and compressions are more than {options.max_depth} deep")
+    elif decompress is not None:
+        parts = decompress(peeked)
+        yield from unpack(lambda _size: next(parts, b""), options, None, member, depth + 1)
+    elif is_zip or head.startswith(_PARQUET):
+        yield from _unpack_sought(peeked, options, seekable, member, depth)
+    elif is_tar:
+        yield from _unpack_tar(peeked, options, member, depth)
+    elif (foreign := next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)) is not None:
+        yield _failed(member, f"it is {foreign}")
+    else:
+        yield OpenedFile(member, peeked)
+
+
+def _failed(member: str, failure: str) -> OpenedFile:
+    """A file of which nothing can be read."""
+
+    def fail(_size: int) -> bytes:
+        raise DamagedContent(failure)
+
+    return OpenedFile(member, PeekedStream(fail))
+
+
+def _unpack_sought(peeked: PeekedStream, options: ReadOptions, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[OpenedFile]:
+    """What can't be read in one go is on disk already, or is put there."""
+    with open_spool() if seekable is None else nullcontext(seekable) as file:
+        try:
+            while seekable is None and (data := peeked.read(_COPY)):
+                if file.tell() + len(data) > options.max_spool:
+                    raise DamagedContent(f"it takes more than {options.max_spool} bytes on disk")
+                file.write(data)
+            file.seek(0)
+        except FAILURES as error:
+            yield _failed(member, reason(error))
+            return
+        if peeked.head.startswith(_PARQUET):
+            yield OpenedFile(member, PeekedStream(file.read), file)
+            return
+        try:
+            archive = zipfile.ZipFile(file)
+        except FAILURES as error:
+            yield _failed(member, f"the zip archive is damaged or cut off: {reason(error)}")
+            return
+        names: Counter[str] = Counter()
+        with archive:
+            for info in sorted(archive.infolist(), key=lambda each: natural(each.filename)):
+                inner = _inner(member, info.filename, names)
+                if info.is_dir() or inner is None:
+                    continue
+                try:
+                    content = archive.open(info)
+                except FAILURES as error:
+                    yield _failed(inner, reason(error))
+                    continue
+                with content:
+                    yield from unpack(content.read, options, None, inner, depth + 1)
+
+
+def _inner(parent: str, name: str, names: Counter[str]) -> str | None:
+    """The way to a member; None if it doesn't belong to the data. Of several with one name, the later ones are numbered."""
+    name = plain_name(name)
+    names[name] += 1
+    if not is_wanted(name.removeprefix("./")):
+        return None
+    inner = f"{parent}!{name}" if parent else name
+    return f"{inner}#{names[name]}" if names[name] > 1 else inner
+
+
+def _unpack_tar(source: PeekedStream, options: ReadOptions, member: str, depth: int) -> Iterator[OpenedFile]:
+    tail = _TarStream(source)
+    names: Counter[str] = Counter()
+    try:
+        with closing(tarfile.open(fileobj=tail, mode="r|")) as archive:  # type: ignore[call-overload]
+            for info in archive:
+                inner = _inner(member, info.name, names)
+                archive.members = []  # or it remembers every member
+                if info.isreg() and inner is not None:
+                    yield from unpack(_tar_member(archive, info), options, None, inner, depth + 1)
+        failure = tail.finished()
+    except FAILURES as error:
+        failure = reason(error)
+    if failure:
+        yield _failed(member, f"the tar archive is damaged or cut off: {failure}")
+
+
+def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[int], bytes]:
+    """Reads a tar's member to where it is cut off: tarfile's own reader forgets what it got when it fails after that."""
+    file, left = cast("BinaryIO", archive.fileobj), info.size
+    file.seek(info.offset_data)
+
+    def read(size: int) -> bytes:
+        nonlocal left
+        data = file.read(min(size, left))
+        if not data and left:
+            raise DamagedContent("it is cut off")
+        left -= len(data)
+        return data
+
+    return read
+
+
+class _TarStream:
+    """What tarfile reads from: it minds neither a missing end nor what comes after it, and forgets what it got before an error."""
+
+    def __init__(self, source: PeekedStream) -> None:
+        self._source = source
+        self._last = b""
+        self._failure = ""
+
+    def read(self, size: int, /) -> bytes:
+        try:
+            data = self._source.read(size)
+        except FAILURES as error:
+            self._failure, data = reason(error), b""
+        self._last = (self._last + data)[-512:]
+        return data
+
+    def finished(self) -> str:
+        """What is wrong with the archive, if anything: a whole one ends with zeros, and the compression's checksum is after them."""
+        has_end = not self._last.strip(b"\0")
+        while self.read(_COPY):
+            pass
+        return self._failure or ("" if has_end else "it is cut off")
