@@ -7,10 +7,10 @@ and adds only what follows from the record and its place; what can't be repaired
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -45,71 +45,38 @@ _is_usual_uuid: Final = re.compile(_HYPHENATED).fullmatch
 _is_uuid: Final = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-f]{{32}}").fullmatch
 _NULL: Final = b"null"
 _NOT_OURS: Final = ("offset", "token", "$token", "api_key")
-SMALL_ZONE: Final = b'z"'
-"""How a time ends that names UTC by a small letter, as few services read it."""
+_ADDED: Final = ("$geoip_disable", "$import_job_id")
+_CHANGED: Final[Mapping[PersonProperties, Sequence[str]]] = {
+    "none": ("$set", "$unset", "$set_once"),
+    "set_once": ("$set", "$unset"),
+    "set": (),
+}
+"""Which members about persons finishing changes, in the properties and beside them, by policy."""
 
 
 class _Object(Struct, gc=False):
     """Any properties."""
 
 
-class _Unfinished(_Object, gc=False):
-    """Properties without what is added to all: a member of a name that is listed here doesn't fit, whatever its value."""
-
-    geoip_disable: UnsetType = field(name="$geoip_disable", default=UNSET)
-    import_job_id: UnsetType = field(name="$import_job_id", default=UNSET)
-
-
-class _Harmless(_Unfinished, gc=False):
-    """And without what overwrites a property of a person."""
-
-    set: UnsetType = field(name="$set", default=UNSET)
-    unset: UnsetType = field(name="$unset", default=UNSET)
-
-
-class _Impersonal(_Harmless, gc=False):
-    """And without anything about a person."""
-
-    set_once: UnsetType = field(name="$set_once", default=UNSET)
-
-
-class _CompleteEvent(Struct, kw_only=True, gc=False):
-    """An event that needs no repair."""
-
+class _Event(Struct, kw_only=True, gc=False):
     event: str
     distinct_id: str
     uuid: str
     timestamp: str
     properties: _Object
-    batch: UnsetType = UNSET
-    offset: UnsetType = UNSET
-    token: UnsetType = UNSET
-    api_key: UnsetType = UNSET
-    dollar_token: UnsetType = field(name="$token", default=UNSET)
 
 
-class _ForSet(_CompleteEvent, kw_only=True, gc=False):
-    """One to which finishing only adds: with the policy `set`."""
-
-    properties: _Unfinished
-
-
-class _ForSetOnce(_CompleteEvent, kw_only=True, gc=False):
-    """The same with the policy `set_once`."""
-
-    properties: _Harmless
-    set: UnsetType = field(name="$set", default=UNSET)
-    unset: UnsetType = field(name="$unset", default=UNSET)
+def _without(base: type[Any], names: Sequence[str], **fields: type) -> type[Any]:
+    """The same, but a member of one of these names doesn't fit, whatever its value; `fields` have another type."""
+    unfit = ((name.replace("$", "dollar_"), UnsetType, field(name=name, default=UNSET)) for name in names)
+    return msgspec.defstruct(base.__name__, [*fields.items(), *unfit], bases=(base,), kw_only=True, gc=False)
 
 
-class _ForNone(_ForSetOnce, kw_only=True, gc=False):
-    """The same with the policy `none`."""
-
-    properties: _Impersonal
-    set_once: UnsetType = field(name="$set_once", default=UNSET)
-
-
-_PLAIN: Final[dict[PersonProperties, type[_CompleteEvent]]] = {"none": _ForNone, "set_once": _ForSetOnce, "set": _ForSet}
+_COMPLETE: Final[type[_Event]] = _without(_Event, ("batch", *_NOT_OURS))
+"""The events that need no repair."""
+_PLAIN: Final[Mapping[PersonProperties, type[_Event]]] = {
+    policy: _without(_COMPLETE, names, properties=_without(_Object, (*_ADDED, *names))) for policy, names in _CHANGED.items()
+}
 """The events to which finishing only adds, by policy."""
 
 
@@ -121,7 +88,7 @@ class _OwnId(Struct, gc=False):
     distinct_id: Raw = ABSENT
 
 
-_decode_complete: Final = msgspec.json.Decoder(_CompleteEvent).decode
+_decode_complete: Final = msgspec.json.Decoder(_COMPLETE).decode
 _decode_body: Final = msgspec.json.Decoder(_Body).decode
 _decode_own_id: Final = msgspec.json.Decoder(_OwnId).decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -145,18 +112,17 @@ class NativeConverter:
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
         """See `Converter`."""
-        records = [*block.records]
-        self._convert(block, events, records, range(len(records)), block.members)
+        count = len(block.records)
+        self._convert(block, events, [*block.records], range(count), block.members or [None] * count)
 
     def convert_event(self, block: RecordBlock) -> NativeEvents:
         """The event that the one record of a block is. Raises `RecordRefused`."""
         (text,) = block.records
-        return self._complete([text]) or self._repaired(
-            text, readable_text(text), block, 0, None if block.members is None else block.members[0]
-        )
+        member = block.members[0] if block.members else None
+        return self._complete([text]) or self._repaired(text, readable_text(text), block, 0, member)
 
     def _convert(
-        self, block: RecordBlock, events: EventSink, texts: list[bytes], records: Sequence[int], members: Sequence[int] | None
+        self, block: RecordBlock, events: EventSink, texts: list[bytes], records: Sequence[int], members: Sequence[int | None]
     ) -> None:
         """Add the events of neighbouring texts: all at once if they are complete, else by halves, down to the one that isn't.
 
@@ -165,11 +131,11 @@ class NativeConverter:
         if (complete := self._complete(texts)) is not None:
             events.extend(records, complete)
         elif len(texts) == 1:
-            self._convert_other(block, events, texts[0], records[0], None if members is None else members[0])
+            self._convert_other(block, events, texts[0], records[0], members[0])
         else:
             half = len(texts) // 2
             for part in (slice(half), slice(half, None)):
-                self._convert(block, events, texts[part], records[part], None if members is None else members[part])
+                self._convert(block, events, texts[part], records[part], members[part])
 
     def _convert_other(self, block: RecordBlock, events: EventSink, text: bytes, record: int, member: int | None) -> None:
         """Add what isn't a complete event: repair it, or split it into its parts."""
@@ -188,7 +154,10 @@ class NativeConverter:
         if not texts:
             return None
         try:
-            heads = self._heads(texts)
+            try:
+                heads = [*map(self._decode_plain, texts)]
+            except _UNFIT:
+                heads = [*map(self._head_of, texts)]
             written = [head.timestamp for head in heads]
             moments = msgspec.convert(written, list[datetime])
         except _UNFIT:
@@ -208,13 +177,7 @@ class NativeConverter:
             gaps = [gap if type(head) is self._plain else 0 for gap, head in zip(gaps, heads, strict=True)]
         return NativeEvents(names, ids, times, uuids, texts, gaps, texts)
 
-    def _heads(self, texts: Sequence[bytes]) -> list[_CompleteEvent]:
-        try:
-            return [*map(self._decode_plain, texts)]
-        except _UNFIT:
-            return [self._head_of(text) for text in texts]
-
-    def _head_of(self, text: bytes) -> _CompleteEvent:
+    def _head_of(self, text: bytes) -> _Event:
         try:
             return self._decode_plain(text)
         except _UNFIT:
@@ -278,30 +241,21 @@ def readable_text(record: bytes) -> bytes:
         raise RecordRefused(RefusalReason.NOT_JSON, "it isn't UTF-8")
     if is_deep(record):
         raise RecordRefused(RefusalReason.NOT_JSON, "it is nested too deep")
-    try:
-        _decode_raw(record)
-    except MALFORMED as error:
-        return _without_odd_numbers(record, error)
-    return record
-
-
-def _without_odd_numbers(record: bytes, error: Exception) -> bytes:
+    if (error := _error_in(record)) is None:
+        return record
     text, _ = null_non_finite_numbers(record)
-    try:
-        _decode_raw(text)
-    except MALFORMED:
-        if _decodes(mask_lone_surrogates(text)):
-            raise RecordRefused(RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair") from None
-        raise RecordRefused(RefusalReason.NOT_JSON, str(error)) from None
-    return text
+    if _error_in(text) is None:
+        return text
+    is_half_pair = _error_in(mask_lone_surrogates(text)) is None
+    raise RecordRefused(RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair" if is_half_pair else str(error))
 
 
-def _decodes(text: bytes) -> bool:
+def _error_in(text: bytes) -> Exception | None:
     try:
         _decode_raw(text)
-    except MALFORMED:
-        return False
-    return True
+    except MALFORMED as error:
+        return error
+    return None
 
 
 def _name_of(raw: Raw) -> str:
@@ -351,7 +305,7 @@ def _is_read_as(raw: Raw, time_offset: int) -> bool:
         time = _decode_time(raw)
     except MALFORMED:
         return False
-    return SMALL_ZONE not in bytes(raw) and (time.tzinfo is not None or not time_offset)
+    return b'z"' not in bytes(raw) and (time.tzinfo is not None or not time_offset)
 
 
 def _uuid_of(raw: Raw) -> str | None:

@@ -153,6 +153,7 @@ GOLDEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("microseconds", without(timestamp="2024-05-01T10:00:00.123456+00:00"), without(timestamp="2024-05-01T10:00:00.123456+00:00")),
     ("no zone", without(timestamp="2024-05-01T10:00:00.123"), without(timestamp="2024-05-01T10:00:00.123")),
     ("keys and an offset", without(api_key="k", token="k", offset=9, **{"$token": "k"}), EVENT),
+    *((f"{name} alone", without(**{name: "k"}), EVENT) for name in ("api_key", "token", "$token", "offset")),
     ("a token among properties", without(properties={"token": "k"}), without(properties={"token": "k"})),
     ("other members", without(library="x", type="capture"), without(library="x", type="capture")),
     ("no properties", without("properties"), without("properties")),
