@@ -17,7 +17,7 @@ from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
-from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
+from forwarder.sources.imports.conversion import Conversion, EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import ChosenMapping, Converter, FormatContext
 from forwarder.sources.imports.formats.catalog import BY_NAME
@@ -50,7 +50,7 @@ def import_once(export: Export, path: Path) -> int:
     """Import a file into nothing; how many events arrived in the books."""
     ledger = ImportLedger(ImportCheckpoint(ImportJob(JOB, export, str(path), {}), 0.0, 0.0, []))
     with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder, Repeats(Path(folder)) as repeats:
-        conversion = open_conversion(converter_of(export), FINISH, MAX_EVENT, EventSelection(EventFilters(until=UNTIL), repeats))
+        conversion = Conversion(converter_of(export), FINISH, MAX_EVENT, EventFilters(until=UNTIL), repeats)
         with open_source([str(path)]) as source:
             for block in source_blocks(source, conversion, {}, LIMITS):
                 block.chunks(LANE, 0.0)

@@ -41,7 +41,7 @@ from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder, read_checkpoint
-from forwarder.sources.imports.conversion import Conversion, EventFilters, EventSelection, open_conversion
+from forwarder.sources.imports.conversion import Conversion, EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import ImportRequest, absolute, check_apart, check_same, contents_of, folder_name, job_of, until_of
@@ -218,7 +218,7 @@ class ImportRun:
         age = max(policy.max_age, GATHER_SECONDS)
         policy = replace(policy, max_age=age, max_events=self._batch_events(), by_day=True, one_day=bool(request.via))
         limits, as_sent = ChunkLimits.of_batches(policy.max_bytes, policy.max_events), NativeConverter("set").convert_event
-        alone = EventSelection(replace(self._filters, limit=None), None)
+        alone = self._conversion(replace(self._filters, limit=None), None)
         target = hashlib.sha256(f"{request.address}\n{request.api_key}".encode()).hexdigest()[:16]
         line = request.rate and _common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}"
         return ImportPipeline(
@@ -234,13 +234,13 @@ class ImportRun:
             retry=RetryPolicy(settings.delivery.retry.initial, settings.delivery.retry.max),
             concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
             keys=KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None,
-            repaired=LetterConversion(self._conversion(alone), as_sent, limits, settings.upstream.max_event),
+            repaired=LetterConversion(alone, as_sent, limits, settings.upstream.max_event),
         )
 
     def _blocks(self, checkpoint: ImportCheckpoint, repeats: Repeats, limits: ChunkLimits) -> Generator[ImportBlock]:
         if checkpoint.complete:
             return (each for each in tuple[ImportBlock, ...]())  # only dead letters are marked: the source isn't read again for them
-        conversion = self._conversion(EventSelection(self._filters, repeats))
+        conversion = self._conversion(self._filters, repeats)
         if not self._request.sort:
             return source_blocks(self._source, conversion, checkpoint.settled, limits)
         if self.saved is None:  # before all: what is sorted is sorted for one time that `--until` stands for
@@ -251,8 +251,9 @@ class ImportRun:
             self._source, conversion, spool, checkpoint.settled, checkpoint.spool, limits, room=room, doing=partial(setattr, self, "_doing")
         )
 
-    def _conversion(self, selection: EventSelection) -> Conversion:
-        return open_conversion(self._request.chosen.make(), self._finish(), self._request.settings.upstream.max_event, selection)
+    def _conversion(self, filters: EventFilters, repeats: Repeats | None) -> Conversion:
+        request = self._request
+        return Conversion(request.chosen.make(), self._finish(), request.settings.upstream.max_event, filters, repeats)
 
     def _sink(self) -> HttpSink:
         """The way to the service, or with `via` to a daemon, uncompressed: it is near. Raises `ConfigurationError`."""

@@ -27,7 +27,7 @@ from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import FileSource, open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
-from forwarder.sources.imports.conversion import Conversion, EventFilters, EventSelection, open_conversion
+from forwarder.sources.imports.conversion import Conversion, EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import contents_of
@@ -220,9 +220,8 @@ class Setting:
 
     def _pipeline(self, source: FileSource, ledger: ImportLedger, repeats: Repeats) -> ImportPipeline:
         limits = ChunkLimits.of_batches(self.batches.max_bytes, self.batches.max_events)
-        alone = EventSelection(EventFilters(), None)
         return ImportPipeline(
-            self.blocks(source, self._conversion(EventSelection(self.filters, repeats)), ledger.checkpoint, limits),
+            self.blocks(source, self._conversion(self.filters, repeats), ledger.checkpoint, limits),
             ledger,
             self.dead_letters,
             self.service,
@@ -234,11 +233,12 @@ class Setting:
             retry=RetryPolicy(),
             concurrency=self.concurrency,
             keys=None,
-            repaired=LetterConversion(self._conversion(alone), NativeConverter("set").convert_event, limits, MAX_EVENT),
+            repaired=LetterConversion(self._conversion(EventFilters(), None), NativeConverter("set").convert_event, limits, MAX_EVENT),
         )
 
-    def _conversion(self, selection: EventSelection) -> Conversion:
-        return open_conversion(NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), MAX_EVENT, selection)
+    @staticmethod
+    def _conversion(filters: EventFilters, repeats: Repeats | None) -> Conversion:
+        return Conversion(NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), MAX_EVENT, filters, repeats)
 
     def blocks(
         self, source: FileSource, conversion: Conversion, checkpoint: ImportCheckpoint, limits: ChunkLimits

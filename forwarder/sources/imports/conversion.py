@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from forwarder.sources.files.records import RecordBlock, RecordLocation
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
-from forwarder.sources.imports.columns import EventBounds, EventColumns
+from forwarder.sources.imports.columns import EventColumns
 from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import Converter, ImportedEvent, NativeEvents, RecordRefused, RefusalReason
 from forwarder.sources.imports.repeats import Repeats
@@ -69,16 +69,6 @@ def left_out(name: str, time: int, filters: EventFilters) -> FilterReason | None
     if name in filters.exclude_events:
         return FilterReason.EXCLUDED_EVENT
     return None
-
-
-def all_pass(bounds: EventBounds, filters: EventFilters) -> bool:
-    """Whether none of the events within these bounds is left out (`left_out`)."""
-    return not (
-        (filters.since is not None and bounds.first < filters.since)
-        or (filters.until is not None and bounds.last >= filters.until)
-        or (filters.events and not bounds.names.keys() <= filters.events)
-        or not bounds.names.keys().isdisjoint(filters.exclude_events)
-    )
 
 
 class ImportDeadLetter(NamedTuple):
@@ -165,37 +155,11 @@ class FinishedBlock:
         """See `EventSink`."""
         self.refused.append((record, why, text, 0 if member is None else member + 1))
 
-    def records_of(self, block: RecordBlock, file: int, left: Mapping[int, RecordFate], skip: int) -> ConvertedRecords:
-        """What became of the block's records from index `skip` on; `left`: of the events that are left out, by index, why."""
-        records, count = self.records, len(block.records)
-        texts = self.distinct_ids, self.names, self.uuids, self.data
-        if not (skip or left or self.unfinished or self.refused) and records == [*range(count)]:
-            # The usual case: every record is one event, and all are sent.
-            numbers = range(block.first, block.first + count)
-            return ConvertedRecords([1] * count, events=EventColumns(file, self.times, *texts, block.lines, numbers))
-        made = ConvertedRecords([0] * (count - skip))
-        sent, parts, refused = self._sent(left, skip)
-        lines, numbers_of = [block.lines[record] for record in records], [block.first + record for record in records]
-        made.events = EventColumns(file, self.times, *texts, lines, numbers_of, parts if any(parts) else ()).only(sent)
-        for at in sent:
-            made.counts[records[at] - skip] += 1
-        for at in left:
-            if records[at] >= skip and not made.counts[records[at] - skip]:
-                made.fates[records[at] - skip] = left[at]
-        for record, why, text, part in sorted([*refused, *(each for each in self.refused if each[0] >= skip)], key=itemgetter(0)):
-            data, number = bytes(block.records[record] if text is None else text), block.first + record
-            _refuse(
-                made, record - skip, ImportDeadLetter(block.place(record), file, number, part, data, RefusalReason(why.why), why.detail)
-            )
-        for at, sends in enumerate(made.counts):
-            if not sends and at not in made.fates:
-                made.fates[at] = NO_EVENT
-        return made
+    def sent(self, left: Mapping[int, RecordFate], skip: int) -> tuple[list[int], list[int], list[RefusedPart]]:
+        """The events that are sent, by index; of each event which of the selected ones of its record it is; what is refused.
 
-    def _sent(self, left: Mapping[int, RecordFate], skip: int) -> tuple[list[int], list[int], list[RefusedPart]]:
-        """The events that are sent, by index; of each event which of the selected ones of its record it is; what finishing refuses.
-
-        A native event is refused alone, any other with its record, so that fixing the record brings all of it.
+        `left`: the events that are left out, by index. A native event is refused alone, any other with its record, so that fixing the
+        record brings all of it.
         """
         sent: list[int] = []
         parts = [0] * len(self.records)
@@ -215,83 +179,83 @@ class FinishedBlock:
             elif record not in whole:
                 refused.append((record, why, None, 0))
                 whole.add(record)
-        return [at for at in sent if self.records[at] not in whole] if whole else sent, parts, refused
+        refused += [each for each in self.refused if each[0] >= skip]
+        return [at for at in sent if self.records[at] not in whole], parts, sorted(refused, key=itemgetter(0))
 
 
-def _refuse(made: ConvertedRecords, at: int, letter: ImportDeadLetter) -> None:
-    """A record, or an event of it, is refused."""
-    fate = RecordFate(FateKind.REFUSED, letter.why, RefusalExample.at(letter.place, letter.detail))
-    if made.counts[at]:
-        made.partly[at] = fate
-    elif (known := made.fates.get(at)) is None or known.kind is not FateKind.REFUSED:
-        made.fates[at] = fate
-    made.refused.append(letter)
+class Conversion:
+    """Makes the events of one source, from its start and in its order."""
 
+    def __init__(self, converter: Converter, finish: FinishPolicy, max_event: int, filters: EventFilters, repeats: Repeats | None) -> None:
+        """`max_event`: the bytes that an event may have.
 
-class EventSelection:
-    """Selects events: by filters, and each once a day."""
-
-    def __init__(self, filters: EventFilters, repeats: Repeats | None) -> None:
-        """`repeats`: None for single records that are converted by themselves, where what came before isn't known."""
+        `repeats`: None for single records that are converted by themselves, where what came before isn't known.
+        """
+        self._converter = converter
+        self._finisher = EventFinisher(finish, max_event)
         self._filters = filters
         self._repeats = repeats
         self._selected = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached."""
+        """Whether the limit is reached: no later record can add an event."""
         return self._filters.limit is not None and self._selected >= self._filters.limit
 
-    def reasons_against(self, events: FinishedBlock) -> dict[int, RecordFate]:
+    def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
+        """What becomes of a block's records from index `skip` on; those before only count for repeats and the limit."""
+        made = FinishedBlock(self._finisher)
+        self._converter.convert_block(block, made)
+        made.unfinished.update(self._finisher.refusals(made.data))
+        records, count, of_file, parts = made.records, len(block.records), (file,) * len(made.data), (0,) * len(made.data)
+        is_usual = records == [*range(count)]
+        lines = block.lines if is_usual else [block.lines[record] for record in records]
+        numbers = range(block.first, block.first + count) if is_usual else [block.first + record for record in records]
+        events = EventColumns(made.times, made.distinct_ids, made.names, made.uuids, made.data, of_file, lines, numbers, parts)
+        left = self._left_out(events, made.keyed)
+        if is_usual and not (skip or left or made.unfinished or made.refused):
+            return ConvertedRecords([1] * count, events=events)
+        sent, events.parts, refused = made.sent(left, skip)
+        found = ConvertedRecords([0] * (count - skip), events=events.only(sent))
+        for at in sent:
+            found.counts[records[at] - skip] += 1
+        found.fates = {
+            records[at] - skip: fate for at, fate in left.items() if records[at] >= skip and not found.counts[records[at] - skip]
+        }
+        for record, why, text, part in refused:
+            at, place = record - skip, block.place(record)
+            fate = RecordFate(FateKind.REFUSED, why.why, RefusalExample.at(place, why.detail))
+            if found.counts[at]:
+                found.partly[at] = fate
+            elif found.fates.get(at, NO_EVENT).kind is not FateKind.REFUSED:
+                found.fates[at] = fate
+            data = bytes(block.records[record] if text is None else text)
+            found.refused.append(ImportDeadLetter(place, file, block.first + record, part, data, why.why, why.detail))
+        for at, sends in enumerate(found.counts):
+            if not sends:
+                found.fates.setdefault(at, NO_EVENT)
+        return found
+
+    def _left_out(self, events: EventColumns, keyed: Sequence[bool]) -> dict[int, RecordFate]:
         """Why events of neighbouring records are left out, by index; the others are selected, and count from then on."""
-        if not events.times:
-            return {}
         fates: dict[int, RecordFate] = {}
-        if not all_pass(EventBounds.of(events.names, events.times), self._filters):
+        if not events:
+            return fates
+        names, first, last = events.bounds
+        if any(left_out(name, time, self._filters) for name in names for time in (first, last)):
             whys = map(left_out, events.names, events.times, repeat(self._filters))
             fates = {index: LEFT_OUT[why] for index, why in enumerate(whys) if why is not None}
-        passing = [index for index in range(len(events.times)) if index not in fates]
-        again: Sequence[int] = ()
+        passing = [index for index in range(len(events)) if index not in fates]
+        again = frozenset[int]()
         if self._repeats is not None:
-            columns = events.names, events.distinct_ids, events.times, events.uuids, events.keyed
-            again = self._repeats.among(*([column[index] for index in passing] for column in columns) if fates else columns)
-        if self._filters.limit is None:
-            fates.update((passing[at], REPEATED) for at in again)
-        else:
-            self._count_selected(fates, passing, {passing[at] for at in again})
-        return fates
-
-    def _count_selected(self, fates: dict[int, RecordFate], passing: Sequence[int], again: Set[int]) -> None:
-        for index in passing:
+            columns = events.names, events.distinct_ids, events.times, events.uuids, keyed
+            found = self._repeats.among(*([column[index] for index in passing] for column in columns) if fates else columns)
+            again = frozenset(passing[at] for at in found)
+        for index in again if self._filters.limit is None else passing:
             if self.is_full:
                 fates[index] = LEFT_OUT[FilterReason.OVER_LIMIT]
             elif index in again:
                 fates[index] = REPEATED
             else:
                 self._selected += 1
-
-
-def open_conversion(converter: Converter, finish: FinishPolicy, max_event: int, selection: EventSelection) -> Conversion:
-    """The conversion of one source; `max_event`: the bytes that an event may have."""
-    return Conversion(converter, EventFinisher(finish, max_event), selection)
-
-
-class Conversion:
-    """Makes the events of one source, from its start and in its order."""
-
-    def __init__(self, converter: Converter, finisher: EventFinisher, selection: EventSelection) -> None:
-        self._converter = converter
-        self._finisher = finisher
-        self._selection = selection
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the limit is reached: no later record can add an event."""
-        return self._selection.is_full
-
-    def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
-        """What becomes of a block's records from index `skip` on; those before only count for repeats and the limit."""
-        events = FinishedBlock(self._finisher)
-        self._converter.convert_block(block, events)
-        events.unfinished.update(self._finisher.refusals(events.data))
-        return events.records_of(block, file, self._selection.reasons_against(events), skip)
+        return fates

@@ -3,8 +3,8 @@
 1. Everything is read, converted and selected as ever; what is refused becomes a dead letter. The events are sorted into a spool.
 2. The spool is the source from then on. What is settled of it is a prefix, which a checkpoint holds.
 
-A run that is killed in the first part starts it again: nothing was sent. In the second, the next run resumes in the spool and reads nothing
-of the source. Files that can't be read to their end are settled as far as they go; the next run sorts what they have beyond that.
+A run that is killed in the first part starts it again; in the second, the next run resumes in the spool and reads nothing of the source.
+Files that can't be read to their end are settled as far as they go; the next run sorts what they have beyond that.
 
 A block on disk is a header and a zstd frame. The header, little-endian: the frame's bytes (4), the number of entries in it (4), and BLAKE2b
 of the frame (16). The frame holds MessagePack: an array of entries, each an array. A file is nothing but blocks. In the state folder are
@@ -23,13 +23,12 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
 from hashlib import blake2b
 from itertools import chain, repeat
 from operator import itemgetter
 from pathlib import Path
 from shutil import disk_usage
-from typing import BinaryIO, Final, NamedTuple, Self, overload
+from typing import BinaryIO, Final, NamedTuple, Self
 
 import msgspec
 import zstandard
@@ -116,7 +115,8 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
     found = earlier = spool.find(before, "" if at is None else at.digest)
     if found is None:
         check_room(spool.folder, room)
-        found = spool.empty(before)
+        spool.remove()
+        found = SpoolIndex(spool.job, before)
         words = ""
         with EventSorter(spool.folder, sort) as sorter:
             for records, block in _read(portions(source, conversion, saved, files), files, saved, sorter, found):
@@ -163,34 +163,35 @@ def _read(
         yield records, ImportBlock(files, count, letters=made.refused)
 
 
-def _shared(first: int, made: ConvertedRecords) -> Iterable[SharedRecord | None]:
+def _shared(first: int, made: ConvertedRecords) -> Iterator[SharedRecord | None]:
     """Of each event of some records what is to be known if it isn't all of its record."""
-    counts, partly = made.counts, made.partly
-    if not partly and counts.count(1) == len(made.events):
-        return repeat(None, len(made.events))
-    last: dict[int, tuple[int, int]] = {}  # of each record the time and the turn of its last event in the order of time
-    for turn, event in enumerate(made.events):
-        last[event.number] = max(last.get(event.number, (event.time, turn)), (event.time, turn))
-    found: list[SharedRecord | None] = []
-    for turn, event in enumerate(made.events):
-        index = event.number - first
-        reason, example = partly[index][1:] if index in partly else ("", None)
-        shared = SharedRecord(last[event.number][1] == turn, reason, "" if example is None else example.detail)
-        found.append(None if counts[index] == 1 and not reason else shared)
-    return found
+    times, numbers = made.events.times, made.events.numbers
+    if not made.partly and made.counts.count(1) == len(numbers):
+        yield from repeat(None, len(numbers))
+        return
+    in_order = sorted(zip(times, range(len(numbers)), numbers, strict=True))
+    last = {number: turn for _, turn, number in in_order}
+    for turn, number in enumerate(numbers):
+        refused = made.partly.get(number - first)
+        if refused is not None:
+            detail = "" if refused.example is None else refused.example.detail
+            yield SharedRecord(last[number] == turn, refused.reason, detail)
+        else:
+            yield None if made.counts[number - first] == 1 else SharedRecord(last[number] == turn)
 
 
 def _block_of(entries: Sequence[SortedEvent], files: Mapping[int, SourceFile], limits: ChunkLimits) -> ImportBlock:
     """The block of neighbouring entries: records with several events are counted elsewhere."""
-    times, _, ids, names, uuids, data, of_files, lines, numbers, parts, _ = zip(*entries, strict=True)
-    alone = Counter([entry.file for entry in entries if entry.shared is None])
+    times, _, *columns, shared = zip(*entries, strict=True)
+    events = EventColumns(times, *columns)
+    alone = Counter(file for file, each in zip(events.files, shared, strict=True) if each is None)
     block = ImportBlock(
         files,
         books={file: RecordBooks(count, count) for file, count in alone.items()},
         entries=len(entries),
         shared={(entry.file, entry.number, entry.part): entry.shared for entry in entries if entry.shared is not None},
     )
-    block.send(SortedColumns(of_files, EventColumns(0, times, ids, names, uuids, data, lines, numbers, parts)), limits)
+    block.send(events, limits)
     return block
 
 
@@ -225,27 +226,18 @@ def write_blocks(file: BinaryIO, entries: Iterable[SortedEvent], digest: blake2b
     `digest` gets what is written, before its compression: the same entries give the same one.
     """
     compress = zstandard.ZstdCompressor(level=1).compress
-    written = 0
-    for block in _neighbours(entries):
-        content = _encode(block)
-        digest.update(content)
-        frame = compress(content)
-        file.write(_HEADER.pack(len(frame), len(block), blake2b(frame, digest_size=16).digest()) + frame)
-        written += len(block)
-        yield written
-
-
-def _neighbours(entries: Iterable[SortedEvent]) -> Iterator[list[SortedEvent]]:
-    block: list[SortedEvent] = []
-    room = _BLOCK
-    for entry in entries:
-        block.append(entry)
-        room -= len(entry.data) + _OVERHEAD
-        if room <= 0:
-            yield block
+    written, block, room = 0, list[SortedEvent](), _BLOCK
+    for entry in chain(entries, (None,)):
+        if entry is not None:
+            block.append(entry)
+            room -= len(entry.data) + _OVERHEAD
+        if block and (room <= 0 or entry is None):
+            content = _encode(block)
+            digest.update(content)
+            frame = compress(content)
+            file.write(_HEADER.pack(len(frame), len(block), blake2b(frame, digest_size=16).digest()) + frame)
+            yield (written := written + len(block))
             block, room = [], _BLOCK
-    if block:
-        yield block
 
 
 def read_blocks(file: BinaryIO, first: int = 0, end: int | None = None) -> Iterator[list[SortedEvent]]:
@@ -297,41 +289,31 @@ class EventSorter:
 
     def add(self, event: FinishedEvent, shared: SharedRecord | None = None) -> None:
         """Take an event."""
-        time, distinct_id, name, uuid, data, file, line, number, part, _ = event
-        in_memory = len(data) + len(distinct_id) + len(name) + _OVERHEAD
+        in_memory = len(event.data) + len(event.distinct_id) + len(event.event) + _OVERHEAD
         if self._held and self._size + in_memory > self._limits.memory:
             self._spill()
-        self._held.append(SortedEvent(time, self.added, distinct_id, name, uuid, data, file, line, number, part, shared))
+        self._held.append(SortedEvent(event.time, self.added, *event[1:], shared))
         self._size += in_memory
         self.added += 1
 
     def merge(self) -> Iterator[int]:
         """Make so few runs that they can be read together, as the caller asks on; how many events were written again so far."""
-        if not self._paths:
-            return
-        if self._held:
+        if self._paths and self._held:
             self._spill()
-        before = 0
+        before = written = 0
         while (count := len(self._paths)) > self._limits.runs:
-            written = 0
-            with closing(self._merged(min(self._limits.runs, count - self._limits.runs + 1))) as entries:
-                for written in self._write_run(entries):
-                    yield before + written
+            for written in self._write_run(self._merged(min(self._limits.runs, count - self._limits.runs + 1))):
+                yield before + written
             before += written
 
-    def ordered(self) -> Generator[SortedEvent]:
+    def ordered(self) -> Iterator[SortedEvent]:
         """All events in order, once."""
-        if self._paths:
-            yield from self._merged(len(self._paths))
-        else:
-            held, self._held = self._held, []
-            yield from sorted(held)
+        return self._merged(len(self._paths)) if self._paths else iter(sorted(self._held))
 
-    def _merged(self, count: int) -> Generator[SortedEvent]:
+    def _merged(self, count: int) -> Iterator[SortedEvent]:
         """The entries of the oldest runs in order."""
         paths, self._paths = self._paths[:count], self._paths[count:]
-        with ExitStack() as stack:
-            yield from heapq.merge(*[stack.enter_context(closing(_read_run(path))) for path in paths])
+        return heapq.merge(*map(_read_run, paths))
 
     def _spill(self) -> None:
         for _ in self._write_run(sorted(self._held)):
@@ -356,7 +338,7 @@ class EventSorter:
             path.unlink(missing_ok=True)
 
 
-def _read_run(path: Path) -> Generator[SortedEvent]:
+def _read_run(path: Path) -> Iterator[SortedEvent]:
     """The entries of a run, which is removed then."""
     try:
         with path.open("rb") as file:
@@ -390,7 +372,7 @@ class EventSpool:
 
     def __init__(self, folder: Path, job: ImportJob) -> None:
         self.folder = folder
-        self._job = job
+        self.job = job
 
     def find(self, before: Mapping[str, int], digest: str = "") -> SpoolIndex | None:
         """What an earlier run has sorted of this job; None if there can't be used.
@@ -401,13 +383,8 @@ class EventSpool:
             found = unseal((self.folder / FILE).read_bytes(), VERSION, "sorted", SpoolIndex)
         except (OSError, ValueError):  # whatever is wrong with it, it can be made again
             return None
-        is_it = found.job == self._job and found.before == before and digest in ("", found.digest)
+        is_it = found.job == self.job and found.before == before and digest in ("", found.digest)
         return found if is_it and (self.folder / SPOOL).exists() else None
-
-    def empty(self, before: Mapping[str, int]) -> SpoolIndex:
-        """What a new sorting begins with. What an old one left is removed."""
-        self.remove()
-        return SpoolIndex(self._job, dict(before))
 
     def write(self, entries: Iterable[SortedEvent], about: SpoolIndex) -> Iterator[int]:
         """Write entries that are in order, as the caller asks on; how many so far. They are durable at the end, and `about` knows them.
@@ -446,47 +423,5 @@ class EventSpool:
         """Remove it, and what a process left that died while it wrote."""
         (self.folder / FILE).unlink(missing_ok=True)  # first: without it the spool is none
         (self.folder / SPOOL).unlink(missing_ok=True)
-        for name in (FILE, SPOOL):
-            for part in self.folder.glob(f".{name}.*.part"):
-                part.unlink(missing_ok=True)
-
-
-class SortedColumns(EventColumns):
-    """Events of any files."""
-
-    __slots__ = ("files",)
-
-    def __init__(self, files: Sequence[int], columns: EventColumns) -> None:
-        super().__init__(
-            0,
-            columns.times,
-            columns.distinct_ids,
-            columns.names,
-            columns.uuids,
-            columns.data,
-            columns.lines,
-            columns.numbers,
-            columns.parts,
-        )
-        self.files = files
-
-    def only(self, indexes: Sequence[int]) -> EventColumns:
-        """See `EventColumns.only`."""
-        return SortedColumns([self.files[at] for at in indexes], super().only(indexes))
-
-    @overload
-    def __getitem__(self, index: int) -> FinishedEvent: ...
-    @overload
-    def __getitem__(self, index: slice) -> EventColumns: ...
-    def __getitem__(self, index: int | slice) -> FinishedEvent | EventColumns:
-        """See `EventColumns.__getitem__`."""
-        if isinstance(index, slice):
-            return SortedColumns(self.files[index], super().__getitem__(index))
-        return super().__getitem__(index)._replace(file=self.files[index])
-
-    def __iter__(self) -> Iterator[FinishedEvent]:
-        return (event._replace(file=file) for event, file in zip(super().__iter__(), self.files, strict=True))
-
-    def without_data(self) -> EventColumns:
-        """See `EventColumns.without_data`."""
-        return SortedColumns(self.files, super().without_data())
+        for part in self.folder.glob(".sorted.*.part"):
+            part.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
 from forwarder.sources.imports.columns import FinishedEvent
-from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
+from forwarder.sources.imports.conversion import Conversion, EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.ledger import ImportLedger
@@ -152,8 +152,8 @@ def life(
     limits = ChunkLimits(100_000, 4)
     progress: list[str] = []
     with open_source([str(path) for path in paths], _READING) as source, Repeats(state) as repeats:
-        selection = EventSelection(filters or EventFilters(), repeats)
-        conversion = open_conversion(NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), 1_000_000, selection)
+        finish = FinishPolicy("set_once", False, JOB.id)
+        conversion = Conversion(NativeConverter("set_once"), finish, 1_000_000, filters or EventFilters(), repeats)
         if sort:
             spool = EventSpool(state, JOB)
             blocks = sorted_blocks(source, conversion, spool, saved, checkpoint.spool, limits, doing=progress.append, sort=_SORT, room=room)

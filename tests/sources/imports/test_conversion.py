@@ -22,14 +22,11 @@ from forwarder.sources.imports.conversion import (
     Conversion,
     ConvertedRecords,
     EventFilters,
-    EventSelection,
     FilterReason,
-    FinishedBlock,
     ImportDeadLetter,
     left_out,
-    open_conversion,
 )
-from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import ImportedEvent, RecordConverter, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.repeats import Repeats
@@ -76,12 +73,12 @@ def there(folder: Path) -> Path:
 
 def record_conversion(folder: Path, filters: EventFilters = WANTED) -> Conversion:
     """Of the spelled format."""
-    return open_conversion(Spelled(), FINISH, 1000, EventSelection(filters, Repeats(there(folder))))
+    return Conversion(Spelled(), FINISH, 1000, filters, Repeats(there(folder)))
 
 
 def raw_conversion(folder: Path, filters: EventFilters = WANTED, max_event: int = 1000) -> Conversion:
     """Of the native format."""
-    return open_conversion(NativeConverter("set_once"), FINISH, max_event, EventSelection(filters, Repeats(there(folder))))
+    return Conversion(NativeConverter("set_once"), FINISH, max_event, filters, Repeats(there(folder)))
 
 
 def shown(made: ConvertedRecords) -> list[Any]:
@@ -190,7 +187,7 @@ def test_a_run_that_goes_on_makes_what_one_alone_would_have(records: list[bytes]
         for skip in range(len(records) + 1):
             rest = record_conversion(folder, filters).convert(block(*records), 0, skip)
             assert rest.counts == whole.counts[skip:]
-            assert rest.events == [event for event in whole.events if event.number >= skip]
+            assert list(rest.events) == [event for event in whole.events if event.number >= skip]
             assert rest.refused == [each for each in whole.refused if each.number >= skip]
             assert rest.fates == {at - skip: fate for at, fate in whole.fates.items() if at >= skip}
             assert all(count or at in rest.fates for at, count in enumerate(rest.counts))
@@ -225,32 +222,34 @@ def test_an_event_is_left_out_for_the_first_reason(filters: EventFilters, name: 
     assert left_out(name, time, filters) is why
 
 
-def fates(choice: EventSelection, names: str) -> list[str | None]:
+def alone(filters: EventFilters) -> Conversion:
+    """Of the spelled format, for records of which nothing is known that came before."""
+    return Conversion(Spelled(), FINISH, 1000, filters, None)
+
+
+def fates(conversion: Conversion, names: str) -> list[str | None]:
     """Why each of these events isn't taken; None of those that are."""
-    events = FinishedBlock(EventFinisher(FINISH))
-    for name in names:
-        events.add(0, ImportedEvent(name, "person", 0, "00000000-0000-0000-0000-000000000000", {}))
-    found = choice.reasons_against(events)
-    return [found[at].reason if at in found else None for at in range(len(names))]
+    made = conversion.convert(block(*[name.encode() for name in names]), 0, 0)
+    return [made.fates[at].reason if at in made.fates else None for at in range(len(names))]
 
 
 def test_the_limit_counts_what_is_taken() -> None:
     """Events that are left out for another reason don't use the limit up, and are told by reason."""
-    choice = EventSelection(EventFilters(exclude_events={"b"}, limit=2), None)
+    choice = alone(EventFilters(exclude_events={"b"}, limit=2))
     assert fates(choice, "abaab") == [None, FilterReason.EXCLUDED_EVENT, None, FilterReason.OVER_LIMIT, FilterReason.EXCLUDED_EVENT]
     assert choice.is_full
 
 
 def test_without_a_limit_it_is_never_full() -> None:
     """Without a limit, everything is taken."""
-    choice = EventSelection(EventFilters(), None)
+    choice = alone(EventFilters())
     assert fates(choice, "a" * 10) == [None] * 10
     assert not choice.is_full
 
 
 def test_a_limit_of_none_takes_none() -> None:
     """A limit of 0 is full from the start."""
-    choice = EventSelection(EventFilters(limit=0), None)
+    choice = alone(EventFilters(limit=0))
     assert choice.is_full
     assert fates(choice, "a") == [FilterReason.OVER_LIMIT]
 
@@ -265,7 +264,7 @@ RECORDS = [b"{cut", b"[%b,%b,%b,%b]" % (GOOD, NAMELESS, LARGE, NAMELESS), LARGE,
 
 def conversion() -> Conversion:
     """The way of native records, from the start of a source."""
-    return open_conversion(NativeConverter("set_once"), SET_ONCE, 1000, EventSelection(EventFilters(), None))
+    return Conversion(NativeConverter("set_once"), SET_ONCE, 1000, EventFilters(), None)
 
 
 def block_of_parts(records: list[bytes], members: list[int] | None = None, first: int = 0) -> RecordBlock:

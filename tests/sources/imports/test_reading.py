@@ -17,7 +17,7 @@ from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.checkpoint import SettledFile, SourceChanged
 from forwarder.sources.imports.columns import FinishedEvent
-from forwarder.sources.imports.conversion import EventFilters, EventSelection, open_conversion
+from forwarder.sources.imports.conversion import Conversion, EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.reading import source_blocks
@@ -54,7 +54,7 @@ def read(
 ) -> list[ImportBlock]:
     """All blocks."""
     with open_source([str(source)], SMALL) as opened, Repeats(state) as repeats:
-        conversion = open_conversion(NativeConverter("set_once"), FINISH, 1_000_000, EventSelection(filters or EventFilters(), repeats))
+        conversion = Conversion(NativeConverter("set_once"), FINISH, 1_000_000, filters or EventFilters(), repeats)
         return list(source_blocks(opened, conversion, saved or {}, LIMITS))
 
 

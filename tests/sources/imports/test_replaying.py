@@ -20,10 +20,8 @@ from forwarder.sources.imports.conversion import (
     OF_EVENTS,
     Conversion,
     EventFilters,
-    EventSelection,
     FilterReason,
     ImportDeadLetter,
-    open_conversion,
 )
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import RefusalReason
@@ -101,7 +99,7 @@ class Job:
 
 def native(filters: EventFilters | None = None) -> Job:
     """An import of native events."""
-    return Job(open_conversion(NativeConverter("set_once"), FINISH, MAX_EVENT, EventSelection(filters or EventFilters(), None)))
+    return Job(Conversion(NativeConverter("set_once"), FINISH, MAX_EVENT, filters or EventFilters(), None))
 
 
 def uuid_of(data: bytes) -> str:
@@ -340,7 +338,7 @@ async def test_an_event_that_was_too_large_is_made_smaller(tmp_path: Path) -> No
 async def test_a_record_of_a_vendor(tmp_path: Path) -> None:
     """It is repaired in the vendor's own words."""
     record = b'{"type":"track","event":"sign up","userId":"ann","timestamp":"%b","messageId":"m"}'
-    job = Job(open_conversion(SegmentConverter(), FINISH, MAX_EVENT, EventSelection(EventFilters(), None)))
+    job = Job(Conversion(SegmentConverter(), FINISH, MAX_EVENT, EventFilters(), None))
     made = job.conversion.convert(RecordBlock(FILE, 5, [record % b"yesterday"], [6]), 0, 0)
     repaired = record % b"1970-01-02T00:00:00Z"
     async with opened(tmp_path) as letters:

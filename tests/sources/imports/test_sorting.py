@@ -209,7 +209,7 @@ def entries(count: int, data: bytes = LARGE) -> list[SortedEvent]:
 
 def written(spool: EventSpool, count: int, data: bytes = LARGE) -> SpoolIndex:
     """A spool of so many entries."""
-    about = spool.empty({"a.jsonl": 7})
+    about = SpoolIndex(JOB, {"a.jsonl": 7})
     about.files = [SortedFile("a.jsonl", "5eed", 9, RecordBooks(2, refused={"no_time": 2}), "d1", ReadFailure(17, "it is cut off"))]
     about.examples = {"no_time": [RefusalExample("a.jsonl", 3, "there is none")]}
     assert list(spool.write(entries(count, data), about))[-1:] == [count][:count]
@@ -304,7 +304,7 @@ def test_a_spool_without_entries_is_one(tmp_path: Path) -> None:
 def test_it_is_there_when_it_is_whole(tmp_path: Path) -> None:
     """Who stops writing leaves nothing that could be taken for a spool; nor does who dies, and what he leaves is removed."""
     spool = EventSpool(tmp_path, JOB)
-    about = spool.empty({})
+    about = SpoolIndex(JOB, {})
     writing = spool.write(entries(10), about)
     next(writing)
     (tmp_path / f".{SPOOL}.77.part").write_bytes(b"of a process that died")
