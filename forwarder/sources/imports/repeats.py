@@ -10,8 +10,7 @@ a file, which is searched only for events of such days, and of these only where 
 events without keys whose times are apart from all others (as in a source in the order of time) can have no repeats: it is only kept, and
 made searchable once others reach into its times. Without that native imports are slower by more than a quarter.
 
-Nothing is kept from run to run: a resumed run reads its source from the start anyway, to verify that it is the same, and passes every event
-here again. So the file needs no care when the process dies; the next run removes it.
+Nothing is kept from run to run: a resumed run reads its source from the start anyway, and passes every event here again.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryFile
-from types import TracebackType
-from typing import BinaryIO, Final, NamedTuple, Self
+from tempfile import SpooledTemporaryFile
+from typing import Final, NamedTuple, Self
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.times import DAY
@@ -59,19 +57,18 @@ class Repeats:
         self._limit = in_memory
         self._days: dict[int, set[bytes]] = {}  # days in memory, the one seen last at the end
         self._held = 0  # what they cost
-        self._on_disk: set[int] = set()  # days that have digests in the file; they may have newer ones in memory too
         self._file = SeenFile(folder / DIGESTS_FILE)
         self._folder = folder
         self._kept: list[_KeptBlock] = []
         self._latest = -1  # the latest time of all that was ever kept
-        self._spool: BinaryIO = BytesIO()  # the digests of what is kept: a file of no name, once they are many
+        self._spool = SpooledTemporaryFile(_SPOOLED, dir=str(folder))  # noqa: SIM115 - the digests of what is kept; `close` closes it
         self._searchable = 0, -1  # the earliest and the latest time of what isn't
         self.repeats = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def among(
@@ -97,7 +94,7 @@ class Repeats:
             return []
         self._widen(first, last)
         digests = _split(data)
-        if is_one_day and day not in self._on_disk:
+        if is_one_day and day not in self._file.days:
             seen, fresh = self._turn_to(day), set(digests)
             if len(fresh) == len(digests) and seen.isdisjoint(fresh):
                 self._add(seen, fresh)
@@ -107,19 +104,16 @@ class Repeats:
     def is_repeat(self, day: int, digest: bytes) -> bool:
         """Whether a digest came before on the same day; it has come from then on."""
         seen = self._turn_to(day)
-        if digest in seen or (day in self._on_disk and self._file.has(day, digest)):
+        if digest in seen or self._file.has(day, digest):
             self.repeats += 1
             return True
         self._add(seen, {digest})
         return False
 
     def close(self) -> None:
-        """Forget all, and remove the file."""
+        """Remove the files."""
         self._file.close()
         self._spool.close()
-        self._kept.clear()
-        self._days.clear()
-        self._on_disk.clear()
 
     def _turn_to(self, day: int) -> set[bytes]:
         seen = self._days.pop(day, None)
@@ -139,29 +133,21 @@ class Repeats:
             day = next(iter(self._days))
             digests = self._days.pop(day)
             self._file.add(day, digests)
-            self._on_disk.add(day)
             self._held -= len(digests) + _DAY_COST
 
     def _keep(self, first: int, last: int, data: bytes) -> None:
-        try:
+        with _usable(self._folder):
             begin = self._spool.seek(0, os.SEEK_END)
-            if begin > _SPOOLED and isinstance(self._spool, BytesIO):
-                held, self._spool = self._spool, TemporaryFile(dir=self._folder)  # noqa: SIM115 - `close` does
-                self._spool.write(held.getbuffer())
             self._spool.write(data)
-            self._kept.append(_KeptBlock(first, last, begin, len(data)))
-        except OSError as error:
-            raise _unusable(self._folder, error) from error
+        self._kept.append(_KeptBlock(first, last, begin, len(data)))
         self._latest = max(self._latest, last)
 
     def _make_searchable(self, block: _KeptBlock) -> None:
         self._kept.remove(block)
         self._widen(block.first, block.last)
-        try:
+        with _usable(self._folder):
             self._spool.seek(block.begin)
             data = self._spool.read(block.size)
-        except OSError as error:
-            raise _unusable(self._folder, error) from error
         self._add(self._turn_to(block.first // DAY), set(_split(data)))
 
     def _widen(self, first: int, last: int) -> None:
@@ -196,70 +182,66 @@ def pack_uuids(uuids: Sequence[str]) -> bytes:
     """Sixteen bytes of each uuid: its own, if it is spelled as most are, else a digest of how it is spelled."""
     if [*map(len, uuids)].count(_SPELLED) == len(uuids):
         return bytes.fromhex("".join(uuids).replace("-", ""))
-    return b"".join(map(_packed_one, uuids))
-
-
-def _packed_one(uuid: str) -> bytes:
-    return pack_uuids([uuid]) if len(uuid) == _SPELLED else blake2b(uuid.encode(), digest_size=_UUID).digest()
+    return b"".join(
+        bytes.fromhex(each.replace("-", "")) if len(each) == _SPELLED else blake2b(each.encode(), digest_size=_UUID).digest()
+        for each in uuids
+    )
 
 
 class SeenFile:
-    """Digests by day; the file is there once there are any."""
+    """Digests by day; the file is there once there are any. All raise `ConfigurationError` if it can't be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._path.unlink(missing_ok=True)
         self._bits = bytearray()  # one is set for each digest in the file
         self._file: sqlite3.Connection | None = None
-
-    def __bool__(self) -> bool:
-        """Whether it has any."""
-        return bool(self._bits)
+        self.days: set[int] = set()
+        """The days that have any."""
 
     def has(self, day: int, digest: bytes) -> bool:
-        """Whether it was added. Raises `ConfigurationError` if the file can't be read."""
-        if not self._bits:
+        """Whether it was added."""
+        if self._file is None or day not in self.days:
             return False
         bit = int.from_bytes(digest[:4]) % _FILTER
         if not self._bits[bit >> 3] >> (bit & 7) & 1:
             return False
-        try:
-            return self._opened().execute("SELECT 1 FROM seen WHERE day = ? AND digest = ?", (day, digest)).fetchone() is not None
-        except (sqlite3.Error, OSError) as error:
-            raise _unusable(self._path, error) from error
+        with _usable(self._path):
+            return self._file.execute("SELECT 1 FROM seen WHERE day = ? AND digest = ?", (day, digest)).fetchone() is not None
 
     def add(self, day: int, digests: Collection[bytes]) -> None:
-        """Add digests that it hasn't. Raises `ConfigurationError` if the file can't be written."""
-        try:
-            file = self._opened()
+        """Add digests that it hasn't."""
+        with _usable(self._path):
+            file = self._file = self._file or self._make()
             file.execute("BEGIN")
             file.executemany("INSERT INTO seen VALUES (?, ?)", ((day, digest) for digest in sorted(digests)))
             file.execute("COMMIT")
-        except (sqlite3.Error, OSError) as error:
-            raise _unusable(self._path, error) from error
-        bits = self._bits = self._bits or bytearray(_FILTER >> 3)
+        self.days.add(day)
         for digest in digests:
             bit = int.from_bytes(digest[:4]) % _FILTER
-            bits[bit >> 3] |= 1 << (bit & 7)
+            self._bits[bit >> 3] |= 1 << (bit & 7)
 
     def close(self) -> None:
-        """Forget all, and remove the file."""
+        """Remove the file."""
         if self._file is not None:
             self._file.close()
-            self._file = None
         self._path.unlink(missing_ok=True)
-        self._bits.clear()
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._file is None:
-            make_file(self._path)
-            self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            for setting in _SETTINGS:
-                self._file.execute(f"PRAGMA {setting}").close()
-            self._file.execute(_TABLE)
-        return self._file
+    def _make(self) -> sqlite3.Connection:
+        make_file(self._path)
+        file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        for setting in _SETTINGS:
+            file.execute(f"PRAGMA {setting}").close()
+        file.execute(_TABLE)
+        self._bits = bytearray(_FILTER >> 3)
+        return file
 
 
-def _unusable(path: Path, error: Exception) -> ConfigurationError:
-    """What is seen can't be written down, or looked up."""
-    return ConfigurationError(f"{path} can't be used: {error}", hint="It holds what was seen: 20 to 40 bytes for each event.")
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """What is seen can be written down, and looked up; else it raises `ConfigurationError`."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        hint = "It holds what was seen: 20 to 40 bytes for each event."
+        raise ConfigurationError(f"{path} can't be used: {error}", hint=hint) from error

@@ -308,7 +308,7 @@ class EventSorter:
 
     def ordered(self) -> Iterator[SortedEvent]:
         """All events in order, once."""
-        return self._merged(len(self._paths)) if self._paths else iter(sorted(self._held))
+        yield from self._merged(len(self._paths)) if self._paths else sorted(self._held)
 
     def _merged(self, count: int) -> Iterator[SortedEvent]:
         """The entries of the oldest runs in order."""
