@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,20 +65,33 @@ def block(*records: bytes, first: int = 0) -> RecordBlock:
     return RecordBlock(FILE, first, records, range(first + 1, first + 1 + len(records)))
 
 
-def there(folder: Path) -> Path:
-    """A folder that is there."""
+OPEN: list[Repeats] = []
+"""What the tests have opened."""
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Nothing stays open after a test."""
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+def repeats_in(folder: Path) -> Repeats:
+    """Of a folder that is there."""
     folder.mkdir(exist_ok=True)
-    return folder
+    OPEN.append(Repeats(folder))
+    return OPEN[-1]
 
 
 def record_conversion(folder: Path, filters: EventFilters = WANTED) -> Conversion:
     """Of the spelled format."""
-    return Conversion(Spelled(), FINISH, 1000, filters, Repeats(there(folder)))
+    return Conversion(Spelled(), FINISH, 1000, filters, repeats_in(folder))
 
 
 def raw_conversion(folder: Path, filters: EventFilters = WANTED, max_event: int = 1000) -> Conversion:
     """Of the native format."""
-    return Conversion(NativeConverter("set_once"), FINISH, max_event, filters, Repeats(there(folder)))
+    return Conversion(NativeConverter("set_once"), FINISH, max_event, filters, repeats_in(folder))
 
 
 def shown(made: ConvertedRecords) -> list[Any]:
