@@ -26,7 +26,6 @@ from forwarder.wire.strict import may_overflow, overflow_of
 _TOO_DEEP: Final = "it is nested too deep"
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(dict[str, Raw]).decode
-_PERSON_KEYS: Final = ("$set", "$set_once", "$unset")
 _NULL: Final = Raw(b"null")
 _OBJECT: Final = b"{"
 
@@ -60,8 +59,7 @@ class EventFinisher:
         self._add["$import_job_id"] = policy.job_id
         self._add_raw = {name: Raw(_encode(value)) for name, value in self._add.items()}
         self._inlay = _encode(self._add)[1:-1] + b","
-        self._change_person = _PERSON_POLICIES[policy.person_properties]
-        self._change_native_person = _NATIVE_POLICIES[policy.person_properties]
+        self._change_person, self._change_native_person = _PERSON_POLICIES[policy.person_properties]
         self._max_bytes = max_bytes
 
     def finish(self, event: ImportedEvent) -> bytes:
@@ -92,41 +90,38 @@ class EventFinisher:
         limit = self._max_bytes
         if not finished or ((limit is None or max(map(len, finished)) <= limit) and not may_overflow(b",".join(finished))):
             return {}
-        found = ((index, self._refusal_of(data)) for index, data in enumerate(finished))
-        return {index: refused for index, refused in found if refused is not None}
-
-    def _refusal_of(self, data: bytes) -> RecordRefused | None:
-        if (overflow := overflow_of(data)) is not None:
-            return RecordRefused(RefusalReason.NOT_JSON, f"it has {overflow}")
-        if self._max_bytes is not None and len(data) > self._max_bytes:
-            return RecordRefused(RefusalReason.TOO_LARGE, f"the event has {len(data):,} bytes, {self._max_bytes:,} are allowed")
-        return None
+        refused: dict[int, RecordRefused] = {}
+        for index, data in enumerate(finished):
+            if (overflow := overflow_of(data)) is not None:
+                refused[index] = RecordRefused(RefusalReason.NOT_JSON, f"it has {overflow}")
+            elif limit is not None and len(data) > limit:
+                refused[index] = RecordRefused(RefusalReason.TOO_LARGE, f"the event has {len(data):,} bytes, {limit:,} are allowed")
+        return refused
 
     def _rebuilt(self, text: bytes) -> bytes:
         """An event whose properties are put together anew; what is added takes the place of a property of that name."""
         head = _decode_head(text)
         properties = _decode(head.properties) if _is_object(head.properties) else {}
-        if head.has_none and _is_object(head.properties):
-            self._change_native_person({}, properties)
-            start, end = Locator(text).span(head.properties)
-            return text[:start] + _encode(self._with_added(properties)) + text[end:]
-        members = _decode(text)
+        is_alone = _is_object(head.properties) and head.set is head.set_once is head.unset is ABSENT
+        members = {} if is_alone else _decode(text)
         self._change_native_person(members, properties)
-        members["properties"] = Raw(_encode(self._with_added(properties)))
+        written = _encode({**self._add_raw, **properties, **self._add_raw})
+        if is_alone:  # nothing about persons stands beside the properties
+            start, end = Locator(text).span(head.properties)
+            return text[:start] + written + text[end:]
+        members["properties"] = Raw(written)
         return _encode(members)
 
-    def _with_added(self, properties: dict[str, Raw]) -> dict[str, Raw]:
-        return {**self._add_raw, **properties, **self._add_raw}
 
-
-def _keep(_: dict[str, Any]) -> None:
+def _keep(*_: dict[str, Any]) -> None:
     """Policy `set`: all of it stays."""
 
 
-def _drop_person_changes(properties: dict[str, Any]) -> None:
-    """Policy `none`."""
-    for key in _PERSON_KEYS:
-        properties.pop(key, None)
+def _drop_person_changes(*objects: dict[str, Any]) -> None:
+    """Policy `none`: of an event's properties, and of what stands beside them."""
+    for each in objects:
+        for key in ("$set", "$set_once", "$unset"):
+            each.pop(key, None)
 
 
 def _turn_into_set_once(properties: dict[str, Any]) -> None:
@@ -140,13 +135,6 @@ def _turn_into_set_once(properties: dict[str, Any]) -> None:
         kept = _members_of(once)
         values = {**kept, **_members_of(values), **kept}
     properties["$set_once"] = values
-
-
-_PERSON_POLICIES: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
-    "none": _drop_person_changes,
-    "set_once": _turn_into_set_once,
-    "set": _keep,
-}
 
 
 def _is_object(value: Any) -> bool:
@@ -171,23 +159,8 @@ class _PersonFields(Struct, gc=False):
     set_once: Raw = field(name="$set_once", default=ABSENT)
     unset: Raw = field(name="$unset", default=ABSENT)
 
-    @property
-    def has_none(self) -> bool:
-        """Whether nothing about persons stands beside the properties."""
-        return self.set is ABSENT and self.set_once is ABSENT and self.unset is ABSENT
-
 
 _decode_head: Final = msgspec.json.Decoder(_PersonFields).decode
-
-
-def _keep_native(_members: dict[str, Raw], _properties: dict[str, Raw]) -> None:
-    """Policy `set`: all of it stays."""
-
-
-def _drop_native_person_changes(members: dict[str, Raw], properties: dict[str, Raw]) -> None:
-    """Policy `none`."""
-    _drop_person_changes(members)
-    _drop_person_changes(properties)
 
 
 def _turn_native_into_set_once(members: dict[str, Raw], properties: dict[str, Raw]) -> None:
@@ -207,8 +180,9 @@ def _turn_native_into_set_once(members: dict[str, Raw], properties: dict[str, Ra
     properties["$set_once"] = objects[0] if len(objects) == 1 else Raw(_encode(merged))
 
 
-_NATIVE_POLICIES: Final[dict[str, Callable[[dict[str, Raw], dict[str, Raw]], None]]] = {
-    "none": _drop_native_person_changes,
-    "set_once": _turn_native_into_set_once,
-    "set": _keep_native,
+_PERSON_POLICIES: Final[dict[str, tuple[Callable[..., None], Callable[..., None]]]] = {
+    "none": (_drop_person_changes, _drop_person_changes),
+    "set_once": (_turn_into_set_once, _turn_native_into_set_once),
+    "set": (_keep, _keep),
 }
+"""What changes the properties of an event; and the members and the properties of a native one."""

@@ -151,9 +151,6 @@ def place_uuid(name: str, block: RecordBlock, index: int, *member: int) -> str:
 
 
 Options = TypeVar("Options")
-_HELP: Final = "help"
-_FLAG: Final = "flag"
-_METAVAR: Final = "metavar"
 OF_JSON: Final = (Framing.AUTO, Framing.LINES, Framing.JSON, Framing.PARQUET)
 
 
@@ -162,7 +159,7 @@ def option(default: Any, help: str, *, flag: str = "", metavar: str = "NAME") ->
 
     `flag`: what it is called on the command line; without it the field's name.
     """
-    return dataclasses.field(default=default, metadata={_HELP: help, _FLAG: flag, _METAVAR: metavar})
+    return dataclasses.field(default=default, metadata={"flag": flag, "help": help, "metavar": metavar})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +167,11 @@ class FormatOption:
     """One thing that a user may say about an export."""
 
     field: str
+    default: Any
     flag: str
     """Without its hyphens in front: `group-type`."""
     help: str
     metavar: str
-    default: Any
 
     @property
     def name(self) -> str:
@@ -222,11 +219,6 @@ class FormatContext:
         return self.time_offset or 0
 
 
-def offset_is_said(_: object, given: FormatContext) -> bool:
-    """Whether it is known what a time without a zone means: only if the offset is given."""
-    return given.time_offset is not None
-
-
 @dataclass(frozen=True)
 class ImportFormat(Generic[Options]):
     """One format."""
@@ -242,8 +234,8 @@ class ImportFormat(Generic[Options]):
     """A new converter, for one pass over a source from its start. Raises `ConfigurationError` for options that don't fit together."""
     times: Callable[[Options, FormatContext], Sequence[str]]
     """Where its records have their times: the first of these that is there; `name.name` one level down. For the preflight's look."""
-    zone_said: Callable[[Options, FormatContext], bool] = offset_is_said
-    """Whether it is known what a time without a zone means."""
+    zone_said: Callable[[Options, FormatContext], bool] = lambda _, given: given.time_offset is not None
+    """Whether it is known what a time without a zone means: usually if the offset is given."""
     framings: tuple[Framing, ...] = OF_JSON
     """How its records may be separated; the first is the default."""
     takes_time_offset: bool = True
@@ -255,10 +247,9 @@ class ImportFormat(Generic[Options]):
     def said(self) -> Iterator[FormatOption]:
         """What a user may say about an export, beside what holds for every format."""
         for each in dataclasses.fields(self.options):  # type: ignore[arg-type]  # a dataclass, each of them
-            named = each.metadata
-            if named:
-                flag = named[_FLAG] or each.name.replace("_", "-")
-                yield FormatOption(each.name, flag, named[_HELP], named[_METAVAR], each.default)
+            if named := dict(each.metadata):
+                named["flag"] = named["flag"] or each.name.replace("_", "-")
+                yield FormatOption(each.name, each.default, **named)
 
 
 @dataclass(frozen=True, slots=True)
