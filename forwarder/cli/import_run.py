@@ -19,8 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import typer
 import uvloop
@@ -104,7 +103,7 @@ class ImportCommand:
     def _preflight(self) -> tuple[PreflightResult, Sequence[BrokenSource]]:
         """Analyze the source, and save and show the findings; also the files that can't be read to their end."""
         state, output = self.opened.state, self.typed.output
-        with ImportDisplay() as display:
+        with closing(ImportDisplay()) as display:
             report, broken = self.opened.preflight(display.analyzed)
         preflight = PreflightResult.assess(report, self.request.accepted)
         preflight.save(state)
@@ -119,7 +118,7 @@ class ImportCommand:
         via = " (a forwarder)" if request.via else ""
         rate = f"at most {request.rate:,.10g} events a second" if request.rate else "without a rate limit"
         say(f"Sending to {request.address}{via}, project {mask_key(request.api_key)}, {rate}. State: {self.opened.state}")
-        with ImportDisplay(total, before) as display:
+        with closing(ImportDisplay(total, before)) as display:
             manifest = uvloop.run(self._sending(display))
         return self._end(manifest)
 
@@ -172,7 +171,7 @@ def show(result: str | RenderableType, broken: Sequence[BrokenSource]) -> None:
 
 
 class ImportDisplay:
-    """How much is done: live on a terminal, a line every few seconds elsewhere. Its methods may be called as often as convenient."""
+    """How much is done: live on a terminal, a line every few seconds elsewhere. Its methods may be called at any time. To be closed."""
 
     def __init__(self, total: int | None = None, before: int = 0, *, now: Callable[[], float] = time.monotonic) -> None:
         """`total`: events to send, if known; `before`: those that earlier runs delivered."""
@@ -180,14 +179,8 @@ class ImportDisplay:
         self._seen = deque([(now(), 0)])
         self._live = Live(console=Console(stderr=True), auto_refresh=False) if sys.stderr.isatty() else None
         self._shown = 0.0 if self._live is not None else now()
-
-    def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Leave the terminal as it was."""

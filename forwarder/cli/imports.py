@@ -30,6 +30,7 @@ from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 
 if TYPE_CHECKING:
     from forwarder.config.load import Loaded
+    from forwarder.config.settings import Settings
     from forwarder.sources.imports.manifest import ImportManifest
     from forwarder.sources.imports.verification import StoredDays
 
@@ -242,12 +243,12 @@ def verify(
     ):
         if is_wrong:
             raise typer.BadParameter(why)
-    from forwarder.cli.import_request import loaded, state_root
+    from forwarder.cli.import_request import loaded
     from forwarder.sources.imports import manifest as manifests
     from forwarder.sources.imports.verification import verify as compare
 
     read = loaded(config)
-    kept = manifests.read(manifest) if manifest else _manifest_in(state or _only_folder(state_root(read.settings)))
+    kept = manifests.read(manifest) if manifest else _manifest_in(state, read.settings)
     stored = _of_exports(kept, read, export, any_job=any_job) if export else _of_sandbox(kept, read, sandbox, api_key)
     found = compare(kept, stored)
     words = msgspec.json.encode(found).decode() if output is TextOutput.JSON else "\n".join(found.words())
@@ -255,27 +256,24 @@ def verify(
     raise typer.Exit(ExitCode.DONE if found.same else ExitCode.NO)
 
 
-def _only_folder(root: Path) -> Path:
-    """The state folder of the only import in `root`. Raises `ConfigurationError` if there is none, or several."""
-    from forwarder.cli.import_request import folders
-
-    found = folders(root)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise ConfigurationError(f"there is no import in {root}", hint="Name its folder with --state DIR, or its --manifest FILE.")
-    names = ", ".join(each.name for each in found)
-    raise ConfigurationError(f"there are several imports in {root}: {names}", hint=f"Choose one with --state DIR, such as {found[0]}.")
-
-
-def _manifest_in(folder: Path) -> ImportManifest:
-    """The manifest in a state folder; if its checkpoint is newer, what the manifest would be now.
+def _manifest_in(folder: Path | None, settings: Settings) -> ImportManifest:
+    """The manifest in a state folder, by default that of the only import; if its checkpoint is newer, what the manifest would be now.
 
     A killed run leaves a checkpoint, and no manifest or an older one. Raises `ConfigurationError`.
     """
+    from forwarder.cli.import_request import folders, state_root
     from forwarder.sources.imports import checkpoint
     from forwarder.sources.imports import manifest as manifests
 
+    if folder is None:
+        root = state_root(settings)
+        found = folders(root)
+        if not found:
+            raise ConfigurationError(f"there is no import in {root}", hint="Name its folder with --state DIR, or its --manifest FILE.")
+        folder = found[0]
+        if len(found) > 1:
+            names, hint = ", ".join(each.name for each in found), f"Choose one with --state DIR, such as {folder}."
+            raise ConfigurationError(f"there are several imports in {root}: {names}", hint=hint)
     saved = checkpoint.read_checkpoint(folder)  # first, as it reports a folder that can't be read
     path = folder / manifests.FILE
     written = manifests.read(path) if path.is_file() else None

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -267,7 +268,7 @@ class Watch:
 def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """Events of all runs, the rate of this one, the time left, and the books of the records."""
     watch = Watch()
-    with ImportDisplay(1000, 200, now=watch) as progress:
+    with closing(ImportDisplay(1000, 200, now=watch)) as progress:
         progress.sent(PROGRESS)
         watch.now += EVERY
         progress.sent(replace(PROGRESS, events=100, read=1300, delivered=1200, refused=20))
@@ -284,7 +285,7 @@ def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
 def test_why_nothing_is_sent_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """And no time left is made up."""
     watch = Watch()
-    with ImportDisplay(1000, 0, now=watch) as progress:
+    with closing(ImportDisplay(1000, 0, now=watch)) as progress:
         watch.now += EVERY
         progress.sent(replace(PROGRESS, events=0, waiting="quiet hours until 06:00"))
     assert "importing: 0 of 1,000 events, 0 a second; " in (line := capsys.readouterr().err)
@@ -294,10 +295,10 @@ def test_why_nothing_is_sent_is_said(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_total_that_is_not_known_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
     """As where the folder's look is gone; and one that was too small grows."""
     watch = Watch()
-    with ImportDisplay(None, 0, now=watch) as progress:
+    with closing(ImportDisplay(None, 0, now=watch)) as progress:
         watch.now += EVERY
         progress.sent(replace(PROGRESS, events=50))
-    with ImportDisplay(10, 0, now=watch) as progress:
+    with closing(ImportDisplay(10, 0, now=watch)) as progress:
         watch.now += EVERY
         progress.sent(replace(PROGRESS, events=50))
     lines = capsys.readouterr().err.splitlines()
@@ -320,10 +321,10 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     """With the same figures; the cursor is there again after it."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
-    with ImportDisplay(1000, 0) as progress:
+    with closing(ImportDisplay(1000, 0)) as progress:
         progress.sent(replace(PROGRESS, waiting="quiet hours"))
         progress.sent(replace(PROGRESS, events=9))
-    with ImportDisplay() as looking:
+    with closing(ImportDisplay()) as looking:
         looking.analyzed(10, 2048)
     shown = capsys.readouterr().err
     told = (
@@ -339,7 +340,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_a_look_at_a_source_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """However often it is told, a line comes every few seconds."""
     watch = Watch()
-    with ImportDisplay(now=watch) as progress:
+    with closing(ImportDisplay(now=watch)) as progress:
         progress.analyzed(100, 1000)
         watch.now += EVERY
         progress.analyzed(1000, 5 << 20)

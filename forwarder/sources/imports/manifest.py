@@ -115,9 +115,8 @@ def read(path: Path) -> ImportManifest:
         _check(manifest)
     except (OSError, ValueError) as error:  # msgspec's errors are such, too
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ConfigurationError(
-            f"{path} can't be used as a manifest: {why}", hint="Name the manifest.json that an import wrote."
-        ) from error
+        hint = "Name the manifest.json that an import wrote."
+        raise ConfigurationError(f"{path} can't be used as a manifest: {why}", hint=hint) from error
     return manifest
 
 
@@ -153,11 +152,11 @@ def periods(days: Mapping[str, DayTally]) -> tuple[str, list[ReportPeriod]]:
     first, span = min(known), (max(known) - min(known)).days + 1
     unit = next((unit for unit, most in PERIODS.items() if span <= most), "year")
     every = sorted(known) if unit == "year" else [first + timedelta(days=number) for number in range(span)]
-    sums = {_label(day, unit): (0, 0) for day in every}
+    sums = {label: ReportPeriod(label, 0, 0) for label in (_label(day, unit) for day in every)}
     for day, figures in known.items():
-        source, delivered = sums[_label(day, unit)]
-        sums[_label(day, unit)] = (source + figures.source, delivered + figures.delivered)
-    return unit, [ReportPeriod(label, *figures) for label, figures in sums.items()]
+        label, source, delivered = sums[_label(day, unit)]
+        sums[label] = ReportPeriod(label, source + figures.source, delivered + figures.delivered)
+    return unit, [*sums.values()]
 
 
 def _label(day: date, unit: str) -> str:

@@ -174,7 +174,6 @@ class PersonImpact(Struct):
     with_set_once: int = 0
     with_unset: int = 0
     merging: int = 0
-    """Events that merge two persons."""
     upper_case_ids: int = 0
     """Events that Mixpanel's option `replace_upper_case_ids` gives the id from before, or would give."""
     with_group_set: int = 0
@@ -460,14 +459,13 @@ def _figures(report: PreflightReport) -> RenderableType:
     times, volume, order, ids = report.times, report.volume, report.order, report.persons.distinct_ids
     sent = f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in {plural(volume.requests, 'request')} or more"
     takes = f"{duration(volume.seconds)} or more, at {volume.rate:,.10g} events/s"
-    kinds = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items())
     rows = {
         "records": f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event",
         "refused": f"{report.refused_records:,} ({percent(report.refused_share)})",
         "events": f"{report.events:,}, from {times.first} to {times.last}" if times.first else "0",
         "to be sent": f"{sent}, before repeats are left out" if report.repeats.repeats else sent,
         "takes": "as long as the service does" if volume.rate >= _UNPACED else takes,
-        "times": kinds or "not looked at",
+        "times": ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items()) or "not looked at",
         "out of order": f"{order.late:,} ({percent(share(order.late, volume.events))}), of which {order.late_in_file:,} within a file",
     }
     for name, figure, scale in (("repeats", report.repeats.repeats, report.repeats.scale), ("distinct ids", ids.keys, ids.scale)):

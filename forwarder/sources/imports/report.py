@@ -82,7 +82,7 @@ def as_json(manifest: ImportManifest) -> bytes:
     copied = ("job", "forwarder", "complete", "started", "ended", "events", "source_events", "first", "last", "names", "examples")
     shown = [each._asdict() for each in periods(manifest.days)[1]]
     rest = {"seconds": manifest.seconds, "books": _books(manifest.books), "days": len(manifest.days), "periods": shown}
-    return msgspec.json.encode({**{name: getattr(manifest, name) for name in copied}, **rest})
+    return msgspec.json.encode({name: getattr(manifest, name) for name in copied} | rest)
 
 
 def _books(books: RecordBooks) -> dict[str, Any]:
@@ -99,34 +99,34 @@ def as_text(manifest: ImportManifest) -> RenderableType:
     balanced = Text(f"  {sentence(books)}: ")
     balanced.append(balance(books), style="bold red" if books.difference else "green")
     parts.append(balanced)
+    examples = {why: f"{each[0].file}:{each[0].line} {each[0].detail}" for why, each in manifest.examples.items() if each}
     for columns, rows in (
-        (("refused because", "records", "for example"), [(*each, _example(manifest, each[0])) for each in by_count(books.refused)]),
+        (("refused because", "records", "for example"), [(*each, examples.get(each[0], "")) for each in by_count(books.refused)]),
         (("left out by", "records"), list(books.left_out.items())),
         (("event", "events"), top(manifest.names, _TOP)),
     ):
         if rows:
-            parts += [Text(), _table(columns, rows)]
+            table = Table(box=None, pad_edge=True, header_style="dim")
+            for place, name in enumerate(columns):
+                table.add_column(name, justify="right" if place == 1 else "left")
+            for row in rows:
+                table.add_row(*(f"{each:,}" if isinstance(each, int) else Text(plain(each)) for each in row))
+            parts += [Text(), table]
     return Group(*parts)
-
-
-def _example(manifest: ImportManifest, reason: str) -> str:
-    return next((f"{each.file}:{each.line} {each.detail}" for each in manifest.examples.get(reason, [])), "")
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str | int]]) -> Table:
-    """A name, a figure, and perhaps more words in each row."""
-    table = Table(box=None, pad_edge=True, header_style="dim")
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place == 1 else "left")
-    for row in rows:
-        table.add_row(*(f"{each:,}" if isinstance(each, int) else Text(plain(each)) for each in row))
-    return table
 
 
 def html_page(manifest: ImportManifest) -> bytes:
     """The page, in UTF-8."""
     job, books, left_out = manifest.job, manifest.books, by_count(manifest.books.left_out)
     span = f"Events from {escape(manifest.first or '')} to {escape(manifest.last or '')}." if manifest.first else "No events."
+    tiles = {
+        "records read": books.read,
+        "events delivered": manifest.events,
+        "records refused": sum(books.refused.values()),
+        **({"of these repaired since": books.mended} if books.mended else {}),
+        "records left out": sum(books.left_out.values()),
+        "repeats": books.repeats,
+    }
     page = Template(_TEMPLATE.read_text()).substitute(
         id=escape(plain(job.id)),
         outcome=escape(outcome(manifest)),
@@ -134,7 +134,7 @@ def html_page(manifest: ImportManifest) -> bytes:
         format=_text(job.format),
         source=_text(job.source),
         span=span if manifest.complete else f"{span} It is {UNFINISHED}.",
-        tiles="".join(f'<div class="card"><dt>{name}</dt><dd>{count:,}</dd></div>' for name, count in _tiles(manifest)),
+        tiles="".join(f'<div class="card"><dt>{name}</dt><dd>{count:,}</dd></div>' for name, count in tiles.items()),
         sentence=sentence(books),
         mood="bad" if books.difference else "good",
         balance=balance(books),
@@ -175,17 +175,6 @@ def _cell(value: str | int) -> str:
         return f"<td class=n>{value:,}</td>"
     bar = ' class="bar"' if isinstance(value, _Markup) and value.startswith("<i") else ""
     return f"<td{bar}>{value if isinstance(value, _Markup) else _text(value)}</td>"
-
-
-def _tiles(manifest: ImportManifest) -> Iterator[tuple[str, int]]:
-    books = manifest.books
-    yield "records read", books.read
-    yield "events delivered", manifest.events
-    yield "records refused", sum(books.refused.values())
-    if books.mended:
-        yield "of these repaired since", books.mended
-    yield "records left out", sum(books.left_out.values())
-    yield "repeats", books.repeats
 
 
 def _chart(manifest: ImportManifest) -> str:
@@ -283,8 +272,8 @@ class ImportStatus(Struct, frozen=True):
             yield f"  {made.books.read / self.counted:.0%} of the {self.counted:,} records that were counted before it began"
         span = f", of {made.first} to {made.last}" if made.first else ""
         done, known, all_known = file_progress(saved)
-        files = f"{done:,} of {known:,} files done{'' if all_known or not known else ', as far as they are known'}"
-        yield f"  {made.events:,} events delivered{span}; {files}"
+        more = "" if all_known or not known else ", as far as they are known"
+        yield f"  {made.events:,} events delivered{span}; {done:,} of {known:,} files done{more}"
 
     def plain(self) -> dict[str, Any]:
         """For machines."""

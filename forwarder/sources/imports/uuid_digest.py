@@ -21,8 +21,8 @@ _MASK: Final = (1 << 128) - 1
 _SLOT: Final = 256
 _BYTES: Final = 16
 _SLOT_BYTES: Final = 32
-_TOGETHER: Final = 1024
-"""Uuids in one number."""
+_TOGETHER: Final = 1024 * _BYTES
+"""Bytes of the uuids in one number."""
 
 
 def uuid_hash(uuid: str) -> int:
@@ -36,13 +36,7 @@ def uuid_hashes(uuids: Sequence[str]) -> int:
     packed = bytes.fromhex(digits) if len(digits) == 2 * _BYTES * len(uuids) else b""
     if len(packed) != _BYTES * len(uuids):  # some are spelled otherwise; no spelling is shorter
         return sum(map(uuid_hash, uuids))
-    return packed_hashes(packed)
-
-
-def packed_hashes(packed: bytes) -> int:
-    """The same of uuids of sixteen bytes each: every second of them is hashed, and then the others."""
-    size = _TOGETHER * _BYTES
-    return sum(_packed_hashes(packed[start : start + size]) for start in range(0, len(packed), size))
+    return sum(_packed_hashes(packed[start : start + _TOGETHER]) for start in range(0, len(packed), _TOGETHER))
 
 
 def digest_hex(total: int) -> str:
@@ -51,6 +45,7 @@ def digest_hex(total: int) -> str:
 
 
 def _packed_hashes(packed: bytes) -> int:
+    """The same of uuids of sixteen bytes each: every second of them is hashed, and then the others."""
     slots = 1 << ((len(packed) + _BYTES) // _SLOT_BYTES - 1).bit_length()
     numbers, masks = int.from_bytes(packed), _masks(slots)
     return _folded(_mixed(numbers & masks, masks), slots) + _folded(_mixed(numbers >> _SLOT // 2 & masks, masks), slots)

@@ -12,7 +12,7 @@ import http.client
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, TypeVar
@@ -64,8 +64,7 @@ class StoredRow(Struct, frozen=True):
     def job(self) -> str | None:
         """The import that it says it is from."""
         raw = bytes(self.properties)
-        if raw.startswith(b'"'):
-            raw = msgspec.json.decode(raw, type=str).encode()
+        raw = msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
         found = msgspec.json.decode(raw, type=_RowProperties | None)
         return None if found is None else found.job_id
 
@@ -121,7 +120,11 @@ class StoredDays:
 
     def add(self, uuid: str, timestamp: str) -> None:
         """Count an event. Raises ValueError if either isn't what it should be, and ConfigurationError if the file can't be written."""
-        at, number = _date(timestamp), uuid_hash(uuid)
+        time, number = datetime.fromisoformat(timestamp), uuid_hash(uuid)
+        try:
+            at = (time if time.tzinfo in (None, UTC) else time.astimezone(UTC)).date()
+        except OverflowError as error:
+            raise ValueError(f"{timestamp} is outside the calendar") from error
         if self._seen is not None and self._seen.is_repeat(at.toordinal(), number.to_bytes(_BYTES)):
             return
         day = at.isoformat()
@@ -204,7 +207,16 @@ class _SandboxClient:
         self._connection, self._base = kind(host, port, timeout=TIMEOUT), parts.path
 
     def get(self, kind: type[Body], name: str, query: Mapping[str, str]) -> Body:
-        status, body = self._get(f"{self._base}/sandbox/{name}?{urlencode(query)}")
+        try:
+            self._connection.request("GET", f"{self._base}/sandbox/{name}?{urlencode(query)}", headers={"Accept": "application/json"})
+            with closing(self._connection.getresponse()) as response:
+                status, body = response.status, response.read()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
+            raise Unreachable(
+                f"no sandbox answers at {self.url}: {mask_secrets(why)}",
+                hint="Start it with `forwarder sandbox --database FILE`, or name its address with `--sandbox URL`.",
+            ) from error
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise Unreachable(f"{self.url} answers {status}", hint="Check its log, and try again.")
         if status == HTTPStatus.MISDIRECTED_REQUEST:
@@ -217,18 +229,6 @@ class _SandboxClient:
         except ValueError as error:  # msgspec's errors are, too
             why = f"its answer can't be read: {error}"
         raise ConfigurationError(f"{self.url} is not a sandbox of this version: {why}", hint=_SANDBOX_HINT)
-
-    def _get(self, path: str) -> tuple[int, bytes]:
-        try:
-            self._connection.request("GET", path, headers={"Accept": "application/json"})
-            with closing(self._connection.getresponse()) as response:
-                return response.status, response.read()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
-            raise Unreachable(
-                f"no sandbox answers at {self.url}: {mask_secrets(why)}",
-                hint="Start it with `forwarder sandbox --database FILE`, or name its address with `--sandbox URL`.",
-            ) from error
 
     def close(self) -> None:
         self._connection.close()
@@ -246,14 +246,6 @@ class DayComparison(Struct, frozen=True):
     """At least so many aren't there."""
     extra: int
     """At least so many are there that the import didn't bring."""
-
-    def difference(self) -> str:
-        """How the two sides differ, in words."""
-        if self.missing:
-            return f"{self.day}: {self.missing:,} of {self.expected:,} events are missing"
-        if self.extra:
-            return f"{self.day}: {plural(self.extra, 'event')} more than the {self.expected:,} that were delivered"
-        return f"{self.day}: {plural(self.expected, 'event')}, as many as were delivered, but not the same ones"
 
 
 class Verification(Struct, frozen=True):
@@ -277,7 +269,13 @@ class Verification(Struct, frozen=True):
             yield f"{len(different):,} of {days} {differ}: {expected:,} events were delivered, {found:,} are there"
         else:
             yield f"All {expected:,} events of {days} are there, by count and by digest of their uuids"
-        yield from (each.difference() for each in different)
+        for each in different:
+            if each.missing:
+                yield f"{each.day}: {each.missing:,} of {each.expected:,} events are missing"
+            elif each.extra:
+                yield f"{each.day}: {plural(each.extra, 'event')} more than the {each.expected:,} that were delivered"
+            else:
+                yield f"{each.day}: {plural(each.expected, 'event')}, as many as were delivered, but not the same ones"
         if self.conflicts:
             number = plural(self.conflicts, "conflict")
             yield f"{number}: an event came with the uuid of another, so the service has both, or one instead of the other"
@@ -298,11 +296,3 @@ def verify(manifest: ImportManifest, stored: StoredDays) -> Verification:
             days.append(DayComparison(day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)))
     same = not stored.conflicts and all(each.same for each in days)
     return Verification(manifest.job.id, same, manifest.complete, stored.repeats, stored.conflicts, days)
-
-
-def _date(timestamp: str) -> date:
-    time = datetime.fromisoformat(timestamp)
-    try:
-        return (time if time.tzinfo in (None, UTC) else time.astimezone(UTC)).date()
-    except OverflowError as error:
-        raise ValueError(f"{timestamp} is outside the calendar") from error
