@@ -114,7 +114,8 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
     before = {name: each.records for name, each in saved.items() if each.records}
     found = earlier = spool.find(before, "" if at is None else at.digest)
     if found is None:
-        check_room(spool.folder, room)
+        if (free := disk_usage(spool.folder).free) < room:
+            raise _cannot_sort(spool.folder, f"that takes {size(room)} at least, there are {size(free)}")
         spool.remove()
         found = SpoolIndex(spool.job, before)
         words = ""
@@ -169,8 +170,7 @@ def _shared(first: int, made: ConvertedRecords) -> Iterator[SharedRecord | None]
     if not made.partly and made.counts.count(1) == len(numbers):
         yield from repeat(None, len(numbers))
         return
-    in_order = sorted(zip(times, range(len(numbers)), numbers, strict=True))
-    last = {number: turn for _, turn, number in in_order}
+    last = {number: turn for _, turn, number in sorted(zip(times, range(len(numbers)), numbers, strict=True))}  # in the order of time
     for turn, number in enumerate(numbers):
         refused = made.partly.get(number - first)
         if refused is not None:
@@ -328,7 +328,7 @@ class EventSorter:
             with os.fdopen(open_file(path, os.O_WRONLY | os.O_EXCL), "wb") as file:  # it holds records of people
                 yield from write_blocks(file, entries, blake2b())
         except OSError as error:
-            raise _cannot_sort(self._folder, error) from error
+            raise _cannot_sort(self._folder, error.strerror or error) from error
         self._paths.append(path)
 
     def _remove_all(self) -> None:
@@ -350,15 +350,8 @@ def _read_run(path: Path) -> Iterator[SortedEvent]:
     path.unlink()
 
 
-def _cannot_sort(folder: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"{folder} can't be sorted in: {error.strerror or error}", hint=_ROOM)
-
-
-def check_room(folder: Path, least: int) -> None:
-    """Raises `ConfigurationError` if there is less room for files than these bytes."""
-    free = disk_usage(folder).free
-    if free < least:
-        raise ConfigurationError(f"{folder} can't be sorted in: that takes {size(least)} at least, there are {size(free)}", hint=_ROOM)
+def _cannot_sort(folder: Path, why: object) -> ConfigurationError:
+    return ConfigurationError(f"{folder} can't be sorted in: {why}", hint=_ROOM)
 
 
 class SpoolDamaged(ConfigurationError):
@@ -399,7 +392,7 @@ class EventSpool:
                     yield written
                 file.flush()
             except OSError as error:
-                raise _cannot_sort(self.folder, error) from error
+                raise _cannot_sort(self.folder, error.strerror or error) from error
         about.digest = digest.hexdigest()
 
     def keep(self, about: SpoolIndex) -> None:

@@ -28,7 +28,6 @@ from forwarder.sources.imports.sorting import (
     SortedEvent,
     SortLimits,
     SpoolDamaged,
-    check_room,
     least_room,
 )
 from tests.sources.imports.lives import JOB, body, life, line, nameless, uuid_of, write
@@ -163,14 +162,6 @@ def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
     """Where a run can't be written the import ends with what to do."""
     with pytest.raises(ConfigurationError, match="missing can't be sorted in: No such file") as raised:
         sort(some(200), tmp_path / "missing", SMALL)
-    assert "--state" in raised.value.hint
-
-
-def test_too_little_room_is_told_before(tmp_path: Path) -> None:
-    """As far as it is known: how much it takes, and how much there is."""
-    check_room(tmp_path, 1)
-    with pytest.raises(ConfigurationError, match=r"that takes 1048576.0 GiB at least, there are \d") as raised:
-        check_room(tmp_path, 1 << 50)
     assert "--state" in raised.value.hint
 
 
@@ -440,6 +431,7 @@ def test_the_room_that_it_takes_is_known_from_the_files(tmp_path: Path) -> None:
         assert least_room(source) == 1_100
     with (
         life(tmp_path / "a.jsonl", state=tmp_path / "state", sort=True, room=1 << 50) as run,
-        pytest.raises(ConfigurationError, match="at least"),
+        pytest.raises(ConfigurationError, match=r"that takes 1048576.0 GiB at least, there are \d") as raised,
     ):
         run.read()
+    assert "--state" in raised.value.hint
