@@ -38,16 +38,7 @@ from forwarder.sources.files.records import SourceFile
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, SharedRecord
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, count_kind
-from forwarder.sources.imports.checkpoint import (
-    ImportJob,
-    ReadFailure,
-    SettledFile,
-    SortedFile,
-    SpoolCheckpoint,
-    SpoolIndex,
-    seal,
-    unseal,
-)
+from forwarder.sources.imports.checkpoint import ImportJob, ReadFailure, SettledFile, SortedFile, SpoolCheckpoint, SpoolIndex, seal, unseal
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
 from forwarder.sources.imports.reading import Portion, portions
@@ -172,27 +163,27 @@ def _shared(first: int, made: ConvertedRecords) -> Iterator[SharedRecord | None]
         return
     last = {number: turn for _, turn, number in sorted(zip(times, range(len(numbers)), numbers, strict=True))}  # in the order of time
     for turn, number in enumerate(numbers):
-        refused = made.partly.get(number - first)
-        if refused is not None:
-            detail = "" if refused.example is None else refused.example.detail
-            yield SharedRecord(last[number] == turn, refused.reason, detail)
-        else:
-            yield None if made.counts[number - first] == 1 else SharedRecord(last[number] == turn)
+        _, why, example = made.partly.get(number - first, (None, "", None))
+        shared = SharedRecord(last[number] == turn, why, "" if example is None else example.detail)
+        yield shared if why or made.counts[number - first] > 1 else None
 
 
 def _block_of(entries: Sequence[SortedEvent], files: Mapping[int, SourceFile], limits: ChunkLimits) -> ImportBlock:
     """The block of neighbouring entries: records with several events are counted elsewhere."""
-    times, _, *columns, shared = zip(*entries, strict=True)
-    events = EventColumns(times, *columns)
-    alone = Counter(file for file, each in zip(events.files, shared, strict=True) if each is None)
+    times, _, *columns, _ = zip(*entries, strict=True)
+    alone = Counter([entry.file for entry in entries if entry.shared is None])
     block = ImportBlock(
         files,
         books={file: RecordBooks(count, count) for file, count in alone.items()},
         entries=len(entries),
         shared={(entry.file, entry.number, entry.part): entry.shared for entry in entries if entry.shared is not None},
     )
-    block.send(events, limits)
+    block.send(EventColumns(times, *columns), limits)
     return block
+
+
+class DamagedBlocks(Exception):
+    """A file of blocks isn't as it was written."""
 
 
 class SortedEvent(NamedTuple):
@@ -214,10 +205,6 @@ class SortedEvent(NamedTuple):
 
 
 _decode: Final = msgspec.msgpack.Decoder(list[SortedEvent]).decode
-
-
-class DamagedBlocks(Exception):
-    """A file of blocks isn't as it was written."""
 
 
 def write_blocks(file: BinaryIO, entries: Iterable[SortedEvent], digest: blake2b) -> Iterator[int]:
