@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from forwarder.sources.files.origins import missing_extra
+from forwarder.core.errors import ConfigurationError, install_extra
 from forwarder.sources.files.records import DamagedContent, Framing, LineRecords, ReadOptions, reason
 from forwarder.sources.files.unpacking import FAILURES, PeekedStream
 
@@ -29,12 +29,10 @@ _TOKEN: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}
 """Up to the next bracket outside strings, the quote of a string whose end is still to come, or the end."""
 _OPENING: Final = frozenset({b"{", b"["})
 _BRACKETS: Final = _OPENING | {b"}", b"]"}
-_BETWEEN: Final = b" \t\r\n,"
 MAX_COLUMNS: Final = 16_384
 """Of a CSV file: as many as a spreadsheet has. More are the wrong delimiter, or no CSV."""
 _MAX_NAMES: Final = 1 << 20
 """Bytes of all names together: each row has them in its record."""
-_ROWS: Final = 1024
 _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
 """A name that a struct can't have for a field."""
 _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
@@ -150,14 +148,26 @@ class _Scanner:
                     self.depth, self._begin, self._first_line = 1, start, self._line_at(start)
                 else:
                     self.in_array, self._begin = byte == b"[", start + 1
-        self._drop_done(self._position)
+        keep = self._begin
+        if len(self.buffer) - keep > self._limit:  # of a value that is too long, its start is enough
+            self._cut = self._cut or self.buffer[keep : keep + self._limit]
+            keep = self._position
+        self._line_at(keep)
+        self.buffer = self.buffer[keep:]
+        self._counted -= keep
+        self._position -= keep
+        self._begin = 0
+        if len(self.buffer) > self._limit + 1:  # one string: of it, the quote is enough, and the backslash that the next byte belongs to
+            escaped = (len(self.buffer) - len(self.buffer.rstrip(b"\\"))) % 2
+            self._line_at(len(self.buffer))
+            self.buffer = b'"' + b"\\" * escaped
+            self._counted = len(self.buffer)
 
     def flush_gap(self, end: int) -> None:
         """What stands between two values, if it is more than a comma."""
         if self.depth == 0:
             whole = self._cut or self.buffer[self._begin : end]
-            gap = whole.strip(_BETWEEN)
-            if gap:
+            if gap := whole.strip(b" \t\r\n,"):
                 self._give(gap[: self._limit], self._line_at(end if self._cut else self._begin + whole.index(gap)))
             self._begin, self._cut = end, b""
 
@@ -169,23 +179,6 @@ class _Scanner:
         self._line += self.buffer.count(b"\n", self._counted, position)
         self._counted = max(position, self._counted)
         return self._line
-
-    def _drop_done(self, done: int) -> None:
-        """Forget what was given, and what of a value is too long."""
-        keep = self._begin
-        if len(self.buffer) - keep > self._limit:
-            self._cut = self._cut or self.buffer[keep : keep + self._limit]
-            keep = done
-        self._line_at(keep)
-        self.buffer = self.buffer[keep:]
-        self._counted -= keep
-        self._position -= keep
-        self._begin = 0
-        if len(self.buffer) > self._limit + 1:  # one string: of it, the quote is enough, and the backslash that the next byte belongs to
-            escaped = (len(self.buffer) - len(self.buffer.rstrip(b"\\"))) % 2
-            self._line_at(len(self.buffer))
-            self.buffer = b'"' + b"\\" * escaped
-            self._counted = len(self.buffer)
 
 
 def _read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
@@ -273,15 +266,13 @@ def _read_parquet(file: BinaryIO) -> Iterator[NumberedRecords]:
         import pyarrow as pa  # noqa: PLC0415 -- an optional dependency
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
-        raise missing_extra("Parquet files", "pyarrow") from None
+        raise ConfigurationError("Parquet files can't be read without pyarrow", hint=install_extra("import")) from None
     row = 1
     try:
         with parquet.ParquetFile(file, pre_buffer=False) as opened:
             schema = pa.schema([field.with_type(_plain(pa, field.type)) for field in opened.schema_arrow])
-            for batch in opened.iter_batches(batch_size=_ROWS, use_threads=False):
-                plain = pa.Table.from_batches([batch]).cast(schema, safe=False)
-                records = _encoded(pa, plain)
-                if records:
+            for batch in opened.iter_batches(batch_size=1024, use_threads=False):
+                if records := _encoded(pa, pa.Table.from_batches([batch]).cast(schema, safe=False)):
                     yield records, range(row, row + len(records))
                 row += len(records)
     except (*FAILURES, pa.ArrowException) as error:

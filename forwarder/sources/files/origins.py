@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import blake2b
@@ -44,7 +45,6 @@ _HINT: Final = (
     "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY …)."
 )
 _END: Final = 64 << 10
-_COPY: Final = 1 << 20
 _RANGE: Final = 4 << 20
 _CLIENT: Final = re.compile(
     "(?:aws_|google_|azure_)?(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|http1_only|http2_only|"
@@ -123,8 +123,8 @@ class LocalFile:
             except OSError as error:
                 raise _unreadable(self.name, error.strerror) from None
         if self._spool is None:
-            self._spool = open_spool()
-            shutil.copyfileobj(self._pipe, self._spool, _COPY)
+            self._spool = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with it
+            shutil.copyfileobj(self._pipe, self._spool, 1 << 20)
             self._spool.flush()
         opened = os.fdopen(os.dup(self._spool.fileno()), "rb")
         opened.seek(0)
@@ -141,11 +141,6 @@ class LocalFile:
 
 def _unreadable(name: str, why: str | None) -> ConfigurationError:
     return ConfigurationError(f"{name}: can't be read: {why}", hint="Make it readable, or leave it out.")
-
-
-def open_spool() -> BinaryIO:
-    """A file without a name, gone when it is closed."""
-    return tempfile.TemporaryFile()
 
 
 def local_files(path: str, options: ReadOptions) -> Iterator[LocalFile]:
@@ -233,11 +228,6 @@ def natural(name: str) -> list[tuple[list[tuple[int, str]], str]]:
     ]
 
 
-def missing_extra(what: str, package: str) -> ConfigurationError:
-    """The error for an optional dependency that isn't there."""
-    return ConfigurationError(f"{what} can't be read without {package}", hint=install_extra("import"))
-
-
 def connect(bucket: str, options: ReadOptions) -> ObjectStore:
     """The store of a URL's bucket. Credentials come from where the store's own tools have them: environment, instance, web identity.
 
@@ -247,16 +237,15 @@ def connect(bucket: str, options: ReadOptions) -> ObjectStore:
         from obstore.exceptions import BaseError  # noqa: PLC0415 -- an optional dependency
         from obstore.store import from_url  # noqa: PLC0415
     except ImportError:
-        raise missing_extra("Object stores", "obstore") from None
+        raise ConfigurationError("Object stores can't be read without obstore", hint=install_extra("import")) from None
     store: dict[str, Any] = {name: value for name, value in options.store.items() if not _CLIENT(name)}
     if client := {found[1].lower(): value for name, value in options.store.items() if (found := _CLIENT(name))}:
         store["client_options"] = client
     try:
-        made: ObjectStore = from_url(bucket, **store)
+        return from_url(bucket, **store)
     except (BaseError, ValueError, TypeError) as error:
         why = mask_secrets(reason(error))
         raise ConfigurationError(f"{bucket}: {why}", hint="Check the URL and the options of the object store.") from None
-    return made
 
 
 def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
@@ -264,33 +253,29 @@ def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")
     store = connect(f"{scheme}://{bucket}", options)
-    from obstore.exceptions import BaseError  # noqa: PLC0415 -- `connect` has seen that it is there
+    import obstore  # noqa: PLC0415 -- `connect` has seen that it is there
+    from obstore.exceptions import BaseError  # noqa: PLC0415
 
-    try:
-        metas = sorted(_found(store, key), key=lambda each: natural(each["path"]))
-    except (BaseError, OSError) as error:
-        raise ConfigurationError(f"{url}: {mask_secrets(reason(error))}", hint="Check bucket, credentials and region.") from None
-    if not metas:
-        raise ConfigurationError(f"{url}: there is no such object, and nothing under this prefix", hint="Prefixes end at a `/`.")
-    for meta in metas:
-        yield StoredObject(f"{scheme}://{bucket}/{meta['path']}", store, meta)
-
-
-def _found(store: ObjectStore, key: str) -> list[ObjectMeta]:
-    import obstore  # noqa: PLC0415 -- as above
-
+    found: list[ObjectMeta] = []
     parts = key.split("/")
     fixed = next((index for index, part in enumerate(parts) if glob.has_magic(part)), None)
-    if fixed is None and key and not key.endswith("/"):
-        try:
-            return [obstore.head(store, key)]
-        except FileNotFoundError:
-            pass  # it may be a prefix
-    prefix = key if fixed is None else "/".join(parts[:fixed])
-    found = [meta for metas in obstore.list(store, prefix=prefix or None) for meta in metas]
-    if fixed is not None:
-        return [meta for meta in found if _matches(meta["path"].split("/"), parts)]
-    return [meta for meta in found if is_wanted(meta["path"].removeprefix(key)) and not meta["path"].endswith("/")]
+    try:
+        if fixed is None and key and not key.endswith("/"):
+            with suppress(FileNotFoundError):  # it may be a prefix
+                found = [obstore.head(store, key)]
+        if not found:
+            prefix = key if fixed is None else "/".join(parts[:fixed])
+            found = [meta for metas in obstore.list(store, prefix=prefix or None) for meta in metas]
+            if fixed is None:
+                found = [meta for meta in found if is_wanted(meta["path"].removeprefix(key)) and not meta["path"].endswith("/")]
+            else:
+                found = [meta for meta in found if _matches(meta["path"].split("/"), parts)]
+    except (BaseError, OSError) as error:
+        raise ConfigurationError(f"{url}: {mask_secrets(reason(error))}", hint="Check bucket, credentials and region.") from None
+    if not found:
+        raise ConfigurationError(f"{url}: there is no such object, and nothing under this prefix", hint="Prefixes end at a `/`.")
+    for meta in sorted(found, key=lambda each: natural(each["path"])):
+        yield StoredObject(f"{scheme}://{bucket}/{meta['path']}", store, meta)
 
 
 def _matches(path: list[str], pattern: list[str]) -> bool:

@@ -28,17 +28,16 @@ class SourceFile:
     """What tells this content from another, in hex, whatever the file is called."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LineRecords(Sequence[bytes]):
     """Records of a line each. Their text is kept whole as well, for what can be done with all of it at once.
 
     Invariant: no line is empty, and each ends with a line feed, which isn't part of its record.
     """
 
-    __slots__ = ("ended", "text")
-
-    def __init__(self, text: bytes, ended: Sequence[bytes]) -> None:
-        """`ended` are the lines of the text with their ends."""
-        self.text, self.ended = text, ended
+    text: bytes
+    ended: Sequence[bytes]
+    """The lines of the text with their ends."""
 
     def __len__(self) -> int:
         return len(self.ended)

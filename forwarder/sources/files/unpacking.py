@@ -12,6 +12,7 @@ import lzma
 import re
 import struct
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections import Counter
@@ -23,7 +24,7 @@ from typing import BinaryIO, Final, cast
 import zstandard
 from isal import isal_zlib
 
-from forwarder.sources.files.origins import is_wanted, natural, open_spool, plain_name
+from forwarder.sources.files.origins import is_wanted, natural, plain_name
 from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
 
 FAILURES: Final = (
@@ -34,19 +35,15 @@ FAILURES: Final = (
     lzma.LZMAError,
     zipfile.BadZipFile,
     tarfile.TarError,
-    NotImplementedError,  # zipfile: a compression that it doesn't have
-    RuntimeError,  # zipfile: it is encrypted
+    RuntimeError,  # zipfile: it is encrypted, or its compression is unknown (NotImplementedError)
     UnicodeDecodeError,  # zipfile: the name of a member isn't in the encoding that it says
 )
 """What reading a file raises when its content is at fault, or the disk or network it is on."""
 _DAMAGED: Final = (cast("type[Exception]", isal_zlib.IsalError), zstandard.ZstdError)  # isal's stub calls the class an instance
-_HEAD: Final = 512
 _SLICE: Final = 16 << 10
 """Compressed bytes given to a decompressor at once: what one call decompresses is lost if it fails."""
 _OUTPUT: Final = 256 << 10
 _COPY: Final = 1 << 20
-_MAX_WINDOW: Final = 1 << 27
-_MAX_BLOCK: Final = 128 << 10
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 4, 8, 16, 2
 _SOMETHING_ELSE: Final = "what follows the compressed data is something else"
 _PARQUET: Final = b"PAR1"
@@ -74,7 +71,7 @@ class PeekedStream:
         self._unread = b""
         self.offset = 0
         """How many bytes were read."""
-        self.head = self._next(_HEAD, _HEAD)
+        self.head = self._next(512, 512)
         """The first 512 bytes; fewer only at the end or before a failure. Reading gives them again."""
         self._unread = self.head + self._unread
 
@@ -151,7 +148,7 @@ def gunzip(packed: PeekedStream) -> Iterator[bytes]:
 
 def decompress_zstd(packed: PeekedStream) -> Iterator[bytes]:
     """zstd, RFC 8878. Blocks are given to the decompressor one by one: it doesn't say how much comes of more, nor that some is missing."""
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=128 << 20)
     while magic := packed.read(4):
         if magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame to be skipped
             left = int.from_bytes(packed.exactly(4), "little")
@@ -169,7 +166,7 @@ def decompress_zstd(packed: PeekedStream) -> Iterator[bytes]:
             head = packed.exactly(3)
             bits = int.from_bytes(head, "little")
             last, kind, size = bits & 1, bits >> 1 & 3, bits >> 3
-            if kind == 3 or size > _MAX_BLOCK:
+            if kind == 3 or size > 128 << 10:
                 raise DamagedContent("it is damaged: no such block")
             if data := frame.decompress(head + packed.exactly(1 if kind == 1 else size)):
                 yield data
@@ -251,7 +248,7 @@ def _failed(member: str, failure: str) -> OpenedFile:
 
 def _unpack_sought(peeked: PeekedStream, options: ReadOptions, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[OpenedFile]:
     """What can't be read in one go is on disk already, or is put there."""
-    with open_spool() if seekable is None else nullcontext(seekable) as file:
+    with tempfile.TemporaryFile() if seekable is None else nullcontext(seekable) as file:
         try:
             while seekable is None and (data := peeked.read(_COPY)):
                 if file.tell() + len(data) > options.max_spool:
