@@ -107,13 +107,14 @@ class LaneQueue:
 
 
 class DayTotal:
-    """What waits of one day: the same sums as a queue's."""
+    """What waits of one day: the same sums as a queue's. `last` is `DayQueue.appended` when the newest of it came."""
 
-    __slots__ = ("events", "size")
+    __slots__ = ("events", "last", "size")
 
     def __init__(self) -> None:
         self.size = 0
         self.events = 0
+        self.last = 0
 
 
 class DayQueue(LaneQueue):
@@ -122,10 +123,12 @@ class DayQueue(LaneQueue):
     Invariants: `days` has the sums over the waiting chunks of each day, and no day without one; `cost` is the sum of their costs.
     """
 
-    __slots__ = ("cost", "days")
+    __slots__ = ("appended", "cost", "days")
 
     def __init__(self) -> None:
         super().__init__()
+        self.appended = 0
+        """Events that ever came."""
         self.cost = 0
         self.days: dict[int | None, DayTotal] = {}
 
@@ -133,6 +136,8 @@ class DayQueue(LaneQueue):
         """See `LaneQueue.append`."""
         super().append(chunk)
         self._add((chunk,))
+        self.appended += chunk.count
+        self.days[chunk.day].last = self.appended
 
     def popleft(self) -> Chunk:
         """See `LaneQueue.popleft`."""

@@ -238,8 +238,14 @@ class Batcher:
         return taken
 
     def _is_due(self, chunk: Chunk, queue: DayQueue, now: float) -> bool:
-        """Whether a batch that begins with this chunk is due: its day has a full one, or it is old enough, or from the future."""
-        return self._is_full_day(queue.days[chunk.day]) or not now - self.policy.max_age < chunk.received_at <= now
+        """Whether a batch that begins with this chunk is due: its day has a full one, or it is old enough, or from the future.
+
+        Or its day seems to be over: as many events of other days came since then as a batch has. So a source in the order of time
+        settles in that order.
+        """
+        total = queue.days[chunk.day]
+        is_over = queue.appended - total.last >= self.policy.max_events
+        return is_over or self._is_full_day(total) or not now - self.policy.max_age < chunk.received_at <= now
 
     def _cut_first(self, queue: DayQueue, passed: int, room: _Room) -> list[Chunk]:
         """The first piece of the last of the chunks that were passed; the other pieces stay in its place."""

@@ -59,7 +59,7 @@ def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_each_batch_is_saved_when_it_is_settled(tmp_path: Path) -> None:
     """So a kill brings back what was in flight, and not what was settled since some second: here the fourth answer never comes."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", concurrency=1, reading=A_RECORD)
+    setting = Setting([write(tmp_path / "a.jsonl", map(line, range(60)))], tmp_path / "state", concurrency=1, reading=A_RECORD)
     setting.service.answer = times(3, OK, lambda _: None)
     saved = 0
 

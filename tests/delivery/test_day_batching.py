@@ -129,6 +129,15 @@ def test_when_a_batch_is_due() -> None:
     assert batcher.due_at(LANE, NOW - 1.0) == NOW - 1.0  # the clock was set back
 
 
+def test_a_day_that_seems_over_goes_before_a_later_full_one() -> None:
+    """Once as many events of other days came as a batch has: a source in the order of time is settled in that order."""
+    batcher, buffer = batcher_of(chunk(1, event("a1")), *[chunk(2, event(f"b{number}")) for number in range(5)])
+    assert batcher.next(LANE, NOW) is None
+    buffer.offer([chunk(2, event("b5"))])
+    assert names(batcher.next(LANE, NOW)) == ["a1"]
+    assert len(names(batcher.next(LANE, NOW))) == 6
+
+
 def test_a_chunk_too_large_for_a_batch_is_cut() -> None:
     """Its parts keep its day and its place, and the counts stay right."""
     batcher, buffer = batcher_of(
