@@ -3,26 +3,52 @@
 Invariants: a record that a format refused is durable here before it counts as read (the intake sees to that), and an event that the service
 refused before a checkpoint is written that counts it (`durable`). What is refused again, because a run was killed before its checkpoint, is
 the same letter: letters are identified by their places. While letters can't be written, nothing that is refused is settled; none is lost.
+
+Once all records of the source are settled, letters that are marked for it are replayed. A record goes through the format again, in its old
+place, so that its uuid is what it would have been; an event goes again as it is. A letter leaves the folder once each of its events has
+arrived or is a letter of its own, that is counted, and a checkpoint is written with the counts and the letter's number. So after a kill it
+is sent again with the same bytes, or removed without being sent: counted once in any case.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from forwarder.core.clock import Clock
-from forwarder.core.errors import Backpressure
+from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable
 from forwarder.deadletter.selection import marked_of
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.sources.files.records import SourceFile
-from forwarder.sources.imports.letters import EventKey, MarkedLetter, ServiceRefusal, event_key, read_origin
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample, count_repaired, count_replayed
+from forwarder.sources.imports.columns import EventColumns, FinishedEvent
+from forwarder.sources.imports.conversion import Conversion
+from forwarder.sources.imports.format import RecordRefused
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.ledger import ImportLedger
+from forwarder.sources.imports.letters import (
+    EventKey,
+    EventOrigin,
+    MarkedLetter,
+    RecordKey,
+    RecordOrigin,
+    event_key,
+    event_of,
+    read_origin,
+)
+from forwarder.sources.imports.source import SendChunks
 from forwarder.storage.committer import RETRY_SECONDS, Committer
 from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.books import Books
@@ -30,19 +56,20 @@ from forwarder.telemetry.readable import size
 
 AT_ONCE: Final = 200
 """Marked letters that are fetched at once."""
+_read_as_sent: Final = NativeConverter("set").convert_event
 _FOREIGN: Final = "it doesn't say which record it was: it isn't a letter of an import"
 _DAMAGED: Final = "its bytes aren't those that were written: the disk has changed them. Replay it with `--with FILE`"
 
 
 class ImportDeadLetters:
-    """See the module, and `sources.imports.replaying.ReplayedLetters`. Used on one loop."""
+    """See the module. Used on one loop."""
 
     def __init__(self, store: ImportLetterStore, committer: Committer, clock: Clock, folder: Path) -> None:
         """Use `open`."""
         self.folder = folder
         self.store = store
         """For the intake, which buries what a format refused."""
-        self.refusals: dict[EventKey, ServiceRefusal] = {}
+        self.refusals: dict[EventKey, RecordFate] = {}
         """Events that the service has refused; whoever counts an event takes it out."""
         self.returning: dict[EventKey, int] = {}
         """Letters whose events are in flight, by these: refused again, they stay the letters that they are."""
@@ -69,8 +96,7 @@ class ImportDeadLetters:
         file that can't be read is quarantined and reported. Raises `ConfigurationError` if that can't be done.
         """
         committer = Committer(clock)
-        books = Books()  # not read: an import counts by record
-        store = ImportLetterStore.open(state, max_bytes, committer, clock, books=books, logged=False)
+        store = ImportLetterStore.open(state, max_bytes, committer, clock, books=Books(), logged=False)  # an import counts by record
         store.forget(replayed)
         letters = cls(store, committer, clock, state)
         letters.remove(replayed)  # again, to know when they are gone
@@ -105,24 +131,21 @@ class ImportDeadLetters:
         if not self.store.bury([letter for key, letter in found.items() if key not in self.returning]):
             return False
         for key, letter in found.items():
-            self.refusals[key] = ServiceRefusal(letter.reason.value, letter.why)
+            file, _, line = letter.coordinates.rpartition(":")
+            self.refusals[key] = RecordFate(FateKind.REFUSED, letter.reason.value, RefusalExample(file, int(line), letter.why))
             if key in self.returning:
                 self.refuse(self.returning[key], f"the service refused it again: {letter.why or letter.reason}")
         return True
 
-    async def durable(self) -> None:
-        """Returns when all that was buried is durable; nothing is buried between that and the caller's next step.
-
-        Cancelling only ends the wait.
-        """
+    async def durable(self, limit: float | None = None) -> bool:
+        """Whether all that was buried is durable within `limit` seconds; if so, nothing is buried before the caller's next step."""
+        end = None if limit is None else self._clock.monotonic() + limit
         heard = asyncio.Event()
-
-        def wake(error: Backpressure | None) -> None:  # noqa: ARG001 - the store tries again by itself
-            heard.set()
-
-        while not self.store.when_durable(wake):
-            await heard.wait()
+        while not self.store.when_durable(lambda _: heard.set()):  # if it fails, the store tries again by itself
+            if not await wait_for_event(heard, None if end is None else end - self._clock.monotonic(), self._clock):
+                return False
             heard.clear()
+        return True
 
     async def take_marked(self) -> Sequence[MarkedLetter]:
         """The next letters that are marked for a replay, some of them; none if there are no others. Those marked to be dropped are dropped.
@@ -130,7 +153,9 @@ class ImportDeadLetters:
         They aren't given again before they are refused (`refuse`) or removed. Waits while the file can't be read.
         """
         while True:
-            found = await self._ask()
+            answered: asyncio.Future[Sequence[MarkedDeadLetter]] = asyncio.get_running_loop().create_future()
+            self.store.poll(AT_ONCE, partial(_answer, answered))
+            found = await answered
             self.store.busy.update(each.number for each in found)
             if marked := [letter for each in found if (letter := self._readable(each)) is not None]:
                 return marked
@@ -138,16 +163,6 @@ class ImportDeadLetters:
                 if not self.store.statistics().failing:
                     return ()
                 await self._clock.sleep(RETRY_SECONDS)
-
-    async def _ask(self) -> Sequence[MarkedDeadLetter]:
-        heard: asyncio.Future[Sequence[MarkedDeadLetter]] = asyncio.get_running_loop().create_future()
-
-        def answer(marked: Sequence[MarkedDeadLetter]) -> None:
-            if not heard.done():
-                heard.set_result(marked)
-
-        self.store.poll(AT_ONCE, answer)
-        return await heard
 
     def _readable(self, found: MarkedDeadLetter) -> MarkedLetter | None:
         """None: it can't be replayed, and stays."""
@@ -180,20 +195,138 @@ class ImportLetterStore(DeadLetterStore):
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
         """See `DeadLetterStore`."""
-        return self._noted(found_room=super().bury(letters))
+        kept = super().bury(letters)
+        self._note(full=not kept)
+        return kept
 
     def reserve(self, size: int, count: int) -> int | None:
         """See `DeadLetterStore`."""
         reserved = super().reserve(size, count)
-        self._noted(found_room=reserved is not None)
+        self._note(full=reserved is None)
         return reserved
 
-    def _noted(self, *, found_room: bool) -> bool:
-        self.is_full = not found_room
-        if self.is_full and self._poll is None:
-            self.poll(1, _ignore)
-        return found_room
+    def _note(self, *, full: bool) -> None:
+        self.is_full = full
+        if full and self._poll is None:
+            self.poll(1, lambda _: None)  # it isn't asked which letters are marked to be replayed
 
 
-def _ignore(marked: Sequence[MarkedDeadLetter]) -> None:
-    """Which letters are marked to be replayed isn't asked here."""
+def _answer(future: asyncio.Future[Sequence[MarkedDeadLetter]], marked: Sequence[MarkedDeadLetter]) -> None:
+    if not future.done():
+        future.set_result(marked)
+
+
+class LetterConversion(NamedTuple):
+    """How letters become events again."""
+
+    of_records: Conversion
+    """It knows no repeats, and no limit: a record comes by itself."""
+    limits: ChunkLimits
+    max_event: int
+    """Bytes that an event may have."""
+
+
+class LetterReplays:
+    """How letters that are marked for it are sent again; see the module."""
+
+    def __init__(self, letters: ImportDeadLetters, ledger: ImportLedger, conversion: LetterConversion, lane: Lane, clock: Clock) -> None:
+        """`ledger`: where the source's records are counted."""
+        self._letters = letters
+        self._ledger = ledger
+        self._conversion = conversion
+        self._lane = lane
+        self._clock = clock
+        self._records: dict[int, RecordKey] = {}
+        """Letters that this run has counted as replayed and that may not be gone yet, by number: their records."""
+
+    async def run(self, send: SendChunks, on_counted: Callable[[], None]) -> None:
+        """Send the events of marked letters until no letter is marked, or the run is stopped; `on_counted`: there is something to save.
+
+        Waits while the letters can't be read. Cancelled, it counts nothing more: what is in flight is sent again by the next run.
+        """
+        while marked := await self._letters.take_marked():
+            left = self._left(marked)
+            opened = self._open(marked)
+            block = ImportBlock({letter.origin.file: letter.file for letter in marked})
+            for _, events in groupby(chain.from_iterable([events for _, events in opened]), attrgetter("file")):
+                block.send(EventColumns.of(list(events)), self._conversion.limits)
+            if opened and not await send(block.chunks(self._lane, self._clock.now())):
+                return
+            for letter, made in opened:
+                self._conclude(letter, made, left)
+            on_counted()
+
+    def saved(self) -> None:
+        """A checkpoint is written: the letters that it counts as replayed go. Checkpoints name them until they are gone."""
+        replayed = self._ledger.totals.replayed
+        replayed[:] = [number for number in replayed if not self._letters.is_gone(number)]
+        self._letters.remove(replayed)
+
+    def _left(self, marked: Sequence[MarkedLetter]) -> Counter[RecordKey]:
+        """How many letters there are of each record, without those that are counted as replayed."""
+        self._records = {number: record for number, record in self._records.items() if not self._letters.is_gone(number)}
+        left: Counter[RecordKey] = Counter()
+        for letter in marked:
+            left[letter.origin.key] = max(left[letter.origin.key], letter.together)
+        left.subtract(self._records.values())
+        return left
+
+    def _open(self, marked: Sequence[MarkedLetter]) -> list[tuple[MarkedLetter, Sequence[FinishedEvent]]]:
+        """The events of letters; without the letters that stay."""
+        opened: list[tuple[MarkedLetter, Sequence[FinishedEvent]]] = []
+        in_flight: set[EventKey] = set()
+        for letter in marked:
+            origin = letter.origin
+            events = self._as_sent(letter, origin) if isinstance(origin, EventOrigin) else self._made(letter, origin)
+            if not isinstance(events, str) and not in_flight.isdisjoint(map(_key, events)):
+                events = "another letter of the same event is in flight; replay this one again if it is still needed"
+            if isinstance(events, str):
+                self._letters.refuse(letter.number, events)
+                continue
+            in_flight.update(map(_key, events))
+            opened.append((letter, events))
+            if isinstance(letter.origin, EventOrigin):
+                self._letters.returning[_key(events[0])] = letter.number
+        return opened
+
+    def _made(self, letter: MarkedLetter, origin: RecordOrigin) -> Sequence[FinishedEvent] | str:
+        """What the format makes of a record; why it stays a letter, unless that is all events."""
+        made = self._conversion.of_records.convert(letter.block, origin.file, 0)
+        if made.refused:
+            return f"{made.refused[0].why}: {made.refused[0].detail}"
+        if not made.events:
+            return f"nothing of it is sent: it is left out ({', '.join(fate.reason for fate in made.fates.values())})"
+        return [event._replace(part=event_of(origin.part, turn)) for turn, event in enumerate(made.events)]
+
+    def _as_sent(self, letter: MarkedLetter, origin: EventOrigin) -> Sequence[FinishedEvent] | str:
+        """An event as it was sent, or as it was edited since; why it stays a letter, if it can't be sent as it stands."""
+        try:
+            found = _read_as_sent(letter.block)
+        except RecordRefused as refused:
+            return f"{refused.why}: {refused.detail}"
+        (text,), most = found.texts, self._conversion.max_event
+        if len(text) > most:
+            return f"the event has {len(text):,} bytes, {most:,} are allowed"
+        texts = found.distinct_ids[0], found.names[0], found.uuids[0], text
+        return [FinishedEvent(found.times[0], *texts, origin.file, letter.line, origin.record, origin.event)]
+
+    def _conclude(self, letter: MarkedLetter, events: Sequence[FinishedEvent], left: Counter[RecordKey]) -> None:
+        """All events of a letter are settled: count it, unless it stays. `left`: how many letters there are of each record."""
+        origin = letter.origin
+        arrived: list[FinishedEvent] = []
+        refused: list[FinishedEvent] = []
+        for event in events:
+            self._letters.returning.pop(_key(event), None)
+            (arrived if self._letters.refusals.pop(_key(event), None) is None else refused).append(event)
+        if refused and isinstance(origin, EventOrigin):
+            return  # it stays; its note was written when the service refused it
+        count_replayed(self._ledger.totals, arrived, refused, origin.day if isinstance(origin, EventOrigin) else "")
+        left[origin.key] += len(refused) - 1
+        if not left[origin.key]:
+            count_repaired(self._ledger.books_of(letter.file.name))
+        self._ledger.totals.replayed.append(letter.number)
+        self._records[letter.number] = origin.key
+
+
+def _key(event: FinishedEvent) -> EventKey:
+    return event.file, event.number, event.part

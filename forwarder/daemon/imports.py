@@ -27,7 +27,7 @@ from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import Delivered, HaltReason, Reply
 from forwarder.core.ports import Ordering, Sink
 from forwarder.core.secrets import mask_key, mask_secrets
-from forwarder.daemon.import_letters import ImportDeadLetters
+from forwarder.daemon.import_letters import ImportDeadLetters, LetterConversion, LetterReplays
 from forwarder.daemon.policies import batch_policy, open_sink
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.classify import classify
@@ -43,7 +43,6 @@ from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder, read_checkpoint
 from forwarder.sources.imports.conversion import Conversion, EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
-from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import ImportRequest, absolute, check_apart, check_same, contents_of, folder_name, job_of, until_of
 from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.letters import SOURCE
@@ -53,7 +52,6 @@ from forwarder.sources.imports.preflight import PreflightTerms, run_preflight
 from forwarder.sources.imports.preflight_report import PreflightReport
 from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.replaying import LetterConversion, LetterReplays
 from forwarder.sources.imports.report import write_reports
 from forwarder.sources.imports.sorting import EventSpool, least_room, sorted_blocks
 from forwarder.sources.imports.source import ImportSource, ReportProgress
@@ -217,7 +215,7 @@ class ImportRun:
         policy = batch_policy(settings)
         age = max(policy.max_age, GATHER_SECONDS)
         policy = replace(policy, max_age=age, max_events=self._batch_events(), by_day=True, one_day=bool(request.via))
-        limits, as_sent = ChunkLimits.of_batches(policy.max_bytes, policy.max_events), NativeConverter("set").convert_event
+        limits = ChunkLimits.of_batches(policy.max_bytes, policy.max_events)
         alone = self._conversion(replace(self._filters, limit=None), None)
         target = hashlib.sha256(f"{request.address}\n{request.api_key}".encode()).hexdigest()[:16]
         line = request.rate and _common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}"
@@ -234,7 +232,7 @@ class ImportRun:
             retry=RetryPolicy(settings.delivery.retry.initial, settings.delivery.retry.max),
             concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
             keys=KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None,
-            repaired=LetterConversion(alone, as_sent, limits, settings.upstream.max_event),
+            repaired=LetterConversion(alone, limits, settings.upstream.max_event),
         )
 
     def _blocks(self, checkpoint: ImportCheckpoint, repeats: Repeats, limits: ChunkLimits) -> Generator[ImportBlock]:
@@ -310,6 +308,7 @@ class ImportPipeline:
             keys=keys,
         )
         self.ledger = ledger
+        replays = LetterReplays(letters, ledger, repaired, lane, clock)
         self._source = ImportSource(
             blocks,
             ledger,
@@ -318,7 +317,8 @@ class ImportPipeline:
             lane=lane,
             folder=folder,
             refusals=letters.refusals,
-            replays=LetterReplays(letters, ledger, repaired, lane, clock),
+            replay=replays.run,
+            on_saved=replays.saved,
             flush=self._flush,
         )
         pace.on_failure = self._source.fail
@@ -358,7 +358,7 @@ class ImportPipeline:
                 await asyncio.gather(*helpers, return_exceptions=True)
             finally:
                 await self._delivery.close()  # also if it is cancelled only now
-            await self._conclude()
+            await self._save()
             report(self._source.progress(self._waiting(doing())))
 
     def _helper_ended(self, helper: asyncio.Task[None]) -> None:
@@ -366,23 +366,14 @@ class ImportPipeline:
         if not helper.cancelled() and isinstance(error := helper.exception(), Exception):
             self._source.fail(error)
 
-    async def _conclude(self) -> None:
+    async def _save(self) -> None:
         """Save where it stands, if what was buried can be made durable soon. Raises `ConfigurationError` if it can't be saved."""
-        durable = asyncio.create_task(self._letters.durable())
-        limit = asyncio.create_task(self._clock.sleep(STOP_SECONDS))
-        try:
-            await asyncio.wait([durable, limit], return_when=asyncio.FIRST_COMPLETED)
-            if not durable.done():
-                raise ConfigurationError(
-                    f"{self._letters.folder}: {self._letters.waiting or 'the dead letters are not written'}",
-                    hint="Make room there, and run the same command again: it resumes from the last checkpoint, and nothing is lost.",
-                )
-            durable.result()
-            self._source.save()
-        finally:
-            durable.cancel()
-            limit.cancel()
-            await asyncio.gather(durable, limit, return_exceptions=True)
+        if not await self._letters.durable(STOP_SECONDS):
+            raise ConfigurationError(
+                f"{self._letters.folder}: {self._letters.waiting or 'the dead letters are not written'}",
+                hint="Make room there, and run the same command again: it resumes from the last checkpoint, and nothing is lost.",
+            )
+        self._source.save()
 
     async def _report(self, report: ReportProgress, doing: Callable[[], str]) -> None:
         while True:

@@ -18,7 +18,7 @@ import msgspec
 from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Reply
 from forwarder.daemon import imports
-from forwarder.daemon.import_letters import ImportDeadLetters
+from forwarder.daemon.import_letters import ImportDeadLetters, LetterConversion
 from forwarder.daemon.imports import ImportPipeline
 from forwarder.deadletter.schema import open_readable
 from forwarder.delivery.batching import BatchPolicy
@@ -35,7 +35,6 @@ from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.pacing import ImportPace, QuietHours, RateLine
 from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.replaying import LetterConversion
 from forwarder.sources.imports.source import ImportProgress
 from forwarder.sources.imports.times import DAY, SECOND, when
 from forwarder.storage import failpoints
@@ -233,7 +232,7 @@ class Setting:
             retry=RetryPolicy(),
             concurrency=self.concurrency,
             keys=None,
-            repaired=LetterConversion(self._conversion(EventFilters(), None), NativeConverter("set").convert_event, limits, MAX_EVENT),
+            repaired=LetterConversion(self._conversion(EventFilters(), None), limits, MAX_EVENT),
         )
 
     @staticmethod

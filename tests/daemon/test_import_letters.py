@@ -17,9 +17,10 @@ from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_drop
+from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.conversion import OF_EVENTS
 from forwarder.sources.imports.format import RefusalReason
-from forwarder.sources.imports.letters import REASONS, EventOrigin, RecordOrigin, ServiceRefusal, read_origin
+from forwarder.sources.imports.letters import REASONS, EventOrigin, RecordOrigin, read_origin
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.daemon.lettered import FILE, LANE, bury, event, mark, offer, opened, refused, refused_events, rows
@@ -212,7 +213,7 @@ async def test_an_event_that_is_refused_again_stays_the_letter_that_it_is(tmp_pa
     async with opened(tmp_path) as letters:
         letters.bury(refused_events([event(1)]))
         await letters.durable()
-        assert letters.refusals.pop((0, 1, 0)) == ServiceRefusal("refused", "400: no")
+        assert letters.refusals.pop((0, 1, 0)) == RecordFate(FateKind.REFUSED, "refused", RefusalExample(FILE.name, 2, "400: no"))
         letters.returning[0, 1, 0] = 1
         edited = event(1)._replace(data=event(1).data.replace(b"ann", b"bob"))
         assert letters.bury(refused_events([edited, event(2)], "413"))
@@ -243,7 +244,7 @@ async def test_what_is_damaged_or_foreign_stays(tmp_path: Path) -> None:
     assert notes[3] is None
 
 
-async def _turn(clock: FakeClock, *tasks: asyncio.Task[None]) -> None:
+async def _turn(clock: FakeClock, *tasks: asyncio.Task[bool]) -> None:
     """Let the clock go on until they are done."""
     passing = asyncio.create_task(_pass(clock))
     await asyncio.gather(*tasks)

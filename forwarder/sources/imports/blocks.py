@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 
 from forwarder.core.event import Chunk, Lane, Where
 from forwarder.sources.files.records import BrokenSource, SourceFile
-from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample, count_kind
+from forwarder.sources.imports.books import DayTally, RecordBooks, RecordFate, RefusalExample, count_kind
 from forwarder.sources.imports.checkpoint import SpoolIndex
 from forwarder.sources.imports.columns import MERGES, EventColumns
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
-from forwarder.sources.imports.letters import SOURCE, EventKey, ServiceRefusal, where_of
+from forwarder.sources.imports.letters import SOURCE, EventKey, where_of
 from forwarder.sources.imports.times import AFTER_LAST, DAY
 from forwarder.sources.imports.uuid_digest import uuid_hash, uuid_hashes
 from forwarder.wire.identity import ids_of
@@ -55,8 +55,7 @@ class ImportChunk(Chunk):
 
     def where(self, index: int) -> Where:
         """See `Chunk.where`."""
-        event = self._events[index]
-        return where_of(event, self._files[event.file])
+        return where_of(event := self._events[index], self._files[event.file])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +87,6 @@ class SharedRecord(NamedTuple):
 
 
 @dataclass(slots=True)
-class DayCount:
-    """Events of one UTC day: that the source has, that are delivered, and of these the sum of the hashes of their uuids."""
-
-    source: int = 0
-    delivered: int = 0
-    uuids: int = 0
-
-
-@dataclass(slots=True)
 class ImportBlock:
     """See the module."""
 
@@ -112,7 +102,8 @@ class ImportBlock:
     """What its format refused."""
     parts: list[EventColumns] = field(default_factory=list)
     """What is sent: the events of each chunk. Without their data once they are in chunks."""
-    days: dict[int, DayCount] = field(default_factory=dict)
+    days: dict[int, DayTally] = field(default_factory=dict)
+    """By day, counted from 1970."""
     names: Counter[str] = field(default_factory=Counter)
     """Of its events."""
     refused: set[tuple[int, int]] = field(default_factory=set)
@@ -143,9 +134,7 @@ class ImportBlock:
         books = RecordBooks(len(made.counts), len(made.counts) - len(made.fates) - len(made.partly))
         block = cls(files, books.read, {number: books}, letters=made.refused, file=number)
         for _, fate in sorted([*made.fates.items(), *made.partly.items()], key=itemgetter(0)):
-            count_kind(books, fate)
-            if fate.example is not None:
-                block.examples.append((fate.reason, fate.example))
+            block._count(number, fate)
         block.refused = {(number, first + index) for index in made.partly}
         block.send(made.events, limits)
         return block
@@ -159,57 +148,48 @@ class ImportBlock:
         self.first, self.last = min(self.first, first), max(self.last, last)
         for part in cut_by_day(events, limits):
             self.parts.append(part)
-            day = self.days.setdefault(part.times[0] // DAY, DayCount())
-            day.source += len(part)
-            day.delivered += len(part)
-            day.uuids += uuid_hashes(part.uuids)
+            self.days.setdefault(part.times[0] // DAY, DayTally()).add(len(part), len(part), uuid_hashes(part.uuids))
 
     def chunks(self, lane: Lane, now: float) -> list[Chunk]:
         """The chunks of its events, once: it forgets their data."""
-        found: list[Chunk] = []
-        for at, part in enumerate(self.parts):
-            self.parts[at] = slim = part.without_data()
-            found.append(ImportChunk(lane, part.joined(), part.ids(), now, slim, self.files))
-        return found
+        parts, self.parts = self.parts, [part.without_data() for part in self.parts]
+        return [ImportChunk(lane, part.joined(), part.ids(), now, slim, self.files) for part, slim in zip(parts, self.parts, strict=True)]
 
     @property
-    def events(self) -> int:
-        """How many events are sent."""
-        return sum(map(len, self.parts))
+    def counts(self) -> bool:
+        """Whether a checkpoint says more once it is passed: not while a source is sorted."""
+        return self.file is not None or self.sorted is not None or self.entries > 0
 
     def line_of(self, key: EventKey) -> int:
         """The line of the record of one of its events."""
         return next(event.line for event in chain.from_iterable(self.parts) if (event.file, event.number, event.part) == key)
 
-    def refuse(self, refusals: MutableMapping[EventKey, ServiceRefusal]) -> None:
+    def refuse(self, refusals: MutableMapping[EventKey, RecordFate]) -> None:
         """Take off its counts the events that the service has refused; they are taken out of `refusals`."""
         if not refusals:
             return
         arrived: list[int] = []
         for event in chain.from_iterable(self.parts):
             key = event.file, event.number, event.part
-            refusal = refusals.pop(key, None)
-            if refusal is None:
+            fate = refusals.pop(key, None)
+            if fate is None:
                 arrived.append(event.time)
                 continue
-            day = self.days[event.day]
-            day.delivered -= 1
-            day.uuids -= uuid_hash(event.uuid)
+            self.days[event.day].add(0, -1, -uuid_hash(event.uuid))
             self.names[event.event] -= 1
-            example = RefusalExample(self.files[event.file].name, event.line, refusal.why)
-            self._refuse_record(key, RecordFate(FateKind.REFUSED, refusal.reason, example))
+            if key in self.shared:  # the record waits for its other events
+                self.shared_refused[key] = fate
+            elif key[:2] not in self.refused:
+                self.refused.add(key[:2])  # it counts as refused once, whichever of its events was
+                self.books[key[0]].delivered -= 1
+                self._count(key[0], fate)
         self.first, self.last = min(arrived, default=AFTER_LAST), max(arrived, default=-1)
 
-    def _refuse_record(self, key: EventKey, fate: RecordFate) -> None:
-        """A record counts as refused once, whichever of its events was; one of several sorted events waits for the others."""
-        if key in self.shared:
-            self.shared_refused[key] = fate
-        elif key[:2] not in self.refused:
-            self.refused.add(key[:2])
-            self.books[key[0]].delivered -= 1
-            count_kind(self.books[key[0]], fate)
-            if fate.example is not None:
-                self.examples.append((fate.reason, fate.example))
+    def _count(self, file: int, fate: RecordFate) -> None:
+        """A record of a file isn't delivered."""
+        count_kind(self.books[file], fate)
+        if fate.example is not None:
+            self.examples.append((fate.reason, fate.example))
 
 
 def cut_by_day(events: EventColumns, limits: ChunkLimits) -> Iterator[EventColumns]:

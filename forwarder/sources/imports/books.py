@@ -1,12 +1,9 @@
 """What is counted of an import: books of records, and per UTC day of events, with a digest of uuids by which both sides are compared.
 
-A dead letter that was repaired and replayed stays among the refused records, by its reason, because that is what the source has;
-`RecordBooks.mended` counts those that have arrived since.
-
-Invariants: books balance at every moment (read = delivered + refused + left out + repeats; mended is a part of refused). Counts cover only
-what is settled, so a run that resumes from them counts nothing twice. A digest doesn't depend on the order of its uuids. A replayed dead
-letter is counted once: its number is in `ImportTotals.replayed`, which is saved with the counts, so a letter that is still there after a
-kill is removed and not sent again. `DayTally.source` never counts an event twice.
+Invariants: books balance at every moment (read = delivered + refused + left out + repeats). Counts cover only what is settled, so a run
+that resumes from them counts nothing twice. A dead letter that was repaired and replayed stays among the refused records, by its reason,
+because that is what the source has, and is counted once: its number is saved with the counts, so a letter that is still there after a kill
+is removed and not sent again.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
-from forwarder.sources.files.records import RecordLocation
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.times import date_of
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
@@ -99,11 +95,6 @@ class RefusalExample(Struct, frozen=True, forbid_unknown_fields=True):
     line: int
     detail: str
 
-    @classmethod
-    def at(cls, place: RecordLocation, detail: str) -> RefusalExample:
-        """The record at a place."""
-        return cls(place.file, place.line, detail)
-
 
 class ImportTotals(Struct, forbid_unknown_fields=True):
     """What is counted of all files together."""
@@ -174,9 +165,8 @@ def count_kind(books: RecordBooks, fate: RecordFate) -> None:
     """Count a record that isn't delivered, beside `RecordBooks.read`."""
     if fate.kind is FateKind.REPEAT:
         books.repeats += 1
-        return
-    counts = books.refused if fate.kind is FateKind.REFUSED else books.left_out
-    counts[fate.reason] = counts.get(fate.reason, 0) + 1
+    else:
+        _add(books.refused if fate.kind is FateKind.REFUSED else books.left_out, {fate.reason: 1})
 
 
 def count_replayed(totals: ImportTotals, arrived: Sequence[FinishedEvent], refused: Sequence[FinishedEvent], day: str) -> None:

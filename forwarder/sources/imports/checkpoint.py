@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, RefusalExample, check_days
 from forwarder.storage.directory import LockedDirectory
 from forwarder.storage.private import atomic_file
@@ -112,11 +111,7 @@ class SortedFile(Struct, forbid_unknown_fields=True):
     digest: str = ""
     """The running digest of its records."""
     broken: ReadFailure | None = None
-
-    @property
-    def failure(self) -> BrokenSource | None:
-        """Why it wasn't read to its end."""
-        return None if self.broken is None else BrokenSource(self.name, self.broken.offset, self.broken.reason)
+    """Why it wasn't read to its end."""
 
 
 class SpoolIndex(Struct, forbid_unknown_fields=True):
@@ -189,13 +184,13 @@ class ImportCheckpoint(Struct, forbid_unknown_fields=True):
 class StateFolder:
     """The folder of one job, for one process at a time."""
 
-    def __init__(self, path: Path, key: str = "--state", own: int = 0) -> None:
-        """Make it if it isn't there, and lock it. `key` is what names it, for messages; `own` is as for `LockedDirectory.acquire`.
+    def __init__(self, path: Path, own: int = 0) -> None:
+        """Make it if it isn't there, and lock it; `own` is as for `LockedDirectory.acquire`.
 
         Raises `Locked` if another process has it, `ConfigurationError` if it can't be used.
         """
         self.path = path
-        self._lock = LockedDirectory.acquire(path, key, own)
+        self._lock = LockedDirectory.acquire(path, "--state", own)
         for part in path.glob(f".{FILE}.*.part"):
             part.unlink()  # of a process that was killed; another may have its number now
 

@@ -224,7 +224,7 @@ class Conversion:
         }
         for record, why, text, part in refused:
             at, place = record - skip, block.place(record)
-            fate = RecordFate(FateKind.REFUSED, why.why, RefusalExample.at(place, why.detail))
+            fate = RecordFate(FateKind.REFUSED, why.why, RefusalExample(*place, why.detail))
             if found.counts[at]:
                 found.partly[at] = fate
             elif found.fates.get(at, NO_EVENT).kind is not FateKind.REFUSED:

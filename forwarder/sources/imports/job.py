@@ -164,20 +164,16 @@ def differences(saved: ImportJob, wanted: ImportJob) -> list[str]:
     """What a job that is wanted has otherwise than the saved one, in words."""
     pairs = [("format", saved.format, wanted.format), ("source", saved.source, wanted.source)]
     found = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
-    for name in sorted(saved.options.keys() | wanted.options.keys()):
+    for name in sorted(dict(saved.options.items() ^ wanted.options.items())):
         old, new = (repr(job.options[name]) if name in job.options else "not said" for job in (saved, wanted))
-        if old != new:
-            found.append(f"`--{name}` was {old}, now it is {new}")
+        found.append(f"`--{name}` was {old}, now it is {new}")
     if saved.id != wanted.id and not found:
         found.append(f"its id is {saved.id}, now it is {wanted.id}: what the source holds is another")
     return found
 
 
 def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[str]:
-    """What has changed since a checkpoint, in words: what it has of the source's files, and what they are now.
-
-    A file that was only written again is the same.
-    """
+    """What has changed of a source's files since a checkpoint, in words. A file that was only written again is the same."""
     now = {each.name: each for each in found}
     changes = []
     for old in saved:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forwarder.sources.files.records import BrokenSource
+from forwarder.sources.files.records import BrokenSource, SourceFile
 from forwarder.sources.imports.blocks import ImportBlock
 from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample, count_kind
 from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, SortedFile, SourceChanged, SpoolCheckpoint, SpoolIndex
@@ -40,11 +40,11 @@ class ImportLedger:
         if block.sorted is not None:
             self._begin_sorted(block.sorted)
         for number, books in block.books.items():
-            self._count(self._state(block, number), books)
+            self._count(self._state(block.files[number]), books)
         for reason, example in block.examples:
             self.totals.example(reason, example)
         for day, count in block.days.items():
-            self.totals.day(day).add(count.source, count.delivered, count.uuids)
+            self.totals.day(day).add(count.source, count.delivered, int(count.uuids, 16))
             self.delivered += count.delivered
         self.totals.named(+block.names)  # without those of which every event was refused
         if block.last >= 0:
@@ -52,10 +52,14 @@ class ImportLedger:
         if block.entries:
             self._pass_entries(block)
         elif block.file is not None:
-            self._pass_records(block, block.file)
+            state = self._state(block.files[block.file])
+            if block.digest:
+                state.digested, state.digest = state.books.read, block.digest
+            state.complete = block.ended
+            if block.broken is not None:
+                self.broken.append(block.broken)
 
-    def _state(self, block: ImportBlock, number: int) -> FileCheckpoint:
-        file = block.files[number]
+    def _state(self, file: SourceFile | SortedFile) -> FileCheckpoint:
         state = self._files.get(file.name)
         if state is None:
             state = self._files[file.name] = FileCheckpoint(file.name, file.identity, RecordBooks(), 0)
@@ -67,24 +71,13 @@ class ImportLedger:
         self.books.add(books)
         state.read = max(state.read, state.books.read)
 
-    def _pass_records(self, block: ImportBlock, number: int) -> None:
-        state = self._state(block, number)
-        if block.digest:
-            state.digested, state.digest = state.books.read, block.digest
-        state.complete = block.ended
-        if block.broken is not None:
-            self.broken.append(block.broken)
-
     def _begin_sorted(self, found: SpoolIndex) -> None:
         """All is sorted. What is settled without being sent counts from now on; a spool that was begun before goes on."""
         spool = self.checkpoint.spool
         if spool is None or spool.is_settled:
             self.checkpoint.spool = SpoolCheckpoint(found.entries, found.digest, 0, found.before)
             for file in found.files:
-                if file.name not in self._files:
-                    self._files[file.name] = FileCheckpoint(file.name, file.identity, RecordBooks(), 0)
-                    self.checkpoint.files.append(self._files[file.name])
-                self._count(self._files[file.name], file.books)
+                self._count(self._state(file), file.books)
             for reason, examples in found.examples.items():
                 for example in examples:
                     self.totals.example(reason, example)
@@ -95,13 +88,12 @@ class ImportLedger:
                 "job of its own, with `--state`.",
             )
         self._sorted = {file.name: file for file in found.files}
-        self.broken += [file.failure for file in found.files if file.failure is not None]
+        self.broken += [BrokenSource(file.name, file.broken.offset, file.broken.reason) for file in found.files if file.broken]
         for name in self._sorted:
             self._settle_sorted(name)
 
     def _pass_entries(self, block: ImportBlock) -> None:
-        spool = self.checkpoint.spool
-        if spool is None:
+        if (spool := self.checkpoint.spool) is None:
             raise RuntimeError("sorted events come before what sorting found")
         for key, shared in block.shared.items():
             record, file = key[:2], block.files[key[0]]

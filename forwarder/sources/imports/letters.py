@@ -44,13 +44,6 @@ EventKey = tuple[int, int, int]
 """An event of an import: the numbers of its file and of its record, and which of the record's events it is."""
 
 
-class ServiceRefusal(NamedTuple):
-    """Why the service refused an event."""
-
-    reason: str
-    why: str
-
-
 class MarkedLetter(NamedTuple):
     """A dead letter that is marked to be replayed."""
 
@@ -65,8 +58,11 @@ class MarkedLetter(NamedTuple):
     @property
     def block(self) -> RecordBlock:
         """What it holds, by itself, as its format reads it: in its old place, from which its uuid may follow."""
-        origin = self.origin
-        members = [origin.event] if isinstance(origin, EventOrigin) else _members(origin.part)
+        origin, members = self.origin, None
+        if isinstance(origin, EventOrigin):
+            members = [origin.event]
+        elif origin.part:
+            members = [origin.part - OF_EVENTS if origin.part >= OF_EVENTS else origin.part - 1]
         return RecordBlock(self.file, origin.record, [self.data], [self.line], members)
 
 
@@ -136,12 +132,6 @@ def event_key(place: tuple[int, int] | None) -> EventKey:
         raise ValueError("an event of an import has a place")
     record, part = place
     return (record >> _NUMBERS) - 1, record & ((1 << _NUMBERS) - 1), part - OF_EVENTS
-
-
-def _members(part: int) -> list[int] | None:
-    if not part:
-        return None
-    return [part - OF_EVENTS if part >= OF_EVENTS else part - 1]
 
 
 def event_of(part: int, turn: int) -> int:

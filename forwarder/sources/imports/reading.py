@@ -18,14 +18,13 @@ from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Some neighbouring records of a file that weren't settled in an earlier run; or its end, without records."""
+    """Some neighbouring records of a file that weren't settled in an earlier run; or its beginning or end, without records."""
 
     file: int
     """The number of the file: files have numbers in the order in which they begin, from 0."""
     first: int = 0
     """The number in the file of the first of the records."""
     made: ConvertedRecords | None = None
-    """What became of them; None: the file begins, or ends."""
     digest: str = ""
     """Of the file's records up to and with these."""
     ended: bool = False

@@ -10,7 +10,7 @@ Invariant: memory holds the buffer's limit of events, and of the blocks behind a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -22,10 +22,10 @@ from forwarder.core.ports import DeadLetter
 from forwarder.core.records import EventIntake
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.imports.blocks import ImportBlock
+from forwarder.sources.imports.books import RecordFate
 from forwarder.sources.imports.checkpoint import StateFolder
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import EventKey, ServiceRefusal, letter_of
-from forwarder.sources.imports.replaying import LetterReplays
+from forwarder.sources.imports.letters import EventKey, letter_of
 
 MAX_PENDING: Final = 300_000
 """Records that may be held because something before them isn't settled; then reading waits."""
@@ -54,6 +54,8 @@ class ImportProgress:
 
 ReportProgress = Callable[[ImportProgress], None]
 """Called about twice a second while an import runs, on the loop."""
+SendChunks = Callable[[Sequence[Chunk]], Awaitable[bool]]
+"""Sends events; returns once all are settled, or False when the run is stopped before."""
 
 
 class ImportSource:
@@ -68,12 +70,14 @@ class ImportSource:
         *,
         lane: Lane,
         folder: StateFolder,
-        refusals: MutableMapping[EventKey, ServiceRefusal],
-        replays: LetterReplays,
+        refusals: MutableMapping[EventKey, RecordFate],
+        replay: Callable[[SendChunks, Callable[[], None]], Coroutine[None, None, None]],
+        on_saved: Callable[[], None],
         flush: Callable[[bool], None],
     ) -> None:
-        """`refusals`: of events that the service refused, once they are dead letters.
+        """`refusals`: of events that the service refused, once they are dead letters. `on_saved`: called when a checkpoint is written.
 
+        `replay`: sends dead letters that are marked for it, and calls back when there is something to save.
         `flush`: called with whether batches should go as they are, because nothing comes that they could wait for.
         """
         self.ledger = ledger
@@ -85,7 +89,8 @@ class ImportSource:
         self._lane = lane
         self._folder = folder
         self._refusals = refusals
-        self._replays = replays
+        self._replay = replay
+        self._on_saved = on_saved
         self._flush = flush
         self._watermark = Watermark(0)
         self._held: dict[Span, ImportBlock] = {}
@@ -135,10 +140,9 @@ class ImportSource:
     def save(self) -> None:
         """Write a checkpoint of what is settled now. Raises `ConfigurationError` if it can't be written."""
         self._news.clear()
-        counted = self._replays.counted()
         self.ledger.checkpoint.written_at = self._clock.now()
         self._folder.save(self.ledger.checkpoint)
-        self._replays.saved(counted)
+        self._on_saved()
 
     async def _bring(self) -> None:
         with ThreadPoolExecutor(1, "import") as thread:
@@ -151,7 +155,7 @@ class ImportSource:
         if not self._stopping:
             self.ledger.checkpoint.exhausted = not self.ledger.broken
             self._news.set()
-            await self._or_stop(self._replays.run(self.submit, self._news.set))
+            await self._or_stop(self._replay(self.submit, self._news.set))
 
     async def _take(self, block: ImportBlock) -> None:
         if block.sorted is not None:
@@ -193,16 +197,13 @@ class ImportSource:
             try:
                 waits = self._intake.accept_made(chunks, letters, callback)
             except Backpressure as full:
-                await self._for_room(full)
+                # until something is settled; where nothing is in flight, until the room may have come from elsewhere
+                await wait_for_event(self._settlement, full.retry_after, self._clock)
                 continue
             self.in_flight += events
             if waits is None:
                 callback(None)
             return
-
-    async def _for_room(self, full: Backpressure) -> None:
-        """Wait until something is settled; where nothing is in flight, until the room may have come from elsewhere."""
-        await wait_for_event(self._settlement, full.retry_after, self._clock)
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         """Wait until something is so, or the run is stopped; it is looked at whenever something is settled."""
@@ -227,7 +228,8 @@ class ImportSource:
             block = self._held.pop(passed)
             block.refuse(self._refusals)
             self.ledger.add(block)
-            self._news.set()
+            if block.counts:
+                self._news.set()
 
     async def _save_as_it_settles(self) -> None:
         """Write a checkpoint for each block that is settled, but where writing takes long, for several: then it takes one part in `SHARE`.

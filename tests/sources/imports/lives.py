@@ -15,13 +15,14 @@ from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import EventKey, ServiceRefusal
+from forwarder.sources.imports.letters import EventKey
 from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.sorting import EventSpool, SortLimits, sorted_blocks
@@ -83,7 +84,7 @@ class ImportLife:
         self._blocks = blocks
         self._folder = folder
         self._refused = refused
-        self._refusals: dict[EventKey, ServiceRefusal] = {}
+        self._refusals: dict[EventKey, RecordFate] = {}
         self._watermark = Watermark(0)
         self._held: dict[Span, ImportBlock] = {}
 
@@ -108,7 +109,8 @@ class ImportLife:
         span, block = self.flying.pop(at)
         for event in [event for part in block.parts for event in part]:
             if event.uuid in self._refused:
-                self._refusals[event.file, event.number, event.part] = ServiceRefusal(REJECTED, "no")
+                example = RefusalExample(block.files[event.file].name, event.line, "no")
+                self._refusals[event.file, event.number, event.part] = RecordFate(FateKind.REFUSED, REJECTED, example)
             else:
                 self.arrived.append(event)
         for passed in self._watermark.settle(span):

@@ -13,9 +13,9 @@ from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, cut_by_da
 from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords
-from forwarder.sources.imports.letters import ServiceRefusal, event_key
+from forwarder.sources.imports.letters import event_key
 from forwarder.sources.imports.times import DAY
-from forwarder.sources.imports.uuid_digest import uuid_hashes
+from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hashes
 
 LIMITS = ChunkLimits(1_000, 3)
 FILES = {2: SourceFile("a.jsonl", "abc")}
@@ -86,7 +86,7 @@ def test_whatever_comes_is_in_one_part_of_its_day_and_in_order(
 def records() -> ImportBlock:
     """Five records from the tenth on: one sends two events of two days, one is refused, one of the last's two events is."""
     place = RecordLocation("a.jsonl", 12)
-    refused = RecordFate(FateKind.REFUSED, "no_time", RefusalExample.at(place, "there is none"))
+    refused = RecordFate(FateKind.REFUSED, "no_time", RefusalExample(*place, "there is none"))
     events = [finished(10, 7), finished(10, 8, "b", part=1), finished(11, 7), finished(14, 7)]
     fates = {2: refused, 3: RecordFate(FateKind.REPEAT)}
     made = ConvertedRecords([2, 1, 0, 0, 1], fates, {4: refused}, [], EventColumns.of(events))
@@ -99,7 +99,7 @@ def test_what_a_block_counts_is_known_when_it_is_made() -> None:
     assert block.books == {2: RecordBooks(5, 2, {"no_time": 2}, {}, 1)}
     assert [reason for reason, _ in block.examples] == ["no_time", "no_time"]
     assert {day: (count.source, count.delivered) for day, count in block.days.items()} == {7: (3, 3), 8: (1, 1)}
-    assert block.days[8].uuids == uuid_hashes([finished(10, 8, part=1).uuid])
+    assert block.days[8].uuids == digest_hex(uuid_hashes([finished(10, 8, part=1).uuid]))
     assert (block.names, block.first, block.last) == ({"seen": 4}, 7 * DAY + 10, 8 * DAY + 10)
 
 
@@ -122,17 +122,17 @@ def test_what_the_service_refuses_is_taken_off() -> None:
     block = records()
     block.chunks(LANE, 5.0)
     refusals = {
-        (2, 10, 0): ServiceRefusal("refused", "bad"),
-        (2, 10, 1): ServiceRefusal("too_large", "big"),
-        (9, 1, 0): ServiceRefusal("", ""),
+        (2, 10, 0): RecordFate(FateKind.REFUSED, "refused", RefusalExample("a.jsonl", 11, "bad")),
+        (2, 10, 1): RecordFate(FateKind.REFUSED, "too_large", RefusalExample("a.jsonl", 11, "big")),
+        (9, 1, 0): RecordFate(FateKind.REFUSED),
     }
-    refusals[2, 14, 0] = ServiceRefusal("refused", "bad")
+    refusals[2, 14, 0] = RecordFate(FateKind.REFUSED, "refused", RefusalExample("a.jsonl", 15, "bad"))
     block.refuse(refusals)
     assert list(refusals) == [(9, 1, 0)]
     assert block.books == {2: RecordBooks(5, 1, {"no_time": 2, "refused": 1}, {}, 1)}
     assert block.examples[2] == ("refused", RefusalExample("a.jsonl", 11, "bad"))
     assert {day: (count.source, count.delivered, count.uuids) for day, count in block.days.items()} == {
-        7: (3, 1, uuid_hashes([finished(11, 7).uuid])),
-        8: (1, 0, 0),
+        7: (3, 1, digest_hex(uuid_hashes([finished(11, 7).uuid]))),
+        8: (1, 0, "0" * 32),
     }
     assert (+block.names, block.first, block.last) == ({"seen": 1}, 7 * DAY + 11, 7 * DAY + 11)

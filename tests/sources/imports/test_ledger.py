@@ -22,7 +22,7 @@ from forwarder.sources.imports.checkpoint import ImportCheckpoint, SourceChanged
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import EventKey, ServiceRefusal
+from forwarder.sources.imports.letters import EventKey
 from forwarder.sources.imports.sorting import SPOOL
 from forwarder.sources.imports.times import DAY, day_of
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hashes
@@ -65,7 +65,7 @@ def ledger(saved: ImportCheckpoint | None = None) -> ImportLedger:
 
 def refuse(block: ImportBlock, *keys: EventKey) -> ImportBlock:
     """The service refused some of its events."""
-    block.refuse({key: ServiceRefusal(REJECTED, "the service said no") for key in keys})
+    block.refuse({key: RecordFate(FateKind.REFUSED, REJECTED, RefusalExample("a", 1, "the service said no")) for key in keys})
     return block
 
 

@@ -228,9 +228,7 @@ def test_what_is_known_of_it_is_found_again(tmp_path: Path) -> None:
     about = written(EventSpool(tmp_path, JOB), 10)
     found = EventSpool(tmp_path, JOB).find({"a.jsonl": 7}, about.digest)
     assert found == about
-    failure = about.files[0].failure
-    assert failure is not None
-    assert (failure.file, failure.offset, failure.reason) == ("a.jsonl", 17, "it is cut off")
+    assert (about.files[0].name, about.files[0].broken) == ("a.jsonl", ReadFailure(17, "it is cut off"))
 
 
 def test_one_that_is_of_something_else_isnt_used(tmp_path: Path) -> None:
@@ -339,7 +337,7 @@ def test_blocks_are_in_the_order_of_time_over_all_files(tmp_path: Path) -> None:
         run.read_all()
     assert [event.uuid for event in run.left] == [uuid_of(number) for number in range(60)]
     entries = [block for _, block in run.flying if block.entries]
-    assert sum(block.entries for block in entries) == sum(block.events for block in entries) == 60
+    assert sum(block.entries for block in entries) == sum(len(part) for block in entries for part in block.parts) == 60
     assert sum(len(block.shared) for block in entries) == 3
     assert sum(books.delivered for block in entries for books in block.books.values()) == 57
     for block in entries:

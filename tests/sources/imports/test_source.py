@@ -26,9 +26,8 @@ from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import EventKey, ServiceRefusal
-from forwarder.sources.imports.replaying import SendChunks
-from forwarder.sources.imports.source import SHARE, ImportSource
+from forwarder.sources.imports.letters import EventKey
+from forwarder.sources.imports.source import SHARE, ImportSource, SendChunks
 from tests.support.clock import FakeClock, settle
 from tests.support.waiting import eventually
 
@@ -94,21 +93,17 @@ class NoReplays:
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
         self.sent: list[bool] = []
-        self.saves: list[Sequence[int]] = []
+        self.saves = 0
 
     async def run(self, send: SendChunks, on_counted: Callable[[], None]) -> None:
-        """See `LetterReplays`."""
+        """See `ImportSource`."""
         if self.chunks:
             self.sent.append(await send(self.chunks))
             on_counted()
 
-    def counted(self) -> Sequence[int]:
-        """See `LetterReplays`."""
-        return (7,)
-
-    def saved(self, counted: Sequence[int]) -> None:
-        """See `LetterReplays`."""
-        self.saves.append(counted)
+    def saved(self) -> None:
+        """See `ImportSource`."""
+        self.saves += 1
 
 
 class SlowFolder(StateFolder):
@@ -139,7 +134,7 @@ class Rig:
     blocks: Iterable[ImportBlock]
     intake: ScriptedIntake = field(default_factory=ScriptedIntake)
     replays: NoReplays = field(default_factory=NoReplays)
-    refusals: dict[EventKey, ServiceRefusal] = field(default_factory=dict)
+    refusals: dict[EventKey, RecordFate] = field(default_factory=dict)
     read: int = 0
     """Blocks that were asked for."""
     exhausted: bool = False
@@ -157,7 +152,8 @@ class Rig:
             lane=LANE,
             folder=self.folder,
             refusals=self.refusals,
-            replays=self.replays,  # type: ignore[arg-type]  # what a source asks of them
+            replay=self.replays.run,
+            on_saved=self.replays.saved,
             flush=self._flush,
         )
         self.task = asyncio.create_task(self.source.run())
@@ -210,7 +206,7 @@ async def test_blocks_are_counted_in_their_order_in_whichever_they_are_settled(t
         assert rig.source.ledger.checkpoint.exhausted
         progress = rig.source.progress("it waits")
         assert (progress.read, progress.delivered, progress.in_flight, progress.events, progress.waiting) == (6, 6, 0, 6, "it waits")
-        assert rig.replays.saves == [(7,)] * len(rig.folder.saves)
+        assert rig.replays.saves == len(rig.folder.saves)
 
 
 async def test_what_the_format_refused_is_settled_with_its_block(tmp_path: Path) -> None:
@@ -230,7 +226,7 @@ async def test_what_the_service_refused_is_counted_as_that(tmp_path: Path) -> No
     """By the event; what is of a block that isn't settled stays known."""
     async with reading(tmp_path, [block(0), block(2)]) as rig:
         await eventually(lambda: rig.exhausted)
-        rig.refusals.update({(0, 1, 0): ServiceRefusal("refused", "no"), (0, 3, 0): ServiceRefusal("refused", "no")})
+        rig.refusals.update(dict.fromkeys([(0, 1, 0), (0, 3, 0)], RecordFate(FateKind.REFUSED, "refused")))
         rig.intake.settle(0)
         await eventually(lambda: rig.folder.saves)
         assert rig.saved == RecordBooks(2, 1, {"refused": 1})

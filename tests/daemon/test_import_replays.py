@@ -11,7 +11,7 @@ import msgspec
 
 from forwarder.core.event import Chunk
 from forwarder.core.ports import Reason, letters_of
-from forwarder.daemon.import_letters import ImportDeadLetters
+from forwarder.daemon.import_letters import ImportDeadLetters, LetterConversion, LetterReplays
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits
 from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks
@@ -28,7 +28,6 @@ from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.formats.segment import SegmentConverter
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.replaying import LetterConversion, LetterReplays
 from tests.daemon.lettered import DAY, FILE, LANE, bury, event, mark, opened, refused, refused_events, rows
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
@@ -70,7 +69,7 @@ class Job:
     def replays(self, letters: ImportDeadLetters) -> LetterReplays:
         """The letters' way back in one run."""
         self.ledger = ImportLedger(self.checkpoint)
-        how = LetterConversion(self.conversion, NativeConverter("set").convert_event, ChunkLimits(100_000, 100), MAX_EVENT)
+        how = LetterConversion(self.conversion, ChunkLimits(100_000, 100), MAX_EVENT)
         return LetterReplays(letters, self.ledger, how, LANE, FakeClock())
 
     async def run(self, letters: ImportDeadLetters, replays: LetterReplays | None = None) -> list[bytes]:
@@ -117,11 +116,11 @@ async def test_a_repaired_record_goes_through_its_format_again(tmp_path: Path) -
         assert await job.run(letters, replays) == job.made(3, NATIVE % 2)
         assert (job.mended, job.totals.replayed, job.totals.days["1970-01-02"].delivered, job.counted) == (1, [1], 1, 1)
         assert len(rows(tmp_path)) == 2
-        replays.saved(replays.counted())
+        replays.saved()
         assert job.totals.replayed == [1]  # until it is known to be gone
         assert await job.run(letters, replays) == []
         assert rows(tmp_path, "number") == [(2,)]
-        replays.saved(replays.counted())
+        replays.saved()
     assert job.totals.replayed == []
 
 
@@ -135,10 +134,10 @@ async def test_killed_before_its_removal_it_is_counted_once(tmp_path: Path) -> N
     job.checkpoint = msgspec.json.decode(msgspec.json.encode(job.checkpoint), type=ImportCheckpoint)
     async with opened(tmp_path, replayed=job.totals.replayed) as letters:
         replays = job.replays(letters)
-        replays.saved(replays.counted())
+        replays.saved()
         assert job.totals.replayed == [1]
         assert await job.run(letters, replays) == []
-        replays.saved(replays.counted())
+        replays.saved()
     assert (job.mended, job.totals.replayed, rows(tmp_path)) == (1, [], [])
 
 
@@ -214,7 +213,7 @@ async def test_an_event_goes_as_it_is(tmp_path: Path) -> None:
         mark(tmp_path, {1: None, 2: edited})
         replays = job.replays(letters)
         assert await job.run(letters, replays) == [event(1).data, edited]
-        replays.saved(replays.counted())
+        replays.saved()
     assert [(day.source, day.delivered) for day in job.totals.days.values()] == [(1, 1), (1, 1)]
     assert (job.mended, rows(tmp_path)) == (2, [])
 
@@ -260,7 +259,7 @@ async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_eve
         replays = job.replays(letters)
         assert await job.run(letters, replays) == []
         await letters.durable()
-        replays.saved(replays.counted())
+        replays.saved()
         assert await job.run(letters, replays) == []
         (made,) = job.made(3, NATIVE % 2)
         assert rows(tmp_path, "number, data, coordinates, why") == [(2, made, "export/a.json.gz:4", "400: no")]
@@ -268,7 +267,7 @@ async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_eve
         job.refusing = b""
         mark(tmp_path, {2: None})
         assert await job.run(letters, replays) == [made]
-        replays.saved(replays.counted())
+        replays.saved()
     assert (job.mended, job.totals.days["1970-01-02"].source, rows(tmp_path)) == (1, 1, [])
 
 
@@ -301,7 +300,7 @@ async def test_a_record_is_repaired_only_when_none_of_its_letters_is_left(tmp_pa
         replays = job.replays(letters)
         assert len(await job.run(letters, replays)) == 1
         assert job.mended == 0
-        replays.saved(replays.counted())
+        replays.saved()
         mark(tmp_path, {3: event(1).data})
         assert len(await job.run(letters, replays)) == 1
     assert job.mended == 1
