@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 import uvloop
@@ -30,7 +30,6 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.imports import CommonOptions
 from forwarder.cli.options import TextOutput
 from forwarder.cli.output import can_ask, confirm, report_visible
 from forwarder.cli.tables import EVERY, console
@@ -45,6 +44,9 @@ from forwarder.sources.imports.preflight_report import PreflightResult, saved_re
 from forwarder.sources.imports.report import JSON, PAGE, as_json, as_text, complete_reports, to_second
 from forwarder.sources.imports.source import ImportProgress
 from forwarder.telemetry.readable import duration, size
+
+if TYPE_CHECKING:
+    from forwarder.cli.imports import CommonOptions
 
 RATE_WINDOW: Final = 15.0
 """Seconds over which the rate is averaged."""

@@ -58,7 +58,7 @@ class _Object(Struct, gc=False):
     """Any properties."""
 
 
-class _Event(Struct, kw_only=True, gc=False):
+class _ClassicEvent(Struct, kw_only=True, gc=False):
     event: str
     distinct_id: str
     uuid: str
@@ -72,9 +72,9 @@ def _without(base: type[Any], names: Sequence[str], **fields: type) -> type[Any]
     return msgspec.defstruct(base.__name__, [*fields.items(), *unfit], bases=(base,), kw_only=True, gc=False)
 
 
-_COMPLETE: Final[type[_Event]] = _without(_Event, ("batch", *_NOT_OURS))
+_COMPLETE: Final[type[_ClassicEvent]] = _without(_ClassicEvent, ("batch", *_NOT_OURS))
 """The events that need no repair."""
-_PLAIN: Final[Mapping[PersonProperties, type[_Event]]] = {
+_PLAIN: Final[Mapping[PersonProperties, type[_ClassicEvent]]] = {
     policy: _without(_COMPLETE, names, properties=_without(_Object, (*_ADDED, *names))) for policy, names in _CHANGED.items()
 }
 """The events to which finishing only adds, by policy."""
@@ -177,7 +177,7 @@ class NativeConverter:
             gaps = [gap if type(head) is self._plain else 0 for gap, head in zip(gaps, heads, strict=True)]
         return NativeEvents(names, ids, times, uuids, texts, gaps, texts)
 
-    def _head_of(self, text: bytes) -> _Event:
+    def _head_of(self, text: bytes) -> _ClassicEvent:
         try:
             return self._decode_plain(text)
         except _UNFIT:
