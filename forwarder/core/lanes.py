@@ -107,7 +107,7 @@ class LaneQueue:
 
 
 class DayTotal:
-    """What waits of one day: the same sums as a queue's. `last` is `DayQueue.appended` when the newest of it came."""
+    """What waits of one day: the same sums as a queue's. `last` is `DayQueue.appended` when the newest of it came or was put back."""
 
     __slots__ = ("events", "last", "size")
 
@@ -166,6 +166,7 @@ class DayQueue(LaneQueue):
             total = self.days.get(chunk.day)
             if total is None:
                 total = self.days[chunk.day] = DayTotal()
+                total.last = self.appended  # also of what is put back: it counts as new
             total.size += len(chunk.data) + 1
             total.events += chunk.count
             self.cost += chunk.cost

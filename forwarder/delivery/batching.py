@@ -234,6 +234,8 @@ class Batcher:
             last, left = passed, left - chunk.count
             if not left:
                 break
+        if not (taken or ready or blocked):  # what fills its day waits behind what isn't due, and nothing in flight would wake delivery
+            return self._take_day(queue, room, blocked, now, flush=True)
         queue.remove(last, frozenset(taken))
         return taken
 

@@ -138,6 +138,16 @@ def test_a_day_that_seems_over_goes_before_a_later_full_one() -> None:
     assert len(names(batcher.next(LANE, NOW))) == 6
 
 
+@pytest.mark.parametrize(
+    "before", [[chunk(1, event("a", "ann"))], [chunk(day, event(f"a{day}")) for day in range(2, 302)]], ids=["one person", "many days"]
+)
+def test_what_is_due_goes_though_a_full_day_is_behind_what_is_not(before: list[Chunk]) -> None:
+    """A full day that shares an id with what came before, or stands too far behind, lets that go first: else nothing ever would."""
+    batcher, _ = batcher_of(*before, *[chunk(1000, event(f"b{number}", "ann", 200)) for number in range(4)])
+    assert batcher.due_at(LANE, NOW) == NOW
+    assert names(batcher.next(LANE, NOW)) == names(Batch(LANE, (before[0],), 0))
+
+
 def test_a_chunk_too_large_for_a_batch_is_cut() -> None:
     """Its parts keep its day and its place, and the counts stay right."""
     batcher, buffer = batcher_of(

@@ -57,7 +57,7 @@ class FileCheckpoint(Struct, forbid_unknown_fields=True):
     books: RecordBooks
     """Of the records before the position; `books.read` is the position: the records before the first unsettled one."""
     read: int
-    """Records that were read when this was written: what is between is in flight, and is sent again."""
+    """Of a sorted import the records that the file has, of another the position: what is between is sent again."""
     digested: int = 0
     digest: str = ""
     """The running digest of the source after `digested` records, which is at or before the position."""

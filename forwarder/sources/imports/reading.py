@@ -82,6 +82,8 @@ def _file(reading: BlockReader, conversion: Conversion, number: int, saved: Sett
                 read = end
                 if len(block.records) > settled:
                     yield Portion(number, block.first + settled, made, reading.digest_at(end))
+                else:
+                    yield Portion(number)  # so that whoever reads can stop
                 if conversion.is_full:
                     break
             else:

@@ -140,6 +140,7 @@ def _read(
         if portion.broken is not None:
             file.broken = ReadFailure(portion.broken.offset, portion.broken.reason)
         if made is None:
+            yield records, ImportBlock(files)
             continue
         count = len(made.counts)
         records += count

@@ -4,7 +4,7 @@ Order of the steps, so that a kill at any moment loses nothing: a block is settl
 letter, and so is each of its records that the format refused; it is counted when everything before it is settled; a checkpoint is written
 of what is counted. What was in flight is sent again by the next run, the same bytes.
 
-Invariant: memory holds the buffer's limit of events, and of the blocks behind an unsettled one at most `MAX_PENDING` records.
+Invariant: memory holds the buffer's limit of events, and of the blocks behind an unsettled one at most `MAX_PENDING` records or events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.letters import EventKey, letter_of
 
 MAX_PENDING: Final = 300_000
-"""Records that may be held because something before them isn't settled; then reading waits."""
+"""Records or events that may be held because something before them isn't settled; then reading waits."""
+LETTER_BYTES: Final = 200
+"""So many bytes of dead letters count as a record there: they wait in memory for the disk."""
 SHARE: Final = 20
 """Of the time, one part in so many goes to checkpoints at most: those of very many files are large."""
 
@@ -169,7 +171,8 @@ class ImportSource:
         now = self._clock.now()
         letters = [letter_of(record, block.files[record.file_number], self._lane, now) for record in block.letters]
         block.letters = []
-        span = self._watermark.open(self._watermark.read, self._watermark.read + 1, block.records or block.entries)
+        held = max(block.records, sum(map(len, block.parts))) + sum([len(letter.data) for letter in letters]) // LETTER_BYTES
+        span = self._watermark.open(self._watermark.read, self._watermark.read + 1, held)
         self._held[span] = block
         await self._submit(block.chunks(self._lane, now), letters, lambda: self._settled(span))
 
