@@ -12,6 +12,7 @@ import sys
 import tarfile
 import threading
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -287,8 +288,7 @@ def test_members_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_what_cant_be_read_is_told_for_what_it_is(tmp_path: Path, content: bytes, why: str) -> None:
     """One finding with what to do, instead of thousands of lines that are no JSON; also in an archive, whose other files are read."""
     path = written(tmp_path, {"x.zip": zipped({"a": content, "b": A})}) / "x.zip"
-    with open_source([str(path)]) as source:
-        files = source.files()
+    with open_source([str(path)]) as source, closing(source.files()) as files:  # type: ignore[type-var]  # a generator
         with pytest.raises(BrokenSource, match=why):
             list(source.blocks(next(files)))
         assert numbered(list(source.blocks(next(files)))) == [(1, IN_A[0]), (2, IN_A[1])]
