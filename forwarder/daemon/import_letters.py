@@ -33,13 +33,12 @@ from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.sources.files.records import SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample, count_repaired, count_replayed
-from forwarder.sources.imports.columns import EventColumns, FinishedEvent
+from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion
 from forwarder.sources.imports.format import RecordRefused
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.letters import (
-    EventKey,
     EventOrigin,
     MarkedLetter,
     RecordKey,
@@ -278,15 +277,15 @@ class LetterReplays:
         for letter in marked:
             origin = letter.origin
             events = self._as_sent(letter, origin) if isinstance(origin, EventOrigin) else self._made(letter, origin)
-            if not isinstance(events, str) and not in_flight.isdisjoint(map(_key, events)):
+            if not isinstance(events, str) and not in_flight.isdisjoint([event.key for event in events]):
                 events = "another letter of the same event is in flight; replay this one again if it is still needed"
             if isinstance(events, str):
                 self._letters.refuse(letter.number, events)
                 continue
-            in_flight.update(map(_key, events))
+            in_flight.update([event.key for event in events])
             opened.append((letter, events))
             if isinstance(letter.origin, EventOrigin):
-                self._letters.returning[_key(events[0])] = letter.number
+                self._letters.returning[events[0].key] = letter.number
         return opened
 
     def _made(self, letter: MarkedLetter, origin: RecordOrigin) -> Sequence[FinishedEvent] | str:
@@ -316,8 +315,8 @@ class LetterReplays:
         arrived: list[FinishedEvent] = []
         refused: list[FinishedEvent] = []
         for event in events:
-            self._letters.returning.pop(_key(event), None)
-            (arrived if self._letters.refusals.pop(_key(event), None) is None else refused).append(event)
+            self._letters.returning.pop(event.key, None)
+            (arrived if self._letters.refusals.pop(event.key, None) is None else refused).append(event)
         if refused and isinstance(origin, EventOrigin):
             return  # it stays; its note was written when the service refused it
         count_replayed(self._ledger.totals, arrived, refused, origin.day if isinstance(origin, EventOrigin) else "")
@@ -326,7 +325,3 @@ class LetterReplays:
             count_repaired(self._ledger.books_of(letter.file.name))
         self._ledger.totals.replayed.append(letter.number)
         self._records[letter.number] = origin.key
-
-
-def _key(event: FinishedEvent) -> EventKey:
-    return event.file, event.number, event.part

@@ -21,9 +21,9 @@ from forwarder.core.event import Chunk, Lane, Where
 from forwarder.sources.files.records import BrokenSource, SourceFile
 from forwarder.sources.imports.books import DayTally, RecordBooks, RecordFate, RefusalExample, count_kind
 from forwarder.sources.imports.checkpoint import SpoolIndex
-from forwarder.sources.imports.columns import MERGES, EventColumns
+from forwarder.sources.imports.columns import MERGES, EventColumns, EventKey
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
-from forwarder.sources.imports.letters import SOURCE, EventKey, where_of
+from forwarder.sources.imports.letters import SOURCE, where_of
 from forwarder.sources.imports.times import AFTER_LAST, DAY
 from forwarder.sources.imports.uuid_digest import uuid_hash, uuid_hashes
 from forwarder.wire.identity import ids_of
@@ -162,7 +162,7 @@ class ImportBlock:
 
     def line_of(self, key: EventKey) -> int:
         """The line of the record of one of its events."""
-        return next(event.line for event in chain.from_iterable(self.parts) if (event.file, event.number, event.part) == key)
+        return next(event.line for event in chain.from_iterable(self.parts) if event.key == key)
 
     def refuse(self, refusals: MutableMapping[EventKey, RecordFate]) -> None:
         """Take off its counts the events that the service has refused; they are taken out of `refusals`."""
@@ -170,7 +170,7 @@ class ImportBlock:
             return
         arrived: list[int] = []
         for event in chain.from_iterable(self.parts):
-            key = event.file, event.number, event.part
+            key = event.key
             fate = refusals.pop(key, None)
             if fate is None:
                 arrived.append(event.time)

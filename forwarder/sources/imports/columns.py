@@ -26,6 +26,10 @@ class EventBounds(NamedTuple):
     """The earliest and the latest time."""
 
 
+EventKey = tuple[int, int, int]
+"""An event of an import: the numbers of its file and of its record, and which of the record's events it is."""
+
+
 class FinishedEvent(NamedTuple):
     """An event as it is sent, and where it came from."""
 
@@ -48,6 +52,11 @@ class FinishedEvent(NamedTuple):
     def day(self) -> int:
         """The UTC day, counted from 1970."""
         return self.time // DAY
+
+    @property
+    def key(self) -> EventKey:
+        """What tells it from all other events of the import."""
+        return self.file, self.number, self.part
 
 
 @dataclass(eq=False)

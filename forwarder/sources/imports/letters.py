@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from forwarder.core.event import Lane, Where
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.columns import EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import OF_EVENTS, ImportDeadLetter
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.times import day_of
@@ -40,8 +40,6 @@ _OF_MEMBERS: Final = 1 << 32
 
 RecordKey = tuple[int, int]
 """A record of an import: the number of its file, and its own in its file."""
-EventKey = tuple[int, int, int]
-"""An event of an import: the numbers of its file and of its record, and which of the record's events it is."""
 
 
 class MarkedLetter(NamedTuple):

@@ -24,8 +24,9 @@ from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.imports.blocks import ImportBlock
 from forwarder.sources.imports.books import RecordFate
 from forwarder.sources.imports.checkpoint import StateFolder
+from forwarder.sources.imports.columns import EventKey
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import EventKey, letter_of
+from forwarder.sources.imports.letters import letter_of
 
 MAX_PENDING: Final = 300_000
 """Records or events that may be held because something before them isn't settled; then reading waits."""

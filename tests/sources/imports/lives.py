@@ -17,12 +17,11 @@ from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
-from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.columns import EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, EventFilters
 from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import EventKey
 from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.sorting import EventSpool, SortLimits, sorted_blocks

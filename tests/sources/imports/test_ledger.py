@@ -19,10 +19,9 @@ from forwarder.sources.files.records import BrokenSource, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import DayTally, FateKind, RecordBooks, RecordFate, RefusalExample
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, SourceChanged, read_checkpoint
-from forwarder.sources.imports.columns import EventColumns, FinishedEvent
+from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import EventKey
 from forwarder.sources.imports.sorting import SPOOL
 from forwarder.sources.imports.times import DAY, day_of
 from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hashes

@@ -22,11 +22,10 @@ from forwarder.sources.imports import source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceChanged, SpoolIndex, StateFolder, read_checkpoint
-from forwarder.sources.imports.columns import EventColumns, FinishedEvent
+from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import EventKey
 from forwarder.sources.imports.source import SHARE, ImportSource, SendChunks
 from tests.support.clock import FakeClock, settle
 from tests.support.waiting import eventually
