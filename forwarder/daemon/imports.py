@@ -47,7 +47,7 @@ from forwarder.sources.imports.job import ImportRequest, absolute, check_apart, 
 from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.letters import SOURCE
 from forwarder.sources.imports.manifest import ImportManifest, manifest_of
-from forwarder.sources.imports.pacing import ImportPace, PacedSink, RateLine
+from forwarder.sources.imports.pacing import UNPACED, ImportPace, PacedSink, RateLine
 from forwarder.sources.imports.preflight import PreflightTerms, run_preflight
 from forwarder.sources.imports.preflight_report import PreflightReport
 from forwarder.sources.imports.reading import source_blocks
@@ -71,8 +71,6 @@ STOP_SECONDS: Final = 15.0
 REPORT_SECONDS: Final = 0.5
 MAX_WITNESS: Final = 10_000
 """Bytes of a witness, which is in each checkpoint."""
-UNPACED: Final = 1e9
-"""Events a second, where no rate is asked for."""
 LETTERS_BYTES: Final = 1 << 40
 """The folder is the import's own, and a record that can't be kept would hold up all of it: the disk is the limit."""
 ACKNOWLEDGED: Final = (("Forwarder-Ack", "delivered"),)

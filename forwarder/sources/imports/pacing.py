@@ -30,6 +30,8 @@ from forwarder.core.ports import Sink
 from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import open_file
 
+UNPACED: Final = 1e9
+"""Events a second, where no rate is asked for."""
 SLICE: Final = 0.1
 """Seconds of the rate that a process books at once, or asking would cost more than it paces."""
 _STATE: Final = struct.Struct("<dd")

@@ -23,7 +23,8 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.format import PersonProperties, RefusalReason
-from forwarder.sources.imports.manifest import PREFLIGHT, plural
+from forwarder.sources.imports.manifest import PREFLIGHT, plain, plural
+from forwarder.sources.imports.pacing import UNPACED
 from forwarder.sources.imports.times import RECENT, SECOND
 from forwarder.storage.private import atomic_file
 from forwarder.telemetry.readable import duration, size
@@ -35,8 +36,6 @@ _SHOWN_PERIODS: Final = 36
 _BAR: Final = 24
 _LONGEST: Final = 400
 _BE: Final = ("is", "are")
-_UNPACED: Final = 1e9
-"""A rate that stands for none."""
 
 
 class FindingSeverity(StrEnum):
@@ -464,7 +463,7 @@ def _figures(report: PreflightReport) -> RenderableType:
         "refused": f"{report.refused_records:,} ({percent(report.refused_share)})",
         "events": f"{report.events:,}, from {times.first} to {times.last}" if times.first else "0",
         "to be sent": f"{sent}, before repeats are left out" if report.repeats.repeats else sent,
-        "takes": "as long as the service does" if volume.rate >= _UNPACED else takes,
+        "takes": "as long as the service does" if volume.rate >= UNPACED else takes,
         "times": ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items()) or "not looked at",
         "out of order": f"{order.late:,} ({percent(share(order.late, volume.events))}), of which {order.late_in_file:,} within a file",
     }
@@ -480,7 +479,7 @@ def _figures(report: PreflightReport) -> RenderableType:
 
 def _clean(text: str) -> str:
     """Without what moves a terminal's cursor, and not endless."""
-    shown = "".join(each if each.isprintable() else "�" for each in mask_secrets(text)[: _LONGEST + 1])
+    shown = plain(mask_secrets(text)[: _LONGEST + 1])
     return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
 
 
