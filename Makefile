@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup demo demo-kafka drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-browser test-sdks pictures bench requirements clean
+.PHONY: help setup demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks pictures bench requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -42,6 +42,9 @@ demo: setup  ## sandbox and forwarder, with sample traffic of the official SDK; 
 
 demo-kafka: setup  ## the same with a real Kafka broker, fetched the first time, whose topics are read
 	@exec $(BIN)/forwarder demo --kafka
+
+demo-logs: setup  ## the same with a web server's access log that grows and rotates, whose page views become events
+	@exec $(BIN)/forwarder demo --logs
 
 drill: setup  ## an outage, a kill -9 and a wrong key, held on purpose, with the books at each step; ends with all events there
 	@exec $(BIN)/forwarder drill
@@ -85,6 +88,10 @@ test-crash-kafka: setup  ## two forwarders, a broker and an upstream fail in tur
 test-crash-import: setup  ## import 1,000,000 events, once as gzip and once as zstd, killed 12 times each; CRASH="--seed 7 --events 50000" chooses
 	$(BIN)/python -m tests.crash.imports $(CRASH)
 
+test-crash-logs: setup  ## follow a log of 1,000,000 lines, rotated 50 times and killed 10 times, at each level of commit; CRASH="--seed 7 --lines 50000" chooses. Before it, 500,000 lines of a week
+	LINES_OF_A_WEEK=500000 $(BIN)/pytest tests/sources/logs/test_weeks.py
+	$(BIN)/python -m tests.crash.logs $(CRASH)
+
 test-browser: $(VENV)/.browser  ## both pages in the system's Chromium
 	$(BIN)/pytest tests/browser
 
@@ -104,6 +111,7 @@ requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade take
 	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --extra msk --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
 	$(COMPILE) --output-file requirements/browser.txt --extra browser --constraint requirements/dev.txt pyproject.toml
 	$(COMPILE) --output-file tests/sdks/programs/python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/python/requirements.in
+	$(COMPILE) --output-file tests/sdks/programs/otel-python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/otel-python/requirements.in
 	$(COMPILE) --output-file tests/sdks/programs/older-python/3.7.txt tests/sdks/programs/older-python/3.7.in
 	$(COMPILE) --output-file tests/sdks/programs/older-python/6.9.txt tests/sdks/programs/older-python/6.9.in
 	$(COMPILE) --output-file deploy/compose/app/requirements.txt --constraint requirements/dev.txt deploy/compose/app/requirements.in

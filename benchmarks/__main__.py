@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,8 @@ from benchmarks.backlog import BacklogResult, backlog_line, measure_backlog
 from benchmarks.bodies import Shape, Variant
 from benchmarks.cases import BACKLOG, CASES, MEMORY, Case, Floor, select
 from benchmarks.exports import Export
+from benchmarks.flags import NAME as DECIDE
+from benchmarks.flags import DecideResult, decide_line, measure_decide
 from benchmarks.imports import CASES as IMPORTS
 from benchmarks.imports import LOOKED, ImportCase, ImportFigure, Importing, exports, import_row
 from benchmarks.imports import select as select_imports
@@ -23,6 +25,12 @@ from benchmarks.kafka import KafkaCase, Reading, broker, kafka_row
 from benchmarks.kafka import select as select_kafka
 from benchmarks.live_beside import NAME as VIA
 from benchmarks.live_beside import ViaResult, measure_via, via_line
+from benchmarks.log_stages import CASES as LOG_STAGES
+from benchmarks.log_stages import LogFloor, LogKind, LogReading, LogStages, log_files, log_row
+from benchmarks.log_stages import select as select_log_stages
+from benchmarks.logs import CASES as LOGS
+from benchmarks.logs import LINES, LOOP, Following, LogCase, whole_row
+from benchmarks.logs import select as select_logs
 from benchmarks.memory import MemoryResult, measure_memory
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
@@ -37,45 +45,67 @@ SINK_PORT: Final = 18900
 Floors = dict[tuple[Floor, Variant, int], Figure]
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The cases to measure."""
+
+    cases: list[Case]
+    memory: list[str]
+    topics: list[KafkaCase]
+    imports: list[ImportCase]
+    stages: list[LogStages]
+    logs: list[LogCase]
+    others: list[str]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is none."""
+        return not any((self.cases, self.memory, self.topics, self.imports, self.stages, self.logs, self.others))
+
+
 def main() -> int:
     """Measure, and print what was found. 0 if every figure is as wanted, 1 if not, 2 if it could not be measured."""
     arguments = _arguments()
     end_on_signals()
-    cases, memory = select(arguments.case)
-    topics = select_kafka(arguments.case) if not arguments.command else []
-    imports = select_imports(arguments.case) if not arguments.command else []
-    via = not arguments.command and (not arguments.case or any(fnmatchcase(VIA, pattern) for pattern in arguments.case))
-    stalls = [name for name in STALLS if not arguments.command and any(fnmatchcase(name, pattern) for pattern in arguments.case or ["*"])]
-    if not cases and not memory and not topics and not imports and not via and not stalls:
-        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, *STALLS]
+    chosen = _chosen(arguments.case, other_program=bool(arguments.command))
+    if chosen.empty:
+        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, DECIDE, *STALLS]
+        names += [case.name for case in (*LOG_STAGES, *LOGS)]
         print(f"no such case; there are {', '.join(names)}", file=sys.stderr)
         return 2
     try:
-        return _measure(arguments, cases, memory, topics, imports, others=[VIA] * via + stalls)
+        return _measure(arguments, chosen)
     except BenchmarkError as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         return 2
 
 
-def _measure(
-    arguments: argparse.Namespace,
-    cases: list[Case],
-    memory: list[str],
-    topics: list[KafkaCase],
-    imports: list[ImportCase],
-    *,
-    others: list[str],
-) -> int:
-    plan = Plan(_cores(), _target(arguments), arguments.seconds, Shape(arguments.shape), arguments.path, arguments.profile)
-    rows = _throughput(plan, cases, arguments.repeat) + (_kafka(plan, topics, arguments.repeat) if topics else [])
-    rows += _imports(plan, imports, arguments.repeat) if imports else []
+def _chosen(patterns: list[str], *, other_program: bool) -> Chosen:
+    cases, memory = select(patterns)
+    if other_program:
+        return Chosen(cases, memory, [], [], [], [], [])
+    others = [name for name in (VIA, DECIDE, *STALLS) if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]
+    logs = select_log_stages(patterns), select_logs(patterns)
+    return Chosen(cases, memory, select_kafka(patterns), select_imports(patterns), *logs, others)
+
+
+def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
+    plan, repeat = (
+        Plan(_cores(), _target(arguments), arguments.seconds, Shape(arguments.shape), arguments.path, arguments.profile),
+        arguments.repeat,
+    )
+    rows = _throughput(plan, chosen.cases, repeat) + (_kafka(plan, chosen.topics, repeat) if chosen.topics else [])
+    rows += _imports(plan, chosen.imports, repeat) if chosen.imports else []
+    rows += _log_stages(plan, chosen.stages, repeat) if chosen.stages else []
+    rows += _logs(plan, chosen.logs, repeat) if chosen.logs else []
     if rows:
         print(table(rows))
-        print(*(f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s" for each in rows if each.get(LOOKED)), sep="\n")
-    results: list[MemoryResult | BacklogResult | ViaResult | StallResult] = [
-        _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in memory
+        said = [f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s" for each in rows if each.get(LOOKED)]
+        print(*said, *(f"{each['case']}: {each[LOOP]}" for each in rows if each.get(LOOP)), sep="\n")
+    results: list[MemoryResult | BacklogResult | ViaResult | StallResult | DecideResult] = [
+        _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in chosen.memory
     ]
-    results += [_via(plan) if name == VIA else _stall(plan, name) for name in others]
+    results += [_other(plan, name) for name in chosen.others]
     if arguments.output:
         whole = {"machine": machine(), "throughput": rows, "memory": [{**asdict(result), "good": result.good} for result in results]}
         arguments.output.write_text(json.dumps(whole, indent=2) + "\n")
@@ -133,6 +163,51 @@ def _imports(plan: Plan, cases: list[ImportCase], repeat: int) -> list[dict[str,
                 _say(f"round {number + 1} of {repeat}: {case.name}")
                 importing.case(case, figures[case.name])
     return [import_row(case, figures[case.name], floors[case.export]) for case in cases]
+
+
+def _log_stages(plan: Plan, cases: list[LogStages], repeat: int) -> list[dict[str, Any]]:
+    """The stages of log sources, of files that are made before."""
+    figures, floors = {case.name: Figure() for case in cases}, {case.name: Figure() for case in cases}
+    with log_files([case.kind for case in cases]) as files:
+        reading = LogReading(plan.machine.target_core, files)
+        for number in range(repeat):
+            for case in cases:
+                _say(f"round {number + 1} of {repeat}: {case.name}")
+                reading.floor(case.kind, case.floor, floors[case.name])
+                reading.case(case, figures[case.name])
+    return [log_row(case, figures[case.name], floors[case.name]) for case in cases]
+
+
+def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]:
+    """The same of the whole daemon."""
+    figures, server = {case.name: Figure() for case in cases}, Figure()
+    loops: dict[tuple[LogKind, LogFloor], Figure] = {(case.kind, case.loop): Figure() for case in cases}
+    _say(f"writing {len(loops)} logs")
+    with log_files([case.kind for case in cases], LINES) as files:
+        following, reading = Following(plan.machine, plan.target, files, plan.profile), LogReading(plan.machine.target_core, files)
+        for number in range(repeat):
+            _say(f"round {number + 1} of {repeat}: floor {Floor.BARE}")
+            plan.floor(Floor.BARE, Variant.STAMPED, 1, server)
+            for loop, figure in loops.items():
+                _say(f"round {number + 1} of {repeat}: {loop[1]}")
+                reading.floor(*loop, figure)
+            for case in cases:
+                _say(f"round {number + 1} of {repeat}: {case.name}")
+                following.case(case, figures[case.name])
+    return [whole_row(case, figures[case.name], server, loops[case.kind, case.loop]) for case in cases]
+
+
+def _other(plan: Plan, name: str) -> ViaResult | StallResult | DecideResult:
+    if name == DECIDE:
+        return _decide(plan)
+    return _via(plan) if name == VIA else _stall(plan, name)
+
+
+def _decide(plan: Plan) -> DecideResult:
+    _say(f"{DECIDE}: a sandbox with many flags")
+    result = measure_decide(plan.target.port, plan.machine)
+    print(decide_line(result))
+    return result
 
 
 def _via(plan: Plan) -> ViaResult:

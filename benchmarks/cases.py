@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from benchmarks.bodies import Variant
 
 CONNECTIONS: Final = {1: 64, 50: 32, 1000: 8}
 """Keep-alive connections, by events in a body."""
+
+
+class Named(Protocol):
+    """A case of any kind."""
+
+    @property
+    def name(self) -> str:
+        """For people, and for `--case`."""
+
+
+NamedCase = TypeVar("NamedCase", bound=Named)
 
 
 class Floor(StrEnum):
@@ -97,6 +109,11 @@ def select(patterns: list[str]) -> tuple[list[Case], list[str]]:
     chosen = {case.name for case in CASES if _matches(case.name, patterns)}
     chosen |= {case.base for case in CASES if case.name in chosen}
     return [case for case in CASES if case.name in chosen], [name for name in (*MEMORY, *BACKLOG) if _matches(name, patterns)]
+
+
+def matching(cases: Iterable[NamedCase], patterns: list[str]) -> list[NamedCase]:
+    """The cases of another kind whose names match any of `patterns`; all if none are given."""
+    return [case for case in cases if _matches(case.name, patterns or ["*"])]
 
 
 def _matches(name: str, patterns: list[str]) -> bool:

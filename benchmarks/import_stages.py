@@ -5,8 +5,6 @@ chunks by days, and count in the ledger. Beside it the floor of its format.
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,16 +13,14 @@ from benchmarks.exports import Export
 from forwarder.core.event import Lane
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.blocks import ChunkLimits
+from forwarder.sources.imports.blocks import ChunkLimits, source_blocks
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
-from forwarder.sources.imports.conversion import Conversion, EventFilters
-from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.format import ChosenMapping, Converter, FormatContext
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.csv import CsvOptions
-from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
+from forwarder.sources.imports.source import ImportLedger
 
 MAX_EVENT: Final = 1_000_000
 LIMITS: Final = ChunkLimits.of_batches(max_bytes=5_000_000, max_events=5_000)
@@ -68,10 +64,3 @@ def converter_of(export: Export) -> Converter:
 def bare_once(export: Export, path: Path) -> int:
     """Run the bare loop of a format over a file; how many events it made."""
     return bare_loop(export, path)[0]
-
-
-def rate(work: Callable[[Export, Path], int], export: Export, path: Path) -> tuple[float, float]:
-    """Events per CPU-second, on whatever core this process is pinned to, and the seconds that it took."""
-    cpu, began = time.process_time(), time.monotonic()
-    events = work(export, path)
-    return events / (time.process_time() - cpu), time.monotonic() - began

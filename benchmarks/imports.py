@@ -9,19 +9,21 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from benchmarks.bodies import API_KEY, Request
+from benchmarks.cases import matching
 from benchmarks.exports import Export, write
-from benchmarks.import_stages import bare_once, import_once, rate
+from benchmarks.import_stages import bare_once, import_once
 from benchmarks.processes import BenchmarkError, Program, core_seconds, pinned, started
 from benchmarks.profiling import profiled
+from benchmarks.report import measured
 from benchmarks.split import split_floor
 from benchmarks.targets import Machine, Target
-from benchmarks.throughput import Figure
+from benchmarks.throughput import Figure, measure_here
 from benchmarks.upstream import Upstream, upstream
 
 RECORDS: Final = {Export.NATIVE: 600_000}
@@ -65,7 +67,7 @@ CASES: Final = (
 
 def select(patterns: list[str]) -> list[ImportCase]:
     """The cases whose names match any of `patterns`; all if none are given."""
-    return [case for case in CASES if not patterns or any(fnmatchcase(case.name, pattern) for pattern in patterns)]
+    return matching(CASES, patterns)
 
 
 @dataclass(slots=True)
@@ -88,25 +90,18 @@ class Importing:
 
     def floor(self, export: Export, figure: Figure) -> None:
         """Measure the floor of a format once more, into `figure`."""
-        with pinned(self.machine.target_core):
-            if export is Export.NATIVE:
+        if export is Export.NATIVE:
+            with pinned(self.machine.target_core):
                 figure.rates.append(split_floor(_bodies(self.files[export]), self.seconds))
-            else:
-                figure.rates.append(rate(bare_once, export, self.files[export])[0])
+        else:
+            measure_here(self.machine.target_core, partial(bare_once, export, self.files[export]), figure)
 
     def case(self, case: ImportCase, figure: ImportFigure, records: int = 0) -> None:
         """Measure a case once more, into `figure`. `records`: how many its file has, if they aren't as many as usual."""
         if case.compression:
             self._whole(case, figure, records or _records(case.export))
             return
-        path = self.files[case.export]
-        with pinned(self.machine.target_core):
-            cpu, core = time.process_time(), core_seconds(self.machine.target_core)
-            found, seconds = rate(import_once, case.export, path)
-            cpu, core = time.process_time() - cpu, core_seconds(self.machine.target_core) - core
-        figure.rates.append(found)
-        figure.busy.append(cpu / seconds)
-        figure.others.append(max(0.0, core - cpu) / seconds)
+        measure_here(self.machine.target_core, partial(import_once, case.export, self.files[case.export]), figure)
 
     def _whole(self, case: ImportCase, figure: ImportFigure, records: int) -> None:
         """The command, from the first event that arrives to the last: its start and its preflight aren't part of it."""
@@ -121,10 +116,7 @@ class Importing:
             with profiled(program, self.profile and self.profile / f"{case.name}.svg", PROFILED):
                 arrived = _wait_beyond(sink, program, records - 1)
             used, on_core, seconds = program.cpu_seconds() - cpu, core_seconds(core) - on_core, time.monotonic() - began
-        figure.rates.append((arrived - before) / used)
-        figure.busy.append(used / seconds)
-        figure.others.append(max(0.0, on_core - used) / seconds)
-        figure.lost += max(0, records - arrived)
+        figure.add(arrived - before, used, on_core, seconds, records - before)
 
 
 @contextmanager
@@ -152,22 +144,10 @@ def importing(path: Path, core: int, where: Sequence[str], compression: str = "n
 
 
 def import_row(case: ImportCase, figure: ImportFigure, floor: Figure) -> dict[str, Any]:
-    """One case's line, of the form that `report.row` makes."""
-    return {
-        "case": case.name,
-        "events_per_cpu_second": round(figure.rate),
-        "against": "split and join" if case.export is Export.NATIVE else "bare loop",
-        "against_per_cpu_second": round(floor.rate),
-        "ratio": round(figure.rate / floor.rate, 3),
-        "wanted": case.share,
-        "busy": round(sum(figure.busy) / len(figure.busy), 2),
-        "others": round(sum(figure.others) / len(figure.others), 2),
-        "all_rates": [round(each) for each in figure.rates],
-        "floor_rates": [round(each) for each in floor.rates],
-        LOOKED: round(median(figure.looks)) if figure.looks else None,
-        "answers": {},
-        "lost": figure.lost,
-    }
+    """One case's line."""
+    against = "split and join" if case.export is Export.NATIVE else "bare loop"
+    looked = round(median(figure.looks)) if figure.looks else None
+    return {**measured(case.name, figure, against, floor, case.share), LOOKED: looked}
 
 
 def _records(export: Export) -> int:

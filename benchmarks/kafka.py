@@ -13,14 +13,15 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.bodies import API_KEY
+from benchmarks.cases import matching
 from benchmarks.processes import BenchmarkError, Program, core_seconds, free_port, pinned, running
 from benchmarks.profiling import profiled
 from benchmarks.records import RECORDS, Content, fill, forget
+from benchmarks.report import measured
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
 from benchmarks.upstream import Upstream, upstream
@@ -88,7 +89,7 @@ CASES: Final = (
 
 def select(patterns: list[str]) -> list[KafkaCase]:
     """The cases whose names match any of `patterns`; all if none are given."""
-    return [case for case in CASES if not patterns or any(fnmatchcase(case.name, pattern) for pattern in patterns)]
+    return matching(CASES, patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +146,7 @@ class Reading:
         program.check()
         busy, core = program.cpu_seconds() - cpu, core_seconds(self.machine.target_core) - core
         seconds = time.monotonic() - began
-        figure.rates.append(arrived / busy)
-        figure.busy.append(busy / seconds)
-        figure.others.append(max(0.0, core - busy) / seconds)
-        figure.lost += max(0, self.records - arrived)
+        figure.add(arrived, busy, core, seconds, self.records)
 
 
 @contextlib.contextmanager
@@ -171,18 +169,5 @@ def _group() -> str:
 
 
 def kafka_row(case: KafkaCase, figure: Figure, floor: Figure) -> dict[str, Any]:
-    """One case's line, of the form that `report.row` makes."""
-    return {
-        "case": case.name,
-        "events_per_cpu_second": round(figure.rate),
-        "against": "counting loop",
-        "against_per_cpu_second": round(floor.rate),
-        "ratio": round(figure.rate / floor.rate, 3),
-        "wanted": case.share,
-        "busy": round(sum(figure.busy) / len(figure.busy), 2),
-        "others": round(sum(figure.others) / len(figure.others), 2),
-        "all_rates": [round(rate) for rate in figure.rates],
-        "floor_rates": [round(rate) for rate in floor.rates],
-        "answers": {},
-        "lost": figure.lost,
-    }
+    """One case's line."""
+    return measured(case.name, figure, "counting loop", floor, case.share)

@@ -16,16 +16,22 @@ from benchmarks.throughput import Figure
 
 def row(case: Case, figure: Figure, against: Figure) -> dict[str, Any]:
     """One case's line. `against` is its floor or the case that it is to be compared with."""
+    return measured(case.name, figure, str(case.floor) if case.base == case.name else case.base, against, case.share)
+
+
+def measured(name: str, figure: Figure, against: str, floor: Figure, wanted: float | None) -> dict[str, Any]:
+    """The line of what was measured; `against`: what its floor is called."""
     return {
-        "case": case.name,
+        "case": name,
         "events_per_cpu_second": round(figure.rate),
-        "against": str(case.floor) if case.base == case.name else case.base,
-        "against_per_cpu_second": round(against.rate),
-        "ratio": round(figure.rate / against.rate, 3),
-        "wanted": case.share,
+        "against": against,
+        "against_per_cpu_second": round(floor.rate),
+        "ratio": round(figure.rate / floor.rate, 3),
+        "wanted": wanted,
         "busy": round(mean(figure.busy), 2),
         "others": round(mean(figure.others), 2),
         "all_rates": [round(rate) for rate in figure.rates],
+        "floor_rates": [round(rate) for rate in floor.rates],
         "answers": {str(status): count for status, count in sorted(figure.statuses.items())},
         "lost": figure.lost,
     }

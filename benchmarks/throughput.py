@@ -6,7 +6,9 @@ A measurement begins and ends when all is quiet: whatever was accepted has arriv
 from __future__ import annotations
 
 import functools
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -43,6 +45,13 @@ class Figure:
     def rate(self) -> float:
         """The median of the repetitions."""
         return median(self.rates)
+
+    def add(self, events: int, used: float, core: float, seconds: float, wanted: int) -> None:
+        """One more repetition: events that arrived of those `wanted`; CPU-seconds of the target, and of its core, in so many seconds."""
+        self.rates.append(events / used)
+        self.busy.append(used / seconds)
+        self.others.append(max(0.0, core - used) / seconds)
+        self.lost += max(0, wanted - events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,15 @@ class Plan:
             used = program.cpu_seconds() - cpu
         figure.rates.append(_all_taken(tally) / used)
         figure.busy.append(used / tally.seconds)
+
+
+def measure_here(core: int, work: Callable[[], int], figure: Figure) -> None:
+    """Do some work on the core, in this process, and measure it once more; it gives its events."""
+    with pinned(core):
+        cpu, on_core, began = time.process_time(), core_seconds(core), time.monotonic()
+        events = work()
+        seconds, used, on_core = time.monotonic() - began, time.process_time() - cpu, core_seconds(core) - on_core
+    figure.add(events, used, on_core, seconds, events)
 
 
 @functools.cache

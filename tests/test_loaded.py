@@ -49,9 +49,32 @@ def test_a_sidecar_loads_only_what_is_configured(tmp_path: Path) -> None:
     """HTTP into memory: no Kafka, no disk, no database, no import, no supervisor, no YAML, and no command line."""
     modules = loaded_by_daemon(tmp_path, {})
     assert "forwarder.sources.http.listener" in modules
-    others = ("aiokafka", "sqlite3", "yaml", "pyarrow", "obstore", "jq", "prometheus_client", "zstandard", *COMMAND_LINE)
+    others = (
+        "aiokafka",
+        "sqlite3",
+        "yaml",
+        "pyarrow",
+        "obstore",
+        "jq",
+        "prometheus_client",
+        "zstandard",
+        "opentelemetry",
+        "google",
+        "watchfiles",
+        *COMMAND_LINE,
+    )
     assert under(modules, *others) == []
-    ours = ("buffer.disk.buffer", "deadletter.store", "sources.kafka", "sources.imports", "imports", "sandbox", "demo", "management")
+    ours = (
+        "buffer.disk.buffer",
+        "deadletter.store",
+        "sources.kafka",
+        "sources.logs",
+        "sources.imports",
+        "imports",
+        "sandbox",
+        "demo",
+        "management",
+    )
     assert under(modules, *(f"forwarder.{name}" for name in (*ours, "mapping", "workers.supervisor", "inspect"))) == []
 
 
@@ -60,6 +83,23 @@ def test_a_disk_buffer_loads_its_parts(tmp_path: Path) -> None:
     modules = loaded_by_daemon(tmp_path, {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path / "state")})
     assert {"forwarder.buffer.disk.buffer", "forwarder.deadletter.store", "sqlite3"} <= modules
     assert under(modules, "aiokafka", *COMMAND_LINE) == []
+
+
+def test_logs_load_their_source(tmp_path: Path) -> None:
+    """Where they are configured; neither another source nor a command line comes with it."""
+    log = {"PATH": str(tmp_path / "*.log"), "API_KEY": "phc_logslogslogs", "MAPPING__EVENT": ".e", "MAPPING__DISTINCT_ID": ".u"}
+    configured = {f"FORWARDER_SOURCES__LOGS__0__{name}": value for name, value in log.items()}
+    modules = loaded_by_daemon(tmp_path, {**configured, "FORWARDER_DEAD_LETTERS__PATH": str(tmp_path / "state")})
+    assert {"forwarder.sources.logs.source", "sqlite3"} <= modules
+    assert under(modules, "aiokafka", "opentelemetry", "google", "yaml", "forwarder.sources.imports", *COMMAND_LINE) == []
+
+
+def test_otlp_loads_its_mapping(tmp_path: Path) -> None:
+    """Where it is configured; the schema is loaded by the first body in protobuf."""
+    otlp = {"API_KEY": "phc_otlpotlpotlp", "MAPPING__EVENT": ".event_name", "MAPPING__DISTINCT_ID": ".attributes.user"}
+    modules = loaded_by_daemon(tmp_path, {f"FORWARDER_SOURCES__HTTP__OTLP__{name}": value for name, value in otlp.items()})
+    assert "forwarder.mapping.mapping" in modules
+    assert under(modules, "opentelemetry", "google", "aiokafka", *COMMAND_LINE) == []
 
 
 def test_the_management_client_loads_no_daemon() -> None:

@@ -76,6 +76,14 @@ def test_the_document_names_the_older_versions_that_are_tested() -> None:
     assert {client.name.removesuffix("-v1").rpartition("-")[2] for client in CLIENTS} - short == {"newest"}
 
 
+def test_the_versions_of_opentelemetry() -> None:
+    """The document on log records names the versions that are tested."""
+    node = json.loads(_text("otel-node/package.json"))["dependencies"]["@opentelemetry/sdk-logs"]
+    python = _found(r"^opentelemetry-sdk==(\S+) ", "otel-python/requirements.txt")
+    versions = re.findall(r"^\| `[^|]+ \| (\d+\.\d[^ |]*) \|", (ROOT / "docs" / "otlp.md").read_text(), re.MULTILINE)
+    assert versions == [python, node]
+
+
 def test_waiting_for_flags_is_said_of_every_sdk_that_waits() -> None:
     """Server SDKs whose flags are tested have a row in the table of how long an application waits."""
     rows = _section("## When the upstream is down").partition("### How long an application waits for flags")[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -166,14 +166,24 @@ def _end_with(problems: Iterable[Problem]) -> None:
 
 
 def _mapping_problems(loaded: Loaded) -> Iterable[Problem]:
-    """Expressions of mappings that don't compile."""
+    """Expressions of mappings, and formats of logs, that don't compile."""
+    from functools import partial
+
     from forwarder.config.layers import Problem
     from forwarder.core.errors import ConfigurationError
-    from forwarder.daemon.mappings import kafka_mapping
+    from forwarder.daemon.mappings import kafka_mapping, mapping_of, without_zone_alone
 
-    for number, cluster in enumerate(loaded.settings.sources.kafka):
+    sources = loaded.settings.sources
+    checks: list[Callable[[], object]] = [partial(kafka_mapping, cluster, number) for number, cluster in enumerate(sources.kafka)]
+    if sources.logs:
+        from forwarder.daemon.logs import policy_of
+
+        checks += [partial(policy_of, loaded.settings, number) for number in range(len(sources.logs))]
+    if sources.http.otlp.mapping.given:
+        checks.append(partial(mapping_of, without_zone_alone(sources.http.otlp.mapping), "otlp", "sources.http.otlp.mapping"))
+    for check in checks:
         try:
-            kafka_mapping(cluster, number)
+            check()
         except ConfigurationError as error:
             key, _, what = error.message.partition(": ")
             yield Problem(loaded.where(key), key, what, error.hint)

@@ -22,7 +22,7 @@ from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_key, mask_secrets
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
 from forwarder.inspect.dead_letters import WorkerLetters
-from forwarder.sources.imports.letters import SOURCE
+from forwarder.sources.imports.blocks import SOURCE
 from forwarder.telemetry.readable import duration, size
 
 _MAX_WHY: Final = 80

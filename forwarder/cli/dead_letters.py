@@ -27,9 +27,9 @@ from forwarder.core.ports import Reason
 from forwarder.deadletter.selection import DeadLetterFilter, contents, mark_for_replay, notes_of, still_marked, summaries
 from forwarder.inspect import dead_letters as found_letters
 from forwarder.inspect.dead_letters import LetterQuery, SelectedLetters, WorkerLetters, letter_files, newest, parse_query, with_content
+from forwarder.sources.imports.blocks import SOURCE
 from forwarder.sources.imports.checkpoint import read_checkpoint
-from forwarder.sources.imports.letters import SOURCE
-from forwarder.sources.imports.manifest import PREFLIGHT
+from forwarder.sources.imports.preflight_report import PREFLIGHT
 
 if TYPE_CHECKING:
     from forwarder.deadletter.editing import Edit, Replacement

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from forwarder.demo import demo as demos
     from forwarder.demo.drill.checks import Check, DrillVerdict, Step
     from forwarder.demo.kafka import KafkaDemo
+    from forwarder.demo.logs import LogDemo
 
-    AnyDemo = demos.Demo | KafkaDemo
+    AnyDemo = demos.Demo | KafkaDemo | LogDemo
 
 LINE_EVERY: Final = 2.0
 """Seconds between two lines where there is no terminal."""
@@ -38,11 +39,13 @@ def demo(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Also start a Kafka broker, and send the events as records. Requires the extra kafka-demo.")
     ] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Follow an access log that rotates: page views become events.")] = False,
 ) -> None:
     """Run a sandbox and a forwarder, and send sample events through them.
 
-    The events are those of a small shop, sent by the official Python SDK, or with --kafka as records of topics. Ctrl-C drains and prints
-    the books. With --once, the exit code is 0 only if every event arrived unchanged and the books balance, else 1.
+    The events are those of a small shop, sent by the official Python SDK, with --kafka as records of topics, or with --logs as lines of a
+    web server's access log. Ctrl-C drains and prints the books. With --once, the exit code is 0 only if every event arrived unchanged and
+    the books balance, else 1.
 
     Example: forwarder demo --once
     """
@@ -51,9 +54,11 @@ def demo(
     from forwarder.demo.demo import choose_ports
     from forwarder.telemetry.logs import configure_logging
 
+    if kafka and logs:
+        raise typer.BadParameter("--kafka and --logs can't be used together; run one demo at a time")
     configure_logging(level="error" if kafka else "warning")  # with Kafka one dead letter is part of the demo
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        verdict = runner.run(_show_demo(choose_ports(port), once=once, kafka=kafka))
+        verdict = runner.run(_show_demo(choose_ports(port), once=once, kafka=kafka, logs=logs))
     _print_demo_verdict(verdict)
     raise typer.Exit(ExitCode.DONE if verdict.good else ExitCode.NO)
 
@@ -76,10 +81,10 @@ def drill(port: Port = 8320) -> None:
     raise typer.Exit(ExitCode.DONE if verdict.good else ExitCode.NO)
 
 
-async def _show_demo(ports: demos.Ports, *, once: bool, kafka: bool) -> demos.DemoVerdict:
+async def _show_demo(ports: demos.Ports, *, once: bool, kafka: bool, logs: bool) -> demos.DemoVerdict:
     from forwarder.demo.demo import LIVE_PAUSE, VISITORS
 
-    async with _open_demo(ports, kafka=kafka) as demo:
+    async with _open_demo(ports, kafka=kafka, logs=logs) as demo:
         _print_addresses(
             ports, f"{demo.entrance}\nstatus           http://{demo.admin_address}/status\nsandbox          {demo.sandbox_url}/\n"
         )
@@ -95,7 +100,11 @@ async def _send(demo: AnyDemo, visitors: int | None, pause: float) -> None:
     await demo.settle()
 
 
-def _open_demo(ports: demos.Ports, *, kafka: bool) -> AbstractAsyncContextManager[AnyDemo]:
+def _open_demo(ports: demos.Ports, *, kafka: bool, logs: bool) -> AbstractAsyncContextManager[AnyDemo]:
+    if logs:
+        from forwarder.demo.logs import open_log_demo
+
+        return open_log_demo(ports)
     if not kafka:
         from forwarder.demo.demo import open_demo
 

@@ -20,11 +20,12 @@ from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
 from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import Loaded, load_part
-from forwarder.config.settings import ImportSettings, MappingSettings, Settings
+from forwarder.config.settings import ImportSettings, Settings
+from forwarder.config.source_settings import MappingSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import mapping_of, rules_of
 from forwarder.sources.files.records import Framing, ReadOptions
-from forwarder.sources.imports import checkpoint, manifest
+from forwarder.sources.imports import checkpoint, report
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties, RecordRefused
 from forwarder.sources.imports.job import ImportRequest
@@ -56,7 +57,7 @@ _MAX_RATE: Final = 1_000_000
 def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str, Any]) -> ImportRequest:
     """The request; `more` has the options that not every format has. Raises `ConfigurationError`."""
     unaccepted((), typed.accept or ())
-    found = loaded(typed.config)
+    found = loaded_sections(SECTIONS, typed.config)
     settings = found.settings
     if typed.upstream is not None:
         settings = replace(settings, upstream=replace(settings.upstream, url=_checked("--upstream", check_upstream, typed.upstream)))
@@ -91,11 +92,6 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
     )
 
 
-def loaded(config: Path | None) -> Loaded:
-    """The settings that concern imports. Raises `ConfigurationError`."""
-    return loaded_sections(SECTIONS, config)
-
-
 def project_key(found: Loaded, typed: str | None, *, required: bool) -> str:
     """The project key: typed, or configured, or else asked for; empty if there is none and none is `required`.
 
@@ -125,7 +121,7 @@ def state_root(settings: Settings) -> Path:
 
 def folders(root: Path) -> list[Path]:
     """The state folders in `root`, by name. Raises `ConfigurationError` if they can't be listed."""
-    names = checkpoint.FILE, manifest.FILE
+    names = checkpoint.FILE, report.MANIFEST
     try:
         inside = sorted(root.iterdir()) if root.is_dir() else []
         return [folder for folder in inside if any((folder / name).is_file() for name in names) or is_locked(folder)]
@@ -158,7 +154,7 @@ def _chosen(
         given = replace(given, time_offset=offset)
     if form.takes_mapping:
         settings, place = _mapping(section, more.get("mapping"))
-        compiled = partial(mapping_of, settings, "import", place)
+        compiled = partial(mapping_of, settings, "import", place, has_time=False)
         given = replace(given, mapping=ChosenMapping(rules_of(settings, place), compiled, settings.timestamp.zone is not None))
     form.make(options, given)  # raises now if the options contradict each other
     if form.takes_mapping:

@@ -38,10 +38,19 @@ from forwarder.core.secrets import mask_key
 from forwarder.daemon.imports import ImportRun
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.job import ImportRequest
-from forwarder.sources.imports.manifest import FILE as MANIFEST
-from forwarder.sources.imports.manifest import PREFLIGHT, ImportManifest, plural, sentence
-from forwarder.sources.imports.preflight_report import PreflightResult, saved_report
-from forwarder.sources.imports.report import JSON, PAGE, as_json, as_text, complete_reports, to_second
+from forwarder.sources.imports.preflight_report import PREFLIGHT, PreflightResult, saved_report
+from forwarder.sources.imports.report import (
+    JSON,
+    MANIFEST,
+    PAGE,
+    ImportManifest,
+    as_json,
+    as_text,
+    complete_reports,
+    plural,
+    sentence,
+    to_second,
+)
 from forwarder.sources.imports.source import ImportProgress
 from forwarder.telemetry.readable import duration, size
 
@@ -65,7 +74,7 @@ class ImportCommand:
     typed: CommonOptions
 
     def run(self) -> ExitCode:
-        """Do what was asked. Raises `ForwarderError`."""
+        """Do what was asked. Raises `ForwarderError`; `UpstreamRefuses` if the service doesn't know the key."""
         with closing(self.opened):
             saved, state = None if self.typed.dry_run else self.opened.saved, self.opened.state
             if saved is not None and self.opened.is_complete:
@@ -76,7 +85,10 @@ class ImportCommand:
                     "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked",
                     hint="Check the source with --dry-run, then add --yes to the command.",
                 )
-            self._check_key()
+            if not (self.request.api_key and self.request.address):
+                say("The key isn't verified: that requires --upstream URL and --api-key KEY.")
+            elif self.request.settings.upstream.verify_keys:
+                uvloop.run(self.opened.check_key())
             if saved is not None:
                 resumed = f"This import resumes from its checkpoint of {to_second(saved.written_at)} ({state}): {sentence(saved.books)}."
                 sent = f"All of the source has been sent; now the marked dead letters in {state} are sent."
@@ -94,13 +106,6 @@ class ImportCommand:
                 f"Send {plural(events, 'event')} to {self.request.address}, project {mask_key(self.request.api_key)}? This can't be undone."
             )
             return self._send(events) if confirm(question, yes=self.typed.yes) else ExitCode.NO
-
-    def _check_key(self) -> None:
-        """Ask the service whether it knows the key. Raises `UpstreamRefuses`."""
-        if not (self.request.api_key and self.request.address):
-            say("The key isn't verified: that requires --upstream URL and --api-key KEY.")
-        elif self.request.settings.upstream.verify_keys:
-            uvloop.run(self.opened.check_key())
 
     def _preflight(self) -> tuple[PreflightResult, Sequence[BrokenSource]]:
         """Analyze the source, and save and show the findings; also the files that can't be read to their end."""
@@ -120,14 +125,15 @@ class ImportCommand:
         via = " (a forwarder)" if request.via else ""
         rate = f"at most {request.rate:,.10g} events a second" if request.rate else "without a rate limit"
         say(f"Sending to {request.address}{via}, project {mask_key(request.api_key)}, {rate}. State: {self.opened.state}")
-        with closing(ImportDisplay(total, before)) as display:
-            manifest = uvloop.run(self._sending(display))
-        return self._end(manifest)
 
-    async def _sending(self, display: ImportDisplay) -> ImportManifest:
-        """Send until all is settled, or a signal comes. Cancelled, it saves what is settled."""
-        with stopped_by_signals(asyncio.get_running_loop(), self.opened.stop, display.close):
-            return await self.opened.run(display.sent)
+        async def send() -> ImportManifest:
+            """Until all is settled, or a signal comes."""
+            with stopped_by_signals(asyncio.get_running_loop(), self.opened.stop, display.close):
+                return await self.opened.run(display.sent)
+
+        with closing(ImportDisplay(total, before)) as display:
+            manifest = uvloop.run(send())
+        return self._end(manifest)
 
     def _end(self, manifest: ImportManifest) -> ExitCode:
         """Print the result, and where its files are."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hint
 import msgspec
 import typer
 
-from forwarder import __version__
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import CommandGroup, Config, Group, TextOrJson, TextOutput, generated, parameter
 from forwarder.core.errors import ConfigurationError
@@ -31,7 +30,7 @@ from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 if TYPE_CHECKING:
     from forwarder.config.load import Loaded
     from forwarder.config.settings import Settings
-    from forwarder.sources.imports.manifest import ImportManifest
+    from forwarder.sources.imports.report import ImportManifest
     from forwarder.sources.imports.verification import StoredDays
 
 _CODES: Final = (
@@ -102,16 +101,6 @@ class CommonOptions:
     ] = None
 
 
-_SOMETIMES: Final = {
-    "time_offset": ("Offset from UTC of times without a zone: +02:00, or 0 for UTC.", "+HH:MM"),
-    "mapping": ("YAML file of the rules. Default: `import.mapping`.", "FILE"),
-    "framing": ("How records are separated; auto: by content and name.", None),
-    "delimiter": ("Between cells. Default: comma; in .tsv files, tab.", "CHARACTER"),
-    "quote": ('Around a cell that contains delimiters. Default: ".', "CHARACTER"),
-}
-"""What can be typed for some formats."""
-
-
 def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
     """The parameters of a format's command."""
     for option in form.said:
@@ -125,17 +114,17 @@ def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
         marker = _option(f"Format {form.name}", words, None if is_switch else option.metavar)
         yield _parameter(option.name, kind, False if is_switch else None, marker)
     framings: Any = [(each.name, each.value) for each in form.framings]
-    cell = str if Framing.CSV in form.framings else None
-    kinds: dict[str, Any] = {
-        "time_offset": str if form.takes_time_offset else None,
-        "mapping": Path if form.takes_mapping else None,
-        "framing": StrEnum("Framing", framings) if len(framings) > 1 else None,
-        "delimiter": cell,
-        "quote": cell,
+    cell = Framing.CSV in form.framings and str
+    sometimes: dict[str, tuple[Any, str, str | None]] = {
+        "time_offset": (form.takes_time_offset and str, "Offset from UTC of times without a zone: +02:00, or 0 for UTC.", "+HH:MM"),
+        "mapping": (form.takes_mapping and Path, "YAML file of the rules. Default: `import.mapping`.", "FILE"),
+        "framing": (len(framings) > 1 and StrEnum("Framing", framings), "How records are separated; auto: by content and name.", None),
+        "delimiter": (cell, "Between cells. Default: comma; in .tsv files, tab.", "CHARACTER"),
+        "quote": (cell, 'Around a cell that contains delimiters. Default: ".', "CHARACTER"),
     }
-    for name, kind in kinds.items():
-        if kind is not None:
-            yield _parameter(name, kind | None, None, _option(_READING, *_SOMETIMES[name]))
+    for name, (kind, words, metavar) in sometimes.items():
+        if kind:
+            yield _parameter(name, kind | None, None, _option(_READING, words, metavar))
     hints = get_type_hints(CommonOptions, include_extras=True)
     for each in dataclasses.fields(CommonOptions):
         kind, marker = get_args(hints[each.name])
@@ -162,11 +151,42 @@ class FormatGroup(Group):
         return super().resolve_command(ctx, args)
 
 
+def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:
+    """Run an import."""
+    from forwarder.cli.import_request import request_of
+    from forwarder.cli.import_run import ImportCommand, say, termination_interrupts
+    from forwarder.cli.output import report_visible
+    from forwarder.core.clock import SystemClock
+    from forwarder.core.errors import ForwarderError
+    from forwarder.daemon.imports import ImportRun, UpstreamRefuses
+    from forwarder.telemetry.logs import configure_logging
+
+    common = common_options(typed)
+    try:
+        request = request_of(form, common, typed)
+        log = request.settings.log
+        configure_logging(log.format, "warning" if log.level == "info" else log.level)
+        with termination_interrupts():
+            code = ImportCommand(ImportRun(request, SystemClock()), request, common).run()
+    except KeyboardInterrupt:
+        say("Interrupted. Nothing is in flight; the same command starts again, or resumes.")
+        code = ExitCode.INTERRUPTED
+    except ForwarderError as error:
+        report_visible(error)
+        code = ExitCode.UNREACHABLE if isinstance(error, UpstreamRefuses) else ExitCode.WRONG_USAGE
+    raise typer.Exit(code)
+
+
+app = CommandGroup("import", "Import historical events from files; an interrupted import resumes without duplicates.", cls=FormatGroup)
+for _form in FORMATS:
+    _words = f"{_form.summary}\n\n{_CODES}\n\nExample: forwarder import {_form.name} {_form.example}"
+    app.command(_form.name, help=_words)(generated(partial(_run, _form), list(parameters(_form))))
+
+
+@app.command()
 def status(
     *,
-    state: Annotated[
-        Path | None, typer.Option("--state", metavar="DIR", help="State folder of one import. Default: all in `import.state`.")
-    ] = None,
+    state: Annotated[Path | None, typer.Option(metavar="DIR", help="State folder of one import. Default: all in `import.state`.")] = None,
     config: Config = None,
     output: TextOrJson = TextOutput.TEXT,
 ) -> None:
@@ -176,14 +196,15 @@ def status(
 
     Example: forwarder import status --state /var/lib/forwarder/imports/segment-1a2b3c4d
     """
-    from forwarder.cli.import_request import folders, loaded, state_root
+    from forwarder.cli.import_request import SECTIONS, folders, state_root
     from forwarder.cli.output import report
+    from forwarder.cli.settings import loaded_sections
     from forwarder.sources.imports.checkpoint import CheckpointDamaged, read_checkpoint
     from forwarder.sources.imports.preflight_report import saved_report
     from forwarder.sources.imports.report import ImportStatus
     from forwarder.storage.directory import is_locked
 
-    place = state or state_root(loaded(config).settings)
+    place = state or state_root(loaded_sections(SECTIONS, config).settings)
     found, damaged = [], False
     for folder in [state] if state else folders(place):
         # the lock first: a process that ends meanwhile is shown as running, never as stopped early
@@ -206,21 +227,19 @@ def status(
     raise typer.Exit(ExitCode.WRONG_USAGE if damaged else ExitCode.DONE)
 
 
+@app.command()
 def verify(
     *,
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="DIR", help="State folder of the import. Default: the only one in `import.state`.")
+        Path | None, typer.Option(metavar="DIR", help="State folder of the import. Default: the only one in `import.state`.")
     ] = None,
-    manifest: Annotated[Path | None, typer.Option("--manifest", metavar="FILE", help="A manifest.json instead of a folder.")] = None,
-    sandbox: Annotated[
-        str | None, typer.Option("--sandbox", metavar="URL", help="Sandbox to ask. Default: the one at `upstream.url`.")
-    ] = None,
+    manifest: Annotated[Path | None, typer.Option(metavar="FILE", help="A manifest.json instead of a folder.")] = None,
+    sandbox: Annotated[str | None, typer.Option(metavar="URL", help="Sandbox to ask. Default: the one at `upstream.url`.")] = None,
     api_key: Annotated[
-        str | None, typer.Option("--api-key", metavar="KEY", help="Only this project's events. Default: `import.api_key`, or any project.")
+        str | None, typer.Option(metavar="KEY", help="Only this project's events. Default: `import.api_key`, or any project.")
     ] = None,
     export: Annotated[
-        list[str] | None,
-        typer.Option("--export", metavar="PATH", help="Export of the service: file, folder, pattern or address; repeatable."),
+        list[str] | None, typer.Option(metavar="PATH", help="Export of the service: file, folder, pattern or address; repeatable.")
     ] = None,
     any_job: Annotated[
         bool, typer.Option("--any-job", help="Count all events of the export, also those that don't name this import.")
@@ -243,12 +262,13 @@ def verify(
     ):
         if is_wrong:
             raise typer.BadParameter(why)
-    from forwarder.cli.import_request import loaded
-    from forwarder.sources.imports import manifest as manifests
+    from forwarder.cli.import_request import SECTIONS
+    from forwarder.cli.settings import loaded_sections
+    from forwarder.sources.imports.report import read_manifest
     from forwarder.sources.imports.verification import verify as compare
 
-    read = loaded(config)
-    kept = manifests.read(manifest) if manifest else _manifest_in(state, read.settings)
+    read = loaded_sections(SECTIONS, config)
+    kept = read_manifest(manifest) if manifest else _manifest_in(state, read.settings)
     stored = _of_exports(kept, read, export, any_job=any_job) if export else _of_sandbox(kept, read, sandbox, api_key)
     found = compare(kept, stored)
     words = msgspec.json.encode(found).decode() if output is TextOutput.JSON else "\n".join(found.words())
@@ -262,8 +282,8 @@ def _manifest_in(folder: Path | None, settings: Settings) -> ImportManifest:
     A killed run leaves a checkpoint, and no manifest or an older one. Raises `ConfigurationError`.
     """
     from forwarder.cli.import_request import folders, state_root
-    from forwarder.sources.imports import checkpoint
-    from forwarder.sources.imports import manifest as manifests
+    from forwarder.sources.imports.checkpoint import read_checkpoint
+    from forwarder.sources.imports.report import MANIFEST, manifest_of, read_manifest
 
     if folder is None:
         root = state_root(settings)
@@ -274,11 +294,11 @@ def _manifest_in(folder: Path | None, settings: Settings) -> ImportManifest:
         if len(found) > 1:
             names, hint = ", ".join(each.name for each in found), f"Choose one with --state DIR, such as {folder}."
             raise ConfigurationError(f"there are several imports in {root}: {names}", hint=hint)
-    saved = checkpoint.read_checkpoint(folder)  # first, as it reports a folder that can't be read
-    path = folder / manifests.FILE
-    written = manifests.read(path) if path.is_file() else None
+    saved = read_checkpoint(folder)  # first, as it reports a folder that can't be read
+    path = folder / MANIFEST
+    written = read_manifest(path) if path.is_file() else None
     if saved is not None and (written is None or written.books != saved.books):
-        return manifests.manifest_of(saved, __version__, saved.written_at)
+        return manifest_of(saved)
     if written is None:
         raise ConfigurationError(f"{folder} has neither a manifest nor a checkpoint", hint="Name the folder of an import, or its manifest.")
     return written
@@ -312,44 +332,3 @@ def _of_sandbox(kept: ImportManifest, read: Loaded, url: str | None, api_key: st
     except Unreachable as error:
         report(error)
         raise typer.Exit(ExitCode.UNREACHABLE) from error
-
-
-def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:
-    """Run an import."""
-    from forwarder.cli.import_request import request_of
-    from forwarder.cli.import_run import ImportCommand, say, termination_interrupts
-    from forwarder.cli.output import report_visible
-    from forwarder.core.clock import SystemClock
-    from forwarder.core.errors import ForwarderError
-    from forwarder.daemon.imports import ImportRun, UpstreamRefuses
-    from forwarder.telemetry.logs import configure_logging
-
-    common = common_options(typed)
-    try:
-        request = request_of(form, common, typed)
-        log = request.settings.log
-        configure_logging(log.format, "warning" if log.level == "info" else log.level)
-        with termination_interrupts():
-            code = ImportCommand(ImportRun(request, SystemClock()), request, common).run()
-    except KeyboardInterrupt:
-        say("Interrupted. Nothing is in flight; the same command starts again, or resumes.")
-        code = ExitCode.INTERRUPTED
-    except ForwarderError as error:
-        report_visible(error)
-        code = ExitCode.UNREACHABLE if isinstance(error, UpstreamRefuses) else ExitCode.WRONG_USAGE
-    raise typer.Exit(code)
-
-
-def _build() -> CommandGroup:
-    commands = CommandGroup(
-        "import", "Import historical events from files; an interrupted import resumes without duplicates.", cls=FormatGroup
-    )
-    for form in FORMATS:
-        words = f"{form.summary}\n\n{_CODES}\n\nExample: forwarder import {form.name} {form.example}"
-        commands.command(form.name, help=words)(generated(partial(_run, form), list(parameters(form))))
-    commands.command("status")(status)
-    commands.command("verify")(verify)
-    return commands
-
-
-app = _build()

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forwarder.core.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from forwarder.config.settings import Settings
 
@@ -43,6 +45,9 @@ def launch(config: Path | None) -> int:
     from forwarder.daemon.restart import restart_of
 
     reject_own_address(settings)
+    if sys.stdin is None and any(source.stdin for source in settings.sources.logs):  # descriptor 0 is something else by now, or will be
+        hint = "Pipe a program's output into forwarder, or read its files with `path`."
+        raise ConfigurationError("sources.logs: standard input is to be read, and is closed", hint=hint)
     given = ["--config", str(config)] if config else []
     restart = restart_of(["run", *given], ["config", "check", *given])
     if needs_supervisor(settings):

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.manage_fields import RUNS, WORDS, endpoint_of, fields_of
+from forwarder.cli.manage_fields import LOG_LINES, RUNS, WORDS, endpoint_of, fields_of
 from forwarder.cli.manage_request import ManagementAccess
 from forwarder.cli.output import as_json, confirm, report, report_visible, visible
 from forwarder.contract.endpoints import GET_DOMAIN, VERIFY_DOMAIN, Endpoint
@@ -36,7 +36,7 @@ _MIN_WIDTH: Final = 8
 _NAME_WIDTH: Final = 24
 """Other columns are left out before the second one gets narrower than this."""
 _LEVEL_FIELDS: Final = ("level", "effective_membership_level")
-_TABLES: Final = {"latest_runs": RUNS}
+_TABLES: Final = {"latest_runs": RUNS, "results": LOG_LINES}
 """Fields that are lists with a table of their own, and its columns."""
 
 

@@ -43,6 +43,9 @@ RUNS: Final = (
 )
 """Columns of the runs that are shown with a batch export."""
 
+LOG_LINES: Final = ("timestamp", "level", "message")
+"""Columns of the log of a batch export, where the service answers one."""
+
 WORDS: Final = {
     "organization-batch-exports": ResourceWords("Pause batch exports of any project of an organization.", "batch export"),
     "domains": ResourceWords(

@@ -26,11 +26,18 @@ def sandbox(
     host: Annotated[list[str] | None, typer.Option(help="A further name of this host, for its page and lists; repeatable.")] = None,
     database: Annotated[Path | None, typer.Option(help="SQLite file that stores everything. Default: memory.")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="A known project key; repeatable. Default: any well-formed key.")] = None,
-    seed: Annotated[Path | None, typer.Option(help="YAML or JSON file with the initial organizations and keys.")] = None,
+    seed: Annotated[Path | None, typer.Option(help="YAML or JSON file with the initial organizations, keys, flags and exports.")] = None,
     dns: Annotated[Path | None, typer.Option(help="YAML file of TXT records (name: text) to verify domains with. Default: DNS.")] = None,
+    export_root: Annotated[Path | None, typer.Option(help="Folder that batch exports to folders write below. Default: they fail.")] = None,
+    allow_private_destinations: Annotated[
+        bool, typer.Option("--allow-private-destinations", help="Let batch exports write to private and loopback addresses.")
+    ] = False,
+    geoip: Annotated[Path | None, typer.Option(help="Database of places (.mmdb), for flags by a user's country or city.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Answer like the real service rather than by its contract.")] = False,
 ) -> None:
     """Run a small analytics service, to watch events arrive and to test against.
+
+    It evaluates flags, runs batch exports, and answers the management API.
 
     Example: forwarder sandbox --listen 127.0.0.1:8322 --database events.db --strict
     """
@@ -39,8 +46,19 @@ def sandbox(
     for key in keys:
         _check(key)
     hosts = frozenset(map(_host, host or ()))
-    kept = SandboxOptions(listen=listen, hosts=hosts, database=database, api_keys=keys, seed=seed)
-    uvloop.run(_serve(replace(kept, strict=strict, resolver=_resolver(dns))))
+    kept = SandboxOptions(listen=listen, hosts=hosts, database=database, api_keys=keys, seed=seed, geoip=geoip)
+    exporting = replace(kept, export_root=_folder(export_root), allow_private_destinations=allow_private_destinations)
+    uvloop.run(_serve(replace(exporting, strict=strict, resolver=_resolver(dns))))
+
+
+def _folder(path: Path | None) -> Path | None:
+    """The folder, which is made unless it exists."""
+    if path is not None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ForwarderError(f"--export-root: {path}: {error.strerror}", hint="Name a directory that can be written to.") from None
+    return path
 
 
 def _resolver(dns: Path | None) -> Resolver | None:

@@ -40,7 +40,7 @@ def status(admin: Admin = None, config: Config = None, output: TableOrJson = Out
     Example: forwarder status --admin 127.0.0.1:8321
     """
     address = resolve(admin, config)
-    body = _ask(address)
+    body = ask(address)
     if output is Output.JSON:
         sys.stdout.write(body.decode() + "\n")
         return
@@ -119,7 +119,7 @@ def explain(
     raise typer.Exit(ExitCode.NO)
 
 
-def _ask(address: str) -> bytes:
+def ask(address: str) -> bytes:
     """The daemon's status document. Ends the command with exit code 3 when no daemon answers."""
     from forwarder.cli.output import report
     from forwarder.core.errors import ForwarderError
@@ -139,7 +139,7 @@ def _ask(address: str) -> bytes:
 def _from_daemon(address: str) -> Sequence[LaneSnapshot]:
     from forwarder.admin.status import parse
 
-    return parse(_ask(address)).lanes
+    return parse(ask(address)).lanes
 
 
 def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.telemetry.readable import duration, halt_times, size
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot, UpstreamState, Worker, by_label
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, UpstreamState, Worker, by_label
 
 EVERY: Final = 5.0
 """Seconds between two lines of progress where standard error is not a terminal."""
@@ -84,6 +84,7 @@ def status_page(snapshot: Snapshot, address: str) -> RenderableType:
     if snapshot.rejected_requests:
         parts.append(_rejected(snapshot.rejected_requests))
     parts.extend(_kafka(cluster, snapshot.now) for cluster in snapshot.kafka)
+    parts.extend(log_source(source, snapshot.now) for source in snapshot.logs)
     parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
     parts.extend(_halts(lanes, snapshot.now))
     parts.extend(Text(f"! {warning}", style="yellow") for warning in snapshot.warnings)
@@ -133,6 +134,32 @@ def _kafka(cluster: KafkaCluster, now: float) -> Text:
     if cluster.last_commit is not None:
         text.append(f"; last commit {duration(now - cluster.last_commit)} ago")
     return text
+
+
+def log_source(source: LogSourceState, now: float) -> Text:
+    """One line: its state, its files, what became of its lines."""
+    text = Text(f"  logs {source.name} is ")
+    text.append(source.state, style="green" if source.reads else "red")
+    lines = ", ".join(f"{count:,} {_LINES[result]}" for result, count in source.lines.items() if count and result in _LINES)
+    files = "1 file" if source.followed == 1 else f"{source.followed:,} files"
+    text.append(f"; {files}{f', {source.open:,} of them open' if source.open else ''}")
+    text.append(f", {source.unreadable:,} unreadable" if source.unreadable else "", style="red")
+    text.append(f", lag {size(source.lag)}")
+    if source.lines:
+        text.append(f", {size(source.in_flight_bytes)} not settled; {lines or 'no lines yet'}")
+    if source.last_commit is not None:
+        text.append(f"; positions stored {duration(now - source.last_commit)} ago")
+    return text
+
+
+_LINES: Final = {
+    "taken": "lines accepted",
+    "filtered": "filtered",
+    "unmatched": "not of the format",
+    "refused": "not mappable",
+    "overlong": "too long",
+}
+"""What became of lines, as a person reads it."""
 
 
 def _worker(worker: Worker) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from forwarder.config.addresses import parse_address
 from forwarder.config.conflicts import Conflict, one_alone, too_large, unusable_authorities, unusable_pair
 from forwarder.config.kafka_checks import kafka_conflicts
+from forwarder.config.log_checks import log_conflicts, otlp_conflicts
 from forwarder.config.section import MIB
 from forwarder.config.settings import Settings
 from forwarder.config.units import format_duration, format_size
@@ -17,8 +18,8 @@ from forwarder.core.segments import largest_event, limit_for
 
 def conflicts(settings: Settings) -> list[Conflict]:
     """Everything that doesn't fit together. Reads the files that are named."""
-    checks = (_sizes, _segments, _acknowledgement, _workers, _retry, _listeners, _tls, _authorities, kafka_conflicts)
-    return [conflict for check in checks for conflict in check(settings)]
+    own = (_sizes, _segments, _acknowledgement, _workers, _retry, _listeners, _tls, _authorities)
+    return [conflict for check in (*own, kafka_conflicts, log_conflicts, otlp_conflicts) for conflict in check(settings)]
 
 
 def advice(settings: Settings) -> list[Conflict]:

@@ -17,6 +17,7 @@ from forwarder.config.keys import FIRST, Path, dotted, in_table, is_number, keys
 from forwarder.config.load import Loaded
 from forwarder.config.section import Items, Kind, Nested, Section, keys_of
 from forwarder.config.settings import Settings
+from forwarder.config.source_settings import KafkaSettings, LogSourceSettings
 from forwarder.config.units import format_size
 from forwarder.core.secrets import mask_credentials, mask_key
 
@@ -33,8 +34,9 @@ def effective(settings: Settings) -> dict[str, Any]:
     tree: dict[str, Any] = settings.as_document()
     tree["buffer"] |= {"max_bytes": format_size(settings.buffer.limit), "ack": settings.buffer.ack_level.value}
     tree["dead_letters"]["max_bytes"] = format_size(settings.dead_letter_limit)
-    for shown, cluster in zip(tree["sources"]["kafka"], settings.sources.kafka, strict=True):
-        shown["max_in_flight"] = format_size(settings.max_in_flight(cluster))
+    bounded: list[KafkaSettings | LogSourceSettings] = [*settings.sources.kafka, *settings.sources.logs]
+    for shown, source in zip([*tree["sources"]["kafka"], *tree["sources"]["logs"]], bounded, strict=True):
+        shown["max_in_flight"] = format_size(settings.max_in_flight(source))
     for path, value in [*leaves(tree)]:
         if keys()[in_table(path)].secret:
             _section(tree, path)[path[-1]] = _masked(path[-1], value)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.config.conflicts import Conflict, one_alone, too_large, unreadable, unusable_authorities, unusable_pair
-from forwarder.config.settings import KafkaSecuritySettings, KafkaSettings, MappingSettings, Settings, TimestampSettings
-from forwarder.config.units import format_duration, format_size
+from forwarder.config.settings import Settings
+from forwarder.config.source_checks import commit_conflicts, in_flight_conflicts, mapping_conflicts, same_names, two_project_keys
+from forwarder.config.source_settings import KafkaSecuritySettings, KafkaSettings
+from forwarder.config.units import format_duration
 from forwarder.core.ports import Ordering
 
 _PASSWORD: Final = ("username", "password", "password_file")
@@ -31,24 +33,16 @@ _OF_TOKEN_URL: Final = ("client_id", "client_secret", "client_secret_file", "sco
 
 def kafka_conflicts(settings: Settings) -> Iterator[Conflict]:
     """Everything that doesn't fit in `sources.kafka`. Reads the files that are named."""
-    yield from _names(settings)
+    yield from same_names("sources.kafka", "cluster", [cluster.name for cluster in settings.sources.kafka])
     yield from _members(settings)
     for number, cluster in enumerate(settings.sources.kafka):
         key = f"sources.kafka[{number}]"
         for check in (_brokers, _topics, _project_key, _format, _fetching, _group):
             yield from check(key, cluster)
         yield from _commit(key, cluster, settings)
-        yield from _in_flight(key, cluster, settings)
+        yield from in_flight_conflicts(key, cluster.max_in_flight, settings)
         yield from mapping_conflicts(f"{key}.mapping", cluster.mapping)
         yield from security_conflicts(f"{key}.security", cluster.security)
-
-
-def _names(settings: Settings) -> Iterator[Conflict]:
-    names = [cluster.name for cluster in settings.sources.kafka]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            message = f"{name} is the name of sources.kafka[{names.index(name)}] too"
-            yield Conflict(f"sources.kafka[{number}].name", message, "give each cluster a name of its own")
 
 
 def _members(settings: Settings) -> Iterator[Conflict]:
@@ -75,8 +69,7 @@ def _topics(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
 
 
 def _project_key(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
-    if cluster.api_key and cluster.api_key_file:
-        yield Conflict(f"{key}.api_key_file", f"can't be beside {key}.api_key", "keep one of the two")
+    yield from two_project_keys(key, cluster.api_key, cluster.api_key_file)
     if cluster.format == "json" and not _knows_project_key(cluster):
         message = "is missing: what a mapping makes names no project key, so that no event would go on"
         yield Conflict(f"{key}.api_key", message, f"set it, {key}.api_key_file or {key}.api_key_header")
@@ -110,43 +103,10 @@ def _group(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
 
 
 def _commit(key: str, cluster: KafkaSettings, settings: Settings) -> Iterator[Conflict]:
-    if cluster.commit != "disk":
-        return
-    if settings.buffer.kind != "disk":
-        yield Conflict(f"{key}.commit", "disk needs buffer.kind: disk", f"set buffer.kind to disk, or {key}.commit to delivered")
-    if settings.delivery.ordering not in {None, Ordering.NONE}:
+    yield from commit_conflicts(key, cluster.commit, settings)
+    if cluster.commit == "disk" and settings.delivery.ordering not in {None, Ordering.NONE}:
         message = f"disk can't keep delivery.ordering: {settings.delivery.ordering} when a partition goes to another forwarder"
         yield Conflict(f"{key}.commit", message, f"set {key}.commit to delivered, or delivery.ordering to none")
-
-
-def _in_flight(key: str, cluster: KafkaSettings, settings: Settings) -> Iterator[Conflict]:
-    size, name, event = cluster.max_in_flight, f"{key}.max_in_flight", settings.upstream.max_event
-    if size is None:
-        return
-    if size < event:
-        message = f"{format_size(size)} must hold the largest event, upstream.max_event ({format_size(event)})"
-        yield Conflict(name, message, f"raise {name}, or lower upstream.max_event")
-    if settings.buffer.kind == "memory" and size > settings.buffer_share // 2:
-        share = "one worker's share of " if settings.workers > 1 else ""
-        yield too_large(name, size, f"may be at most half of {share}buffer.max_bytes", settings.buffer_share, "buffer.max_bytes")
-
-
-def mapping_conflicts(key: str, mapping: MappingSettings) -> Iterator[Conflict]:
-    """Everything that doesn't fit in the mapping that stands at `key`. Looks whether the file of the salt can be read."""
-    if mapping.timestamp.source is None and mapping.timestamp != TimestampSettings():
-        hint = "write the expression of the time, or leave the section out"
-        yield Conflict(f"{key}.timestamp.from", "is missing: format and zone say how it is written", hint)
-    yield from _hash(f"{key}.hash", mapping)
-
-
-def _hash(key: str, mapping: MappingSettings) -> Iterator[Conflict]:
-    hashed = mapping.hash
-    if hashed.field and hashed.salt_file is None:
-        hint = "name a file with a secret of some length, such as `openssl rand -hex 32` writes"
-        yield Conflict(f"{key}.salt_file", "is missing: a hash without a key can be guessed", hint)
-    if hashed.salt_file and not hashed.field:
-        yield Conflict(f"{key}.field", "is missing: what to hash", f"name paths such as .user.email, or leave out {key}.salt_file")
-    yield from unreadable(f"{key}.salt_file", hashed.salt_file)
 
 
 def security_conflicts(key: str, security: KafkaSecuritySettings) -> Iterator[Conflict]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from forwarder.config.api_keys import read_key_file
 from forwarder.config.checks import conflicts
@@ -14,9 +14,11 @@ from forwarder.config.keys import PREFIX, SEPARATOR, dotted, keys, leaves, parts
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.layers import DEFAULT, InvalidConfiguration, Layer, Origin, Problem, nested, overlay, what_and_hint
 from forwarder.config.section import InvalidValues, Location
-from forwarder.config.settings import KafkaSettings, Settings
+from forwarder.config.settings import Settings
+from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, OtlpSettings, SourcesSettings
 
 DEFAULT_FILE: Final = Path("/etc/forwarder/forwarder.yaml")
+_Keyed = TypeVar("_Keyed", KafkaSettings, LogSourceSettings, OtlpSettings)
 EXAMPLE: Final = "FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run"
 
 
@@ -146,18 +148,19 @@ def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) ->
     """The settings with the project keys that files hold in their places."""
     http = settings.sources.http
     known = tuple(dict.fromkeys([*http.api_keys, *_keys_of(http.api_keys_file, "sources.http.api_keys_file", said, problems)]))
-    clusters = [
-        _with_key_file(cluster, f"sources.kafka[{number}].api_key_file", said, problems)
-        for number, cluster in enumerate(settings.sources.kafka)
-    ]
-    return replace(settings, sources=replace(settings.sources, http=replace(http, api_keys=known), kafka=tuple(clusters)))
+    otlp = _with_key_file(http.otlp, "sources.http.otlp", said, problems)
+    kafka = [_with_key_file(each, f"sources.kafka[{number}]", said, problems) for number, each in enumerate(settings.sources.kafka)]
+    logs = [_with_key_file(each, f"sources.logs[{number}]", said, problems) for number, each in enumerate(settings.sources.logs)]
+    return replace(settings, sources=SourcesSettings(http=replace(http, api_keys=known, otlp=otlp), kafka=tuple(kafka), logs=tuple(logs)))
 
 
-def _with_key_file(cluster: KafkaSettings, name: str, said: Layer, problems: list[Problem]) -> KafkaSettings:
-    found = _keys_of(cluster.api_key_file, name, said, problems)
+def _with_key_file(source: _Keyed, key: str, said: Layer, problems: list[Problem]) -> _Keyed:
+    """The section at `key` with the project key that its file holds."""
+    name = f"{key}.api_key_file"
+    found = _keys_of(source.api_key_file, name, said, problems)
     if len(found) > 1:
-        problems.append(Problem(_where(said, name), name, f"{cluster.api_key_file} holds {len(found)} keys", "leave the one that is meant"))
-    return replace(cluster, api_key=found[0]) if found else cluster
+        problems.append(Problem(_where(said, name), name, f"{source.api_key_file} holds {len(found)} keys", "leave the one that is meant"))
+    return replace(source, api_key=found[0]) if found else source
 
 
 def _keys_of(file: Path | None, name: str, said: Layer, problems: list[Problem]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 from forwarder.config.addresses import (
     Network,
@@ -27,6 +27,8 @@ from forwarder.config.addresses import (
 from forwarder.config.api_keys import check_personal_key, check_project_key
 from forwarder.config.section import InvalidValues, Items, JsonSchema, Kind, Location, Words, collecting, kind_of, read_text
 from forwarder.config.units import NEVER, TIMES, format_duration, format_size, parse_duration, parse_size
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +226,9 @@ class Named(Kind):
             return None if value is None else read_text(value)
         return self.names(value, read_text)
 
-    def names(self, value: Mapping[Any, Any], read: Callable[[Any], str]) -> dict[str, str]:
+    def names(self, value: Mapping[Any, Any], read: Callable[[Any], _T]) -> dict[str, _T]:
         """The mapping. What is wrong with a name's value is found at that name."""
-        found, wrong = dict[str, str](), list[tuple[Location, str]]()
+        found, wrong = dict[str, _T](), list[tuple[Location, str]]()
         for name, each in value.items():
             with collecting(wrong, name):
                 if each is not None:
@@ -238,6 +240,32 @@ class Named(Kind):
     def schemas(self) -> list[JsonSchema]:
         """A string, or an object of strings."""
         return [{"type": "string"}, {"type": "object", "additionalProperties": {"type": ["string", "null"]}}]
+
+
+class NamedLists(Named):
+    """Names that the user chooses, with a list of texts each; None is none of them."""
+
+    def read(self, value: Any) -> Any:
+        """The mapping without the names that have nothing."""
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise ValueError("it is no mapping of names to lists: write {visitor: [.remote_addr, .user_agent]}")  # noqa: TRY004 - collected
+        return self.names(value, lambda each: tuple(read_text(item) for item in _several(each)))
+
+    def write(self, value: Any) -> Any:
+        """With lists."""
+        return value if value is None else {name: list(each) for name, each in value.items()}
+
+    def schemas(self) -> list[JsonSchema]:
+        """An object of lists of strings, or of strings."""
+        texts = {"type": "array", "items": {"type": "string"}}
+        return [{"type": "object", "additionalProperties": {"anyOf": [texts, {"type": "string"}, {"type": "null"}]}}]
+
+
+def _several(value: object) -> list[object]:
+    found = split_list(value)
+    return found if isinstance(found, list) else [found]
 
 
 class Pairs(Named):
@@ -287,7 +315,7 @@ def check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no regular expression ({error}): fix it, or name the topics") from error
+        raise ValueError(f"{text!r} is no regular expression ({error}): fix it") from error
     return text
 
 
@@ -310,8 +338,9 @@ BrokerAddress = Annotated[str, Text(check_broker)]
 NonEmpty = Annotated[str, Text(shortest=1)]
 """A text, an expression or a password."""
 Expressions = Annotated[str | Mapping[str, str] | None, Named()]
+PathLists = Annotated[Mapping[str, tuple[str, ...]] | None, NamedLists()]
 Pattern = Annotated[str, Text(check_pattern, shortest=1)]
-ClusterName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,64}", "can't be a name: use letters, digits, _ and -, 64 at most")]
+SourceName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,64}", "can't be a name: use letters, digits, _ and -, 64 at most")]
 Topic = Annotated[
     str, _matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", "can't be a name of Kafka's: use letters, digits, dots, _ and -, 249 at most")
 ]

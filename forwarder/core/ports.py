@@ -120,14 +120,14 @@ class Revived(NamedTuple):
 
 
 class EventResults(Protocol):
-    """The result of each event of a request, for protocols that answer so."""
+    """The results of a request's events, for protocols that answer so."""
 
     @property
     def retries(self) -> bool:
         """Whether the sender has to repeat an event."""
 
     def body(self) -> bytes:
-        """The JSON text of the answer."""
+        """The body of the answer."""
 
 
 @dataclass(slots=True)
@@ -141,6 +141,17 @@ class V1Head:
     """When it was sent by its sender's clock."""
     results: EventResults | None = None
     """Set by the intake: complete once the request is acknowledged."""
+
+
+@dataclass(slots=True)
+class OtlpHead:
+    """What the head of a request with log records of OpenTelemetry says (docs/otlp.md)."""
+
+    authorization: bytes = b""
+    protobuf: bool = False
+    """Whether the body, and with it the answer's, is in protobuf; else in JSON."""
+    results: EventResults | None = None
+    """Set by the intake."""
 
 
 @dataclass(slots=True)
@@ -159,8 +170,8 @@ class Incoming:
     """The level that the sender requests, if it is higher than the configured one."""
     revived: Revived | None = None
     """Set if this is a replayed dead letter: it is not received anew, and if it is rejected at receipt again, `accept` raises."""
-    v1: V1Head | None = None
-    """Set if the body is one of the protocol with a result for each event (docs/v1.md)."""
+    head: V1Head | OtlpHead | None = None
+    """Set if the body is one of a protocol of its own, whose answers say what became of the events: v1 or OTLP."""
     path: RequestPath | None = None
     """The forwarders that it has passed; None: it comes from its sender."""
     event: bytes = b""

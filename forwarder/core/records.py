@@ -97,6 +97,11 @@ class RecordIntake(Protocol):
         Those are dropped as `returned_to_broker`. What is in flight, or only in the buffer's files, is still delivered.
         """
 
+    def keep(self, batches: Collection[AcceptedBatch]) -> None:
+        """Let go of batches whose records can't be read again: their callbacks are not called. They are delivered as a request's events
+        are, and become dead letters where those do.
+        """
+
     def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """Make dead letters (`lane_halted`) of one lane's pending events in these batches. False if there is no room for all of them.
 

@@ -84,6 +84,9 @@ class Runnable(Protocol):
     def reload(self, settings: Settings) -> list[str]:
         """Use other settings from now on; returns the keys that need a restart."""
 
+    def on_input_end(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when standard input, if that is read, has ended and all of it is settled."""
+
     def keep_descriptors(self) -> KeptDescriptors:
         """Have the listening sockets and the locks stay open after `close`."""
 
@@ -103,8 +106,9 @@ Build = Callable[[Settings, Clock, Role], Runnable]
 def run_daemon(
     settings: Settings, load: Load | None = None, restart: InPlaceRestart | None = None, inherited: InheritedDescriptors = NOTHING
 ) -> int:
-    """Run until a signal ends it; the exit code. `load` reads the configuration again on SIGHUP, `restart` is for SIGUSR2.
+    """Run until a signal ends it, or the end of standard input, if that is read; the exit code.
 
+    `load` reads the configuration again on SIGHUP, `restart` is for SIGUSR2.
     Raises `ForwarderError` when it can't start: an address in use, an unusable certificate.
     """
     daemon: Daemon | None = None
@@ -158,6 +162,7 @@ class Daemon:
         self._clock = clock or SystemClock()
         self._exit_now = exit_now
         self._pipeline = build_pipeline(settings, self._clock, role)
+        self._pipeline.on_input_end(self.on_input_end)
         self._admin = AdminServer(self.snapshot, self._pipeline.explain)
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
@@ -209,6 +214,12 @@ class Daemon:
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
+
+    def on_input_end(self) -> None:
+        """Begin the shutdown: standard input has ended, and all of it is settled."""
+        if not self._stop.is_set():
+            _log.info("stopping: standard input has ended")
+            self._stop.set()
 
     def reload(self) -> None:
         """Read the configuration again; what is wrong with it, or can't change live, is logged and changes nothing."""

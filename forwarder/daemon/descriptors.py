@@ -25,6 +25,9 @@ _ALWAYS: Final = 192
 _CLUSTER: Final = 64
 """Connections to the brokers of a cluster."""
 
+_LOG_SOURCE: Final = 16
+"""Files of a log source beside those that it follows: its positions, what reports changes, one that is looked at."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -38,6 +41,7 @@ def files_beside_connections(settings: Settings) -> int:
         needed += HANDSHAKES
     if settings.buffer.kind == "disk":
         needed += settings.buffer_share // segment_size(settings.buffer_share) + 2
+    needed += sum(source.max_open_files + _LOG_SOURCE for source in settings.sources.logs)
     return needed + _CLUSTER * len(settings.sources.kafka)
 
 

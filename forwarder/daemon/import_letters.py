@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.event import Lane
@@ -31,15 +31,10 @@ from forwarder.deadletter.selection import marked_of
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.sources.files.records import SourceFile
-from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample, count_repaired, count_replayed
-from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
-from forwarder.sources.imports.conversion import Conversion
-from forwarder.sources.imports.format import RecordRefused
-from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import (
+from forwarder.sources.imports.blocks import (
+    ChunkLimits,
     EventOrigin,
+    ImportBlock,
     MarkedLetter,
     RecordKey,
     RecordOrigin,
@@ -47,7 +42,12 @@ from forwarder.sources.imports.letters import (
     event_of,
     read_origin,
 )
-from forwarder.sources.imports.source import SendChunks
+from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample, count_replayed
+from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
+from forwarder.sources.imports.conversion import Conversion
+from forwarder.sources.imports.format import RecordRefused
+from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.source import ImportLedger, SendChunks
 from forwarder.storage.committer import RETRY_SECONDS, Committer
 from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.books import Books
@@ -60,20 +60,16 @@ _FOREIGN: Final = "it doesn't say which record it was: it isn't a letter of an i
 _DAMAGED: Final = "its bytes aren't those that were written: the disk has changed them. Replay it with `--with FILE`"
 
 
-class ImportDeadLetters:
-    """See the module. Used on one loop."""
+class ImportDeadLetters(DeadLetterStore):
+    """See the module. Used on one loop: the intake buries in it what a format refused, delivery what the service refused."""
 
-    def __init__(self, store: ImportLetterStore, committer: Committer, clock: Clock, folder: Path) -> None:
-        """Use `open`."""
-        self.folder = folder
-        self.store = store
-        """For the intake, which buries what a format refused."""
-        self.refusals: dict[EventKey, RecordFate] = {}
-        """Events that the service has refused; whoever counts an event takes it out."""
-        self.returning: dict[EventKey, int] = {}
-        """Letters whose events are in flight, by these: refused again, they stay the letters that they are."""
-        self._committer = committer
-        self._clock = clock
+    folder: Path
+    refusals: dict[EventKey, RecordFate]
+    """Events that the service has refused; whoever counts an event takes it out."""
+    returning: dict[EventKey, int]
+    """Letters whose events are in flight, by these: refused again, they stay the letters that they are."""
+    is_full = False
+    """Whether the last letters found no room. While they don't, what is marked to be dropped is dropped at each try."""
 
     @staticmethod
     def marked_in(state: Path) -> int:
@@ -88,16 +84,15 @@ class ImportDeadLetters:
             return 0
 
     @classmethod
-    def open(cls, state: Path, clock: Clock, max_bytes: int, replayed: Sequence[int] = ()) -> ImportDeadLetters:
-        """Open the letters in the folder `state`, which this process has the lock of.
+    def open_in(cls, folder: Path, clock: Clock, max_bytes: int, replayed: Sequence[int] = ()) -> ImportDeadLetters:
+        """Open the letters in a state folder, which this process has the lock of.
 
         `replayed`: letters that the checkpoint counts as replayed (`ImportTotals.replayed`), which are removed if they are still there. A
         file that can't be read is quarantined and reported. Raises `ConfigurationError` if that can't be done.
         """
-        committer = Committer(clock)
-        store = ImportLetterStore.open(state, max_bytes, committer, clock, books=Books(), logged=False)  # an import counts by record
-        store.forget(replayed)
-        letters = cls(store, committer, clock, state)
+        letters = cls.open(folder, max_bytes, Committer(clock), clock, books=Books(), logged=False)  # an import counts by record
+        letters.folder, letters.refusals, letters.returning = folder, {}, {}
+        letters.forget(replayed)
         letters.remove(replayed)  # again, to know when they are gone
         return letters
 
@@ -105,18 +100,18 @@ class ImportDeadLetters:
         """Begin to write, on the running loop."""
         self._committer.start()
 
-    async def close(self) -> None:
+    async def end(self) -> None:
         """Write what isn't written, and close the file."""
         await self._committer.close()
-        self.store.close()
+        self.close()
 
     @property
     def waiting(self) -> str:
         """Why letters can't be written now; empty if they can."""
-        found = self.store.statistics()
+        found = self.statistics()
         if found.failing:
             return f"dead letters can't be written: {found.failing}; it is tried again every second"
-        if self.store.is_full:
+        if self.is_full:
             ask = f"replay or drop some: `forwarder dead-letters ls --path {self.folder}`"
             return f"there is no room for more dead letters ({size(found.bytes)} of {size(found.limit_bytes)}); {ask}"
         return ""
@@ -127,76 +122,16 @@ class ImportDeadLetters:
         The event of a letter in flight stays that letter, with a note.
         """
         found = {event_key(letter.place): letter for letter in letters}
-        if not self.store.bury([letter for key, letter in found.items() if key not in self.returning]):
+        kept = super().bury([letter for key, letter in found.items() if key not in self.returning])
+        self._note(full=not kept)
+        if not kept:
             return False
         for key, letter in found.items():
             file, _, line = letter.coordinates.rpartition(":")
             self.refusals[key] = RecordFate(FateKind.REFUSED, letter.reason.value, RefusalExample(file, int(line), letter.why))
             if key in self.returning:
-                self.refuse(self.returning[key], f"the service refused it again: {letter.why or letter.reason}")
+                self.unmark(self.returning[key], f"the service refused it again: {letter.why or letter.reason}")
         return True
-
-    async def durable(self, limit: float | None = None) -> bool:
-        """Whether all that was buried is durable within `limit` seconds; if so, nothing is buried before the caller's next step."""
-        end = None if limit is None else self._clock.monotonic() + limit
-        heard = asyncio.Event()
-        while not self.store.when_durable(lambda _: heard.set()):  # if it fails, the store tries again by itself
-            if not await wait_for_event(heard, None if end is None else end - self._clock.monotonic(), self._clock):
-                return False
-            heard.clear()
-        return True
-
-    async def take_marked(self) -> Sequence[MarkedLetter]:
-        """The next letters that are marked for a replay, some of them; none if there are no others. Those marked to be dropped are dropped.
-
-        They aren't given again before they are refused (`refuse`) or removed. Waits while the file can't be read.
-        """
-        while True:
-            answered: asyncio.Future[Sequence[MarkedDeadLetter]] = asyncio.get_running_loop().create_future()
-            self.store.poll(AT_ONCE, partial(_answer, answered))
-            found = await answered
-            self.store.busy.update(each.number for each in found)
-            if marked := [letter for each in found if (letter := self._readable(each)) is not None]:
-                return marked
-            if not found:
-                if not self.store.statistics().failing:
-                    return ()
-                await self._clock.sleep(RETRY_SECONDS)
-
-    def _readable(self, found: MarkedDeadLetter) -> MarkedLetter | None:
-        """None: it can't be replayed, and stays."""
-        origin = read_origin(found.attributes)
-        if origin is None or not found.intact:
-            self.refuse(found.number, _DAMAGED if origin else _FOREIGN)
-            return None
-        file, _, line = found.coordinates.rpartition(":")
-        return MarkedLetter(found.number, SourceFile(file, origin.identity), int(line), found.data, origin, found.together)
-
-    def refuse(self, number: int, why: str) -> None:
-        """A letter can't be replayed as it is: it stays, with a note that says why."""
-        self.store.unmark(number, why)
-
-    def remove(self, numbers: Sequence[int]) -> None:
-        """Letters were replayed, and that is saved: they go as soon as that can be written."""
-        if numbers:
-            self.store.busy.update(numbers)
-            self.store.remove(numbers)
-
-    def is_gone(self, number: int) -> bool:
-        """Whether a letter that was to be removed is, durably."""
-        return number not in self.store.busy
-
-
-class ImportLetterStore(DeadLetterStore):
-    """Knows whether the last letters found room. While they don't, what is marked to be dropped is dropped at each try."""
-
-    is_full = False
-
-    def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """See `DeadLetterStore`."""
-        kept = super().bury(letters)
-        self._note(full=not kept)
-        return kept
 
     def reserve(self, size: int, count: int) -> int | None:
         """See `DeadLetterStore`."""
@@ -209,47 +144,82 @@ class ImportLetterStore(DeadLetterStore):
         if full and self._poll is None:
             self.poll(1, lambda _: None)  # it isn't asked which letters are marked to be replayed
 
+    async def durable(self, limit: float | None = None) -> bool:
+        """Whether all that was buried is durable within `limit` seconds; if so, nothing is buried before the caller's next step."""
+        end = None if limit is None else self._clock.monotonic() + limit
+        heard = asyncio.Event()
+        while not self.when_durable(lambda _: heard.set()):  # if it fails, the store tries again by itself
+            if not await wait_for_event(heard, None if end is None else end - self._clock.monotonic(), self._clock):
+                return False
+            heard.clear()
+        return True
 
-def _answer(future: asyncio.Future[Sequence[MarkedDeadLetter]], marked: Sequence[MarkedDeadLetter]) -> None:
-    if not future.done():
-        future.set_result(marked)
+    async def take_marked(self) -> Sequence[MarkedLetter]:
+        """The next letters that are marked for a replay, some of them; none if there are no others. Those marked to be dropped are dropped.
+
+        They aren't given again before they are unmarked or removed. Waits while the file can't be read.
+        """
+        while True:
+            answers = asyncio.Queue[Sequence[MarkedDeadLetter]]()
+            self.poll(AT_ONCE, answers.put_nowait)
+            found = await answers.get()
+            self.busy.update(each.number for each in found)
+            if marked := [letter for each in found if (letter := self._readable(each)) is not None]:
+                return marked
+            if not found:
+                if not self.statistics().failing:
+                    return ()
+                await self._clock.sleep(RETRY_SECONDS)
+
+    def _readable(self, found: MarkedDeadLetter) -> MarkedLetter | None:
+        """None: it can't be replayed, and stays."""
+        origin = read_origin(found.attributes)
+        if origin is None or not found.intact:
+            self.unmark(found.number, _DAMAGED if origin else _FOREIGN)
+            return None
+        file, _, line = found.coordinates.rpartition(":")
+        return MarkedLetter(found.number, SourceFile(file, origin.identity), int(line), found.data, origin, found.together)
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Letters were replayed, and that is saved: they go as soon as that can be written."""
+        if some := [*numbers]:
+            self.busy.update(some)
+            super().remove(some)
+
+    def is_gone(self, number: int) -> bool:
+        """Whether a letter that was to be removed is, durably."""
+        return number not in self.busy
 
 
-class LetterConversion(NamedTuple):
-    """How letters become events again."""
+@dataclass
+class LetterReplays:
+    """How letters that are marked for it are sent again; see the module."""
 
-    of_records: Conversion
+    letters: ImportDeadLetters
+    ledger: ImportLedger
+    """Where the source's records are counted."""
+    conversion: Conversion
     """It knows no repeats, and no limit: a record comes by itself."""
     limits: ChunkLimits
     max_event: int
     """Bytes that an event may have."""
-
-
-class LetterReplays:
-    """How letters that are marked for it are sent again; see the module."""
-
-    def __init__(self, letters: ImportDeadLetters, ledger: ImportLedger, conversion: LetterConversion, lane: Lane, clock: Clock) -> None:
-        """`ledger`: where the source's records are counted."""
-        self._letters = letters
-        self._ledger = ledger
-        self._conversion = conversion
-        self._lane = lane
-        self._clock = clock
-        self._records: dict[int, RecordKey] = {}
-        """Letters that this run has counted as replayed and that may not be gone yet, by number: their records."""
+    lane: Lane
+    clock: Clock
+    _records: dict[int, RecordKey] = field(default_factory=dict, init=False)
+    """Letters that this run has counted as replayed and that may not be gone yet, by number: their records."""
 
     async def run(self, send: SendChunks, on_counted: Callable[[], None]) -> None:
         """Send the events of marked letters until no letter is marked, or the run is stopped; `on_counted`: there is something to save.
 
         Waits while the letters can't be read. Cancelled, it counts nothing more: what is in flight is sent again by the next run.
         """
-        while marked := await self._letters.take_marked():
+        while marked := await self.letters.take_marked():
             left = self._left(marked)
             opened = self._open(marked)
             block = ImportBlock({letter.origin.file: letter.file for letter in marked})
             for _, events in groupby(chain.from_iterable([events for _, events in opened]), attrgetter("file")):
-                block.send(EventColumns.of(list(events)), self._conversion.limits)
-            if opened and not await send(block.chunks(self._lane, self._clock.now())):
+                block.send(EventColumns.of(list(events)), self.limits)
+            if opened and not await send(block.chunks(self.lane, self.clock.now())):
                 return
             for letter, made in opened:
                 self._conclude(letter, made, left)
@@ -257,13 +227,13 @@ class LetterReplays:
 
     def saved(self) -> None:
         """A checkpoint is written: the letters that it counts as replayed go. Checkpoints name them until they are gone."""
-        replayed = self._ledger.totals.replayed
-        replayed[:] = [number for number in replayed if not self._letters.is_gone(number)]
-        self._letters.remove(replayed)
+        replayed = self.ledger.totals.replayed
+        replayed[:] = [number for number in replayed if not self.letters.is_gone(number)]
+        self.letters.remove(replayed)
 
     def _left(self, marked: Sequence[MarkedLetter]) -> Counter[RecordKey]:
         """How many letters there are of each record, without those that are counted as replayed."""
-        self._records = {number: record for number, record in self._records.items() if not self._letters.is_gone(number)}
+        self._records = {number: record for number, record in self._records.items() if not self.letters.is_gone(number)}
         left: Counter[RecordKey] = Counter()
         for letter in marked:
             left[letter.origin.key] = max(left[letter.origin.key], letter.together)
@@ -280,17 +250,17 @@ class LetterReplays:
             if not isinstance(events, str) and not in_flight.isdisjoint([event.key for event in events]):
                 events = "another letter of the same event is in flight; replay this one again if it is still needed"
             if isinstance(events, str):
-                self._letters.refuse(letter.number, events)
+                self.letters.unmark(letter.number, events)
                 continue
             in_flight.update([event.key for event in events])
             opened.append((letter, events))
             if isinstance(letter.origin, EventOrigin):
-                self._letters.returning[events[0].key] = letter.number
+                self.letters.returning[events[0].key] = letter.number
         return opened
 
     def _made(self, letter: MarkedLetter, origin: RecordOrigin) -> Sequence[FinishedEvent] | str:
         """What the format makes of a record; why it stays a letter, unless that is all events."""
-        made = self._conversion.of_records.convert(letter.block, origin.file, 0)
+        made = self.conversion.convert(letter.block, origin.file, 0)
         if made.refused:
             return f"{made.refused[0].why}: {made.refused[0].detail}"
         if not made.events:
@@ -303,7 +273,7 @@ class LetterReplays:
             found = _read_as_sent(letter.block)
         except RecordRefused as refused:
             return f"{refused.why}: {refused.detail}"
-        (text,), most = found.texts, self._conversion.max_event
+        (text,), most = found.texts, self.max_event
         if len(text) > most:
             return f"the event has {len(text):,} bytes, {most:,} are allowed"
         texts = found.distinct_ids[0], found.names[0], found.uuids[0], text
@@ -315,13 +285,13 @@ class LetterReplays:
         arrived: list[FinishedEvent] = []
         refused: list[FinishedEvent] = []
         for event in events:
-            self._letters.returning.pop(event.key, None)
-            (arrived if self._letters.refusals.pop(event.key, None) is None else refused).append(event)
+            self.letters.returning.pop(event.key, None)
+            (arrived if self.letters.refusals.pop(event.key, None) is None else refused).append(event)
         if refused and isinstance(origin, EventOrigin):
             return  # it stays; its note was written when the service refused it
-        count_replayed(self._ledger.totals, arrived, refused, origin.day if isinstance(origin, EventOrigin) else "")
+        count_replayed(self.ledger.totals, arrived, refused, origin.day if isinstance(origin, EventOrigin) else "")
         left[origin.key] += len(refused) - 1
         if not left[origin.key]:
-            count_repaired(self._ledger.books_of(letter.file.name))
-        self._ledger.totals.replayed.append(letter.number)
+            self.ledger.count_repaired(letter.file.name)
+        self.ledger.totals.replayed.append(letter.number)
         self._records[letter.number] = origin.key

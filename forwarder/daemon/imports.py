@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from forwarder import __version__
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError, ForwarderError
@@ -27,7 +26,7 @@ from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import Delivered, HaltReason, Reply
 from forwarder.core.ports import Ordering, Sink
 from forwarder.core.secrets import mask_key, mask_secrets
-from forwarder.daemon.import_letters import ImportDeadLetters, LetterConversion, LetterReplays
+from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
 from forwarder.daemon.policies import batch_policy, open_sink
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.classify import classify
@@ -39,22 +38,17 @@ from forwarder.intake.records import intake_for_one_source
 from forwarder.sources.files.origins import check_addresses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.blocks import SOURCE, ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder, read_checkpoint
-from forwarder.sources.imports.conversion import Conversion, EventFilters
-from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.job import ImportRequest, absolute, check_apart, check_same, contents_of, folder_name, job_of, until_of
-from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import SOURCE
-from forwarder.sources.imports.manifest import ImportManifest, manifest_of
 from forwarder.sources.imports.pacing import UNPACED, ImportPace, PacedSink, RateLine
 from forwarder.sources.imports.preflight import PreflightTerms, run_preflight
 from forwarder.sources.imports.preflight_report import PreflightReport
-from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.report import write_reports
+from forwarder.sources.imports.report import ImportManifest, manifest_of, write_reports
 from forwarder.sources.imports.sorting import EventSpool, least_room, sorted_blocks
-from forwarder.sources.imports.source import ImportSource, ReportProgress
+from forwarder.sources.imports.source import ImportLedger, ImportSource, ReportProgress
 from forwarder.sources.imports.times import SECOND
 from forwarder.storage.private import make_directories
 from forwarder.telemetry.books import Books
@@ -174,7 +168,7 @@ class ImportRun:
         """
         sink = self._sink()
         replayed = () if self.saved is None else self.saved.totals.replayed
-        letters = ImportDeadLetters.open(self.state, self._clock, LETTERS_BYTES, replayed)
+        letters = ImportDeadLetters.open_in(self.state, self._clock, LETTERS_BYTES, replayed)
         letters.start()
         try:
             with Repeats(self.state) as repeats:
@@ -183,12 +177,12 @@ class ImportRun:
                     self._pipeline.stop()
                 await self._pipeline.run(report, lambda: self._doing)
         finally:
-            await letters.close()
+            await letters.end()
             await sink.close()
             self.saved = read_checkpoint(self.state)
         if self.saved is None:
             raise RuntimeError("a run ended without a checkpoint")
-        found = manifest_of(self.saved, __version__, self._clock.now())
+        found = manifest_of(self.saved, self._clock.now())
         write_reports(found, self.state)
         return found
 
@@ -210,6 +204,7 @@ class ImportRun:
         checkpoint = self.saved or ImportCheckpoint(self.job, clock.now(), clock.now(), [])
         checkpoint.contents = contents_of(self._source)
         checkpoint.exhausted = checkpoint.complete
+        ledger = ImportLedger(checkpoint)
         policy = batch_policy(settings)
         age = max(policy.max_age, GATHER_SECONDS)
         policy = replace(policy, max_age=age, max_events=self._batch_events(), by_day=True, one_day=bool(request.via))
@@ -219,7 +214,7 @@ class ImportRun:
         line = request.rate and _common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}"
         return ImportPipeline(
             self._blocks(checkpoint, repeats, limits),
-            ImportLedger(checkpoint),
+            ledger,
             letters,
             sink,
             clock,
@@ -230,7 +225,7 @@ class ImportRun:
             retry=RetryPolicy(settings.delivery.retry.initial, settings.delivery.retry.max),
             concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
             keys=KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None,
-            repaired=LetterConversion(alone, limits, settings.upstream.max_event),
+            replays=LetterReplays(letters, ledger, alone, limits, settings.upstream.max_event, self._lane, clock),
         )
 
     def _blocks(self, checkpoint: ImportCheckpoint, repeats: Repeats, limits: ChunkLimits) -> Generator[ImportBlock]:
@@ -285,7 +280,7 @@ class ImportPipeline:
         retry: RetryPolicy,
         concurrency: int | None,
         keys: KeyCheck | None,
-        repaired: LetterConversion,
+        replays: LetterReplays,
     ) -> None:
         """`policy`: of batches of one day, without `gather_bytes`. `letters` are open, and have started."""
         window = max(LEAST_WINDOW, WINDOW * policy.max_bytes)
@@ -306,11 +301,10 @@ class ImportPipeline:
             keys=keys,
         )
         self.ledger = ledger
-        replays = LetterReplays(letters, ledger, repaired, lane, clock)
         self._source = ImportSource(
             blocks,
             ledger,
-            intake_for_one_source(buffer, letters.store, books, self._delivery, clock, lane=lane, source=SOURCE),
+            intake_for_one_source(buffer, letters, books, self._delivery, clock, lane=lane, source=SOURCE),
             clock,
             lane=lane,
             folder=folder,

@@ -8,7 +8,8 @@ from typing import Final
 
 import structlog
 
-from forwarder.config.settings import KafkaSecuritySettings, KafkaSettings, Settings
+from forwarder.config.settings import Settings
+from forwarder.config.source_settings import KafkaSecuritySettings, KafkaSettings
 from forwarder.core.ack import AckLevel
 from forwarder.core.clock import Clock
 from forwarder.core.records import RecordIntake

@@ -34,6 +34,7 @@ from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, Stat
 if TYPE_CHECKING:
     from forwarder.buffer.disk.buffer import DiskStatistics
     from forwarder.daemon.kafka import KafkaSources
+    from forwarder.daemon.logs import LogSources
     from forwarder.deadletter.replay import Replayer
 
 FULL: Final = 0.98
@@ -63,6 +64,7 @@ class PipelineParts:
     passthrough: PassThrough | None
     listener: HttpListener
     kafka: KafkaSources | None
+    logs: LogSources | None
 
 
 class Observer:
@@ -86,6 +88,7 @@ class Observer:
         buffer = disk or stores.buffer.statistics()
         passed = PassThroughStatistics({}) if parts.passthrough is None else parts.passthrough.statistics()
         kafka, kafka_warnings = ((), []) if parts.kafka is None else parts.kafka.observe(now)
+        logs, log_warnings = ((), []) if parts.logs is None else parts.logs.observe()
         not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.write_error if disk else "")
         return Snapshot(
             **_figures(upstream=delivery, http=listener, passthrough=passed, buffer=buffer, intake=parts.intake.statistics()),
@@ -109,6 +112,7 @@ class Observer:
             dead_letters_path=str(letters.path or ""),
             dead_letters_wanted=letters.marked,
             kafka=kafka,
+            logs=logs,
             ready=not not_ready,
             not_ready=not_ready,
             warnings=(
@@ -116,6 +120,7 @@ class Observer:
                 *self._retries(delivery, now),
                 *_passthrough_warnings(passed),
                 *kafka_warnings,
+                *log_warnings,
                 *self._buffer_warnings(disk),
                 *letters.warnings,
             ),

@@ -1,22 +1,23 @@
 """The wiring of the whole pipeline, in one place; no other module knows the order of its parts.
 
 source → intake → buffer → batcher → delivery → upstream. `build` makes the parts, `start` starts them from the end, and `close` stops them
-from the beginning, so that every event that is accepted has somewhere to go. What few configurations use (Kafka, a disk buffer, files of
-dead letters) is imported only where it is configured.
+from the beginning, so that every event that is accepted has somewhere to go. What few configurations use (Kafka, logs, a disk buffer, files
+of dead letters) is imported only where it is configured.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from forwarder.admin.event_lookup import Sighting, WantedUuid, find_in_memory
-from forwarder.config.settings import Settings, TlsSettings
+from forwarder.config.settings import Settings
+from forwarder.config.source_settings import TlsSettings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Chunk
@@ -28,6 +29,7 @@ from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.key_memory import KeyMemory
 from forwarder.daemon.observation import Observer, PipelineParts
 from forwarder.daemon.policies import (
+    allowed_keys,
     batch_policy,
     http_policy,
     intake_policy,
@@ -38,7 +40,7 @@ from forwarder.daemon.policies import (
     retry_policy,
 )
 from forwarder.daemon.roles import ALONE, Role
-from forwarder.daemon.stores import open_stores
+from forwarder.daemon.stores import Stores, open_stores
 from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
@@ -59,6 +61,8 @@ from forwarder.telemetry.snapshot import Snapshot, State
 
 if TYPE_CHECKING:
     from forwarder.daemon.kafka import KafkaSources
+    from forwarder.daemon.logs import LogSources
+    from forwarder.intake.otlp import OtlpMapping
 
 GRACE: Final = 1.5
 """Seconds after which a stop closes connections whose senders bring nothing: those that send learn of the end by an answer."""
@@ -111,7 +115,9 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     headroom = Headroom(http.max_receiving, stores.memory)
     decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
     ask = keys.ask if keys else lambda _key: None
-    lanes = LaneRegistry(settings.sources.http.max_lanes, buffer.holdings, known, api_keys=settings.sources.http.api_keys, ask=ask)
+    lanes = LaneRegistry(
+        settings.sources.http.max_lanes, buffer.holdings, known, api_keys=allowed_keys(settings.sources.http.api_keys, settings), ask=ask
+    )
     admission = Admission(
         buffer,
         dead_letters,
@@ -124,12 +130,14 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         ack_timeout=settings.buffer.ack_timeout,
     )
     policy = intake_policy(settings)
-    intake = Intake(admission, policy=policy, ordering_of=ordering_of, headroom=headroom, decoder=decoder, path=path)
+    otlp = _otlp_mapping(settings)
+    intake = Intake(admission, policy=policy, ordering_of=ordering_of, headroom=headroom, decoder=decoder, path=path, otlp=otlp)
     replayer = stores.open_replayer(intake, clock)
 
     passthrough = PassThrough(pass_through_policy(settings, sink), clock, describe_network_error) if settings.passthrough.enabled else None
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path)
     kafka = _kafka_sources(settings, role, SourceIntake(admission, delivery, halts, intake, source="kafka"), clock)
+    logs = _log_sources(settings, role, SourceIntake(admission, delivery, halts, intake, source="logs"), clock, stores)
 
     parts = PipelineParts(
         stores=stores,
@@ -146,17 +154,31 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         passthrough=passthrough,
         listener=listener,
         kafka=kafka,
+        logs=logs,
     )
     return Pipeline(settings, clock, role, parts)
 
 
 def _known_keys(settings: Settings, keys: KeyCheck | None) -> KnownKeys:
     """The configured project keys, and those that the key check verifies from now on."""
-    source_keys = [cluster.api_key for cluster in settings.sources.kafka if cluster.api_key]
+    sources = settings.sources
+    keyed = [*[each.api_key for each in sources.kafka], *[each.api_key for each in sources.logs], sources.http.otlp.api_key]
+    source_keys = [key for key in keyed if key]
     known = KnownKeys(settings.sources.http.api_keys, source_keys, verifiable=keys is not None)
     if keys is not None:
         keys.on_answer(lambda key, status: known.verify(key) if status is KeyStatus.VERIFIED else None)
     return known
+
+
+def _otlp_mapping(settings: Settings) -> OtlpMapping | None:
+    """How log records over HTTP become events; None if they aren't accepted. Raises `ConfigurationError` for an invalid mapping."""
+    otlp = settings.sources.http.otlp
+    if not otlp.mapping.given or otlp.api_key is None:
+        return None
+    from forwarder.daemon.mappings import rules_of, without_zone_alone  # noqa: PLC0415 - most have no use for mappings
+    from forwarder.intake.otlp import KEY, OtlpMapping, OtlpSource  # noqa: PLC0415
+
+    return OtlpMapping(OtlpSource(rules_of(without_zone_alone(otlp.mapping), f"{KEY}.mapping"), otlp.api_key))
 
 
 def _kafka_sources(settings: Settings, role: Role, intake: SourceIntake, clock: Clock) -> KafkaSources | None:
@@ -166,6 +188,15 @@ def _kafka_sources(settings: Settings, role: Role, intake: SourceIntake, clock: 
     from forwarder.daemon.kafka import KafkaSources  # noqa: PLC0415 - the client is large, and most have no use for it
 
     return KafkaSources.of(settings, role, intake, clock)
+
+
+def _log_sources(settings: Settings, role: Role, intake: SourceIntake, clock: Clock, stores: Stores) -> LogSources | None:
+    """The logs to read; None if there are none for this worker. Raises `ConfigurationError` for what can't be used."""
+    if not settings.sources.logs or not role.listens or role.number != 0:
+        return None
+    from forwarder.daemon.logs import LogSources  # noqa: PLC0415 - most have no use for it
+
+    return LogSources.of(settings, intake, clock, stores.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +241,8 @@ class Pipeline:
             await self._listen()
         if parts.kafka is not None:
             parts.kafka.start()
+        if parts.logs is not None:
+            parts.logs.start()
         self.state = State.RUNNING
 
     async def _listen(self) -> None:
@@ -227,8 +260,18 @@ class Pipeline:
         self.state = State.DRAINING
         self._parts.intake.draining = True
         self._parts.listener.draining = True
-        if self._parts.kafka is not None:
-            self._parts.kafka.stop_reading()
+        self._stop_reading()
+
+    def on_input_end(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when standard input, if that is read, has ended and all of it is settled."""
+        if self._parts.logs is not None:
+            self._parts.logs.on_input_end = callback
+
+    def _stop_reading(self) -> None:
+        """Have the sources with positions read nothing more."""
+        for source in (self._parts.kafka, self._parts.logs):
+            if source is not None:
+                source.stop_reading()
 
     async def shut_down(self, seconds: float) -> None:
         """Let senders finish, stop listening, and deliver: for at most `seconds` from memory; from disk only what is quick to deliver.
@@ -238,8 +281,7 @@ class Pipeline:
         """
         parts, durable = self._parts, self._parts.stores.disk_buffer is not None
         end = self._clock.monotonic() + seconds
-        if parts.kafka is not None:
-            parts.kafka.stop_reading()
+        self._stop_reading()
         limit = min(REQUEST_LIMIT, seconds)
         released = parts.listener.end_connections(min(GRACE, seconds), limit)
         if durable:  # the files hand over to the next start what isn't delivered
@@ -290,6 +332,8 @@ class Pipeline:
             await parts.passthrough.close()
         if parts.kafka is not None:
             await parts.kafka.close()
+        if parts.logs is not None:
+            await parts.logs.close()
         await parts.sink.close()
         if parts.key_memory is not None:
             await parts.key_memory.close()
@@ -335,7 +379,7 @@ class Pipeline:
         if self._tls and http.tls == self._settings.sources.http.tls:
             _reload_tls(self._tls, http.tls)
         parts.batcher.policy = batch_policy(replace(settings, upstream=self._settings.upstream))
-        parts.lanes.configure(http.max_lanes, http.api_keys)
+        parts.lanes.configure(http.max_lanes, allowed_keys(http.api_keys, self._settings))
         parts.known.configure(http.api_keys)
         return keys_needing_restart(self._settings, settings)
 

@@ -119,7 +119,14 @@ def http_policy(settings: Settings, role: Role) -> HttpPolicy:
         trusted_proxies=http.trusted_proxies,
         cors_origins=http.cors_origins,
         path_prefixes=http.path_prefix,
+        otlp=http.otlp.mapping.given,
     )
+
+
+def allowed_keys(api_keys: Sequence[str], running: Settings) -> Sequence[str]:
+    """The only project keys that HTTP senders may use; empty if they may use any. That of OTLP is one of them: it is configured."""
+    otlp = running.sources.http.otlp.api_key
+    return [*api_keys, otlp] if api_keys and otlp else api_keys
 
 
 def pass_through_policy(settings: Settings, sink: HttpSink) -> PassThroughPolicy:

@@ -83,6 +83,7 @@ class Submission:
         "chunks",
         "counted",
         "droppable",
+        "filtered",
         "letters",
         "nulled",
         "overflow",
@@ -114,6 +115,8 @@ class Submission:
         """Room that `letters` have in the store; as the store counts it if the source waits."""
         self.nulled = 0
         """NaN and Infinity that became null."""
+        self.filtered = 0
+        """Foreign records that their mapping leaves out."""
         self.revived: Revived | None = None
         self.results: Results | None = None
         """For a sender that gets a result for each event."""
@@ -227,6 +230,8 @@ class Admission:
         self._awaited: dict[Submission, None] = {}
         self.nulled_numbers = 0
         """NaN and Infinity that became null."""
+        self.filtered_records = 0
+        """Records of accepted requests that their mapping leaves out."""
         self.not_acknowledged = 0
         """Requests that were answered 503 because their events were not delivered in time."""
 
@@ -373,6 +378,7 @@ class Admission:
         if submission.droppable or submission.overflow:
             self._bury_droppable(submission)
         self.nulled_numbers += submission.nulled
+        self.filtered_records += submission.filtered
         submission.counted = True
         if chunks:
             self._on_accepted()

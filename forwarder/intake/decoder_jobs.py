@@ -19,17 +19,18 @@ from msgspec import Struct
 
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, NoKey, RequestTooLarge, UnknownKey, UnsupportedMedia
 from forwarder.core.event import NO_IDS, Chunk, Lane
-from forwarder.core.ports import Incoming, Reason, V1Head
+from forwarder.core.ports import EventResults, Incoming, OtlpHead, Reason, V1Head
 from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import ReadingRules, RequestReader
+from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
 from forwarder.intake.stamp_event import NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent, StampedEvents
+from forwarder.wire.effort import UNBOUNDED
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.envelope import cut_by_size
 from forwarder.wire.shapes import read_request
-from forwarder.wire.v1 import decode_v1_body, read_v1
 from forwarder.wire.v1_results import Results, ResultsState
 
 FRAME: Final = struct.Struct("!IQ")
@@ -61,8 +62,10 @@ class RequestJob(Struct, tag="request", array_like=True):
     content_encoding: bytes
     client: str | None
     event: bytes
-    v1: tuple[bytes, bytes, bytes] | None
+    v1: tuple[bytes, bytes, bytes] | None = None
     """Authorization, SDK and time of a v1 request."""
+    otlp: tuple[bytes, bytes, bool] | None = None
+    """What is configured, authorization and encoding of an OTLP request."""
 
 
 class RecordJob(Struct, tag="record", array_like=True):
@@ -78,7 +81,7 @@ class RecordJob(Struct, tag="record", array_like=True):
 
 class DecodedHead(Struct, array_like=True):
     """What was read. The bytes follow: data and ids of each piece; data, lengths and kinds of each group of rejected events; and, for a
-    sender that gets a result for each event, those results, as the answer and as `ResultsState`.
+    sender whose answer says what became of its events, that answer, and the results as `ResultsState` where they can change.
     """
 
     error: str = ""
@@ -93,6 +96,7 @@ class DecodedHead(Struct, array_like=True):
     overflow: Sequence[tuple[int, int]] = ()
     """Rejected events that are not returned: which of `kinds`, and how many."""
     nulled: int = 0
+    filtered: int = 0
     with_results: bool = False
     sizes: Sequence[int] = ()
     """Bytes of each part that follows."""
@@ -126,12 +130,12 @@ class DecoderReply(NamedTuple):
                 start += length
             yield group
 
-    def results(self) -> tuple[bytes, Callable[[], Results]] | None:
-        """The answer with a result for each event, and what makes those results as they can change; None if the sender gets none."""
+    def results(self) -> tuple[bytes, Callable[[], Results] | None] | None:
+        """The answer, and what makes the results of each event where they can change; None if the sender gets the usual answer."""
         if not self.head.with_results:
             return None
         answer, state = self.parts[-2:]
-        return answer, lambda: Results.restored(_decode_results(state))
+        return answer, (lambda: Results.restored(_decode_results(state))) if state else None
 
     def overflow(self) -> list[tuple[Lane | None, Reason, int]]:
         """Rejected events that were not returned."""
@@ -183,24 +187,35 @@ def _read(job: RequestJob, body: bytes) -> _Parts:
     reader = RequestReader(job.rules, LaneRegistry(job.max_lanes, {}, KnownKeys((), (), verifiable=False), api_keys=job.api_keys))
     incoming = Incoming(body, job.query, job.content_type, job.content_encoding, job.client, event=job.event)
     del body
-    if job.v1 is None:
+    protocol = _protocol_of(job)
+    if protocol is None:
         text = decode_body(incoming, job.rules.max_body)
         incoming.body = b""
         request = read_request(text, job.rules.max_events)
     else:
-        head = V1Head(*job.v1)
-        text = decode_v1_body(incoming, job.rules.max_body)
+        text = protocol.decode(incoming, job.rules.max_body)
         incoming.body = b""
-        request = read_v1(text, head, job.rules.max_events)
+        request = protocol.read(text, job.rules.max_events, UNBOUNDED)
     content = reader.read(request, incoming, job.received)
     del request, text
-    parts = _Parts(content.nulled)
+    parts = _Parts(content.nulled, content.filtered)
     for lane, stamped in content.stamped:
         parts.add(lane, stamped)
     parts.reject(content.rejected)
-    if content.results is not None:
-        parts.add_results(content.results)
+    results = None if protocol is None else protocol.results(content)
+    if results is not None:
+        parts.add_results(results)
     return parts
+
+
+def _protocol_of(job: RequestJob) -> ResultProtocol | None:
+    """How the request is read, if its answer has results."""
+    if job.otlp is None:
+        return None if job.v1 is None else V1Protocol(V1Head(*job.v1))
+    from forwarder.intake.otlp import restored  # noqa: PLC0415 - most have no use for mappings
+
+    encoded, authorization, protobuf = job.otlp
+    return restored(encoded).of_request(OtlpHead(authorization, protobuf))
 
 
 class _OneRecord:
@@ -236,8 +251,8 @@ def _read_record(job: RecordJob, value: bytes) -> _Parts:
 class _Parts:
     """Gathers what was read."""
 
-    def __init__(self, nulled: int) -> None:
-        self._head = DecodedHead(nulled=nulled)
+    def __init__(self, nulled: int, filtered: int = 0) -> None:
+        self._head = DecodedHead(nulled=nulled, filtered=filtered)
         self._lanes: dict[Lane, int] = {}
         self._kinds: dict[tuple[int, str, str], int] = {}
         self._pieces: list[tuple[int, int]] = []
@@ -274,10 +289,10 @@ class _Parts:
             self._group(data, kinds)
         self._head.overflow = list(overflow.items())
 
-    def add_results(self, results: Results) -> None:
+    def add_results(self, results: EventResults) -> None:
         """The results of all events. To be called last."""
         self._head.with_results = True
-        self._parts += [results.body(), _encode(results.state())]
+        self._parts += [results.body(), _encode(results.state()) if isinstance(results, Results) else b""]
 
     def _group(self, data: list[bytes], kinds: array[int]) -> None:
         self._groups.append(len(data))

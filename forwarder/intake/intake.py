@@ -14,18 +14,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure, Draining, InvalidAck, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.path import ForwarderPath, RequestPath
-from forwarder.core.ports import DeadLetter, EventResults, Incoming, Ordering, PatientWaiter, V1Head
+from forwarder.core.ports import DeadLetter, EventResults, Incoming, Ordering, OtlpHead, PatientWaiter, V1Head
 from forwarder.core.shares import Headroom
 from forwarder.intake.admission import Admission, Submission
 from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, encode_job
 from forwarder.intake.large import DECODE_SECONDS, WAIT_SECONDS, Decoder, LargeBodies, LargeBody, peek_key
 from forwarder.intake.requests import ReadingRules, RequestContent, RequestReader
+from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
 from forwarder.intake.stamp_event import AT_RECEIPT, NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent, read_single
 from forwarder.wire.decompress import ZSTD_MAGIC
@@ -33,7 +34,12 @@ from forwarder.wire.effort import INLINE, UNBOUNDED, Effort, TooMuchWork
 from forwarder.wire.encodings import GZIP_MAGIC, decode_body
 from forwarder.wire.identity import check_token
 from forwarder.wire.shapes import read_request
-from forwarder.wire.v1 import bearer_token, decode_v1_body, read_v1
+
+if TYPE_CHECKING:
+    from forwarder.intake.otlp import OtlpMapping
+
+OTLP: Final = "otlp"
+"""The source of events that were log records of OpenTelemetry; all others that come over HTTP have the source `http`."""
 
 LARGE_TEXT: Final = 1 << 20
 """Bytes from which on a request is read only if there is headroom for its copy."""
@@ -68,6 +74,8 @@ class IntakeStatistics:
     """Requests whose senders wait for the delivery of their events."""
     not_acknowledged: int = 0
     """Requests that were answered 503 because that took too long."""
+    filtered_records: int = 0
+    """Log records of OTLP that the mapping leaves out."""
 
 
 class Intake:
@@ -83,9 +91,10 @@ class Intake:
         decoder: Decoder | None = None,
         effort: Effort = INLINE,
         path: ForwarderPath | None = None,
+        otlp: OtlpMapping | None = None,
     ) -> None:
         """`headroom`: bounds the bytes in progress; None: `policy` alone does. `decoder`: does what takes more than `effort`; None: it is
-        done at once, however long it takes. `path`: remembers the forwarders that events have passed.
+        done at once, however long it takes. `path`: remembers the forwarders that events have passed. `otlp`: makes events of log records.
         """
         self.admission = admission
         self.clock = clock = admission.clock
@@ -102,6 +111,7 @@ class Intake:
         self._live_is_ordered = ordered[0]  # `read_single` needs it before the lane is known: all live lanes are alike in it
         limits = policy.max_body, policy.max_event, quotas.max_events
         self.rules = ReadingRules(*limits, policy.clock_skew_tolerance, ordered=(ordered[0], ordered[1]))
+        self._otlp = otlp
         self._reader = RequestReader(self.rules, lanes, quotas.check_room if self._rejects else None)
         self._large = None if decoder is None else LargeBodies(decoder, clock, headroom, self._on_change)
         self.effort = UNBOUNDED if decoder is None else effort
@@ -116,8 +126,8 @@ class Intake:
             return False
         level = self._level if incoming.ack is None and incoming.revived is None else self._level_of(incoming)
         now = self._now()
-        if incoming.v1 is not None:
-            return self._accept_v1(incoming, incoming.v1, level, now, callback)
+        if incoming.head is not None:
+            return self._accept_with_results(incoming, incoming.head, level, now, callback)
         body = incoming.body
         try:
             text = decode_body(incoming, self._inline_body) if len(body) <= SMALL_BODY else self._decode_medium(incoming)
@@ -189,31 +199,42 @@ class Intake:
             raise InvalidAck("Forwarder-Ack: disk is not available: the buffer is in memory (buffer.kind).")
         return level
 
-    def _accept_v1(self, incoming: Incoming, head: V1Head, level: AckLevel, now: float, callback: AckCallback) -> bool:
-        """A request of the protocol with a result for each event."""
-        self._lanes.check_key(bearer_token(head.authorization))
+    def _accept_with_results(self, incoming: Incoming, head: V1Head | OtlpHead, level: AckLevel, now: float, callback: AckCallback) -> bool:
+        """A request of a protocol whose answers say what became of the events."""
+        protocol = self._protocol_of(head)
+        if isinstance(head, OtlpHead):
+            incoming.source, incoming.client = OTLP, None  # who exports log records isn't the one whom they are about
+        self._lanes.check_key(protocol.key())
         body = incoming.body
         try:
-            text = self._decode_v1(incoming)
+            text = self._decode_unless_large(incoming, protocol)
         except (RequestTooLarge, TooMuchWork) as error:
             self._check_elsewhere(incoming, error)
             return self._decode_elsewhere(incoming, body, level, now, callback)
         try:
             if len(text) > self._usual_text:
                 self._check_headroom(incoming, len(text), self.effort)
-            request = read_v1(text, head, self._quotas.max_events, self.effort)
+            request = protocol.read(text, self._quotas.max_events, self.effort)
             content = self._reader.read(request, incoming, now, self.effort)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
-        head.results = content.results
+        head.results = protocol.results(content)
         return self.admission.admit(self._submission(content, incoming, now, callback), level)
 
-    def _decode_v1(self, incoming: Incoming) -> bytes:
+    def _protocol_of(self, head: V1Head | OtlpHead) -> ResultProtocol:
+        """How a request with this head is read."""
+        if isinstance(head, V1Head):
+            return V1Protocol(head)
+        if self._otlp is None:
+            raise TypeError("there is no mapping for log records")
+        return self._otlp.of_request(head)
+
+    def _decode_unless_large(self, incoming: Incoming, protocol: ResultProtocol) -> bytes:
         """The request's text. Raises `TooMuchWork` if decoding it could take long."""
         size = len(incoming.body)
         if size > self.effort.encoded and (incoming.content_encoding or size > self.effort.text):
             raise TooMuchWork
-        return decode_v1_body(incoming, self._inline_body)
+        return protocol.decode(incoming, self._inline_body)
 
     def _received(self, incoming: Incoming, now: float) -> float:
         """When the events were received; that of a replayed dead letter, when it became one."""
@@ -229,7 +250,7 @@ class Intake:
             if revived is not None:
                 raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)  # it would be rejected at receipt again
             submission.letters, submission.droppable = _letters(content.rejected, source, now)
-        submission.nulled, submission.results = content.nulled, content.results
+        submission.nulled, submission.filtered, submission.results = content.nulled, content.filtered, content.results
         if revived is not None:
             submission.revived = revived
             for chunk in chunks:
@@ -238,10 +259,10 @@ class Intake:
 
     def _decode_elsewhere(self, incoming: Incoming, body: bytes, level: AckLevel, now: float, callback: AckCallback) -> bool:
         """Have the decoder process read the request; never acknowledged at once. Raises `InvalidToken` if its first bytes show the key."""
-        large, v1 = self._large, incoming.v1
+        large, head, otlp = self._large, incoming.head, self._otlp
         if large is None:
             raise TypeError("there is no decoder process")
-        if v1 is None:
+        if head is None:
             key = peek_key(incoming, body)
             if key is not None:
                 self._lanes.check_key(check_token(key))
@@ -255,15 +276,16 @@ class Intake:
             incoming.content_encoding,
             incoming.client,
             incoming.event,
-            None if v1 is None else (v1.authorization, v1.sdk_info, v1.request_timestamp),
+            (head.authorization, head.sdk_info, head.request_timestamp) if isinstance(head, V1Head) else None,
+            (otlp.encoded, head.authorization, head.protobuf) if isinstance(head, OtlpHead) and otlp is not None else None,
         )
-        results = None if v1 is None else LateResults()
+        results = None if head is None else LateResults()
         request = _LargeRequest(self, job, body, origin=(incoming.source, incoming.path), level=level, callback=callback, results=results)
         patient = callback if isinstance(callback, PatientWaiter) else None
         sender, origin = (None, None) if patient is None else (patient.sender, patient.origin)
         large.submit(LargeBody(sender, origin, len(body), partial(request.run, large), request.fail))
-        if v1 is not None:
-            v1.results = results
+        if head is not None:
+            head.results = results
         if patient is not None:
             patient.postpone(WAIT_SECONDS + DECODE_SECONDS)
         incoming.body = b""
@@ -314,7 +336,7 @@ class Intake:
     def statistics(self) -> IntakeStatistics:
         """Figures for metrics, health and tests."""
         admission = self.admission
-        return IntakeStatistics(admission.nulled_numbers, admission.awaited, admission.not_acknowledged)
+        return IntakeStatistics(admission.nulled_numbers, admission.awaited, admission.not_acknowledged, admission.filtered_records)
 
 
 class LateResults:
@@ -389,11 +411,11 @@ class _LargeRequest:
         rejected = [(lane, each) for group in groups for lane, each in group if lane is not None]
         submission.letters, submission.droppable = _letters(rejected, self._source, now)
         submission.overflow = _overflow(decoded)
-        submission.nulled = decoded.head.nulled
+        submission.nulled, submission.filtered = decoded.head.nulled, decoded.head.filtered
         results = decoded.results()
         if self._results is not None and results is not None:
             self._results.answer, restore = results
-            if self._intake.may_change(self._level):
+            if restore is not None and self._intake.may_change(self._level):
                 submission.results = self._results.results = restore()
         return submission
 

@@ -237,7 +237,7 @@ def _first_bytes(incoming: Incoming, body: bytes) -> bytes:
     encoding = incoming.content_encoding.lower()
     seen = body[:_FED]
     try:
-        if encoding in (b"br", b"deflate") and incoming.v1 is None:
+        if encoding in (b"br", b"deflate") and incoming.head is None:
             seen = peek(seen, encoding.decode(), _SEEN)
         seen = _field(incoming.query) or (_field(seen) if _is_form(incoming.content_type) else b"") or seen
         for _ in range(_LAYERS):

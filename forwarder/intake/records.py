@@ -158,6 +158,14 @@ class SourceIntake:
         self._admission.drop(chunks, DropReason.RETURNED_TO_BROKER)
         return sum([chunk.count for chunk in chunks])
 
+    def keep(self, batches: Collection[AcceptedBatch]) -> None:
+        """See `core.records.RecordIntake.keep`."""
+        for batch in batches:
+            if isinstance(batch, _SubmittedBatch):
+                batch.submission.callback = None
+                if batch.submission.ack is not None:
+                    batch.submission.ack.comes_again = True
+
     def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `core.records.RecordIntake.bury`."""
         mine = [batch for batch in batches if isinstance(batch, _SubmittedBatch) and lane in batch.lanes]

@@ -50,8 +50,20 @@ class RequestContent:
     rejected: list[tuple[Lane, RejectedEvent]] = field(default_factory=list)
     nulled: int = 0
     """NaN and Infinity that became null."""
+    filtered: int = 0
+    """Foreign records that their mapping leaves out."""
     results: Results | None = None
     """For a sender that gets a result for each event."""
+
+
+@dataclass(slots=True)
+class MappedRequest(Request):
+    """A request whose events were made of foreign records."""
+
+    rejected: list[RejectedEvent] = field(default_factory=list)
+    """Records of which no event was made."""
+    filtered: int = 0
+    """Records that the mapping leaves out."""
 
 
 class RequestReader:
@@ -71,7 +83,7 @@ class RequestReader:
             check_effort(request.events, effort.events)
         parts, rejected = _parts(request)
         self._lanes.check({lane for lane, _ in (*parts, *rejected)})
-        content = RequestContent([], rejected, request.nulled, None if v1 is None else v1.results)
+        content = RequestContent([], rejected, request.nulled, results=None if v1 is None else v1.results)
         for lane, events in parts:
             if self._check_room is not None:
                 self._check_room(lane, len(memoryview(events)))
@@ -81,7 +93,9 @@ class RequestReader:
             rejected += [(lane, each) for each in stamped.rejected]
             if stamped.count:
                 content.stamped.append((lane, stamped))
-        if not content.stamped and not rejected:
+        if isinstance(request, MappedRequest):
+            content.filtered = request.filtered  # it may be all there is
+        elif not content.stamped and not rejected:
             raise InvalidRequest("there are no events in the request")
         return content
 
@@ -113,6 +127,8 @@ def _parts(request: Request) -> tuple[list[tuple[Lane, bytes | Raw]], list[tuple
     rejected: list[tuple[Lane, RejectedEvent]] = []
     if isinstance(request, V1Request):
         rejected += [(parts[0][0], each) for each in _invalid_events(request)]
+    elif isinstance(request, MappedRequest):
+        rejected += [(parts[0][0], each) for each in request.rejected]
     for masked, original in request.garbled:
         token = request.token or next(iter(split_by_token(b"[%b]" % masked)))
         rejected.append((Lane(token, request.historical), RejectedEvent(Reason.LONE_SURROGATE, original)))

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from hashlib import sha1
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.ports import Reason
+from forwarder.core.uuids import uuid5
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.splice import Edits, Locator
 from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shifted
@@ -276,9 +276,6 @@ def _second_text(second: int) -> bytes:
 
 _HYPHENATED_FORM: Final = rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _ACCEPTED: Final = re.compile(rb"(?:urn:uuid:)?%(f)b|\{%(f)b\}|[0-9a-fA-F]{32}" % {b"f": _HYPHENATED_FORM})
-_VARIANTS: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
-"""The digit that holds the variant, by the one that it replaces."""
-
 _SHAPE: Final = bytes.maketrans(b"0123456789abcdefABCDEFx", b"x" * 22 + b"?")
 _HYPHENATED: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 
@@ -302,9 +299,7 @@ RECORD_NAMESPACE: Final = bytes.fromhex("6f3c7b0a2d5e4c1f9a8b5d7e1c0f4a62")
 
 def derived_uuid(name: str) -> bytes:
     """The UUID, as text, of an event's position: the same each time it is read."""
-    digest = sha1(RECORD_NAMESPACE + name.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()
-    variant = _VARIANTS[digest[16]]
-    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}".encode()
+    return uuid5(RECORD_NAMESPACE, name.encode("utf-8", "replace"))
 
 
 def new_uuid7(now: float) -> bytes:

@@ -35,6 +35,8 @@ class Expressions:
         self._plain_condition: PathReader | None = None
         self._condition: str | None = None
         self._program: Program | None = None
+        self._is_simple = False
+        """Whether there is neither a condition nor a program."""
 
     def add(self, rule: str, expression: str) -> int:
         """The slot of an expression; `rule` names it below the mapping's key. Raises `ConfigurationError` if it can't be compiled."""
@@ -65,6 +67,7 @@ class Expressions:
         """Make one program of what needs jq: after the last expression, before the first record."""
         if self._programmed or self._condition is not None:
             self._program = Program(self._condition, [(rule, expression) for _, rule, expression in self._programmed])
+        self._is_simple = self._program is None and self._plain_condition is None
 
     def evaluate(self, record: bytes) -> Sequence[bytes] | None:
         """The values of a record, by slot; None if the condition says no.
@@ -73,10 +76,12 @@ class Expressions:
         """
         if not record.isascii():
             record.decode()
+        if self._is_simple:
+            return self._reader.read(record, self._constants.copy())
+        values = self._constants.copy()
         found = self._reader.open(record)
         if self._plain_condition is not None and not _is_true(self._plain_condition, record):
             return None
-        values = self._constants.copy()
         if self._program is not None:
             results = self._program.run(record)
             if results is None:

@@ -8,32 +8,33 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 
+from forwarder.core.uuids import uuid5
 from forwarder.mapping.expressions import Expressions
-from forwarder.mapping.paths import Path, parse_path
+from forwarder.mapping.privacy import AddedMember, Privacy, add_members
 from forwarder.mapping.problems import NotJson, Unmappable, described, misconfigured
-from forwarder.mapping.redaction import Redaction
-from forwarder.mapping.rules import HashRule, MappingRules, ObjectRule
+from forwarder.mapping.rules import MappingRules, ObjectRule
 from forwarder.mapping.times import Times
 
 _NO_EVENT: Final = "is missing: the expression of the event's name"
 _EVENT_HINT: Final = "For example .type, or for one fixed name '\"signed up\"'."
-_SALT_HINT: Final = "Name a file with a long secret, such as `openssl rand -hex 32` writes. Keep it: with another one all hashes change."
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+EventParts: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes]
+"""Name, distinct_id, timestamp, uuid and properties of an event as JSON texts; empty for what the mapping gives nothing for."""
+_T = TypeVar("_T")
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Mapping:
     """Makes events of records."""
 
-    def __init__(self, rules: MappingRules, name: str, key: str, repair: Callable[[bytes], bytes] | None) -> None:
+    def __init__(self, rules: MappingRules, name: str, key: str, repair: Callable[[bytes], bytes] | None, *, has_time: bool) -> None:
         expressions = Expressions(key)
         if not rules.event.strip():
             raise misconfigured(f"{key}.event", _NO_EVENT, _EVENT_HINT)
@@ -41,13 +42,15 @@ class Mapping:
             expressions.only_where(rules.where)
         self._name = name
         self._repair = repair
-        self._redaction = _redaction(rules, key)
         self._event = expressions.add("event", rules.event)
         self._distinct_id = None if rules.distinct_id is None else expressions.add("distinct_id", rules.distinct_id)
         self._timestamp = None if rules.timestamp is None else expressions.add("timestamp", rules.timestamp.source)
-        self._times = None if rules.timestamp is None else Times(f"{key}.timestamp", rules.timestamp)
+        self._times = None if rules.timestamp is None else Times(f"{key}.timestamp", rules.timestamp, has_time=has_time)
+        self._privacy = Privacy(rules, key, self._times, has_time=has_time) if rules.drop or rules.hash is not None else None
         self._uuid = None if rules.uuid is None else expressions.add("uuid", rules.uuid)
         self._properties = ObjectValue("properties", "." if rules.properties is None else rules.properties, expressions)
+        self._record = self._properties.slot if rules.properties is None else None
+        """The slot of the whole record, where the properties are that."""
         written = (("set", rules.set), ("set_once", rules.set_once), ("groups", rules.groups))
         added = [(f"${rule}", ObjectValue(rule, each, expressions)) for rule, each in written if each is not None]
         self._additions = Additions(added) if added else None
@@ -55,65 +58,110 @@ class Mapping:
         self._expressions = expressions
 
     @classmethod
-    def compile(cls, rules: MappingRules, name: str, key: str = "mapping", repair: Callable[[bytes], bytes] | None = None) -> Mapping:
+    def compile(
+        cls,
+        rules: MappingRules,
+        name: str,
+        key: str = "mapping",
+        repair: Callable[[bytes], bytes] | None = None,
+        *,
+        has_time: bool = True,
+    ) -> Mapping:
         """The mapping of the source called `name`, which natural keys of events belong to. Reads the file of the salt.
 
         `key` is the name of the rules' setting, for errors. `repair` makes JSON of a record that is not; it gives the
-        record as it is if it can't. Raises `ConfigurationError` for a rule that can't be used.
+        record as it is if it can't. `has_time`: whether the source knows the times of its records. Raises `ConfigurationError` for a rule
+        that can't be used.
         """
-        return cls(rules, name, key, repair)
+        return cls(rules, name, key, repair, has_time=has_time)
 
-    def map(self, data: bytes) -> bytes | None:
+    def map(self, data: bytes, time: float | None = None) -> bytes | None:
         """The event that a record, one JSON object, becomes, as JSON text; None if `where` says that it is none.
 
+        `time`: the record's own, seconds since 1970, None if it isn't known: for years that are missing, and daily hashes.
         Raises `NotJson`, and `Unmappable` if a rule finds something else than it needs.
         """
-        return self._repaired(self._map, data)
+        parts = self.parts(data, time)
+        return None if parts is None else join_parts(parts)
 
-    def map_record(self, data: bytes) -> bytes | None:
+    def parts(self, data: bytes, time: float | None = None) -> EventParts | None:
+        """The same in its parts."""
+        try:
+            return self._parts(data, time)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return self._repaired(self._parts, data, time)
+
+    def map_record(self, data: bytes, time: float | None = None) -> bytes | None:
         """The same for a record that may also be an array of objects: a JSON array of the events of those that `where` leaves.
 
         None if it leaves none. If one of them can't be mapped, none is.
         """
-        is_array = data[:1] == b"[" or data.lstrip()[:1] == b"["
-        return self._repaired(self._map_all if is_array else self._map, data)
+        is_array = data[:1] == b"[" or (data[:1] != b"{" and data.lstrip()[:1] == b"[")
+        return self._repaired(self._map_all, data, time) if is_array else self.map(data, time)
 
-    def _repaired(self, make: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
+    def _repaired(self, make: Callable[[bytes, float | None], _T], data: bytes, time: float | None) -> _T:
         """The result for a record, or for its repaired form where it is not JSON."""
         try:
-            return _reported(make, data)
+            return _reported(make, data, time)
         except NotJson:
             repaired = data if self._repair is None else self._repair(data)
             if repaired == data:
                 raise
-        return _reported(make, repaired)
+        return _reported(make, repaired, time)
 
-    def _map_all(self, data: bytes) -> bytes | None:
-        events = [event for event in [self._map(bytes(raw)) for raw in _split(data)] if event is not None]
+    def _map_all(self, data: bytes, time: float | None) -> bytes | None:
+        events = [event for event in [self._map_one(bytes(raw), time) for raw in _split(data)] if event is not None]
         return b"[%b]" % b",".join(events) if events else None
 
-    def _map(self, data: bytes) -> bytes | None:
-        values = self._expressions.evaluate(data if self._redaction is None else self._redaction.apply(data))
+    def _map_one(self, data: bytes, time: float | None) -> bytes | None:
+        parts = self._parts(data, time)
+        return None if parts is None else join_parts(parts)
+
+    def _parts(self, data: bytes, time: float | None) -> EventParts | None:
+        when, problem = b"", None
+        if self._privacy is not None:
+            data, when, problem = self._privacy.apply(data, time)
+        values = self._expressions.evaluate(data)
         if values is None:
             return None
-        members = [b'{"event":%b' % _event(values[self._event])]
-        if self._distinct_id is not None and (distinct_id := read_distinct_id(values[self._distinct_id])):
-            members.append(b'"distinct_id":%b' % distinct_id)
-        if self._timestamp is not None and self._times is not None and values[self._timestamp]:
-            members.append(b'"timestamp":%b' % self._times.read(values[self._timestamp]))
-        if self._uuid is not None and (uuid := read_uuid(values[self._uuid], self._name)):
-            members.append(b'"uuid":%b' % uuid)
-        properties = self._properties.of(values) or b"{}"
+        if problem is not None:
+            raise problem
+        event = values[self._event]
+        if event[:1] != b'"' or event == b'""':
+            raise Unmappable(f"event: the expression gives {described(event)}; the event's name is needed")
+        distinct_id = uuid = b""
+        if self._distinct_id is not None:
+            distinct_id = values[self._distinct_id]
+            if not distinct_id[1:2].isalnum() or distinct_id[:1] != b'"' or b"\\" in distinct_id:  # not plainly a string that isn't blank
+                distinct_id = read_distinct_id(distinct_id)
+        if self._timestamp is not None and self._times is not None and not when and values[self._timestamp]:
+            when = self._times.read(values[self._timestamp], time)
+        if self._uuid is not None:
+            uuid = read_uuid(values[self._uuid], self._name)
+        properties = values[self._record] if self._record is not None else self._properties.of(values) or b"{}"
         if self._additions is not None:
             properties = self._additions.into(properties, values)
-        members.append(b'"properties":%b}' % properties)
-        return b",".join(members)
+        return event, distinct_id, when, uuid, properties
 
 
-def _reported(make: Callable[[bytes], bytes | None], data: bytes) -> bytes | None:
+def join_parts(parts: EventParts) -> bytes:
+    """The event as JSON text."""
+    event, distinct_id, timestamp, uuid, properties = parts
+    members = [b'{"event":%b' % event]
+    if distinct_id:
+        members.append(b'"distinct_id":%b' % distinct_id)
+    if timestamp:
+        members.append(b'"timestamp":%b' % timestamp)
+    if uuid:
+        members.append(b'"uuid":%b' % uuid)
+    members.append(b'"properties":%b}' % properties)
+    return b",".join(members)
+
+
+def _reported(make: Callable[[bytes, float | None], _T], data: bytes, time: float | None) -> _T:
     """`make(data)`, with errors of ours in place of the decoder's."""
     try:
-        return make(data)
+        return make(data, time)
     except msgspec.ValidationError:
         raise Unmappable(f"the record is {described(data.strip())}; the rules need an object") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -133,61 +181,21 @@ def _why_not(data: bytes, said: str) -> str:
     return "a string in it holds half a surrogate pair, or it isn't JSON" if _SURROGATE.search(data) else said
 
 
-def _event(value: bytes) -> bytes:
-    if value[:1] != b'"' or value == b'""':
-        raise Unmappable(f"event: the expression gives {described(value)}; the event's name is needed")
-    return value
-
-
-def _redaction(rules: MappingRules, key: str) -> Redaction | None:
-    """What takes out and hashes; None if nothing is. Raises `ConfigurationError`."""
-    if not rules.drop and rules.hash is None:
-        return None
-    dropped = _paths(rules.drop, f"{key}.drop")
-    if rules.hash is None:
-        return Redaction(dropped)
-    return Redaction(dropped, _paths(rules.hash.fields, f"{key}.hash.field"), _salt(rules.hash, f"{key}.hash.salt_file"))
-
-
-def _paths(written: Iterable[str], key: str) -> Sequence[Path]:
-    paths: list[Path] = []
-    for text in written:
-        path = parse_path(text)
-        if not path:
-            what = "is the whole record" if path == () else "is no path"
-            raise misconfigured(key, f"{text!r} {what}", 'Paths are such as .user.email, .["odd name"], .items[0].sku or .items[].email.')
-        paths.append(path)
-    return paths
-
-
-def _salt(rule: HashRule, key: str) -> bytes:
-    try:
-        salt = rule.salt_file.read_bytes().strip()
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        raise misconfigured(key, f"{rule.salt_file} can't be read: {getattr(error, 'strerror', None) or error}", _SALT_HINT) from error
-    if not salt:
-        raise misconfigured(key, f"{rule.salt_file} is empty", _SALT_HINT)
-    return salt
-
-
-_SPACE: Final = b" \t\r\n"
-
-
 class ObjectValue:
     """An expression that gives an object, or names with an expression each."""
 
     def __init__(self, rule: str, written: ObjectRule, expressions: Expressions) -> None:
         self._rule = rule
-        self._slot = expressions.add(rule, written) if isinstance(written, str) else None
+        self.slot = expressions.add(rule, written) if isinstance(written, str) else None
         pairs = [] if isinstance(written, str) else list(written.items())
         self._members = [(msgspec.json.encode(name) + b":", expressions.add(f"{rule}.{name}", each)) for name, each in pairs]
 
     def of(self, values: Sequence[bytes]) -> bytes:
         """The object as JSON text; empty if there is none, or nothing in it. Raises `Unmappable` for another kind of value."""
-        if self._slot is None:
+        if self.slot is None:
             members = [name + values[slot] for name, slot in self._members if values[slot]]
             return b"{%b}" % b",".join(members) if members else b""
-        value = values[self._slot]
+        value = values[self.slot]
         if value and value[:1] != b"{":
             raise Unmappable(f"{self._rule}: the expression gives {described(value)}; an object is needed")
         return value
@@ -197,21 +205,11 @@ class Additions:
     """Members that rules put into the properties; where those have one of that name, it gives way."""
 
     def __init__(self, objects: Sequence[tuple[str, ObjectValue]]) -> None:
-        self._objects = [(name, b'"%b":' % name.encode(), Redaction([(name,)]), value) for name, value in objects]
+        self._objects = [(AddedMember(name), value) for name, value in objects]
 
     def into(self, properties: bytes, values: Sequence[bytes]) -> bytes:
         """The properties with the members, which come first. Raises `Unmappable`."""
-        added: list[bytes] = []
-        for name, member, removal, value in self._objects:
-            text = value.of(values)
-            if text:
-                added.append(member + text)
-                if name.encode() in properties or b"\\u" in properties:
-                    properties = removal.apply(properties)
-        if not added:
-            return properties
-        rest = properties[1:].lstrip(_SPACE)
-        return b"{%b%b%b" % (b",".join(added), b"" if rest == b"}" else b",", rest)
+        return add_members(properties, [(member, text) for member, value in self._objects if (text := value.of(values))])
 
 
 NATURAL_KEYS: Final = UUID("3f0d6f0e-6a55-4bb0-9c7e-6a1c2f1f5d83")
@@ -240,16 +238,7 @@ def read_uuid(value: bytes, name: str) -> bytes:
     text = _text("uuid", value).strip()
     if not text:
         return b""
-    return b'"%b"' % (text.encode() if _UUID.fullmatch(text) else _derived(f"{name}/{text}"))
-
-
-def _derived(name: str) -> bytes:
-    """The UUID of version 5 for a name; what `uuid.uuid5` gives, in a fifth of its time."""
-    digest = bytearray(hashlib.sha1(NATURAL_KEYS.bytes + name.encode(), usedforsecurity=False).digest()[:16])
-    digest[6] = digest[6] & 0x0F | 0x50
-    digest[8] = digest[8] & 0x3F | 0x80
-    text = digest.hex().encode()
-    return b"-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    return b'"%b"' % (text.encode() if _UUID.fullmatch(text) else uuid5(NATURAL_KEYS.bytes, f"{name}/{text}".encode()))
 
 
 def _text(rule: str, value: bytes) -> str:

@@ -79,6 +79,8 @@ class PathReader:
     def __init__(self) -> None:
         self._root = _PathNode(())
         self.open: Callable[[bytes], Sequence[Raw]] = _opener([])
+        self._leaves: Sequence[tuple[int, int]] | None = None
+        """The members by their indexes, and the slot of each, where each is read into one, and nothing below or beside them is read."""
 
     def add(self, path: Path, slot: int, rule: str) -> None:
         """Read the value at `path` into `slot`; `rule` is whose error it is if there can't be any. Before the first record only."""
@@ -88,6 +90,22 @@ class PathReader:
         node.slots.append(slot)
         self._root.compile()
         self.open = _opener(self._root.names)
+        leaves = [(index, leaf) for index, leaf, _ in self._root.leaves if leaf is not None]
+        self._leaves = leaves if len(leaves) == len(self._root.children) else None
+
+    def read(self, record: bytes, values: list[bytes]) -> list[bytes]:
+        """Open a record, and put its values into their slots. Raises what both raise."""
+        found = self.open(record)
+        if self._leaves is None:
+            self.fill(found, record, values)
+            return values
+        for index, leaf in self._leaves:
+            text = bytes(found[index])
+            if text != _NULL:
+                values[leaf] = text
+        for slot in self._root.slots:
+            values[slot] = record.strip()
+        return values
 
     def fill(self, found: Sequence[Raw], record: bytes, values: list[bytes]) -> None:
         """Put the values of a record into their slots; `found` is what `open` gave of it (it raises msgspec's errors).
@@ -99,8 +117,11 @@ class PathReader:
             values[slot] = record.strip()
         if root.elements:
             raise root.wrong(b"{", root.elements[0][1])
-        for value, child in zip(found, root.members, strict=True):
-            child.read(value, values)
+        for index, leaf, child in root.leaves:
+            if leaf is None:
+                child.read(found[index], values)
+            elif (text := bytes(found[index])) != _NULL:
+                values[leaf] = text
 
 
 class _PathNode:
@@ -113,6 +134,8 @@ class _PathNode:
         self.children: dict[Step, _PathNode] = {}
         self.names: list[str] = []
         self.members: list[_PathNode] = []
+        self.leaves: list[tuple[int, int | None, _PathNode]] = []
+        """The members by their indexes, each with its slot if it is read into one, and has nothing below."""
         self.elements: list[tuple[int, _PathNode]] = []
         self._open: Callable[[Raw], Sequence[Raw]] | None = None
 
@@ -131,6 +154,9 @@ class _PathNode:
         self._open = _opener(self.names) if named else None
         for child in self.children.values():
             child.compile()
+        self.leaves = [
+            (index, each.slots[0] if len(each.slots) == 1 and not each.children else None, each) for index, each in enumerate(self.members)
+        ]
 
     def read(self, raw: Raw, values: list[bytes]) -> None:
         """Put this value, and what is wanted below it, into the slots."""
@@ -142,8 +168,9 @@ class _PathNode:
         if self._open is not None:
             if text[:1] != b"{":
                 raise self.wrong(text, self.members[0])
-            for value, child in zip(self._open(raw), self.members, strict=True):
-                child.read(value, values)
+            found = self._open(raw)
+            for index, _, child in self.leaves:
+                child.read(found[index], values)
         if self.elements:
             self._read_elements(raw, text, values)
 

@@ -72,8 +72,7 @@ class _RedactedNode:
 class Redaction:
     """Paths to drop and paths to hash."""
 
-    def __init__(self, drop: Iterable[Path], hashed: Iterable[Path] = (), salt: bytes = b"") -> None:
-        self._salt = salt
+    def __init__(self, drop: Iterable[Path], hashed: Iterable[Path] = ()) -> None:
         self._root = _RedactedNode()
         for path in drop:
             self._root.add(path).drops = True
@@ -81,21 +80,21 @@ class Redaction:
             self._root.add(path).hashes = True
         self._root.compile()
 
-    def apply(self, record: bytes) -> bytes:
+    def apply(self, record: bytes, key: bytes = b"") -> bytes:
         """The record without what is dropped, and with the hashes. Raises msgspec's errors if it isn't a JSON object."""
-        return self._object(record.strip(), (self._root,))
+        return self._object(record.strip(), (self._root,), key)
 
-    def _value(self, text: bytes, nodes: Sequence[_RedactedNode]) -> bytes | None:
+    def _value(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes | None:
         """What becomes of a value; None if it is dropped."""
         if any(node.drops for node in nodes):
             return None
         first = text[:1]
         if first == b"[":
-            return self._array(text, nodes)
-        left = self._object(text, nodes) if first == b"{" else text
-        return self._hashed(left) if any(node.hashes for node in nodes) else left
+            return self._array(text, nodes, key)
+        left = self._object(text, nodes, key) if first == b"{" else text
+        return _hashed(left, key) if any(node.hashes for node in nodes) else left
 
-    def _object(self, text: bytes, nodes: Sequence[_RedactedNode]) -> bytes:
+    def _object(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes:
         edits = _Edits(text)
         wanted = {step for node in nodes for step in node.below}
         for name, raw in _decode_members(text).items():
@@ -105,12 +104,12 @@ class Redaction:
             start = match.end()
             end = start + len(memoryview(raw))
             if name.text in wanted or None in wanted:
-                edits.element(match.start(1), start, end, self._value(text[start:end], _matching(nodes, name.text)))
+                edits.element(match.start(1), start, end, self._value(text[start:end], _matching(nodes, name.text), key))
             else:
                 edits.untouched(match.start(1), end)
         return edits.made()
 
-    def _array(self, text: bytes, nodes: Sequence[_RedactedNode]) -> bytes:
+    def _array(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes:
         edits = _Edits(text)
         through = [node.through for node in nodes if node.through is not None]
         for index, raw in enumerate(_decode_array(text)):
@@ -118,20 +117,27 @@ class Redaction:
             start = match.end() if match else edits.at
             end = start + len(memoryview(raw))
             found = [*through, *_matching(nodes, index)]
-            edits.element(start, start, end, self._value(text[start:end], found) if found else text[start:end])
+            edits.element(start, start, end, self._value(text[start:end], found, key) if found else text[start:end])
         return edits.made()
 
-    def _hashed(self, text: bytes) -> bytes:
-        """The hash of a value: of a string its characters, of anything else its text. What stands for nothing stays what it is."""
-        if text == _NULL:
-            return text
-        content = text
-        if text[:1] == b'"':
-            string: str = _decode_any(text)
-            if not string.strip():
-                return text
-            content = string.encode()
-        return b'"%b"' % hmac.digest(self._salt, content, "sha256").hex().encode()
+
+def hash_content(text: bytes) -> bytes:
+    """What is hashed of a value: of a string its characters, of anything else its text; nothing of what identifies no person."""
+    if text[:1] == b'"':
+        string: str = _decode_any(text)
+        return string.encode() if string.strip() else b""
+    return b"" if text == _NULL else text
+
+
+def keyed_hash(key: bytes, content: bytes) -> bytes:
+    """The hash as JSON text."""
+    return b'"%b"' % hmac.digest(key, content, "sha256").hex().encode()
+
+
+def _hashed(text: bytes, key: bytes) -> bytes:
+    """The hash of a value; what stands for nothing stays what it is."""
+    content = hash_content(text)
+    return keyed_hash(key, content) if content else text
 
 
 def _matching(nodes: Sequence[_RedactedNode], step: Step) -> list[_RedactedNode]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,19 +18,25 @@ class TimestampRule:
     source: str
     """Expression of the time."""
     format: str = "iso"
-    """`iso`, `unix`, `unix_ms`, `unix_us`, `unix_ns`, or what strptime understands."""
+    """`iso`, `unix`, `unix_ms`, `unix_us`, `unix_ns`, or what strptime understands.
+
+    Without a year, it is the latest in which the time isn't later than a day after the record's own."""
     zone: str = "UTC"
     """Zone of times that name none: a name such as Europe/Berlin, or an offset such as +02:00."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashRule:
-    """What is replaced by a keyed hash."""
+    """What is replaced by a keyed hash, and hashes that are added."""
 
     fields: tuple[str, ...]
     """Paths."""
     salt_file: Path
     """File that holds the key."""
+    daily: bool = False
+    """Whether the key is another one each day (UTC) of the record's time."""
+    combine: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Members that are added to the record: each one hash of the values at several paths."""
 
 
 @dataclass(frozen=True, slots=True)

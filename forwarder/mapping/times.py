@@ -6,10 +6,11 @@ that they skip counts by the offset from before; where it puts them back, a time
 
 from __future__ import annotations
 
+import math
 import re
 import zoneinfo
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import MAXYEAR, UTC, datetime, timedelta, timezone, tzinfo
 from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Final
 
@@ -25,27 +26,82 @@ _FORMATS: Final = "iso, unix, unix_ms, unix_us, unix_ns, or a format of strptime
 _NUMBER: Final = re.compile(r"-?\d{1,40}(\.\d{1,400})?([eE][+-]?\d{1,3})?", re.ASCII)
 _EXACT: Final = Context(prec=1000)
 _SAMPLE: Final = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
+_NO_YEAR_HINT: Final = "A time without a year would be another one each year that it is read in."
+_TO_MILLISECONDS: Final = len('"2026-01-31T12:00:00.123Z"')
+_REMEMBERED: Final = 4096
+_LONGEST: Final = 100
+"""Bytes of a value that is remembered."""
+_DAY: Final = 86_400.0
+_LEAP_YEARS: Final = 9
+"""The last and the next 29th of February may be so many years away."""
 _decode_string = msgspec.json.Decoder(str).decode
 
 
 class Times:
     """Reads times of one kind."""
 
-    def __init__(self, key: str, rule: TimestampRule) -> None:
-        """Raises `ConfigurationError` for a zone or a format that isn't one; `key` is the setting of the rule."""
+    def __init__(self, key: str, rule: TimestampRule, *, has_time: bool = False) -> None:
+        """Raises `ConfigurationError` for a zone or a format that isn't one; `key` is the setting of the rule.
+
+        `has_time`: whether the source knows times of its records, which years that are missing follow from.
+        """
         self._zone = zone_of(f"{key}.zone", rule.zone)
         self._parse = _parser(f"{key}.format", rule.format)
+        self._years = self._parse is None
+        if self._years and not has_time:
+            raise misconfigured(f"{key}.format", f"{rule.format!r} says no year", _NO_YEAR_HINT)
         self._format = rule.format
+        self._seconds: dict[bytes, bool] = {}
+        """The beginnings, up to the point, of times that were written as they are sent: `"2026-01-31T12:00:00.`. A log repeats them."""
+        self._known: dict[bytes, tuple[float, float, bytes]] | None = {} if "%" in rule.format else None
+        """What values of strptime's formats stand for, and for which records' times (from, to before): a log repeats them."""
 
-    def read(self, value: bytes) -> bytes:
-        """The time that a JSON value stands for, as JSON text. Raises `Unmappable` if it can't be read."""
+    def read(self, value: bytes, reference: float | None = None) -> bytes:
+        """The time that a JSON value stands for, as JSON text. Raises `Unmappable` if it can't be read.
+
+        `reference`: the record's own time, seconds since 1970; a year that is missing is the latest in which the time isn't later than a
+        day after it.
+        """
+        if self._known is None:
+            if self._seconds.get(value[:21]) and value[21:24].isdigit() and value[24:] == b'Z"':
+                return value
+            return self._read_number_or_iso(value)
+        if reference is None:
+            if self._years:
+                raise Unmappable(f"timestamp: {described(value)} says no year, and the record has no time that it would follow from")
+            reference = 0.0
+        known = self._known.get(value)
+        if known is None or not known[0] <= reference < known[1]:
+            known = self._read(value, reference)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            if len(value) <= _LONGEST:
+                self._known[value] = known
+        return known[2]
+
+    def _read_number_or_iso(self, value: bytes) -> bytes:
+        written = self._read(value, 0.0)[2]
+        if written == value and len(value) == _TO_MILLISECONDS:
+            if len(self._seconds) >= _REMEMBERED:
+                self._seconds.clear()
+            self._seconds[value[:21]] = True
+        return written
+
+    def _read(self, value: bytes, reference: float) -> tuple[float, float, bytes]:
         if value[:1] not in b'"-0123456789':
             raise self._unreadable(value)
         try:
-            text = _decode_string(value) if value[:1] == b'"' else value.decode()
-            return _written(self._parse(text.strip()), self._zone)
-        except (ValueError, OverflowError) as error:
+            text = (_decode_string(value) if value[:1] == b'"' else value.decode()).strip()
+            if self._parse is not None:
+                return -math.inf, math.inf, _written(self._parse(text), self._zone)
+            begin, end, time = in_latest_year(lambda year: self._in_year(text, year), reference, self._zone)
+            return begin, end, _written(time, self._zone)
+        except (ValueError, OverflowError, OSError) as error:  # OSError: a reference that is far out of the calendar
             raise self._unreadable(value) from error
+
+    def _in_year(self, text: str, year: int) -> datetime:
+        time = datetime.strptime(f"{year:04} {text}", f"%Y {self._format}")
+        return time if time.tzinfo else time.replace(tzinfo=self._zone)
 
     def _unreadable(self, value: bytes) -> Unmappable:
         return Unmappable(f"timestamp: {described(value)} can't be read as a time of the format {self._format}")
@@ -57,8 +113,27 @@ def _written(time: datetime, zone: tzinfo) -> bytes:
     return b'"%bZ"' % text.removesuffix("+00:00").encode()
 
 
-def _parser(key: str, form: str) -> Callable[[str], datetime]:
-    """What reads texts of a format. Raises `ConfigurationError` if it is none."""
+def in_latest_year(in_year: Callable[[int], datetime], reference: float, zone: tzinfo) -> tuple[float, float, datetime]:
+    """A time (with its zone) whose year is missing: of the latest year in which it isn't later than a day after `reference`.
+
+    Comes with the references, from one to before another, for which it is this time. Raises `ValueError` if there is no such time.
+    """
+    latest = datetime.fromtimestamp(reference + _DAY, zone).year
+    end = math.inf
+    for year in range(min(latest + _LEAP_YEARS, MAXYEAR), max(latest - _LEAP_YEARS, 0), -1):
+        try:
+            time = in_year(year)
+        except ValueError:  # the 29th of February
+            continue
+        begin = time.timestamp() - _DAY
+        if begin <= reference:
+            return begin, end, time
+        end = begin
+    raise ValueError("it is a time of no year")
+
+
+def _parser(key: str, form: str) -> Callable[[str], datetime] | None:
+    """What reads texts of a format; None for one of strptime's without a year. Raises `ConfigurationError` if it is none."""
     if form == "iso":
         return _parse_iso
     if form in _UNITS:
@@ -73,7 +148,9 @@ def _parser(key: str, form: str) -> Callable[[str], datetime]:
     except (ValueError, re.error) as error:  # re.error: %Y twice
         raise misconfigured(key, f"{form!r} can't be read: {error}", f"Write {_FORMATS}.") from error
     if read.year != _SAMPLE.year:
-        raise misconfigured(key, f"{form!r} says no year", "A time without a year would be another one each year that it is read in.")
+        if (read.month, read.day) != (_SAMPLE.month, _SAMPLE.day):
+            raise misconfigured(key, f"{form!r} says no day", f"Write {_FORMATS}.")
+        return None
     return lambda text: datetime.strptime(text, form)
 
 

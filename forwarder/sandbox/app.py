@@ -1,7 +1,7 @@
 """The sandbox as a whole: one application on one database, started and stopped together.
 
-Start order: database, seed, application, socket. Stop order: the socket accepts no more connections, requests in progress are answered, the
-database closes.
+Start order: database, seed, batch exports, application, socket. Stop order: the socket accepts no more connections, runs of batch exports
+stop, requests in progress are answered, the database closes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +24,10 @@ from forwarder.core.errors import ConfigurationError, cannot_listen
 from forwarder.core.host_port import join_host_port, split_host_port
 from forwarder.pages.hosts import KnownHosts
 from forwarder.sandbox.exports import batch_exports
+from forwarder.sandbox.exports.jobs import DestinationPolicy, ExportJob, Progress
+from forwarder.sandbox.exports.scheduler import ExportScheduler
+from forwarder.sandbox.exports.shipping import export_records
+from forwarder.sandbox.flags.places import Locate, Places
 from forwarder.sandbox.ingest.recording import IngestPolicy
 from forwarder.sandbox.ingest.validation import ProjectKeys
 from forwarder.sandbox.manage import domains, members, projects
@@ -33,7 +36,9 @@ from forwarder.sandbox.manage.dns import DnsResolver, Resolver
 from forwarder.sandbox.manage.endpoints import ManagementEndpoints
 from forwarder.sandbox.manage.projects import count_organizations, project_exists
 from forwarder.sandbox.openapi import routes as openapi_routes
-from forwarder.sandbox.seed_file import Seed, read_seed
+from forwarder.sandbox.protocol.clock import SandboxClock
+from forwarder.sandbox.seed_entries import Seed
+from forwarder.sandbox.seed_file import read_seed
 from forwarder.sandbox.seeding import apply_seed
 from forwarder.sandbox.store.aggregates import FlagUse, StoredImport, SurveyUse, flag_calls, imports, surveys
 from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
@@ -50,11 +55,16 @@ from forwarder.sandbox.store.records import (
     StoredRequest,
 )
 from forwarder.sandbox.store.thread import StoreThread
+from forwarder.sandbox.web.clock import ClockEndpoints, stored_offset
+from forwarder.sandbox.web.export_endpoints import ExportEndpoints
+from forwarder.sandbox.web.faults import FaultEndpoints, Faults
+from forwarder.sandbox.web.flag_endpoints import FlagEndpoints
 from forwarder.sandbox.web.live import LiveEndpoints
 from forwarder.sandbox.web.management_view import MANAGEMENT_LISTINGS
 from forwarder.sandbox.web.page import routes as page_routes
 from forwarder.sandbox.web.queries import QueryEndpoints
 from forwarder.sandbox.web.service import POST_HANDLERS, SCRIPT_HANDLERS, ServiceEndpoints, get_handlers, served_methods
+from forwarder.sandbox.web.waiting import WaitingEndpoint
 
 MAX_BODY: Final = 20_000_000
 """Bytes; "the whole request body must be smaller than 20 MB" (interface document, Limits 1)."""
@@ -89,7 +99,13 @@ class SandboxOptions:
     max_body: int = MAX_BODY
     """A body stays below this many bytes, on the wire and decompressed."""
     now: Callable[[], float] = time.time
-    """Wall-clock time in seconds."""
+    """Wall-clock time in seconds; what `/sandbox/clock` moves is added to it."""
+    export_root: Path | None = None
+    """The folder that batch exports to folders write below; None: they can't."""
+    allow_private_destinations: bool = False
+    """Let batch exports write to private, loopback and link-local addresses."""
+    geoip: Path | None = None
+    """A database in MaxMind's format, for the places of clients; None: flags know no places."""
     resolver: Resolver | None = None
     """Looks up the challenges of domains; None: the DNS."""
 
@@ -103,16 +119,26 @@ class Sandbox:
 
     def __init__(self, options: SandboxOptions | None = None) -> None:
         self.options = options or SandboxOptions()
+        self.clock = SandboxClock(self.options.now)
         self.url = ""
         """Where it listens, once entered: `http://host:port`, without a slash at the end."""
+        self._locate: Locate = lambda _address: {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Sandbox:
         async with AsyncExitStack() as stack:
+            if self.options.geoip is not None:
+                places = Places(self.options.geoip)
+                stack.callback(places.close)
+                self._locate = places.properties
             self._thread = StoreThread(self.options.database)
             stack.push_async_callback(self._thread.close)
+            self.clock.restore(await self._thread.run(stored_offset))
+            self._scheduler = ExportScheduler(self._thread, self.clock, self._export)
             seed = await self._seeded()
             of_a_project = await self._thread.run(lambda store: partial(project_exists, store.connection))
+            await self._scheduler.start()
+            stack.push_async_callback(self._scheduler.close)
             runner = web.AppRunner(
                 self._application(self.options.api_keys | seed.api_keys, of_a_project),
                 access_log=None,
@@ -179,27 +205,39 @@ class Sandbox:
         """
         await self._thread.run(lambda store: store.clear())
 
+    async def _export(self, job: ExportJob, progress: Progress) -> None:
+        places = DestinationPolicy(self.options.export_root, self.options.allow_private_destinations)
+        await export_records(job, self._thread, places, progress)
+
     async def _seeded(self) -> Seed:
         """The seed, once it is applied; an empty one without `options.seed`."""
         if (path := self.options.seed) is None:
             return Seed()
-        now = datetime.fromtimestamp(self.options.now(), UTC)
-        return await self._thread.run(lambda store: apply_seed(read_seed(path), store, now))
+        return await self._thread.run(lambda store: apply_seed(read_seed(path), store, self.clock.now()))
 
     def _application(self, api_keys: frozenset[str], of_a_project: Callable[[str], bool | None]) -> web.Application:
         """Every endpoint: the service's, the management API's, then those that show what the sandbox holds."""
-        thread, now, strict = self._thread, self.options.now, self.options.strict
-        policy = IngestPolicy(ProjectKeys(api_keys, of_a_project), strict, self.options.max_body)
-        waiting = domains.async_handlers(self.options.resolver or DnsResolver())
-        live = LiveEndpoints(thread, now)
+        thread, now, strict = self._thread, self.clock, self.options.strict
+        policy = IngestPolicy(ProjectKeys(api_keys, of_a_project), strict, self.options.max_body, locate=self._locate)
+        resolver = self.options.resolver or DnsResolver()
+        asynchronous = {**domains.async_handlers(resolver), **batch_exports.async_handlers(self._scheduler)}
+        live, waiting = LiveEndpoints(thread, now), WaitingEndpoint(thread)
         known = KnownHosts([split_address(self.options.listen)[0], *self.options.hosts], "`forwarder sandbox --host`")
-        application = web.Application(middlewares=[known.middleware(lambda request: request.match_info.route.resource in open_to_all)])
-        service = application.add_routes([*ServiceEndpoints(thread, policy, now).routes(), web.get("/livez", _alive)])
-        open_to_all = {route.resource for route in service}
-        application.add_routes(ManagementEndpoints(thread, HANDLERS, waiting, now, strict=strict).routes(served_methods(strict=strict)))
+        service = ServiceEndpoints(thread, policy, now)
+        faults = FaultEndpoints(Faults(), service)
+        check_host = known.middleware(lambda request: request.match_info.route.resource in open_to_all)
+        application = web.Application(middlewares=[check_host, faults.middleware()])
+        open_to_all = {route.resource for route in application.add_routes([*service.routes(), web.get("/livez", _alive)])}
+        management = ManagementEndpoints(thread, HANDLERS, asynchronous, now, strict=strict)
+        application.add_routes(management.routes(served_methods(strict=strict)))
         application.add_routes(QueryEndpoints(thread, now).routes())
-        application.add_routes(live.routes())
-        application.on_shutdown.append(live.close)
+        application.add_routes(FlagEndpoints(thread, policy, now).routes())
+        application.add_routes(ClockEndpoints(thread, self.clock, self._scheduler.settle).routes())
+        application.add_routes(ExportEndpoints(thread, self.clock, self._scheduler).routes())
+        application.on_shutdown.append(lambda _application: self._scheduler.close())
+        for part in (live, waiting, faults):
+            application.add_routes(part.routes())
+            application.on_shutdown.append(part.close)
         application.add_routes(page_routes(_INDEX))
         application.add_routes(openapi_routes(strict=strict))
         return application
@@ -258,6 +296,12 @@ _INDEX: Final = "\n".join(
         "GET    /sandbox/groups     api_key group_type group_key order limit offset",
         "GET    /sandbox/surveys    api_key limit offset",
         "GET    /sandbox/flag-calls api_key limit offset",
+        "GET    /sandbox/flags      id api_key project organization text limit offset",
+        "PATCH  /sandbox/flags      id: active, rollout_percentage of a flag",
+        "*      /sandbox/flags/{key}  api_key: GET, PUT and DELETE a flag, in the service's form; /sandbox/cohorts/{id} a cohort",
+        "GET    /sandbox/cohorts    api_key limit offset",
+        "PUT    /sandbox/group-types  api_key: the names of the types of groups, from index 0 on",
+        "GET    /sandbox/evaluations  api_key, flag or person, distinct_id groups person_properties group_properties: who gets what",
         "GET    /sandbox/imports    import api_key order limit offset",
         "GET    /sandbox/import-events  import api_key after limit: times and uuids, page by page",
         *(
@@ -267,7 +311,17 @@ _INDEX: Final = "\n".join(
         "GET    /sandbox/summary",
         "GET    /sandbox/live       event distinct_id api_key text problems: what arrives, as server-sent events",
         "GET    /sandbox/rates      seconds: events, conflicts and refusals by second",
+        "GET    /sandbox/wait       count timeout, and the filters of events: answers once they are there",
+        "POST   /sandbox/faults     status reset delay, times seconds, path when retry_after body: makes requests fail",
+        "GET    /sandbox/faults     what is left of them",
+        "DELETE /sandbox/faults     removes them",
         "DELETE /sandbox/events     forgets everything that arrived",
+        "GET    /sandbox/clock      the sandbox's time",
+        "POST   /sandbox/clock      advance (1h, or seconds) or now, settle: moves it forward",
+        "GET    /sandbox/batch-export-runs  batch_export status trigger order limit offset",
+        "GET    /sandbox/batch-export-runs/{id}/logs",
+        "POST   /sandbox/batch-export-runs/{id}/retry, terminate",
+        "POST   /sandbox/batch-exports/{id}/pause, unpause, backfill: without a personal key",
         "*      /api/organizations, /api/environments: the management API, with a personal key",
         "GET    /openapi.json",
         "GET    /livez",

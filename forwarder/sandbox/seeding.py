@@ -20,11 +20,13 @@ from uuid import UUID, uuid5
 
 from forwarder.contract.resources import MEMBER
 from forwarder.core.errors import ConfigurationError
+from forwarder.sandbox.flags.linked import add_linked
+from forwarder.sandbox.flags.stored import DefinitionKey, DefinitionKind, add_definition
 from forwarder.sandbox.manage.authorize import key_digest
 from forwarder.sandbox.manage.members import normalized_email
 from forwarder.sandbox.manage.projects import DEFAULT_DASHBOARD, DashboardDraft, ProjectDraft, add_dashboard, add_project, make_primary
 from forwarder.sandbox.protocol.times import format_time
-from forwarder.sandbox.seed_file import (
+from forwarder.sandbox.seed_entries import (
     Seed,
     SeedDashboard,
     SeedDomain,
@@ -34,6 +36,7 @@ from forwarder.sandbox.seed_file import (
     SeedMember,
     SeedOrganization,
     SeedProject,
+    SeedProjectKey,
     SeedRun,
     folded,
     seed_json,
@@ -54,6 +57,8 @@ def apply_seed(seed: Seed, store: Store, now: datetime) -> Seed:
     Raises `ConfigurationError` if an organization has a unique value of another in this database.
     """
     SeedWriter(store.connection, now).write(seed.organizations)
+    for project in seed.all_projects:
+        _add_definitions(project, store, now)
     repeats = Counter[str]()
     events: dict[str, list[IngestedEvent]] = {}
     for draft in _event_drafts(seed):
@@ -64,6 +69,23 @@ def apply_seed(seed: Seed, store: Store, now: datetime) -> Seed:
         size = sum(len(event.raw) for event in new)
         store.add(RequestRecord(format_time(now), PATH, "", {}, 200, "", api_key=api_key, size=size, events=new, method="SEED"))
     return seed
+
+
+def _add_definitions(project: SeedProjectKey | SeedProject, store: Store, now: datetime) -> None:
+    """Add what a project's flags are decided by. A flag that is there stays as it is, whoever changed it."""
+    for name in project.group_types:
+        add_definition(store, DefinitionKey(project.api_key, DefinitionKind.GROUP_TYPE, name), {}, now)
+    for cohort in project.cohorts:
+        add_definition(store, DefinitionKey(project.api_key, DefinitionKind.COHORT, str(cohort["id"])), cohort, now)
+    for flag in project.flags:
+        add_definition(store, DefinitionKey(project.api_key, DefinitionKind.FLAG, flag["key"]), flag, now)
+    for kind, entries in (
+        (DefinitionKind.SURVEY, project.surveys),
+        (DefinitionKind.EARLY_ACCESS_FEATURE, project.early_access_features),
+        (DefinitionKind.EXPERIMENT, project.experiments),
+    ):
+        for entry in entries:
+            add_linked(store, project.api_key, kind, entry, now)
 
 
 @dataclass(slots=True)
@@ -192,6 +214,7 @@ class SeedWriter:
             *("batch_export_runs", None, identity, export, seed.status, seed.records_completed, seed.latest_error),
             *(self._time(seed.data_interval_start, None), self._time(seed.data_interval_end, None), seed.cursor, created),
             *(self._time(seed.finished_at, None), self._time(seed.finished_at, created), seed.records_total_count),
+            *(identity, "seed", 1, None, ""),
         )
         if not self._exists("SELECT 1 FROM batch_export_runs WHERE id = ? AND batch_export = ?", identity, export):
             raise _conflict(f"the id of a run {identity}", "batch export")

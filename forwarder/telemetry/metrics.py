@@ -1,17 +1,18 @@
 """The metrics of a snapshot. Figures are plain integers in the parts; they become metrics only for a scrape.
 
 Invariants: names and labels are those of docs/metrics.md (a test holds the two together); every label set appears once; the number
-of series is bounded (lanes by `labels.MAX_LABELS`, reasons, routes and sources by closed sets).
+of series is bounded (lanes by `labels.MAX_LABELS`, files by `snapshot.LOG_FILES` a source, reasons, routes and sources by closed sets).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from prometheus_client.core import Metric
 
 from forwarder.telemetry.exposition import counter, gauge, histogram
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot, by_label
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, by_label
 
 
 def metrics(snapshot: Snapshot) -> Iterator[Metric]:
@@ -23,6 +24,7 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
     yield _halted(lanes)
     yield from _http(snapshot)
     yield from _kafka(snapshot.kafka)
+    yield from _logs(snapshot.logs)
     yield from _workers(snapshot)
     yield gauge("forwarder_build_info", "The running version; always 1.", ("version",), [((snapshot.version,), 1)])
 
@@ -126,6 +128,12 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
         [((), snapshot.http_rejected_connections)],
     )
     yield counter(
+        "forwarder_otlp_filtered",
+        "Log records over OTLP that were excluded by the mapping's `where`.",
+        (),
+        [((), snapshot.intake_filtered_records)],
+    )
+    yield counter(
         "forwarder_passthrough_requests",
         "Requests without events that were passed through, by route and status code.",
         ("path", "code"),
@@ -197,6 +205,81 @@ def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
         "Number of partition assignments of this daemon.",
         ("cluster",),
         [((cluster.name,), cluster.rebalances) for cluster in clusters],
+    )
+
+
+def _logs(sources: Sequence[LogSourceState]) -> Iterator[Metric]:
+    """Without samples if no log source is configured."""
+    yield gauge(
+        "forwarder_logs_up",
+        "1 while the source's lines are read and its positions stored, else 0; 1, too, if there is nothing to read.",
+        ("source",),
+        [((source.name,), int(source.reads)) for source in sources],
+    )
+    yield gauge(
+        "forwarder_logs_lag_bytes",
+        "Bytes of all files between the settled position and the end.",
+        ("source",),
+        [((source.name,), source.lag) for source in sources],
+    )
+    yield gauge(
+        "forwarder_logs_files",
+        "Files that are followed, those of them that are open, and files and folders that can't be read.",
+        ("source", "state"),
+        [((source.name, state), getattr(source, state)) for source in sources for state in ("followed", "open", "unreadable")],
+    )
+    yield gauge(
+        "forwarder_logs_in_flight_bytes",
+        "Bytes of lines that were read and aren't settled.",
+        ("source",),
+        [((source.name,), source.in_flight_bytes) for source in sources],
+    )
+    offsets = {(source.name, file.path): file.position for source in sources for file in reversed(source.files)}
+    yield gauge(
+        "forwarder_log_file_offset_bytes",
+        "Settled position in a file, of at most 200 files a source: those with the largest lag, then those that were read last.",
+        ("source", "path"),
+        list(offsets.items()),
+    )
+    yield from _log_counters(sources)
+
+
+_LINE_RESULTS: Final = ("taken", "filtered", "refused", "overlong")
+"""What becomes of a line that is of its format, or of none: `unmatched` ones have a metric of their own."""
+
+
+def _log_counters(sources: Sequence[LogSourceState]) -> Iterator[Metric]:
+    """Each result has a series from the start: what grows from nothing to its first count must show as growth."""
+    yield counter(
+        "forwarder_logs_lines",
+        "Lines or multi-line records read, by result; those that aren't of the format are counted by forwarder_logs_unmatched_total.",
+        ("source", "result"),
+        [((source.name, result), source.lines.get(result, 0)) for source in sources for result in _LINE_RESULTS],
+    )
+    yield counter(
+        "forwarder_logs_unmatched",
+        "Lines that aren't of the source's format; they are skipped.",
+        ("source",),
+        [((source.name,), source.lines.get("unmatched", 0)) for source in sources],
+    )
+    yield counter(
+        "forwarder_logs_replaced",
+        "Lines with bytes that aren't UTF-8, which were replaced by U+FFFD.",
+        ("source",),
+        [((source.name,), source.replaced) for source in sources],
+    )
+    yield counter("forwarder_logs_bytes", "Bytes read.", ("source",), [((source.name,), source.bytes) for source in sources])
+    yield counter(
+        "forwarder_logs_rotations",
+        "Rotations of files that were noticed, by kind.",
+        ("source", "kind"),
+        [((source.name, kind), source.rotations.get(kind, 0)) for source in sources for kind in ("rename", "truncate")],
+    )
+    yield counter(
+        "forwarder_logs_commits",
+        "Attempts to store positions, by result.",
+        ("source", "result"),
+        [((source.name, result), source.commits.get(result, 0)) for source in sources for result in ("ok", "failed")],
     )
 
 

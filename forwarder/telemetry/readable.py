@@ -1,8 +1,16 @@
-"""Figures as a person reads them: sizes and durations, in pages, tables and log lines."""
+"""Figures as a person reads them: sizes and durations, in pages, tables and log lines; and lines of other programs."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+from forwarder.core.secrets import mask_secrets
 from forwarder.telemetry.snapshot import LaneSnapshot
+
+_EXCERPT: Final = 200
+_CUT_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s\"'<>]+$")
+"""What may be a user and a password of which the end is missing."""
 
 
 def size(count: float) -> str:
@@ -30,3 +38,22 @@ def halt_times(lane: LaneSnapshot, now: float) -> str:
     if lane.halted_since is None or lane.next_probe is None:
         return ""
     return f", for {duration(now - lane.halted_since)}, next probe in {duration(lane.next_probe - now)}"
+
+
+def plain(text: str) -> str:
+    """A text from outside without what a terminal would obey, and without what can't be encoded."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def line_excerpt(line: bytes) -> str:
+    """At most 200 bytes of a line of another program, as they may be shown anywhere: without secrets and what a terminal obeys.
+
+    A longer one ends with `…`. A line that was cut before may end within a secret, so it isn't shorter than 200 bytes then.
+    """
+    text = line[:_EXCERPT].decode(errors="replace").replace("\t", " ")
+    if len(line) >= _EXCERPT:
+        text = _CUT_CREDENTIALS.sub("…", text.rstrip("\N{REPLACEMENT CHARACTER}"))
+    shown = mask_secrets(plain(text))
+    encoded = shown.encode()
+    whole = len(encoded) <= _EXCERPT and len(line) <= _EXCERPT
+    return shown if whole else encoded[: _EXCERPT - 3].decode(errors="ignore") + "…"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
+from heapq import nsmallest
 from itertools import accumulate
 from typing import Annotated, Final, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
@@ -248,6 +249,84 @@ class KafkaCluster:
         return sum(1 for partition in self.partitions if partition.paused)
 
 
+LOG_FILES: Final = 200
+"""Files that a log source's state lists at most, those with the most unread bytes first, then those that were read last."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file that is followed, or standard input. `path` and `last_line` hold nothing that a terminal obeys, and no secrets."""
+
+    path: str
+    identity: str = ""
+    """What the file is recognized by when it is renamed; empty as long as it has no complete line."""
+    position: int = 0
+    """All bytes before it are settled; for a compressed file in its decompressed content."""
+    size: int = 0
+    lag: int = 0
+    """Bytes from there to the end, as far as the end is known."""
+    last_line: str = ""
+    """The last line that was read: at most 200 bytes of it (`readable.line_excerpt`)."""
+    last_read: float | None = None
+    open: bool = False
+
+
+def _most_behind(values: Sequence[tuple[LogFile, ...]]) -> tuple[LogFile, ...]:
+    files = {(file.path, file.identity): file for value in values for file in value}
+    return most_behind(files.values())
+
+
+def most_behind(files: Iterable[LogFile]) -> tuple[LogFile, ...]:
+    """The files that a state lists: at most `LOG_FILES`, the largest lag first, then the latest read."""
+    return tuple(nsmallest(LOG_FILES, files, key=lambda file: (-file.lag, -(file.last_read or 0.0), file.path)))
+
+
+MOST_BEHIND: Final = MergeRule(_most_behind)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSourceState:
+    """A log source: the files that it follows, or standard input."""
+
+    name: Annotated[str, FIRST]
+    state: Annotated[str, FIRST] = "starting"
+    """`starting`, `waiting` (no file matches), `reading`, `down` (nothing can be read or no position stored; it is tried again), `failed`
+    (it isn't tried again), `ended` (standard input's end was read) or `stopping`; `stopped` where no daemon runs."""
+    why: Annotated[str, FIRST] = ""
+    """Why it is `waiting`, `down` or `failed`; of one that reads, what else a person should know, such as a file that can't be opened."""
+    hint: Annotated[str, FIRST] = ""
+    """What a person can do about it."""
+    files: Annotated[tuple[LogFile, ...], running(MOST_BEHIND)] = ()
+    """At most `LOG_FILES`; the totals below count all."""
+    followed: Annotated[int, running(SUM)] = 0
+    """Files that are followed."""
+    open: Annotated[int, running(SUM)] = 0
+    """Files that are open now."""
+    unreadable: Annotated[int, running(SUM)] = 0
+    """Files and folders that can't be read now."""
+    lag: Annotated[int, running(SUM)] = 0
+    """Bytes that aren't settled, of all files."""
+    in_flight_bytes: Annotated[int, running(SUM)] = 0
+    """Of lines that were read and aren't settled."""
+    lines: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
+    """By what became of them: `taken`, `filtered`, `unmatched` (not of the format), `refused` (a dead letter), `overlong` (one, too)."""
+    bytes: Annotated[int, SUM] = 0
+    """Bytes read."""
+    replaced: Annotated[int, SUM] = 0
+    """Lines with bytes that aren't UTF-8, which were replaced."""
+    rotations: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
+    """By kind: `rename`, `truncate`."""
+    commits: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
+    """Attempts to store positions, by result: `ok`, `failed`."""
+    last_commit: Annotated[float | None, MAXIMUM] = None
+    """When positions were last stored."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether its lines are read and their positions stored, as far as there are any."""
+        return self.state in ("reading", "waiting", "ended")
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole daemon at the instant `now`."""
@@ -285,6 +364,8 @@ class Snapshot:
     """Where senders are listened to: `host:port` or `unix:/path`."""
     connections: Annotated[int, running(SUM)] = 0
     """Open connections of senders."""
+    intake_filtered_records: Annotated[int, SUM] = 0
+    """Log records over OTLP that the mapping's `where` excludes."""
     warnings: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
     ready: Annotated[bool, OF_THE_WHOLE] = False
     not_ready: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
@@ -297,6 +378,8 @@ class Snapshot:
     """Dead letters that are marked to be replayed or dropped, and weren't yet."""
     kafka: Annotated[tuple[KafkaCluster, ...], OF_THE_WHOLE] = ()
     """The clusters that are read, in the order in which they are configured."""
+    logs: Annotated[tuple[LogSourceState, ...], OF_THE_WHOLE] = ()
+    """The log sources, in the order in which they are configured; one worker reads them."""
     workers: Annotated[tuple[Worker, ...], OF_THE_WHOLE] = ()
     """The processes that this is the sum of; none if the daemon is one process."""
 

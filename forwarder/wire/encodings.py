@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from isal import igzip_lib, isal_zlib
 
-from forwarder.core.errors import InvalidRequest, RequestTooLarge
+from forwarder.core.errors import InvalidRequest, RequestTooLarge, UnsupportedMedia
 from forwarder.core.ports import Incoming
 from forwarder.wire import lz64
 from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
@@ -24,6 +24,7 @@ _FORM: Final = b"application/x-www-form-urlencoded"
 _JSON: Final = (b"{", b"[")
 _WITHOUT_MAGIC: Final = {b"br": unbrotli, b"deflate": inflate}
 """Encodings that only the header shows; a body of theirs may begin like JSON."""
+_CONTENT_ENCODINGS: Final = frozenset({b"", b"identity", b"gzip", b"zstd", *_WITHOUT_MAGIC})
 _BOM: Final = b"\xef\xbb\xbf"
 _BASE64_SAMPLE: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]+")
 _LZ64_HINTS: Final = frozenset({b"lz64", b"lz-string"})
@@ -149,6 +150,21 @@ def gunzip(data: bytes, limit: int) -> bytes:
         if not data.strip(b"\0"):
             return parts[0] if len(parts) == 1 else b"".join(parts)
     raise InvalidRequest(f"the gzip body has over {_MAX_GZIP_MEMBERS} members")
+
+
+def decompress_content(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """A body without its `Content-Encoding`: by the magic bytes where one has some, for a header may be lost or wrong; else by the header.
+
+    Raises `UnsupportedMedia` for an encoding that isn't known, `InvalidRequest` for a broken body, `RequestTooLarge` over `limit` bytes.
+    """
+    encoding = encoding.strip().lower()
+    if encoding not in _CONTENT_ENCODINGS:
+        raise UnsupportedMedia(f"unsupported content encoding: {encoding[:100].decode('latin-1')!r}; send gzip, deflate, br or zstd")
+    if body.startswith(GZIP_MAGIC):
+        return gunzip(body, limit)
+    if body.startswith(ZSTD_MAGIC):
+        return unzstd(body, limit)
+    return _WITHOUT_MAGIC[encoding](body, limit) if encoding in _WITHOUT_MAGIC else body
 
 
 _PIECE_BYTES: Final = 64 * 1024

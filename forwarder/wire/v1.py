@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
@@ -23,9 +23,8 @@ from msgspec import Raw, Struct
 from forwarder.core.errors import InvalidRequest, NoKey, RequestTooLarge, UnsupportedMedia
 from forwarder.core.event import split_events
 from forwarder.core.ports import Incoming, Reason, V1Head
-from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
-from forwarder.wire.encodings import GZIP_MAGIC, gunzip
+from forwarder.wire.encodings import decompress_content
 from forwarder.wire.identity import ABSENT, check_token, first_byte
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, read_historical, with_spare_frames
@@ -37,17 +36,10 @@ from forwarder.wire.v1_results import DISTINCT_ID_CUT, NUMBERS_NULLED, Results
 MAX_EVENTS: Final = 50_000
 """Some hundred times as many as SDKs send: each has a result, and takes up to a kilobyte beside its text."""
 
-_BEARER: Final = re.compile(rb"bearer[ \t]{1,8}(\S+)[ \t]{0,8}", re.IGNORECASE)
+BEARER: Final = re.compile(rb"bearer[ \t]{1,8}(\S+)[ \t]{0,8}", re.IGNORECASE)
 """White space has a bound, because whole headers are remembered."""
 _JSON_TYPE: Final = b"application/json"
 _BOM: Final = b"\xef\xbb\xbf"
-_DECODERS: Final[Mapping[bytes, Callable[[bytes, int], bytes]]] = {
-    b"gzip": gunzip,
-    b"deflate": inflate,
-    b"br": unbrotli,
-    b"zstd": unzstd,
-}
-_WITHOUT_MAGIC: Final = (b"br", b"deflate")
 
 
 class _V1Envelope(Struct, gc=False):
@@ -183,7 +175,7 @@ class _Reading:
 @lru_cache(maxsize=4096)
 def bearer_token(authorization: bytes) -> str:
     """The project key. Raises `InvalidToken` if there is none, or one that can't be one."""
-    match = _BEARER.fullmatch(authorization)
+    match = BEARER.fullmatch(authorization)
     if match is None:
         raise NoKey("no project key: send it as `Authorization: Bearer <project key>`")
     return check_token(match[1].decode("latin-1"))
@@ -203,20 +195,7 @@ def decode_v1_body(incoming: Incoming, limit: int) -> bytes:
     mime = incoming.content_type.partition(b";")[0].strip().lower()
     if mime not in (b"", _JSON_TYPE):
         raise UnsupportedMedia(f"unsupported content type: {mime[:100].decode('latin-1')!r}; send {_JSON_TYPE.decode()}")
-    text = _decompressed(incoming.body, incoming.content_encoding.strip().lower(), limit).removeprefix(_BOM)
+    text = decompress_content(incoming.body, incoming.content_encoding, limit).removeprefix(_BOM)
     if not text.strip():
         raise InvalidRequest("the body is empty")
     return text
-
-
-def _decompressed(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """By the magic bytes where the encoding has some, for a header may be lost or wrong; else by the header."""
-    if encoding not in (b"", b"identity") and encoding not in _DECODERS:
-        raise UnsupportedMedia(f"unsupported content encoding: {encoding[:100].decode('latin-1')!r}; send gzip, deflate, br or zstd")
-    if body.startswith(GZIP_MAGIC):
-        return gunzip(body, limit)
-    if body.startswith(ZSTD_MAGIC):
-        return unzstd(body, limit)
-    if encoding in _WITHOUT_MAGIC:
-        return _DECODERS[encoding](body, limit)
-    return body

@@ -54,6 +54,8 @@ class Message(Enum):
     """It has ended; with its last snapshot."""
     FAILED = b"F"
     """It can't start; with the error."""
+    INPUT_ENDED = b"I"
+    """Standard input, which it reads, has ended, and all of it is settled."""
 
 
 Answers: TypeAlias = Mapping[Command, Callable[[str], bytes]]
@@ -137,12 +139,14 @@ class SupervisorsEnd:
         on_started: Callable[[], None],
         on_snapshot: Callable[[Snapshot], None],
         on_failed: Callable[[ForwarderError], None],
+        on_input_end: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_snapshot`: called at the worker's start, after each question for it, and at the worker's end."""
         self._socket = own
         self._on_started = on_started
         self._on_snapshot = on_snapshot
         self._on_failed = on_failed
+        self._on_input_end = on_input_end
         self._questions: deque[tuple[Command, asyncio.Future[bytes]]] = deque()
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
@@ -197,6 +201,8 @@ class SupervisorsEnd:
             self._on_failed(ConfigurationError(error["message"], hint=error["hint"]))
         elif message is Message.ANSWER:
             self._receive_answer(*self._questions.popleft(), body)
+        elif message is Message.INPUT_ENDED:
+            self._on_input_end()
         else:
             self._on_snapshot(parse(body))
             if message is Message.STARTED:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from forwarder.telemetry.labels import MAX_LABELS, OTHER, UNDECODABLE
 from forwarder.telemetry.merging import merge_figures
-from forwarder.telemetry.snapshot import KafkaCluster, Snapshot, State, by_label
+from forwarder.telemetry.snapshot import KafkaCluster, LogSourceState, Snapshot, State, by_label
 
-_WORST_FIRST: Final = ("failed", "down", "waiting", "connecting", "joining", "stopping", "reading")
-"""The states of a Kafka cluster."""
+_WORST_FIRST: Final = ("failed", "down", "waiting", "connecting", "starting", "joining", "stopping", "ended", "reading")
+"""The states of a Kafka cluster and of a log source."""
+_Source = TypeVar("_Source", KafkaCluster, LogSourceState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +59,29 @@ def merge(members: Sequence[WorkerShare], labels: Callable[[str], str] = str) ->
         lanes=by_label(replace(lane, label=labels(lane.label)) for member in members for lane in member.snapshot.lanes),
         buffer_limit_bytes=sum(member.snapshot.buffer_limit_bytes for member in members if member.listens),
         warnings=(*_by_worker(there, lambda snapshot: snapshot.warnings), *(_not_accepting(members) if ready else ())),
-        kafka=merge_clusters([(member.snapshot.kafka, member.there) for member in members]),
+        kafka=merge_sources([(member.snapshot.kafka, member.there) for member in members], "connecting"),
+        logs=merge_sources([(member.snapshot.logs, member.there) for member in members], "starting"),
         ready=ready,
         not_ready=() if ready else _not_accepting(members),
         workers=(),
     )
 
 
-def merge_clusters(members: Iterable[tuple[Sequence[KafkaCluster], bool]]) -> tuple[KafkaCluster, ...]:
-    """Each Kafka cluster once, of workers' clusters with whether the worker is there: each is a member of its own in the group."""
-    found: dict[str, list[tuple[KafkaCluster, bool]]] = {}
-    for clusters, there in members:
-        for cluster in clusters:
-            found.setdefault(cluster.name, []).append((cluster, there))
-    return tuple(_cluster(each) for each in found.values())
+def merge_sources(members: Iterable[tuple[Sequence[_Source], bool]], idle: str) -> tuple[_Source, ...]:
+    """Each source once, by name, of workers' sources with whether the worker is there. The worst state of all workers counts.
+
+    A source that no running worker reads is `idle`: a worker that starts again reads it.
+    """
+    found: dict[str, list[tuple[_Source, bool]]] = {}
+    for sources, there in members:
+        for source in sources:
+            found.setdefault(source.name, []).append((source, there))
+    return tuple(_merge_source(each, idle) for each in found.values())
 
 
-def _cluster(found: Sequence[tuple[KafkaCluster, bool]]) -> KafkaCluster:
-    """The worst state of all workers counts; a cluster that no running worker reads is `connecting`."""
+def _merge_source(found: Sequence[tuple[_Source, bool]], idle: str) -> _Source:
     merged = merge_figures(sorted(found, key=lambda each: _rank(each[0].state)))
-    return merged if any(there for _, there in found) else replace(merged, state="connecting", why="", hint="")
+    return merged if any(there for _, there in found) else replace(merged, state=idle, why="", hint="")
 
 
 def _rank(state: str) -> int:

@@ -135,6 +135,12 @@ class Supervisor:
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
 
+    def _on_input_end(self) -> None:
+        """Have the workers drain: standard input has ended, and all of it is settled."""
+        if not self._stop.is_set():
+            _log.info("stopping: standard input has ended")
+            self._stop.set()
+
     def on_hangup(self) -> None:
         """Have the workers read the configuration again, if it is valid; check again for directories of former workers."""
         settings = read_again(self._load)
@@ -200,7 +206,16 @@ class Supervisor:
             if not self._stop.is_set():
                 address.forget(number)
 
-        worker = WorkerProcess(f"worker-{number}", self._how, assign, self._clock, listens=listens, on_ended=on_ended)
+        reads_input = number == 0 and any(source.stdin for source in self._settings.sources.logs)
+        worker = WorkerProcess(
+            f"worker-{number}",
+            self._how,
+            assign,
+            self._clock,
+            listens=listens,
+            on_ended=on_ended,
+            on_input_end=self._on_input_end if reads_input else None,
+        )
         self._workers[number] = worker
         self._tasks[number] = asyncio.create_task(worker.keep(), name=worker.name)
         self._tasks[number].add_done_callback(lambda task: self._on_done(number, task))

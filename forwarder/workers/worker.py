@@ -83,6 +83,10 @@ class WorkerDaemon(Daemon):
     def on_restart_signal(self) -> None:
         """Ignored: the supervisor obeys it, and sends a command."""
 
+    def on_input_end(self) -> None:
+        """Report it: the supervisor has all workers end."""
+        self._end.send(Message.INPUT_ENDED, b"")
+
     async def _open(self) -> None:
         answers = {Command.SHOW: lambda _: encode_snapshot(self.snapshot()), Command.FIND: self._find}
         actions = {Command.STOP: self._stop.set, Command.MAKE_WAY: self._stop_at_once, Command.RELOAD: self.reload}

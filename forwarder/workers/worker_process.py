@@ -83,10 +83,12 @@ class WorkerProcess:
         *,
         listens: bool = True,
         on_ended: Callable[[], None] = lambda: None,
+        on_input_end: Callable[[], None] | None = None,
     ) -> None:
         """`assign` makes the assignment for a channel's descriptor; `listens`: whether it accepts events; `on_ended`: called when a process
-        has ended unexpectedly."""
+        has ended unexpectedly. `on_input_end`: called when standard input has ended, which only a worker with this has."""
         self._on_ended = on_ended
+        self._on_input_end = on_input_end
         self._in_memory = False
         self.name = name
         self.snapshot: Snapshot | None = None
@@ -193,7 +195,13 @@ class WorkerProcess:
         """One process, from start to exit code. Cancelled, it kills the process."""
         own, its = socket.socketpair()
         self._failure, self._cause = None, ""
-        line = SupervisorsEnd(own, on_started=self._on_started, on_snapshot=self._on_snapshot, on_failed=self._on_failed)
+        line = SupervisorsEnd(
+            own,
+            on_started=self._on_started,
+            on_snapshot=self._on_snapshot,
+            on_failed=self._on_failed,
+            on_input_end=self._on_input_end or (lambda: None),
+        )
         try:
             with its:
                 self._process = process = await self._spawn(its.fileno())
@@ -238,7 +246,7 @@ class WorkerProcess:
         try:
             return await asyncio.create_subprocess_exec(
                 *self._how.command,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.DEVNULL if self._on_input_end is None else None,
                 env={**self._how.environment, **assignment.variable()},
                 pass_fds=[channel, *assignment.role.descriptors],
                 start_new_session=True,  # a terminal's Ctrl-C is for the supervisor

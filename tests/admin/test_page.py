@@ -6,8 +6,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from forwarder.admin.page import page
-from forwarder.telemetry.snapshot import Snapshot, State
-from tests.support.snapshots import FULL, GOOD, HALTED
+from forwarder.telemetry.snapshot import LogFile, Snapshot, State
+from tests.support.snapshots import FULL, GOOD, HALTED, LOGS
 
 VOID = {"meta", "br", "link", "img"}
 OWN = {"status/icon.svg", "status/base.css", "status/status.css", "status/status.js", "status", "metrics"}
@@ -136,3 +136,26 @@ def test_workers_are_listed_where_there_are_several() -> None:
     assert "worker-1" in text
     assert "away: it was ended by SIGKILL" in text
     assert "Workers" not in read(replace(FULL, workers=())).text
+
+
+def test_log_sources_and_their_files() -> None:
+    """Each source has a row with its state and why; each file its position, lag and last line, which is text whatever is in it."""
+    reader = read(FULL)
+    for fact in ("Files of web", "/var/log/nginx/access.log", "9,000", "10,000", "1000 B", 'GET /<script>"', "5s ago", "closed"):
+        assert fact in reader.text
+    for fact in ("1 file can't be opened", "/var/log/<b>/secret.log", "Let forwarder's user read it.", "ended", "unmatched 30"):
+        assert fact in reader.text
+    assert "open 3 unreadable 1 rotated (rename) 5" in reader.text
+    assert "3 failed" in reader.text
+    assert "lines web" in reader.texts
+    assert not reader.tags & {"b"}
+    assert "Logs" not in read(replace(FULL, logs=())).text
+
+
+def test_thousands_of_files_stay_readable() -> None:
+    """The 20 files with the largest lag are shown, the largest first, and how many more there are."""
+    files = tuple(LogFile(f"/pods/{number}.log", lag=number) for number in range(200))
+    text = read(replace(FULL, logs=(replace(LOGS, files=files, followed=5000),))).text
+    assert text.count("/pods/") == 20
+    assert text.index("/pods/199.log") < text.index("/pods/198.log") < text.index("/pods/180.log")
+    assert "and 4,980 more" in text

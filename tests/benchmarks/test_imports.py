@@ -21,7 +21,7 @@ from benchmarks.processes import free_port
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.finishing import EventFinisher
+from forwarder.sources.imports.conversion import EventFinisher
 from forwarder.sources.imports.format import RecordConverter
 
 COUNT = 500

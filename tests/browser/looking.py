@@ -51,6 +51,12 @@ async def overflowing(page: Page) -> int:
     return max(0, wider)
 
 
+async def running_over(page: Page, selector: str) -> int:
+    """Pixels by which what is in an element is wider than the element."""
+    wider: int = await page.locator(selector).evaluate("(element) => element.scrollWidth - element.clientWidth")
+    return max(0, wider)
+
+
 async def colours(page: Page) -> int:
     """How many rows of different pixels a picture of the page has: 1 of a blank one."""
     return different_lines(await page.screenshot())

@@ -1,5 +1,6 @@
 """`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder into a real sandbox; and one of the
-sandbox's management half, with the two organizations of a seed; and those of an import (`import_pictures`).
+sandbox's management half, with the two organizations of a seed; of a flag and of a batch export, by the example of a seed; and those of an
+import (`import_pictures`).
 
 Five minutes of a small shop: three apps, one of which changes an order and sends it again under its old uuid (a conflict), one whose
 project key nobody knows (a halted lane), and somebody who sends rubbish. The sandbox's clock is turned so that it takes seconds.
@@ -34,7 +35,7 @@ from tests.support.waiting import in_thread
 from tests.support.whole import Whole
 
 MINUTES: Final = 5
-PICTURES: Final = ("*-page*.png", "*-management*.png", "import*.svg", "import-report*.png")
+PICTURES: Final = ("*-page*.png", "*-management*.png", "*-flags*.png", "*-exports*.png", "import*.svg", "import-report*.png")
 WIDTH, HEIGHT = 1280, 800
 APPS: Final = {"web": "phc_shopweb_project_key_Qm4T", "ios": "phc_shopios_project_key_9xKe", "android": "phc_shopdroid_project_key_7Rza"}
 UNKNOWN: Final = "phc_a_key_that_nobody_knows_Zz81"
@@ -42,6 +43,9 @@ PAGES: Final = ("/", "/shoes", "/shoes/trail-runner", "/bags/weekender", "/cart"
 KINDS: Final = ("$pageview", "$pageview", "$pageview", "$autocapture", "product viewed", "product viewed", "product added", "order placed")
 
 
+EXAMPLE: Final = ROOT / "config" / "sandbox-seed.yaml"
+SHOP: Final = "phc_sandbox_shop_000000001"
+MORNING: Final = datetime(2026, 5, 4, 8, 20, tzinfo=UTC).timestamp()
 COMPANY: Final = "01900000-0000-7000-8000-000000000001"
 
 
@@ -219,6 +223,37 @@ async def shoot_management(browser: Browser, folder: Path, *, dark: bool = False
             await visitor.page.screenshot(path=folder / f"sandbox-management{'-dark' if dark else ''}.png")
 
 
+async def shoot_decisions(browser: Browser, folder: Path, *, dark: bool = False) -> None:
+    """Take the pictures of a flag with who gets what of it, and of a batch export with its runs."""
+    suffix = "-dark" if dark else ""
+    window: dict[str, Any] = {"dark": dark, "width": WIDTH, "height": HEIGHT}
+    with TemporaryDirectory(prefix="pictures-") as kept:
+        options = SandboxOptions(seed=EXAMPLE, export_root=Path(kept), now=lambda: MORNING)
+        async with Sandbox(options) as sandbox, aiohttp.ClientSession() as session, visit(browser, **window) as visitor:
+            for number in range(3):
+                batch = [{"event": "order placed", "distinct_id": f"{name}@example.com"} for name in ("ann", "bob")[: number + 1]]
+                await _posted(session, f"{sandbox.url}/batch/", {"api_key": SHOP, "batch": batch})
+                await _posted(session, f"{sandbox.url}/sandbox/clock?settle=true", {"advance": "1h"})
+            await visitor.page.goto(f"{sandbox.url}/#tab=flags")
+            await visitor.page.locator("tr.row", has_text="new-checkout").click()
+            await visitor.page.fill('#detail [name="distinct_id"]', "bob@example.com")
+            await visitor.page.get_by_role("button", name="Show", exact=True).click()
+            await expect(visitor.page.locator("#detail .result")).to_contain_text("gets")
+            await visitor.page.evaluate("document.activeElement.blur()")
+            await visitor.page.screenshot(path=folder / f"sandbox-flags{suffix}.png")
+            await visitor.page.goto(f"{sandbox.url}/#tab=batch-exports")
+            await visitor.page.locator("tr.row", has_text="Events to a folder").click()
+            await visitor.page.get_by_role("button", name="Log", exact=True).first.click()
+            await expect(visitor.page.get_by_role("log").first).to_contain_text("Completed")
+            await visitor.page.evaluate("document.activeElement.blur()")
+            await visitor.page.screenshot(path=folder / f"sandbox-exports{suffix}.png")
+
+
+async def _posted(session: aiohttp.ClientSession, url: str, content: Any) -> None:
+    async with session.post(url, json=content) as response:
+        assert response.status == 200, await response.text()
+
+
 async def main(folder: Path, *, dark: bool) -> None:
     """Make the pictures."""
     stands, behind = [time.time() - MINUTES * 60], [0.0]
@@ -234,6 +269,7 @@ async def main(folder: Path, *, dark: bool) -> None:
         behind[0] = time.time() - stands[0]  # from here on it goes by itself
         await shoot(browser, made, folder, dark=dark)
         await shoot_management(browser, folder, dark=dark)
+        await shoot_decisions(browser, folder, dark=dark)
         await shoot_import(browser, folder, dark=dark)
     for path in await in_thread(lambda: sorted(path for name in PICTURES for path in folder.glob(name))):
         sys.stdout.write(f"{path} {path.stat().st_size:,} bytes\n")

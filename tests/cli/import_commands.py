@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.core.errors import ForwarderError
-from forwarder.sources.imports import checkpoint, manifest
+from forwarder.sources.imports import checkpoint
+from forwarder.sources.imports.report import write_reports
 from tests.sources.imports.samples import manifests
 from tests.support.commands import Finished
 
@@ -45,5 +46,5 @@ def state(folder: Path, *, ended: bool = True, **changed: Any) -> Path:
     for name, value in changed.items():
         setattr(saved, name, value)
     (folder / checkpoint.FILE).write_bytes(checkpoint.seal(checkpoint.VERSION, "checkpoint", saved))
-    manifest.write(manifests.manifest(DAYS, ended=ended), folder / manifest.FILE)
+    write_reports(manifests.manifest(DAYS, ended=ended), folder)
     return folder

@@ -19,8 +19,8 @@ from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
 from forwarder.sources.imports.format import ChosenFormat, RefusalReason
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import ImportRequest
-from forwarder.sources.imports.manifest import ImportManifest
 from forwarder.sources.imports.preflight_report import PreflightReport
+from forwarder.sources.imports.report import ImportManifest
 from forwarder.sources.imports.source import ImportProgress, ReportProgress
 from tests.sources.imports.preflights import event, refused, report, seen
 from tests.sources.imports.samples.manifests import JOB, manifest

@@ -149,6 +149,35 @@ sources:
     assert "FORWARDER_SOURCES__KAFKA__1__MAPPING__TIMESTAMP: sources.kafka[1].mapping.timestamp: jq can't compile" in result.stderr
 
 
+def test_check_compiles_what_logs_need(tmp_path: Path) -> None:
+    """Their mappings, the patterns of their records, and what OTLP's records are mapped by; all that is wrong at once."""
+    file = tmp_path / "forwarder.yaml"
+    text = r"""
+upstream: {url: https://h.example.com}
+sources:
+  http:
+    otlp:
+      mapping: {event: .body, distinct_id: .user}
+      api_key: phc_aaaaaaaa
+  logs:
+    - path: /var/log/app.log
+      api_key: phc_aaaaaaaa
+      multiline: {start: '^\['}
+      mapping:
+        event: .type
+        distinct_id: .user
+"""
+    file.write_text(text)
+    assert run("check", "--config", str(file)).exit_code == 0
+    file.write_text(text.replace(".type", ".type |").replace(".body", ".body |"))
+    result = run("check", "--config", str(file))
+    assert result.exit_code == 2
+    assert f"{file}:13: sources.logs[0].mapping.event: jq can't compile .type |" in result.stderr
+    assert f"{file}:6: sources.http.otlp.mapping.event: jq can't compile .body |" in result.stderr
+    file.write_text(text.replace(r"'^\['", "'(?u)x'"))
+    assert f"{file}:11: sources.logs[0].multiline.start: '(?u)x' can't be used" in run("check", "--config", str(file)).stderr
+
+
 def test_check_without_an_upstream_gives_an_example() -> None:
     """The message can be copied."""
     result = run("check", "--config", "/dev/null")

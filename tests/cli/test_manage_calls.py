@@ -79,6 +79,7 @@ async def test_bodies_of_the_real_service_are_printed(tmp_path: Path) -> None:
         manager = Manager(service)
         assert (await manager.call("batch-exports pause")).json == {"paused": True}
         assert list((await manager.call("batch-exports backfill")).json) == ["backfill_id"]
+        assert list((await manager.call("batch-exports logs")).json) == ["results"]
         shown = await manager.type("domains", "verify", seed.DOMAIN)
         assert "verification_challenge" in shown.out
 
@@ -343,3 +344,13 @@ def test_runs_of_a_batch_export_are_a_table(capsys: pytest.CaptureFixture[str]) 
     """Below its other fields."""
     print_answer(BY_NAME["batch-exports get"], {}, {"latest_runs": [{"id": "r", "status": "Failed", "latest_error": "no"}], "name": "x"})
     assert [line.split() for line in capsys.readouterr().out.splitlines()][-1] == ["r", "Failed", "no"]
+
+
+def test_a_log_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line a row; a service without one says that it is done."""
+    logs = BY_NAME["batch-exports logs"]
+    print_answer(logs, {}, {"results": [{"timestamp": "now", "level": "info", "message": "Completed with 2 records."}]})
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["now", "info", "Completed", "with", "2", "records."]
+    print_answer(logs, {}, {"results": []})
+    print_answer(logs, {}, None)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Done: batch-exports logs")

@@ -41,6 +41,7 @@ async def test_status_shows_the_daemon_to_a_person(daemon: Answering) -> None:
     for fact in ("in 1,230 → buffer 70", "out 1,150", "running, ready", GOOD.label, "7 refused", "upstream is down", "connection refused"):
         assert fact in done.out
     assert "worker-0 is running, process 4711; 1,000 received" in done.out
+    assert "logs web is reading; 12 files, 3 of them open, 1 unreadable, lag 4.0 KiB" in done.out
     assert f"lane {HALTED.label} is halted: unknown_key" in done.out
     assert "what to do: Check the project key." in done.out
 

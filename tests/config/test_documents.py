@@ -16,7 +16,9 @@ from forwarder.config.keys import FIRST, Key, keys, lists
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.layers import nested
 from forwarder.config.load import load_settings
-from forwarder.config.settings import KafkaSettings, Settings
+from forwarder.config.section import Section
+from forwarder.config.settings import Settings
+from forwarder.config.source_settings import KafkaSettings, LogSourceSettings
 from forwarder.daemon.mappings import mapping_of
 from forwarder.sources.imports.pacing import QuietHours
 from tests.support.certificates import make_certificate
@@ -46,12 +48,13 @@ def test_the_page_names_no_key_that_does_not_exist() -> None:
     assert set(named) <= known
 
 
-def test_what_the_page_says_of_a_cluster_it_says_of_its_keys() -> None:
+@pytest.mark.parametrize(("name", "least"), [("kafka", 20), ("logs", 15)])
+def test_what_the_page_says_of_an_item_it_says_of_its_keys(name: str, least: int) -> None:
     """Under the words for each item, keys are named as they stand in one."""
-    text = PAGE.read_text("utf-8").partition("For each item of `sources.kafka`:")[2].partition("\n\n`")[0]
+    text = PAGE.read_text("utf-8").partition(f"For each item of `sources.{name}`:")[2].partition("\n\n`")[0].partition("\n\nFor each")[0]
     known = [f".{key.name}." for key in keys().values()]
     named = {span for span in re.findall(r"`([a-z_.]+)(?::[^`]*)?`", text) if span != "token"}
-    assert len(named) > 20
+    assert len(named) >= least
     assert {span for span in named if not any(f".{span}." in name for name in known)} == set()
 
 
@@ -67,20 +70,21 @@ def test_all_yaml_has_every_key_at_its_default() -> None:
     assert nulls == [f"{'  ' * (len(path) - 1)}{path[-1]}: null" for path in own if path in unset]
 
 
-def test_all_yaml_has_every_key_of_an_item_in_a_comment(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "section"), [("kafka", KafkaSettings), ("logs", LogSourceSettings)])
+def test_all_yaml_has_every_key_of_an_item_in_a_comment(tmp_path: Path, name: str, section: type[Section]) -> None:
     """What stands behind `#` in the place of an empty list is an item with each key, in order, at its default."""
-    above, _, below = ALL.read_text("utf-8").partition("  #kafka:\n")
+    above, _, below = ALL.read_text("utf-8").partition(f"  #{name}:\n")
     lines = below.splitlines()
     item = [line.replace("#", "", 1) for line in itertools.takewhile(lambda line: line.startswith("  #  "), lines)]
     file = tmp_path / "all.yaml"
-    file.write_text("\n".join([above.replace("  kafka: []\n", ""), "  kafka:", *item, *lines[len(item) :]]), "utf-8")
+    file.write_text("\n".join([above.replace(f"  {name}: []\n", ""), f"  {name}:", *item, *lines[len(item) :]]), "utf-8")
     layer = read_document(file, {})
     assert layer.problems == []
-    (only,) = nested(layer.values, layer.items)["sources"]["kafka"]
-    assert KafkaSettings.parse(only) == KafkaSettings()
-    cluster = ("sources", "kafka", FIRST)
-    written = [match[1] for line in item if (match := re.match(r" +([a-z_]+):", line))]
-    assert written == [path[-1] for path in _table() if path[:3] == cluster != path]
+    (only,) = nested(layer.values, layer.items)["sources"][name]
+    assert section.parse(only) == section()
+    path = ("sources", name, FIRST)
+    written = [match[1] for line in item if (match := re.match(r" +(?:- )?([a-z_]+):", line))]
+    assert written == [each[-1] for each in _table() if each[:3] == path != each]
 
 
 def _table() -> Iterator[KeyPath]:

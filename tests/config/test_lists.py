@@ -376,3 +376,24 @@ def test_no_text_makes_anything_but_settings_or_problems(tmp_path: Path, text: s
     except InvalidConfiguration as error:
         found = error.problems
     assert all(problem.message and problem.where for problem in found)
+
+
+def test_logs_are_written_as_clusters_are(tmp_path: Path) -> None:
+    """Items in the file, single keys of them in the environment; the project key may come from a file."""
+    secret = tmp_path / "key"
+    secret.write_text("phc_abcdefghij")
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(f"sources:\n  logs:\n    - {{path: a.log, mapping: {{event: .e, distinct_id: .u}}, api_key_file: {secret}}}\n")
+    environ = {"FORWARDER_SOURCES__LOGS__0__PATH": "/var/log/a.log, /var/log/b/**", "FORWARDER_SOURCES__LOGS__0__ROTATE_WAIT": "5m"}
+    (source,) = load_settings(file, environ, require_upstream=False).settings.sources.logs
+    assert (source.path, source.rotate_wait, source.api_key) == (("/var/log/a.log", "/var/log/b/**"), 300.0, "phc_abcdefghij")
+
+
+def test_the_project_key_of_otlp_may_come_from_a_file(tmp_path: Path) -> None:
+    """As that of other sources."""
+    secret = tmp_path / "key"
+    secret.write_text("phc_abcdefghij")
+    otlp = f"{{mapping: {{event: .e, distinct_id: .u}}, api_key_file: {secret}}}"
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(f"sources:\n  http:\n    otlp: {otlp}\n")
+    assert load_settings(file, {}, require_upstream=False).settings.sources.http.otlp.api_key == "phc_abcdefghij"

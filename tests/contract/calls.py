@@ -52,6 +52,10 @@ class Service:
             return await self.client.ask(method, path, None, headers)
         return await self.client.ask(method, path, json.dumps(body).encode(), {**headers, "Content-Type": "application/json"})
 
+    async def settle(self) -> None:
+        """Wait until nothing of batch exports is due."""
+        assert (await self.client.post("/sandbox/clock?settle=true", {})).status == 200
+
     async def items(self, name: str) -> list[dict[str, Any]]:
         """Everything that a list has."""
         items: list[dict[str, Any]] = (await self.call(name)).json["results"]

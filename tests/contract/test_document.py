@@ -12,13 +12,14 @@ from forwarder.contract import ingestion, payloads, resources
 from forwarder.contract.endpoints import ENDPOINTS, KeyScope
 from forwarder.contract.gaps import GAPS
 from forwarder.contract.resources import LARGEST_PAGE, LEVELS, PAGE_SIZE, ErrorBody, ErrorType, PageEnvelope
+from forwarder.sandbox.exports import records
 from forwarder.sandbox.manage.validation import LARGEST_BODY
 from tests.contract import names
 from tests.contract.reading_schema import fields as contract_fields
 from tests.contract.reading_schema import kind
 from tests.contract.tables import DOCUMENT, FieldRow, endpoints, fields, headings, plain, rows, spans
 from tests.guides.reading import anchors, links
-from tests.support.repository import files
+from tests.support.repository import ROOT, files
 
 RESOURCES: Final[dict[str, Any]] = {
     "Domain": resources.Domain,
@@ -53,7 +54,7 @@ INGESTED: Final[dict[str, Any]] = {
     "BatchEvent": ingestion.BatchEvent,
     "Answer to events": ingestion.AcceptedEvents,
 }
-SILENT: Final = {"invites bulk", "batch-exports logs"}
+SILENT: Final = {"invites bulk"}
 """What both modes answer without a body."""
 _SAME: Final = {"AccessToProject": "ProjectAccess", "DestinationChange": "Destination"}
 
@@ -195,6 +196,14 @@ def test_statuses_of_runs() -> None:
     assert listed == list(get_args(resources.RunStatus)) == names.STATUSES.split(", ")
     for heading in ("BatchExportRun", "Retry"):
         assert listed == spans(next(row.rule for row in fields(heading) if row.name == "status"))
+
+
+def test_keys_of_destinations() -> None:
+    """What is read of a destination's config is tabulated, and nothing else."""
+    read = r'(?:config\.get\(|_text\(config, |_choice\(config, )"(\w+)"'
+    modules = (ROOT / "forwarder" / "sandbox" / "exports").glob("*.py")
+    used = {name for file in modules for name in re.findall(read, file.read_text("utf-8"))}
+    assert {plain(row["key"]) for row in rows("Destination config")} == used | set(records.NAMED_EVENTS)
 
 
 def test_every_ingestion_endpoint_is_a_row() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +58,14 @@ async def test_strict_answers(row: EndpointRow, tmp_path: Path) -> None:
             assert fits(row, reply) == ""
         elif "Domain" in STRICT[row.call]:
             assert misfits(reply.json, "Domain") == ""
+        elif "results" in STRICT[row.call]:
+            assert (
+                await service.call("batch-exports backfill", {"start_at": "2026-01-01T00:00:00Z", "end_at": "2026-01-01T01:00:00Z"})
+            ).json
+            await service.settle()
+            lines = (await service.call(row.call)).json["results"]
+            assert lines
+            assert all(list(line) == re.findall(r'"(\w+)"', STRICT[row.call])[1:] for line in lines)
         else:
             assert reply.status == row.status
             spelled = reply.json | {name: "UUID" for name in reply.json if name == "backfill_id"}

@@ -50,7 +50,7 @@ ELSEWHERE: Final = {
     "body-size": "tests/contract/test_errors.py::test_limits_of_bodies",
     "page-size": "tests/contract/test_pages.py::test_bad_limits_and_offsets",
     "capture-answer": "tests/contract/test_ingestion.py::test_success",
-    "group-flags": "tests/contract/test_ingestion.py::test_success",
+    "group-flags": "tests/contract/test_flags.py::test_flags_are_set_in_the_services_form",
     "ingestion-failures": "tests/contract/test_ingestion.py::test_failures",
     "nameless-events": "tests/contract/test_ingestion.py::test_what_is_not_ingested",
     "shapes": "tests/contract/test_odd_bodies.py::test_answers_are_alike",
@@ -65,8 +65,20 @@ ELSEWHERE: Final = {
     "other-methods": "tests/contract/test_ingestion.py::test_post_only",
     "project-keys": "tests/contract/test_ingestion.py::test_keys_of_projects",
     "compressions": "tests/contract/test_ingestion.py::test_what_clients_may_compress_with",
-    "forwarded-for": "tests/contract/test_ingestion.py::test_places",
-    "decide-versions": "tests/sandbox/flags/test_evaluation.py::test_the_forms_of_flags",
+    "forwarded-for": "tests/contract/test_flags.py::test_places_follow_from_the_documented_header",
+    "decide-versions": "tests/contract/test_flags.py::test_the_versions_of_answers",
+    "run-transitions": "tests/sandbox/exports/test_scheduler.py::test_a_run_goes_through_its_states",
+    "interval-alignment": "tests/sandbox/exports/test_intervals.py::test_what_a_schedule_runs_next",
+    "missed-intervals": "tests/sandbox/exports/test_scheduler.py::test_a_pause_loses_nothing",
+    "exported-events": "tests/sandbox/exports/test_scheduler.py::test_each_event_is_exported_once",
+    "export-changes": "tests/sandbox/exports/test_scheduler.py::test_a_run_keeps_the_settings_that_it_began_with",
+    "exported-files": "tests/sandbox/exports/test_shipping.py::test_names_follow_from_the_work_and_its_interval",
+    "exported-records": "tests/sandbox/exports/test_records.py::test_properties_are_as_they_were_sent",
+    "private-destinations": "tests/sandbox/exports/test_network.py::test_private_addresses",
+    "flag-forms": "tests/contract/test_flags.py::test_flags_are_set_in_the_services_form",
+    "flag-evaluation": "tests/end_to_end/test_flags.py::test_the_sdk_decides_as_the_service_does",
+    "evaluated-properties": "tests/contract/test_flags.py::test_properties_of_the_request_come_first_one_by_one",
+    "flag-errors": "tests/contract/test_flags.py::test_one_flag_that_fails_leaves_the_others_right",
     "rate-limits": "tests/management/test_calling.py::test_a_change_waits_when_it_came_too_early",
 }
 NOTHING: Final = {"notifications", "management-versions"}
@@ -210,29 +222,46 @@ async def test_settings_of_batch_exports(tmp_path: Path) -> None:
         assert (await service.call("batch-exports update", filters)).json["filters"] == filters["filters"]
 
 
-@closes("run-transitions", "backfill", "retry", "latest-runs", "export-deletion")
+@closes("backfill", "retry", "latest-runs", "export-deletion")
 async def test_runs_of_batch_exports(tmp_path: Path) -> None:
-    """Backfills and retries make runs that start; the newest ten are shown, the newest first; they are gone with the export."""
-    async with serving(tmp_path) as service:
-        interval = {"start_at": "2026-01-01T00:00:00Z", "end_at": "2026-01-02T00:00:00Z"}
-        assert (await service.call("batch-exports backfill", interval)).status == 200
-        newest, old = (await service.call("batch-exports get")).json["latest_runs"]
-        assert (newest["status"], newest["data_interval_start"][:10], newest["data_interval_end"][:10]) == (
-            "Starting",
-            "2026-01-01",
-            "2026-01-02",
-        )
-        assert (await service.call("batch-export-runs retry", {}, id=newest["id"])).status == 200
-        retried, *others = (await service.call("batch-exports get")).json["latest_runs"]
-        assert others == [newest, old]
-        assert {name for name in retried if retried[name] != newest[name]} <= {"id", "created_at", "last_updated_at"}
+    """A backfill is a run an interval, clipped to its range; a retry is a run of its own; the newest ten are shown, the newest first; with
+    the export they are gone from the API, and shown by the sandbox."""
+    async with serving(tmp_path, export_root=tmp_path / "exported") as service:
+        folder = {"interval": "day", "destination": {"type": "Folder", "config": {"path": "shop"}}}
+        assert (await service.call("batch-exports update", folder)).status == 200
+        old = await _runs(service)
+        assert (
+            await service.call("batch-exports backfill", {"start_at": "2026-01-01T06:00:00Z", "end_at": "2026-01-03T00:00:00Z"})
+        ).status == 200
+        second, first, *others = await _runs(service)
+        assert [(run["status"], run["data_interval_start"][:16], run["data_interval_end"][:16]) for run in (first, second)] == [
+            ("Completed", "2026-01-01T06:00", "2026-01-02T00:00"),
+            ("Completed", "2026-01-02T00:00", "2026-01-03T00:00"),
+        ]
+        assert others == old
+        assert (await service.call("batch-export-runs retry", {}, id=first["id"])).status == 200
+        retried, *others = await _runs(service)
+        assert others == [second, first, *old]
+        times = {"id", "created_at", "finished_at", "last_updated_at"}
+        assert {name for name in retried if retried[name] != first[name]} <= times
         for _ in range(9):
-            assert (await service.call("batch-exports backfill", {})).status == 200
-        runs = (await service.call("batch-exports get")).json["latest_runs"]
+            assert (
+                await service.call("batch-exports backfill", {"start_at": "2026-01-01T00:00:00Z", "end_at": "2026-01-01T01:00:00Z"})
+            ).status == 200
+        runs = await _runs(service)
         assert (len(runs), runs[-1]["id"]) == (10, retried["id"])
         assert (await service.call("batch-exports delete")).status == 204
         for call in ("batch-exports get", "batch-exports delete", "batch-export-runs retry", "organization-batch-exports pause"):
             assert error_of(await service.call(call))[0] == 404
+        shown = (await service.ask("GET", f"/sandbox/batch-export-runs?batch_export={seed.EXPORT}", key=None)).json
+        assert (shown["count"], shown["results"][0]["id"]) == (13, runs[0]["id"])
+
+
+async def _runs(service: Service) -> list[dict[str, Any]]:
+    """The latest runs, once nothing is due."""
+    await service.settle()
+    runs: list[dict[str, Any]] = (await service.call("batch-exports get")).json["latest_runs"]
+    return runs
 
 
 @closes("project-token", "primary-dashboard", "texts-of-json")

@@ -18,24 +18,21 @@ import msgspec
 from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Reply
 from forwarder.daemon import imports
-from forwarder.daemon.import_letters import ImportDeadLetters, LetterConversion
+from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
 from forwarder.daemon.imports import ImportPipeline
 from forwarder.deadletter.schema import open_readable
 from forwarder.delivery.batching import BatchPolicy
 from forwarder.delivery.lanes import RetryPolicy
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import FileSource, open_source
-from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
-from forwarder.sources.imports.conversion import Conversion, EventFilters
-from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import contents_of
-from forwarder.sources.imports.ledger import ImportLedger
 from forwarder.sources.imports.pacing import ImportPace, QuietHours, RateLine
-from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.source import ImportProgress
+from forwarder.sources.imports.source import ImportLedger, ImportProgress
 from forwarder.sources.imports.times import DAY, SECOND, when
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
@@ -200,7 +197,7 @@ class Setting:
         self.folder = Mortal(self.state)
         saved = self.saved
         replayed = () if saved is None else saved.totals.replayed
-        self.dead_letters = ImportDeadLetters.open(self.state, self.clock, self.max_letters, replayed)
+        self.dead_letters = ImportDeadLetters.open_in(self.state, self.clock, self.max_letters, replayed)
         self.commits = self.dead_letters._committer._groups = HeldCommits()
         self.dead_letters.start()
         try:
@@ -212,13 +209,14 @@ class Setting:
                 await self._driven(asyncio.create_task(self.pipeline.run(self.told.append, lambda: self.doing)), during, seconds)
         finally:
             self.commits.release()
-            await self.dead_letters.close()
+            await self.dead_letters.end()
             self.folder.close()
             if self.folder.dead:
                 self.make_room()
 
     def _pipeline(self, source: FileSource, ledger: ImportLedger, repeats: Repeats) -> ImportPipeline:
         limits = ChunkLimits.of_batches(self.batches.max_bytes, self.batches.max_events)
+        alone = self._conversion(EventFilters(), None)
         return ImportPipeline(
             self.blocks(source, self._conversion(self.filters, repeats), ledger.checkpoint, limits),
             ledger,
@@ -232,7 +230,7 @@ class Setting:
             retry=RetryPolicy(),
             concurrency=self.concurrency,
             keys=None,
-            repaired=LetterConversion(self._conversion(EventFilters(), None), limits, MAX_EVENT),
+            replays=LetterReplays(self.dead_letters, ledger, alone, limits, MAX_EVENT, LANE, self.clock),
         )
 
     @staticmethod

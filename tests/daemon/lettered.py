@@ -13,11 +13,10 @@ from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_replay
 from forwarder.sources.files.records import RecordLocation, SourceFile
-from forwarder.sources.imports.blocks import ImportChunk
+from forwarder.sources.imports.blocks import ImportChunk, letter_of
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ImportDeadLetter
 from forwarder.sources.imports.format import RefusalReason
-from forwarder.sources.imports.letters import letter_of
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
@@ -34,12 +33,12 @@ async def opened(
     state: Path, max_bytes: int = 1 << 20, *, clock: FakeClock | None = None, replayed: Sequence[int] = ()
 ) -> AsyncIterator[ImportDeadLetters]:
     """Letters that are written."""
-    letters = ImportDeadLetters.open(state, clock or FakeClock(), max_bytes, replayed)
+    letters = ImportDeadLetters.open_in(state, clock or FakeClock(), max_bytes, replayed)
     letters.start()
     try:
         yield letters
     finally:
-        await letters.close()
+        await letters.end()
 
 
 def refused(number: int, data: bytes = b'{"cut', part: int = 0, why: RefusalReason = RefusalReason.NOT_JSON) -> ImportDeadLetter:
@@ -50,10 +49,10 @@ def refused(number: int, data: bytes = b'{"cut', part: int = 0, why: RefusalReas
 def offer(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) -> bool:
     """Keep records that the format refused, as the intake does: all, or none if there is no room."""
     made = [letter_of(record, SourceFile(record.place.file, FILE.identity), LANE, 5.0) for record in records]
-    reserved = letters.store.reserve(sum(len(each.data) for each in made), len(made))
+    reserved = letters.reserve(sum(len(each.data) for each in made), len(made))
     if reserved is None:
         return False
-    letters.store.bury_reserved(made, reserved)
+    letters.bury_reserved(made, reserved)
     return True
 
 
@@ -72,7 +71,7 @@ def event(number: int, part: int = 0, day: int = 0) -> FinishedEvent:
 def chunk_of(events: Sequence[FinishedEvent]) -> ImportChunk:
     """Events of the file that are sent together."""
     columns = EventColumns.of(events)
-    return ImportChunk(LANE, columns.joined(), columns.ids(), 0.0, columns.without_data(), {0: FILE})
+    return ImportChunk(LANE, b",".join(columns.data), columns.ids(), 0.0, columns, {0: FILE})
 
 
 def refused_events(events: Sequence[FinishedEvent], why: str = "400: no") -> list[DeadLetter]:

@@ -125,6 +125,17 @@ async def test_a_signal_drains_and_ends_with_0(life: Life, number: signal.Signal
     assert life.pipeline.done == ["start", "shut_down 7", "close"]
 
 
+async def test_the_end_of_standard_input_ends_it_as_a_signal_does(life: Life) -> None:
+    """It drains, closes, and ends with 0; what comes after that changes nothing."""
+    life.begin(settings(shutdown={"drain_timeout": "7s"}))
+    await life.started()
+    life.pipeline.input_ended()
+    life.pipeline.input_ended()
+    assert await life.ended() == 0
+    assert life.pipeline.done == ["start", "shut_down 7", "close"]
+    assert life.logged("stopping: standard input has ended")["log_level"] == "info"
+
+
 async def test_delay_goes_on_taking_but_is_not_ready(life: Life) -> None:
     """During `shutdown.delay` events are taken, while `/readyz` fails so that nobody is routed here any more."""
     life.begin(settings(shutdown={"delay": "10s"}))

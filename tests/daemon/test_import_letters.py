@@ -17,10 +17,10 @@ from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_drop
+from forwarder.sources.imports.blocks import REASONS, EventOrigin, RecordOrigin, read_origin
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.conversion import OF_EVENTS
 from forwarder.sources.imports.format import RefusalReason
-from forwarder.sources.imports.letters import REASONS, EventOrigin, RecordOrigin, read_origin
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.daemon.lettered import FILE, LANE, bury, event, mark, offer, opened, refused, refused_events, rows
@@ -162,7 +162,7 @@ async def test_how_many_are_marked(tmp_path: Path) -> None:
         assert first.origin == RecordOrigin(0, 1, FILE.identity, 0, "not_json")
         assert (second.number, second.file, second.line, second.together) == (3, FILE, 4, 2)
         assert await letters.take_marked() == ()
-        letters.refuse(1, "still no event")
+        letters.unmark(1, "still no event")
         letters.remove([3])
         assert not letters.is_gone(3)
         assert await letters.take_marked() == ()

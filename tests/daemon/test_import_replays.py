@@ -11,7 +11,7 @@ import msgspec
 
 from forwarder.core.event import Chunk
 from forwarder.core.ports import Reason, letters_of
-from forwarder.daemon.import_letters import ImportDeadLetters, LetterConversion, LetterReplays
+from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits
 from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks
@@ -21,13 +21,13 @@ from forwarder.sources.imports.conversion import (
     Conversion,
     EventFilters,
     FilterReason,
+    FinishPolicy,
     ImportDeadLetter,
 )
-from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.formats.segment import SegmentConverter
-from forwarder.sources.imports.ledger import ImportLedger
+from forwarder.sources.imports.source import ImportLedger
 from tests.daemon.lettered import DAY, FILE, LANE, bury, event, mark, opened, refused, refused_events, rows
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
@@ -69,8 +69,7 @@ class Job:
     def replays(self, letters: ImportDeadLetters) -> LetterReplays:
         """The letters' way back in one run."""
         self.ledger = ImportLedger(self.checkpoint)
-        how = LetterConversion(self.conversion, ChunkLimits(100_000, 100), MAX_EVENT)
-        return LetterReplays(letters, self.ledger, how, LANE, FakeClock())
+        return LetterReplays(letters, self.ledger, self.conversion, ChunkLimits(100_000, 100), MAX_EVENT, LANE, FakeClock())
 
     async def run(self, letters: ImportDeadLetters, replays: LetterReplays | None = None) -> list[bytes]:
         """Replay what is marked; the events that the service accepts meanwhile."""

@@ -22,14 +22,12 @@ from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.daemon.imports import STOP_SECONDS
 from forwarder.delivery.batching import BatchPolicy
 from forwarder.sources.files.records import ReadOptions
-from forwarder.sources.imports.books import DayTally
+from forwarder.sources.imports.blocks import MarkedLetter
+from forwarder.sources.imports.books import DayTally, digest_hex, uuid_hashes
 from forwarder.sources.imports.checkpoint import SourceChanged
 from forwarder.sources.imports.conversion import EventFilters
-from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import MarkedLetter
-from forwarder.sources.imports.source import ImportProgress
+from forwarder.sources.imports.source import ImportLedger, ImportProgress
 from forwarder.sources.imports.times import date_of
-from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hashes
 from forwarder.storage import failpoints
 from tests.daemon.imports import (
     FIRST_DAY,

@@ -19,13 +19,12 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.daemon.imports import ImportRun, UpstreamRefuses
-from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports.checkpoint import FILE, CheckpointDamaged, SourceChanged
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import ImportRequest, OtherJob
-from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.report import MANIFEST, ImportManifest, read_manifest
 from forwarder.sources.imports.source import ImportProgress
 from tests.daemon.imports import line, uuid_of, write
 from tests.support.upstream import UNAUTHORIZED, Answer, Upstream, plain
@@ -84,7 +83,7 @@ async def test_a_run_leaves_a_manifest_and_a_report(tmp_path: Path, upstream: Up
     assert all(each.json["historical_migration"] is True for each in upstream.requests)
     assert {event["properties"]["$import_job_id"] for each in upstream.requests for event in each.events} == {manifest.job.id}
     assert {"manifest.json", "report.json", "report.html", FILE} <= {path.name for path in (tmp_path / "state").iterdir()}
-    assert manifests.read(tmp_path / "state" / manifests.FILE).books == manifest.books
+    assert read_manifest(tmp_path / "state" / MANIFEST).books == manifest.books
 
 
 async def test_a_complete_import_is_known_as_such(tmp_path: Path, upstream: Upstream) -> None:

@@ -20,7 +20,7 @@ from forwarder.daemon.pipeline import build
 from forwarder.daemon.policies import changed_keys
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
-from forwarder.workers.merging import merge_clusters
+from forwarder.workers.merging import merge_sources
 from tests.support.snapshots import FULL, KAFKA
 
 NOW = 1_767_229_265.0
@@ -99,15 +99,15 @@ def test_workers_clusters_are_one() -> None:
     """What was counted adds up, for the dead too; partitions and state are those of the living, and the gravest state is told."""
     down = KafkaCluster("main", "forwarder", "down", why="nothing listens", commits={"ok": 1}, rebalances=1, last_commit=5.0)
     dead = replace(KAFKA, partitions=(KafkaPartition("gone", 0, lag=9),), in_flight_bytes=7, expired=1, note="old")
-    [merged, other] = merge_clusters([((KAFKA,), True), ((down, KafkaCluster("other")), True), ((dead,), False)])
+    [merged, other] = merge_sources([((KAFKA,), True), ((down, KafkaCluster("other")), True), ((dead,), False)], "connecting")
     assert (merged.state, merged.why, merged.note, merged.reads) == ("down", "nothing listens", KAFKA.note, False)
     assert (merged.partitions, merged.in_flight_bytes) == (KAFKA.partitions, KAFKA.in_flight_bytes)
     assert (merged.commits, merged.rebalances, merged.expired) == ({"ok": 121, "failed": 4}, 7, 18)
     assert merged.records["taken"] == 4000
     assert merged.last_commit == KAFKA.last_commit
     assert other.name == "other"
-    assert merge_clusters([((KAFKA,), True)]) == (KAFKA,)
-    [away] = merge_clusters([((KAFKA,), False)])
+    assert merge_sources([((KAFKA,), True)], "connecting") == (KAFKA,)
+    [away] = merge_sources([((KAFKA,), False)], "connecting")
     assert (away.records, away.state, away.reads) == (KAFKA.records, "connecting", False), "nobody is there to read it"
 
 
@@ -116,7 +116,7 @@ def test_a_partition_that_two_workers_tell_of_is_one() -> None:
     before = KafkaCluster("main", state="reading", partitions=(KafkaPartition("t", 0, 10, 5), KafkaPartition("t", 1, 3, 1)))
     after = KafkaCluster("main", state="reading", partitions=(KafkaPartition("t", 0, 12, 3),))
     for members in ([((before,), True), ((after,), True)], [((after,), True), ((before,), True)]):
-        assert merge_clusters(members)[0].partitions == (KafkaPartition("t", 0, 12, 3), KafkaPartition("t", 1, 3, 1))
+        assert merge_sources(members, "connecting")[0].partitions == (KafkaPartition("t", 0, 12, 3), KafkaPartition("t", 1, 3, 1))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from forwarder.telemetry.snapshot import State
 from tests.support.certificates import make_certificate
 from tests.support.clock import FakeClock
 from tests.support.listening import post
+from tests.support.otlp import PROTOBUF, export, record
 from tests.support.upstream import Upstream, plain
 from tests.support.whole import KEY, Whole, batch, events, settings
 
@@ -126,6 +127,20 @@ async def test_live_settings_take_effect_at_once(clock: FakeClock) -> None:
         await whole.emptied()
         assert [len(request.names) for request in upstream.requests] == [2, 2]
         assert (await whole.send(post("/batch/", batch(events(1), "phc_theoldkey12345678")))).status == 401
+
+
+async def test_the_key_of_otlp_is_allowed(clock: FakeClock) -> None:
+    """Whatever keys senders may use: it is configured. Another one needs a restart, and so does the whole section."""
+    mapping = {"event": ".event_name", "distinct_id": ".attributes.user"}
+    http = {"api_keys": ["phc_theoldkey12345678"], "otlp": {"api_key": KEY, "mapping": mapping}}
+    sent = post("/v1/logs", export(record(), protobuf=True), f"Content-Type: {PROTOBUF}")
+    async with Upstream() as upstream, Whole(upstream.url, clock, http=http) as whole:
+        assert (await whole.send(sent)).status == 200
+        other = {**http, "otlp": {"api_key": "phc_otherother123456", "mapping": mapping}}
+        assert Reloaded(whole, upstream.url)(http=other) == ["sources.http.otlp.api_key"]
+        assert (await whole.send(sent)).status == 200
+        await whole.emptied()
+        assert {request.api_key for request in upstream.requests} == {KEY}
 
 
 async def test_what_needs_a_restart_is_said_each_time(clock: FakeClock) -> None:

@@ -15,12 +15,11 @@ from forwarder.core.outcome import Reply
 from forwarder.delivery.batching import BatchPolicy
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.books import RecordBooks
+from forwarder.sources.imports.books import RecordBooks, digest_hex, uuid_hashes
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.conversion import Conversion
-from forwarder.sources.imports.sorting import FILE, EventSpool, SortLimits, sorted_blocks
+from forwarder.sources.imports.sorting import FILE, EventSorter, EventSpool, sorted_blocks
 from forwarder.sources.imports.times import date_of
-from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hashes
 from forwarder.storage import failpoints
 from tests.daemon.imports import FIRST_DAY, JOB, OK, Service, Setting, events_in, line, uuid_of, write
 
@@ -40,8 +39,8 @@ class SortedSetting(Setting):
         self, source: FileSource, conversion: Conversion, checkpoint: ImportCheckpoint, limits: ChunkLimits
     ) -> Generator[ImportBlock]:
         """See `Setting.blocks`."""
-        spool, sort = EventSpool(self.state, JOB), SortLimits(memory=20_000, runs=2)
-        return sorted_blocks(source, conversion, spool, checkpoint.settled, checkpoint.spool, limits, doing=self.does, sort=sort)
+        spool, sorter = EventSpool(self.state, JOB), EventSorter(self.state, memory=20_000, runs=2)
+        return sorted_blocks(source, conversion, spool, checkpoint.settled, checkpoint.spool, limits, doing=self.does, sorter=sorter)
 
     def does(self, what: str) -> None:
         """It does this before it sends."""

@@ -21,6 +21,7 @@ from tests.support.manifests import (
     assert_confined,
     assert_known_to_kubernetes,
     assert_policy,
+    assert_reads_logs,
     assert_room,
     assert_runs_forwarder,
     assert_selected,
@@ -138,6 +139,59 @@ def test_what_it_renders_runs(rendered: list[Document], configuration: Path, tmp
     assert by_port == {"http": port(found.sources.http.listen), "admin": port(found.admin.listen)}
 
 
+LOGS: dict[str, Any] = {
+    "config": {"upstream": {"url": URL}, "shutdown": {"drain_timeout": "20s"}},
+    "replicas": 0,
+    "secrets": {"ca": {"name": "my-ca"}},
+    "serviceMonitor": {"enabled": True},
+    "logs": {
+        "enabled": True,
+        "secret": "forwarder-logs",
+        "config": {
+            "sources": {
+                "logs": [
+                    {
+                        "name": "pods",
+                        "host": "${NODE_NAME}",
+                        "path": "/var/log/pods/shop_*/*/*.log*",
+                        "format": "cri",
+                        "api_key": "phc_0123456789abcdef0123456789abcdef",
+                        "mapping": {"event": '"line"', "distinct_id": ".stream"},
+                    }
+                ]
+            }
+        },
+    },
+}
+
+
+def of_logs(objects: list[Document]) -> list[Document]:
+    """The objects that are about the nodes' logs."""
+    return [each for each in objects if each["metadata"]["name"].endswith("-logs")]
+
+
+def test_the_readers_of_logs(tmp_path: Path) -> None:
+    """They are pods of their own, to which no Service for senders leads; they deliver to the same address, and can be scraped."""
+    done = template(tmp_path, LOGS)
+    assert done.returncode == 0, done.stderr
+    objects = documents(done.stdout)
+    assert_known_to_kubernetes(objects)
+    assert_selected([each for each in objects if each not in of_logs(objects)])
+    own = of_logs(objects)
+    [pod] = pods(own)
+    assert_confined(pod, root=True)
+    [configured] = of_kind(own, "ConfigMap")
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(configured["data"]["forwarder.yaml"])
+    found = assert_runs_forwarder(with_files(pod, tmp_path), file)
+    assert_reads_logs(pod, found)
+    assert_stops_in_time(pod, found)
+    assert found.upstream.url == URL
+    assert_selected([each for each in own if each["kind"] != "ServiceMonitor"])
+    [monitor], [service] = of_kind(own, "ServiceMonitor"), of_kind(own, "Service")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+
+
 def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
     """Monitor, rules and dashboard are there with the labels that were asked for; rules and dashboard are the chart's files."""
     objects = documents(template(tmp_path, SETS["everything"]).stdout)
@@ -166,8 +220,22 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
         ({"config": {**LEAST["config"], "shutdown": {"delay": "soon"}}}, "is not a time"),
         ({**LEAST, "image": {"tag": "latest"}}, "/image/tag"),
         ({**LEAST, "replica": 3}, "replica"),
+        ({**LEAST, "logs": {"enabled": True}}, "logs.config.sources.logs is needed"),
+        ({**LEAST, "logs": {"state": "here"}}, "/logs/state"),
     ],
-    ids=["no address", "no url", "no time to stop", "memory on volumes", "admin address", "address", "no time", "latest", "unknown value"],
+    ids=[
+        "no address",
+        "no url",
+        "no time to stop",
+        "memory on volumes",
+        "admin address",
+        "address",
+        "no time",
+        "latest",
+        "unknown value",
+        "no logs",
+        "relative state",
+    ],
 )
 def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: Path) -> None:
     """A mistake is told when the chart is rendered, by the name of the value."""

@@ -14,6 +14,7 @@ from tests.support.manifests import (
     assert_confined,
     assert_known_to_kubernetes,
     assert_policy,
+    assert_reads_logs,
     assert_room,
     assert_runs_forwarder,
     assert_selected,
@@ -21,7 +22,8 @@ from tests.support.manifests import (
 )
 from tests.support.typed import options
 
-SIDECAR, STANDALONE, MONITORING, DRAIN = (manifests(KUBERNETES / each) for each in ("sidecar", "standalone", "monitoring", "drain"))
+FOLDERS = ("sidecar", "standalone", "monitoring", "drain", "logs")
+SIDECAR, STANDALONE, MONITORING, DRAIN, LOGS = (manifests(KUBERNETES / each) for each in FOLDERS)
 APPLICATION = 15.0
 """Seconds that the sidecar's manifest leaves the application to stop."""
 
@@ -29,9 +31,14 @@ APPLICATION = 15.0
 @pytest.fixture
 def configuration(tmp_path: Path) -> Path:
     """The standalone ConfigMap's file."""
-    [configured] = of_kind(STANDALONE, "ConfigMap")
-    file = tmp_path / "forwarder.yaml"
-    file.write_text(configured["data"]["forwarder.yaml"])
+    return configured(STANDALONE, tmp_path)
+
+
+def configured(objects: list[dict[str, Any]], place: Path) -> Path:
+    """The file of the ConfigMap among the objects."""
+    [found] = of_kind(objects, "ConfigMap")
+    file = place / "forwarder.yaml"
+    file.write_text(found["data"]["forwarder.yaml"])
     return file
 
 
@@ -42,7 +49,7 @@ def test_each_folder_lists_its_files(folder: str) -> None:
     assert sorted(["kustomization.yaml", *listed]) == sorted(each.name for each in (KUBERNETES / folder).iterdir())
 
 
-@pytest.mark.parametrize("objects", [SIDECAR, STANDALONE, DRAIN], ids=["sidecar", "standalone", "drain"])
+@pytest.mark.parametrize("objects", [SIDECAR, STANDALONE, DRAIN, LOGS], ids=["sidecar", "standalone", "drain", "logs"])
 def test_kubernetes_knows_them(objects: list[dict[str, Any]]) -> None:
     """The oldest and the newest version have no objection."""
     assert_known_to_kubernetes(objects)
@@ -106,6 +113,23 @@ def test_who_may_talk_to_whom(configuration: Path) -> None:
     assert_policy(policy, assert_runs_forwarder(pods(STANDALONE)[0], configuration))
 
 
+def test_the_readers_of_logs(tmp_path: Path) -> None:
+    """One on each node, never two at once; root without a capability; the configuration can be used, and its key is where it is mounted."""
+    [daemons], [pod] = of_kind(LOGS, "DaemonSet"), pods(LOGS)
+    assert_confined(pod, root=True)
+    file = configured(LOGS, tmp_path)
+    assert "api_key_file: /etc/forwarder-logs/api-key" in file.read_text()
+    assert "/etc/forwarder-logs" in {each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    (tmp_path / "api-key").write_text("phc_0123456789abcdef0123456789abcdef")
+    file.write_text(file.read_text().replace("/etc/forwarder-logs", str(tmp_path)))
+    found = assert_runs_forwarder(pod, file)
+    assert_stops_in_time(pod, found)
+    assert_reads_logs(pod, found)
+    assert (found.sources.logs[0].format, found.sources.logs[0].commit) == ("cri", "disk")
+    assert daemons["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+    assert pod["containers"][0]["args"] == ["run", "--config", "/etc/forwarder/forwarder.yaml"]
+
+
 def test_the_drain() -> None:
     """The job runs a command of forwarder on the claim of one of the StatefulSet's pods, as the user that wrote there."""
     [pod], [stateful] = pods(DRAIN), of_kind(STANDALONE, "StatefulSet")
@@ -121,14 +145,17 @@ def test_the_drain() -> None:
 
 def test_prometheus_finds_both() -> None:
     """The monitors select what the manifests label, at the admin port, and call the job forwarder, as alerts and dashboard do."""
-    [of_services], [of_pods] = of_kind(MONITORING, "ServiceMonitor"), of_kind(MONITORING, "PodMonitor")
+    [of_services], [of_pods, of_logs] = of_kind(MONITORING, "ServiceMonitor"), of_kind(MONITORING, "PodMonitor")
     wanted = of_services["spec"]["selector"]["matchLabels"].items()
     [service] = [each for each in of_kind(STANDALONE, "Service") if wanted <= each["metadata"]["labels"].items()]
     [endpoint], [pod] = of_services["spec"]["endpoints"], of_pods["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] in {each["name"] for each in service["spec"]["ports"]}
     assert service["metadata"]["labels"][of_services["spec"]["jobLabel"]] == "forwarder"
     [sidecars] = of_kind(SIDECAR, "Deployment")
+    [daemons] = of_kind(LOGS, "DaemonSet")
     assert of_pods["spec"]["selector"]["matchLabels"].items() <= sidecars["spec"]["template"]["metadata"]["labels"].items()
+    assert of_logs["spec"]["selector"]["matchLabels"].items() <= daemons["spec"]["template"]["metadata"]["labels"].items()
+    assert of_logs["spec"]["podMetricsEndpoints"] == of_pods["spec"]["podMetricsEndpoints"]
     assert pod["relabelings"] == [{"action": "replace", "targetLabel": "job", "replacement": "forwarder"}]
     assert pod["port"] in {each["name"] for each in pods(SIDECAR)[0]["initContainers"][0]["ports"]}
     assert {endpoint["path"], pod["path"]} == {"/metrics"} <= admin_paths()

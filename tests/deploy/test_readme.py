@@ -21,7 +21,10 @@ def test_its_configurations_are_valid(block: str, tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("secret\n")
     file = tmp_path / "forwarder.yaml"
-    file.write_text(block.replace("/etc/forwarder/project-keys", str(keys)).replace("/run/secrets/kafka", str(password)))
+    made = {"/etc/forwarder/project-keys": keys, "/run/secrets/kafka": password, "/etc/forwarder/salt": password}
+    for named, path in made.items():
+        block = block.replace(named, str(path))
+    file.write_text(block)
     assert load_settings(file, {}).settings.upstream.url
 
 

@@ -140,6 +140,17 @@ def test_systemd_understands_it(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+def test_systemd_understands_the_documents_addition(tmp_path: Path) -> None:
+    """What docs/deploy.md adds to the unit, for logs that a group may read, leaves nothing to be said either."""
+    [addition] = re.findall(r"```ini\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.DOTALL)
+    unit = tmp_path / UNIT.name
+    unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", TEXT, flags=re.MULTILINE))
+    (tmp_path / f"{UNIT.name}.d").mkdir()
+    (tmp_path / f"{UNIT.name}.d" / "override.conf").write_text(addition)
+    done = _systemd_analyze("verify", str(unit))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_it_is_exposed_to_little() -> None:
     """systemd's own judgement of its confinement is at most 1.5 of 10: what is left is the network, which it is for."""
     done = _systemd_analyze("security", "--offline=true", "--threshold=15", "--no-pager", str(UNIT))

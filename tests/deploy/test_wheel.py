@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.dockerfile import FORWARDER
 from tests.support.repository import ROOT, files
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Path:
-    """The wheel, made by the Dockerfile's own command from the files that it copies."""
-    for *sources, target in (line.split() for line in FORWARDER.copied):
-        for source in sources:
-            _copy(ROOT / source, tmp_path / target / ("" if source.endswith("/") else Path(source).name))
-    [command] = re.findall(r"\bpip (wheel [^&]*[^&\s])", FORWARDER.text)
-    pip = [sys.executable, "-m", "pip", *command.split()]
-    done = subprocess.run(pip, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 0, done.stderr
-    [made] = (tmp_path / "wheels").iterdir()
-    return made
-
-
-def _copy(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-    else:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+from tests.support.wheels import build_wheel
 
 
 @pytest.mark.slow
-def test_the_image_has_every_file_of_the_package(wheel: Path) -> None:
+def test_the_image_has_every_file_of_the_package(tmp_path: Path) -> None:
     """Modules and what they read beside them (pages, scripts, styles) are in the wheel, and the command and the licence too."""
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(build_wheel(tmp_path)) as archive:
         held = set(archive.namelist())
     assert {str(path.relative_to(ROOT)) for path in files("", "forwarder")} - held == set()
     assert [each for each in held if each.endswith("entry_points.txt")]

@@ -15,8 +15,7 @@ from typing import Any, Final
 from typer.testing import CliRunner
 
 from forwarder.cli.imports import app
-from forwarder.sources.imports import manifest as manifests
-from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.report import MANIFEST, ImportManifest, read_manifest
 from tests.support.commands import LIMIT, Finished, command_line, environment
 
 KEY: Final = "phc_end_to_end_imports_0001"
@@ -84,4 +83,4 @@ def forwarder_import(*arguments: str | Path) -> Finished:
 
 def manifest_of(state: Path) -> ImportManifest:
     """What the import has written of itself."""
-    return manifests.read(state / manifests.FILE)
+    return read_manifest(state / MANIFEST)

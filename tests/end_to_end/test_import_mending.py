@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 from forwarder.config.load import load_settings
 from forwarder.core.clock import SystemClock
 from forwarder.daemon.imports import ImportRun
+from forwarder.sources.imports.books import digest_hex, uuid_hash
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.job import ImportRequest
-from forwarder.sources.imports.manifest import ImportManifest
-from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
+from forwarder.sources.imports.report import ImportManifest
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.daemon.lettered import mark, rows
 from tests.support.upstream import OK, Answer, Request, Upstream, plain

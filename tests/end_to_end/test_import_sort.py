@@ -12,8 +12,8 @@ from typing import Final
 
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, read_checkpoint
 from forwarder.sources.imports.sorting import FILE, SPOOL
-from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Arrival, arrivals
+from tests.crash.process import Killable
 from tests.daemon.imports import line, write
 from tests.end_to_end.importing import KEY, Service, manifest_of, sandbox
 from tests.support.commands import forwarder
@@ -42,7 +42,7 @@ async def test_killed_while_it_sorts_and_while_it_sends_all_arrives_once_and_in_
             assert records <= saved.books.read < EVENTS
             in_flight += service.counts(saved.job.id)[0] - saved.books.read
 
-        async with Importer.living(command(service, paths, state), tmp_path / "log") as importer:
+        async with Killable.living(command(service, paths, state), tmp_path / "log") as importer:
             assert await importer.code() == 0, (tmp_path / "log").read_text()
         manifest = manifest_of(state)
         events, repeats, conflicts = service.counts(manifest.job.id)
@@ -88,7 +88,7 @@ def command(service: Service, paths: list[Path], state: Path) -> list[str]:
 
 async def killed_when(service: Service, paths: list[Path], state: Path, condition: Callable[[], bool]) -> None:
     """A life of it until the condition holds."""
-    async with Importer.living(command(service, paths, state), state.parent / "log") as importer:
+    async with Killable.living(command(service, paths, state), state.parent / "log") as importer:
         await eventually(lambda: importer.ended or condition(), told=(state.parent / "log").read_text)
         assert await importer.killed() == -9, (state.parent / "log").read_text()
 

@@ -1,30 +1,28 @@
 """The migration around exports, as docs/migration.md has it: its commands are taken from the page, and run by a shell.
 
-The service is a sandbox with an organization. Nothing runs exports there, so the test writes the files that the export would have written.
+The service is a sandbox in a process of its own, with a database and an organization whose batch export goes to a folder.
 """
 
 from __future__ import annotations
 
-import asyncio
+import copy
 import gzip
 import json
-import os
 import re
-import shlex
-import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import pytest
+import yaml
 
-from forwarder.sandbox import Sandbox
-from forwarder.sources.imports import manifest
+from forwarder.sources.imports.report import MANIFEST, read_manifest
 from tests.guides.reading import DOCS, text_of
-from tests.support.commands import LIMIT, Finished, environment
-from tests.support.management import EXPORT, ORGANIZATION, OWNER_KEY, PAUSED_EXPORT, PROJECT, TOKEN, seeded
+from tests.support.commands import LIMIT, running
+from tests.support.management import EXPORT, ORGANIZATION, OWNER_KEY, PAUSED_EXPORT, PROJECT, SEED, TOKEN
+from tests.support.shells import Shell, posted
 
 PAGE: Final = text_of(DOCS / "migration.md")
 [RECIPE] = re.findall(r"^## Around a project's exports\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)
@@ -32,17 +30,8 @@ FIRST: Final = datetime(2024, 2, 27, 23, 59, 59, 250_000, UTC)
 """The last second of a day; the events go on into March, by way of the 29th of February."""
 COUNT: Final = 400
 EVERY: Final = timedelta(minutes=15)
-JQ: Final = f"""#!{sys.executable}
-import json, sys, jq
-options = {{each for each in sys.argv[1:] if each.startswith("-")}}
-program, *files = (each for each in sys.argv[1:] if not each.startswith("-"))
-text = "".join(open(file).read() for file in files) if files else sys.stdin.read()
-found = jq.compile(program).input_text(text).all()
-for each in found:
-    print(each if "-r" in options and isinstance(each, str) else json.dumps(each))
-sys.exit("-e" in options and not (found and found[-1]))
-"""
-"""What the page needs of jq, for machines that haven't got it."""
+DAYS: Final = [f"2024-{day}T00:00:00" for day in ("02-27", "02-28", "02-29", "03-01", "03-02", "03-03", "03-04")]
+"""The bounds of the days that they are of."""
 
 
 def exported() -> bytes:
@@ -52,73 +41,33 @@ def exported() -> bytes:
     return b"".join(json.dumps({"event": "Purchase", "properties": each}).encode() + b"\n" for each in properties)
 
 
-@dataclass(frozen=True)
-class Shell:
-    """Runs what the page shows, in a folder with the export and the keys."""
+def begin(folder: Path) -> list[str]:
+    """Put in place what somebody has before the first command; what the sandbox is started with."""
+    (folder / "export").mkdir()
+    (folder / "export" / "2024.json.gz").write_bytes(gzip.compress(exported()))
+    for name, key in (("project-key", TOKEN), ("personal-key", OWNER_KEY)):
+        (folder / name).write_text(key)
+        (folder / name).chmod(0o600)
+    seed = copy.deepcopy(SEED)
+    [export] = [each for each in seed["organizations"][0]["projects"][0]["batch_exports"] if each["id"] == EXPORT]
+    export |= {"destination": {"type": "Folder", "config": {"path": "shipped"}}, "interval": "day", "runs": []}
+    (folder / "seed.yaml").write_text(yaml.safe_dump(seed))
+    files = ("--database", "sandbox.db"), ("--seed", "seed.yaml"), ("--export-root", ".")
+    return ["sandbox", "--listen", "127.0.0.1:0", *(word for option, name in files for word in (option, str(folder / name)))]
 
-    folder: Path
-    service: str
 
-    def prepare(self) -> None:
-        """What somebody has before the first command."""
-        tools, export = self.folder / "bin", self.folder / "export"
-        tools.mkdir()
-        export.mkdir()
-        (export / "2024.json.gz").write_bytes(gzip.compress(exported()))
-        self._program(tools / "jq", JQ)
-        self._program(tools / "forwarder", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m forwarder "$@"\n')
-        for name, key in (("project-key", TOKEN), ("personal-key", OWNER_KEY)):
-            (self.folder / name).write_text(key)
-            (self.folder / name).chmod(0o600)
-
-    @staticmethod
-    def _program(path: Path, text: str) -> None:
-        path.write_text(text)
-        path.chmod(0o700)
-
-    def ship(self, lines: list[str]) -> None:
-        """Write what the export has written."""
-        (self.folder / "shipped").mkdir(exist_ok=True)
-        (self.folder / "shipped" / "1.jsonl").write_text("\n".join(lines))
-
-    def variables(self) -> dict[str, str]:
-        """Those that the page sets, with this test's values."""
-        return {
-            "FORWARDER_UPSTREAM__URL": self.service,
-            "FORWARDER_IMPORT__API_KEY_FILE": str(self.folder / "project-key"),
-            "FORWARDER_MANAGEMENT__URL": self.service,
-            "FORWARDER_MANAGEMENT__API_KEY_FILE": str(self.folder / "personal-key"),
-            "FORWARDER_MANAGEMENT__ORGANIZATION": ORGANIZATION,
-            "FORWARDER_MANAGEMENT__PROJECT": str(PROJECT),
-            "EXPORT": EXPORT,
-            "STATE": str(self.folder / "state"),
-        }
-
-    async def run(self, block: str) -> Finished:
-        """A block of the page; it ends at the first command that fails."""
-        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        process = await asyncio.create_subprocess_exec(
-            *("bash", "-euo", "pipefail", "-c", block),
-            cwd=self.folder,
-            env=environment({**self.variables(), "PATH": path, "STATE_DIRECTORY": str(self.folder)}),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(LIMIT):
-                out, err = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()
-        assert process.returncode is not None
-        return Finished(process.returncode, out.decode(), err.decode())
-
-    async def done(self, block: str) -> str:
-        """What a block says that does what it should."""
-        found = await self.run(block)
-        assert found.code == 0, found
-        return found.out
+def variables(folder: Path, service: str) -> dict[str, str]:
+    """Those that the page sets, with this test's values."""
+    return {
+        "FORWARDER_UPSTREAM__URL": service,
+        "FORWARDER_IMPORT__API_KEY_FILE": str(folder / "project-key"),
+        "FORWARDER_MANAGEMENT__URL": service,
+        "FORWARDER_MANAGEMENT__API_KEY_FILE": str(folder / "personal-key"),
+        "FORWARDER_MANAGEMENT__ORGANIZATION": ORGANIZATION,
+        "FORWARDER_MANAGEMENT__PROJECT": str(PROJECT),
+        "EXPORT": EXPORT,
+        "STATE": str(folder / "state"),
+    }
 
 
 async def exports(service: str) -> dict[str, dict[str, Any]]:
@@ -127,59 +76,57 @@ async def exports(service: str) -> dict[str, dict[str, Any]]:
         return {each["id"]: each for each in (await answer.json())["results"]}
 
 
-async def shipped(sandbox: Sandbox) -> list[str]:
-    """What the export would write: all events, also those that came live, one a line."""
-    names = ("uuid", "event", "timestamp", "properties")
-    return [json.dumps({name: getattr(each, name) for name in names}) for each in await sandbox.events()]
+def shipped(folder: Path) -> list[tuple[Path, str]]:
+    """What the export has written: each line with its file."""
+    return [(file, line) for file in sorted((folder / "shipped").rglob("*.jsonl")) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.timeout(3 * LIMIT)
+@pytest.mark.slow
+@pytest.mark.timeout(4 * LIMIT)
 async def test_the_commands_of_the_page(tmp_path: Path) -> None:
     """The export rests while history arrives, and goes on after it; one backfill has exactly the days of the manifest, another the pause;
-    and what was shipped is what was imported."""
+    what was exported is what was imported; and nothing of the pause is lost."""
     [setup, *_] = re.findall(r"^```\n(.*?)^```", RECIPE, re.DOTALL | re.MULTILINE)
-    look, pause, migrate, go_on, verify = re.findall(r"^```sh\n(.*?)^```", RECIPE, re.DOTALL | re.MULTILINE)
-    async with Sandbox(seeded(tmp_path)) as sandbox:
-        shell = Shell(tmp_path, sandbox.url)
-        assert set(re.findall(r"^export (\w+)=", setup, re.MULTILINE)) == set(shell.variables())
+    look, pause, migrate, go_on, wait, verify = re.findall(r"^```sh\n(.*?)^```", RECIPE, re.DOTALL | re.MULTILINE)
+    async with running(*begin(tmp_path)) as sandbox:
+        service = (await sandbox.line("listening on")).split()[-1]
+        shell = Shell(tmp_path, variables(tmp_path, service))
+        assert set(re.findall(r"^export (\w+)=", setup, re.MULTILINE)) == set(shell.variables)
         shell.prepare()
-        before = await exports(sandbox.url)
+        before = await exports(service)
 
         assert f"{PROJECT}\tShop\t{TOKEN}\n" in await shell.done(look)
         assert (await shell.done(pause)).endswith("true\n")
         await shell.done(migrate)
-        while_paused = await exports(sandbox.url)
-        assert while_paused[EXPORT]["paused"]
-        assert while_paused[EXPORT]["latest_runs"] == before[EXPORT]["latest_runs"]
-
-        kept = manifest.read(tmp_path / "state" / manifest.FILE)
+        while_paused = (await exports(service))[EXPORT]
+        assert (while_paused["paused"], while_paused["latest_runs"]) == (True, [])
+        kept = read_manifest(tmp_path / "state" / MANIFEST)
         assert (kept.complete, kept.events) == (True, COUNT)
         assert (kept.first, kept.last) == ("2024-02-27T23:59:59.250Z", "2024-03-03T03:44:59.250Z")
+        # an event of now, and a late one of an imported day
+        live = [{"event": "seen", "distinct_id": "u1", **more} for more in ({}, {"timestamp": "2024-02-29T12:00:00Z"})]
+        await posted(f"{service}/batch/", {"api_key": TOKEN, "batch": live})
 
         await shell.done(go_on)
-        after = await exports(sandbox.url)
+        await posted(f"{service}/sandbox/clock?settle=true", {})
+        assert "Completed\t" in await shell.done(wait)
+        after = await exports(service)
         assert not after[EXPORT]["paused"]
         assert after[PAUSED_EXPORT] == before[PAUSED_EXPORT]
-        rest, past = after[EXPORT]["latest_runs"][:2]
-        assert len(after[EXPORT]["latest_runs"]) == len(before[EXPORT]["latest_runs"]) + 2
-        assert _range(past) == (datetime(2024, 2, 27, tzinfo=UTC), datetime(2024, 3, 4, tzinfo=UTC))
-        assert _range(rest)[0] == datetime.fromisoformat(after[EXPORT]["last_paused_at"]) < _range(rest)[1] <= datetime.now(UTC)
+        runs = sorted(after[EXPORT]["latest_runs"], key=lambda run: str(run["data_interval_start"]))
+        assert {run["status"] for run in runs} == {"Completed"}
+        past, rest = runs[: len(DAYS) - 1], runs[len(DAYS) - 1 :]
+        assert [(run["data_interval_start"][:19], run["data_interval_end"][:19]) for run in past] == list(pairwise(DAYS))
+        assert sum(run["records_completed"] for run in past) == COUNT + 1
+        assert rest[0]["data_interval_start"] == after[EXPORT]["last_paused_at"]
 
-        await _live(sandbox.url)
-        lines = await shipped(sandbox)
-        assert len(lines) == COUNT + 2
-        shell.ship(lines)
         assert f"All {COUNT} events of 6 days are there" in await shell.done(verify)
-        shell.ship(lines[:100] + lines[101:])
+        file, line = next(each for each in shipped(tmp_path) if '"Purchase"' in each[1])
+        content = file.read_text()
+        file.write_text(content.replace(line + "\n", ""))
         assert (await shell.run(verify)).code == 1
+        file.write_text(content)
 
-
-def _range(run: dict[str, Any]) -> tuple[datetime, datetime]:
-    return datetime.fromisoformat(run["data_interval_start"]), datetime.fromisoformat(run["data_interval_end"])
-
-
-async def _live(service: str) -> None:
-    """Somebody is on the site, and a late event of an imported day arrives."""
-    batch = [{"event": "seen", "distinct_id": "u1", "timestamp": time} for time in ("2024-02-29T12:00:00Z", "2026-01-01T00:00:00Z")]
-    async with aiohttp.ClientSession() as session, session.post(f"{service}/batch/", json={"api_key": TOKEN, "batch": batch}) as answer:
-        assert answer.status == 200
+        await posted(f"{service}/sandbox/clock?settle=true", {"advance": "24h"})
+        uuids = {json.loads(line)["uuid"] for _, line in shipped(tmp_path)}
+        assert len(uuids) == COUNT + len(live)

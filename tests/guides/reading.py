@@ -23,6 +23,12 @@ GUIDES = tuple(
         "import-formats",
         "import-preflight",
         "first-party",
+        "logs",
+        "log-recipes",
+        "testing",
+        "sandbox",
+        "sandbox-flags",
+        "sandbox-exports",
     )
 )
 PROOF = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

@@ -30,9 +30,9 @@ def test_links_lead_somewhere(file: Path) -> None:
     assert [(target.name, anchor) for target, anchor in found if anchor and anchor not in anchors(target)] == []
 
 
-@pytest.mark.parametrize("file", GUIDES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", [file for file in GUIDES if file.stem != "testing"], ids=lambda file: file.stem)
 def test_metrics_are_real(file: Path) -> None:
-    """Each metric is one of docs/metrics.md, which is held against the code."""
+    """Each metric is one of docs/metrics.md, which is held against the code. In docs/testing.md these are fixtures."""
     assert set(re.findall(r"`(forwarder_[a-z_]+)", text_of(file))) <= METRICS
 
 

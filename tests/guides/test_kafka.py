@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from forwarder.config.load import load_settings
-from forwarder.config.settings import KafkaSettings
+from forwarder.config.source_settings import KafkaSettings
 from forwarder.core.ports import Reason
 from tests.guides.reading import DOCS, sections, text_of
 from tests.support.certificates import make_certificate

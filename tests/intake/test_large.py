@@ -91,7 +91,7 @@ async def test_a_usual_body_never_sees_the_decoder(rig: Rig) -> None:
         (zlib.compress(large_body()), {"content_encoding": b"deflate"}),
         (b"data=" + quote(large_body()).encode(), {"content_type": b"application/x-www-form-urlencoded"}),
         (base64.b64encode(large_body()), {}),
-        (gzip.compress(large_body()), {"v1": V1Head(b"Bearer " + KEY.encode())}),
+        (gzip.compress(large_body()), {"head": V1Head(b"Bearer " + KEY.encode())}),
     ],
     ids=["plain", "gzip", "zstd", "br", "deflate", "form", "base64", "v1"],
 )
@@ -406,7 +406,7 @@ async def test_the_decoder_makes_of_a_v1_body_what_is_made_of_it_at_once(events:
     """With a result for each event."""
     data = json.dumps({"batch": events}).encode()
     rigs = IntakeRig(), IntakeRig(decoder=HereDecoder(), effort=NOTHING)
-    here, there = [await _taken(rig, data, {"v1": V1Head(b"Bearer " + KEY.encode(), b"lib/1.0"), "ack": level}) for rig in rigs]
+    here, there = [await _taken(rig, data, {"head": V1Head(b"Bearer " + KEY.encode(), b"lib/1.0"), "ack": level}) for rig in rigs]
     assert here == there
 
 

@@ -51,7 +51,7 @@ def test_a_large_v1_request_is_copied_twice(event: str, times: float) -> None:
     rig = IntakeRig()
     events = [event.replace("0190e2b5", f"{number:08x}") for number in range(12_000)]
     data = f'{{"created_at":"2026-01-01T00:00:00Z","batch":[{",".join(events)}]}}'.encode()
-    used = peak(lambda: rig.take(data, v1=V1Head(b"Bearer " + KEY.encode(), b"posthog-python/7.1")))
+    used = peak(lambda: rig.take(data, head=V1Head(b"Bearer " + KEY.encode(), b"posthog-python/7.1")))
     assert rig.figures(Lane(KEY))[0] == 12_000
     assert used < times * len(data)
 
@@ -65,7 +65,7 @@ def test_very_many_small_v1_events(count: int) -> None:
 
     def refused() -> None:
         with pytest.raises(RequestTooLarge):
-            rig.take(data, v1=head)
+            rig.take(data, head=head)
 
     assert peak(refused) < bound
     assert rig.untouched()
@@ -85,7 +85,7 @@ def test_a_large_request_beside_a_full_buffer() -> None:
     with pytest.raises(BufferFull):
         rig.take(compressed)
     with pytest.raises(BufferFull):
-        rig.take(compressed, v1=V1Head(b"Bearer " + KEY.encode()))
+        rig.take(compressed, head=V1Head(b"Bearer " + KEY.encode()))
     rig.take(body(BARE, 10))
     assert rig.figures(Lane(KEY))[0] == 10
     rig.buffer.used = 0

@@ -527,6 +527,19 @@ def test_units_that_are_given_back_are_gone() -> None:
     assert rig.balanced()
 
 
+def test_units_that_cant_be_read_again_are_kept() -> None:
+    """They are delivered; nobody is told, and at an exit they end as a request's events do."""
+    rig = RecordsRig()
+    told = Told()
+    taken = rig.records.accept(record_list(stamped_event(n=1), stamped_event(n=2)), told, AckLevel.DELIVERED)
+    assert taken is not None
+    rig.records.keep([taken])
+    assert [chunk.ack is not None and chunk.ack.comes_again for chunk in [*rig.buffer.queue(LANE)]] == [True]
+    deliver(rig)
+    assert (told.code, rig.figures(LANE)[3]) == ("waiting", {})
+    assert rig.balanced()
+
+
 def test_a_unit_at_the_level_disk_goes_its_way() -> None:
     """The buffer has it, or will: whoever reads it again brings the same bytes."""
     rig = RecordsRig(durable=True)

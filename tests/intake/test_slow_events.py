@@ -50,7 +50,7 @@ def steps(head: bytes, event: bytes, count: int, *, way: str) -> int:
             if way == "records":
                 rig.records.accept(record_list(text), Told(), AckLevel.MEMORY)
             else:
-                rig.take(text, client="8.8.8.8", v1=V1Head(b"Bearer " + KEY.encode(), b"lib/1") if way == "v1" else None)
+                rig.take(text, client="8.8.8.8", head=V1Head(b"Bearer " + KEY.encode(), b"lib/1") if way == "v1" else None)
         except ForwarderError:
             return
 

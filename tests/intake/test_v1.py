@@ -34,7 +34,7 @@ class Sender:
         self.head = V1Head(b"Bearer " + KEY.encode(), b"sdk/1", timestamp)
         self.told = Told()
         data = body or json.dumps({"created_at": "2026-01-01T00:00:00Z", "batch": list(events)}).encode()
-        self.told.reached = rig.offer(data, self.told, v1=self.head, **hints)
+        self.told.reached = rig.offer(data, self.told, head=self.head, **hints)
         assert rig.balanced()
 
     @property
@@ -190,7 +190,7 @@ def test_refused_whole() -> None:
     with pytest.raises(UnsupportedMedia):
         Sender(rig, event(), content_encoding=b"lz4")
     with pytest.raises(InvalidToken):
-        rig.offer({"api_key": KEY, "batch": [event()]}, Told(), v1=V1Head())
+        rig.offer({"api_key": KEY, "batch": [event()]}, Told(), head=V1Head())
     assert rig.untouched()
 
 

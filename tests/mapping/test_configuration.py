@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forwarder.config.section import keys_of
-from forwarder.config.settings import HashSettings, KafkaSettings, MappingSettings, TimestampSettings
+from forwarder.config.source_settings import HashSettings, KafkaSettings, MappingSettings, TimestampSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import kafka_mapping, mapping_of, rules_of
 from forwarder.mapping import HashRule, MappingRules, TimestampRule

@@ -10,7 +10,7 @@ import pytest
 
 from forwarder.config.load import load_settings
 from forwarder.config.section import keys_of
-from forwarder.config.settings import MappingSettings
+from forwarder.config.source_settings import MappingSettings
 from forwarder.daemon.mappings import kafka_mapping
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "mapping.md").read_text()
@@ -52,7 +52,7 @@ def test_examples(tmp_path: Path, mapping: str, record: str, event: str) -> None
 
 def test_all_examples_are_tried() -> None:
     """None is left out because it is written otherwise."""
-    assert len(EXAMPLES) == DOCUMENT.count("```yaml") == 3
+    assert len(EXAMPLES) == DOCUMENT.count("```yaml") == 4
 
 
 def test_every_rule_is_explained() -> None:

@@ -139,7 +139,7 @@ def _none_there(name: str) -> None:
         ("seconds", "is no format"),
         ("", "is no format"),
         ("%d/%b %H:%M", "says no year"),
-        ("%H:%M:%S", "says no year"),
+        ("%H:%M:%S", "says no day"),
         ("%Y-%m-%d %H:%M %Z", "short names"),
         ("%Y-%m-%d %Q", "can't be read"),
         ("%Y %", "can't be read"),
@@ -152,6 +152,52 @@ def test_no_formats(form: str, why: str) -> None:
         Times("m.timestamp", TimestampRule(".t", form))
     assert why in caught.value.message
     assert caught.value.hint
+
+
+YEARLESS = TimestampRule(".t", "%b %d %H:%M:%S", "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("value", "reference", "expected"),
+    [
+        ("Jan 31 12:00:00", datetime(2026, 1, 31, 11), "2026-01-31T11:00:00.000Z"),
+        ("Feb 01 12:00:00", datetime(2026, 1, 31, 11), "2026-02-01T11:00:00.000Z"),
+        ("Feb 01 12:00:01", datetime(2026, 1, 31, 11), "2025-02-01T11:00:01.000Z"),
+        ("Dec 31 23:59:59", datetime(2026, 1, 1), "2025-12-31T22:59:59.000Z"),
+        ("Jan  1 00:30:00", datetime(2025, 12, 31, 23, 30), "2025-12-31T23:30:00.000Z"),
+        ("Jan  1 00:30:00", datetime(2025, 12, 30, 23), "2024-12-31T23:30:00.000Z"),
+        ("Feb 29 12:00:00", datetime(2026, 1, 31), "2024-02-29T11:00:00.000Z"),
+        ("Feb 29 12:00:00", datetime(1903, 1, 31), "1896-02-29T11:00:00.000Z"),
+    ],
+)
+def test_a_year_that_is_missing(value: str, reference: datetime, expected: str) -> None:
+    """It is the latest in which the time isn't later than a day after the record's own, also when the same text was read before."""
+    times = Times("timestamp", YEARLESS, has_time=True)
+    for _ in range(2):
+        times.read(f'"{value}"'.encode(), datetime(2020, 6, 1, tzinfo=UTC).timestamp())
+        read = times.read(f'"{value}"'.encode(), reference.replace(tzinfo=UTC).timestamp())
+        assert read.decode() == f'"{expected}"'
+
+
+def test_a_year_that_follows_from_nothing() -> None:
+    """A record without a time is unmappable; so is a text that isn't of the format, and a day that no year has."""
+    times = Times("timestamp", YEARLESS, has_time=True)
+    with pytest.raises(Unmappable, match="says no year, and the record has no time that it would follow from"):
+        times.read(b'"Jan 31 12:00:00"')
+    for value in ("Jan 31", "Feb 30 12:00:00"):
+        with pytest.raises(Unmappable, match="can't be read as a time"):
+            times.read(f'"{value}"'.encode(), 1e9)
+    with pytest.raises(Unmappable, match="can't be read as a time"):
+        times.read(b'"Jan 31 12:00:00"', 1e18)
+
+
+@given(st.datetimes(datetime(1971, 1, 2), datetime(9998, 12, 30)), st.timedeltas(timedelta(days=-1), timedelta(days=364)))
+def test_a_year_is_found_again(time: datetime, before: timedelta) -> None:
+    """Of a time up to a year before the reference, or a day after it."""
+    form = "%m-%d %H:%M:%S.%f"
+    text, reference = time.strftime(form), (time + before).replace(tzinfo=UTC).timestamp()
+    times = Times("timestamp", TimestampRule(".t", form), has_time=True)
+    assert datetime.fromisoformat(times.read(f'"{text}"'.encode(), reference).decode().strip('"')) == time.replace(tzinfo=UTC)
 
 
 @given(st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)))

@@ -19,13 +19,17 @@ from forwarder.sandbox.app import HANDLERS
 from forwarder.sandbox.manage.call import CallingMember, Handler, Listing, ManagementCall, PageBounds, Result
 from forwarder.sandbox.protocol.http import ManagementError
 from forwarder.sandbox.protocol.times import format_time
-from forwarder.sandbox.store.schema import MANAGEMENT
+from forwarder.sandbox.store.schema import prepare
 from tests.support.clock import MIDNIGHT
 
 FIRST: Final = PageBounds(100, 0)
 """The page that is answered unless another is asked for."""
 _USER: Final = "INSERT INTO users VALUES (NULL, ?, ?, '', '', ?, 0, '{}', '', 1, 0, NULL)"
 _EXPORT: Final = "INSERT INTO batch_exports VALUES (NULL, ?, ?, 'All', 'events', ?, 'hour', 0, ?, ?, NULL, NULL, NULL, '', 'null', 'null')"
+_REQUEST: Final = """INSERT INTO requests (received_at, path, query, headers, api_key, historical_migration, size, status, answer,
+events, duplicates, conflicts, not_ingested) VALUES (?, '/batch/', '', '{}', ?, 0, 0, 200, '', 1, 0, 0, 0)"""
+_EVENT: Final = """INSERT INTO events (request, position, kind, api_key, historical, uuid, event, distinct_id, timestamp, properties, raw)
+SELECT max(id), 0, 'new', ?, 0, ?, 'seen', 'ann', ?, '{}', x'' FROM requests"""
 _PROJECT: Final = "INSERT INTO projects VALUES (NULL, ?, ?, ?, '', '', '', '{}')"
 
 
@@ -43,7 +47,7 @@ class Half:
 
     def __init__(self) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
-        self.database.executescript(MANAGEMENT)
+        prepare(self.database, None)
         self.now = datetime.fromtimestamp(MIDNIGHT, UTC)
         self.home = self.organization()
         self.owner = self.member("owner@example.com")
@@ -74,6 +78,12 @@ class Half:
         identity, now = str(uuid4()), format_time(self.now)
         self.database.execute(_EXPORT, (identity, project, destination, now, now))
         return identity
+
+    def event(self, project: int, time: str) -> None:
+        """An event of a project at a time."""
+        ((api_key,),) = self.database.execute("SELECT api_token FROM projects WHERE id = ?", (project,))
+        self.database.execute(_REQUEST, (format_time(self.now), api_key))
+        self.database.execute(_EVENT, (api_key, str(uuid4()), time))
 
     def later(self, **by: float) -> None:
         """Turn the clock."""

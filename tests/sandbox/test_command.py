@@ -56,6 +56,7 @@ async def test_it_begins_with_a_seed() -> None:
         (("--api-key", "phx_personal_secret"), "personal key"),
         (("--seed", "/nonexistent/seed.yaml"), "/nonexistent/seed.yaml"),
         (("--dns", "/nonexistent/dns.yaml"), "/nonexistent/dns.yaml"),
+        (("--geoip", "/nonexistent/places.mmdb"), "/nonexistent/places.mmdb"),
     ],
 )
 async def test_wrong_usage_is_said(args: tuple[str, ...], words: str) -> None:

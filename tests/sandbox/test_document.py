@@ -1,14 +1,18 @@
-"""docs/sandbox.md is held against the sandbox: what it lists is there, and what is there is listed."""
+"""The pages about the sandbox are held against it: what they list is there, and what is there is listed."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import get_args
 
 import pytest
 
-from forwarder.contract.resources import Domain
+from forwarder.contract.resources import Domain, RunStatus
+from forwarder.sandbox.conditions.matching import OPERATORS
+from forwarder.sandbox.exports.records import EVENT_COLUMNS, PERSON_COLUMNS
 from forwarder.sandbox.openapi import LISTINGS
-from forwarder.sandbox.seed_file import (
+from forwarder.sandbox.seed_entries import (
     SETTINGS,
     Seed,
     SeedDashboard,
@@ -28,7 +32,7 @@ from forwarder.sandbox.seed_file import (
 )
 from tests.support.repository import ROOT
 
-TEXT = (ROOT / "docs" / "sandbox.md").read_text()
+TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("sandbox", "sandbox-flags", "sandbox-exports"))
 SIGN_ON = set(Domain.__annotations__) - {"id", "domain", "is_verified", "verified_at", "verification_challenge", "has_saml"}
 SECTIONS: dict[str, type[SeedEntry]] = {
     "`organizations`": SeedOrganization,
@@ -74,3 +78,20 @@ def test_projects_of_organizations_and_sections_are_there() -> None:
     """The projects of an organization are said beside those without one, and no section is left out."""
     assert set(re.findall(r"`(\w+)`", row("`projects`", 1)[1])) == keys(SeedProject)
     assert {f"`{name}`" for name in Seed.model_fields} <= set(SECTIONS)
+
+
+@pytest.mark.parametrize(("model", "columns"), [("`events`", EVENT_COLUMNS), ("`persons`", PERSON_COLUMNS)], ids=["events", "persons"])
+def test_every_column_of_an_export_is_there(model: str, columns: Mapping[str, object]) -> None:
+    """In the order in which records have them."""
+    assert re.findall(r"`([$\w]+)`", row(model, 1)[1]) == list(columns)
+
+
+def test_every_status_of_a_run_is_there() -> None:
+    """Each says what makes it."""
+    assert {name for name in get_args(RunStatus) if row(f"`{name}`")[1]} == set(get_args(RunStatus))
+
+
+def test_every_operator_of_a_condition_is_there() -> None:
+    """In a row that says what it matches."""
+    section = TEXT.partition("| operator | matches")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z_]+)`", "\n".join(line.split(" | ")[0] for line in section.splitlines()))) == OPERATORS

@@ -14,7 +14,8 @@ import yaml
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox import Sandbox, SandboxOptions
-from forwarder.sandbox.seed_file import Seed, read_seed
+from forwarder.sandbox.seed_entries import Seed
+from forwarder.sandbox.seed_file import read_seed
 from tests.contract.calls import Service, serving
 from tests.sandbox.client import KEY, Client, batch, event, talking
 from tests.support import management as seed
@@ -296,4 +297,20 @@ async def test_the_example_of_organizations(tmp_path: Path) -> None:
                 reply = await client.ask("GET", path, None, headers)
                 assert (reply.status, bool(reply.json["results"])) == (200, True), path
         told = await client.get("/sandbox/batch-exports")
-        assert [len(export["latest_runs"]) for export in told["results"]] == [2, 0]
+        assert [len(export["latest_runs"]) for export in told["results"]] == [0, 2, 0]
+
+
+async def test_flags_of_the_example_decide() -> None:
+    """Each is computed for a person and a company of the example, and for no other; its features and surveys are there."""
+    asked = {"api_key": "phc_sandbox_shop_000000001", "distinct_id": "ann@example.com", "groups": {"company": "example-inc"}}
+    async with talking(SandboxOptions(seed=EXAMPLE)) as client:
+        answer = (await client.post("/flags/?v=2", asked)).json
+        assert answer["errorsWhileComputingFlags"] is False
+        reasons = {key: (flag["enabled"], flag["reason"]["code"]) for key, flag in answer["flags"].items()}
+        assert reasons["new-checkout"] == reasons["company-reports"] == reasons["button-color"] == (True, "condition_match")
+        assert reasons["old-search"] == (False, "flag_disabled")
+        assert {key for key, (on, _) in reasons.items() if not on} == {"express-shipping", "old-search", "wish-lists"}
+        small = (await client.post("/flags/?v=2", {**asked, "groups": {"company": "small"}})).json["flags"]
+        assert small["company-reports"]["enabled"] is False
+        for path, section in (("early_access_features", "earlyAccessFeatures"), ("surveys", "surveys")):
+            assert len((await client.get(f"/api/{path}/?token={asked['api_key']}"))[section]) == 1

@@ -119,6 +119,8 @@ _CLIENTS: Final[Mapping[str, Callable[[Path], None]]] = {
     "go": _go,
     "java": _java,
     "rust": _rust,
+    "otel-python": _python,
+    "otel-node": _node,
     "older-python": _older_python,
     "older-js": _node,
     "older-go": _go,

@@ -38,6 +38,8 @@ ENV: Final[Mapping[str, str]] = {
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "python": ("venv/bin/python", "program.py"),
     "node": ("node", "program.mjs"),
+    "otel-python": ("venv/bin/python", "program.py"),
+    "otel-node": ("node", "program.mjs"),
     "go": ("./program",),
     "java": ("java", "-XX:TieredStopAtLevel=1", "-cp", "classes:lib/*", "Program"),
 }
@@ -85,11 +87,11 @@ class Chain:
         self.command = command
         self.host = f"http://{listening['ingestion'][0]}"
         self._admin = f"http://{listening['admin']}"
-        self._client = client
+        self.client = client
 
     async def snapshot(self) -> Snapshot:
         """Forwarder's state, and its books."""
-        async with self._client.get(f"{self._admin}/status", headers={"Accept": "application/json"}) as response:
+        async with self.client.get(f"{self._admin}/status", headers={"Accept": "application/json"}) as response:
             return parse(await response.read())
 
     async def holding(self, count: int) -> Snapshot:
@@ -114,7 +116,7 @@ class Chain:
 
     async def ask(self, query: str) -> Any:
         """What the sandbox says at `/sandbox/…`."""
-        return await asked(self._client, self.service.url, query)
+        return await asked(self.client, self.service.url, query)
 
 
 def _buffered(snapshot: Snapshot) -> int:

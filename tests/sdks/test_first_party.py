@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from forwarder.sandbox.flags.remote_config import remote_config
+from forwarder.sandbox.flags.remote_config import common_settings
 from tests.sdks import conftest
 from tests.sdks.flagged import FLAG, Flagged
 from tests.sdks.installing import folder
@@ -79,7 +79,7 @@ class Upstream(Flagged):
             script = folder("js") / "node_modules/posthog-js/dist" / Path(request.path).name
             return web.Response(body=script.read_bytes(), content_type="text/javascript")
         if request.path == f"/array/{KEY}/config.js":
-            settings = {**remote_config(KEY), "hasFeatureFlags": True, "sessionRecording": {"endpoint": "/s/", "recorderVersion": "v2"}}
+            settings = {**common_settings(KEY), "hasFeatureFlags": True, "sessionRecording": {"endpoint": "/s/", "recorderVersion": "v2"}}
             kept = json.dumps({KEY: {"config": settings, "siteApps": []}})
             return web.Response(text=f"window._POSTHOG_REMOTE_CONFIG = {kept}", content_type="application/javascript")
         answer: web.StreamResponse = await handler(request)

@@ -27,7 +27,7 @@ async def _refused(variant: Variant, place: Path) -> None:
     service = Service(place / "sandbox.sqlite")
     async with chain(place, service, **SMALL) as tried:
         await service.stop()
-        fillers = await _fill(tried)
+        fillers = await fill(tried)
         before = await _refusals(tried)
         async with program(variant.sdk, tried.host, place / "journal", *variant.options, count=COUNT) as sender:
             while await _refusals(tried) == before:
@@ -39,7 +39,7 @@ async def _refused(variant: Variant, place: Path) -> None:
     assert held_as(journal, events) == Counter(map(identity, journal))
 
 
-async def _fill(tried: Chain) -> int:
+async def fill(tried: Chain) -> int:
     """Send until not even a small request is taken: first large events, then small ones. How many were taken."""
     taken = 0
     async with aiohttp.ClientSession() as client:

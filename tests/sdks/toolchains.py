@@ -16,6 +16,8 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "go": ("go",),
     "java": ("java", "javac", "mvn"),
     "rust": ("cargo",),
+    "otel-python": (),
+    "otel-node": ("node", "npm"),
     "older-python": (),
     "older-js": ("node", "npm"),
     "older-go": ("go",),

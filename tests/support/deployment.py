@@ -64,14 +64,17 @@ def forwarders(pod: Document) -> list[Document]:
 
 
 def environment(container: Document) -> dict[str, str]:
-    """The container's own FORWARDER_ variables; one that comes from elsewhere has a value that can be used."""
-    return {each["name"]: each.get("value", "http://proxy.example.com:3128") for each in container.get("env", ())}
+    """The container's own variables; one that comes from elsewhere has a value that can be used: a node's name, or a proxy."""
+    return {each["name"]: each.get("value") or _elsewhere(each) for each in container.get("env", ())}
+
+
+def _elsewhere(variable: Document) -> str:
+    return "node-1" if variable["valueFrom"].get("fieldRef") == {"fieldPath": "spec.nodeName"} else "http://proxy.example.com:3128"
 
 
 def settings(file: Path | None, environ: Mapping[str, str], image: Mapping[str, str] | None = None) -> Settings:
     """The effective settings, with what the image sets below what the container sets. Fails as `forwarder run` would."""
-    own = {name: value for name, value in {**(image or {}), **environ}.items() if name.startswith("FORWARDER_")}
-    return load_settings(file, own, default_file=Path("/nonexistent")).settings
+    return load_settings(file, {**(image or {}), **environ}, default_file=Path("/nonexistent")).settings
 
 
 def holds(seconds: float, stop: Settings) -> bool:

@@ -40,6 +40,8 @@ if "deaf" in how:
     signal.pause()
 if "late" not in how:
     say(b"S", shown)
+if "input" in how and not sys.stdin.read():
+    say(b"I", b"")
 if not given["role"]["listens"] and "idle" not in how:
     say(b"E", shown)
     sys.exit(0)
@@ -60,7 +62,8 @@ while head := line.recv(2):
 
 def fake(shown: Snapshot, **workers: Mapping[str, Any]) -> Launch:
     """How to start such processes: each shows `shown`, unless `w<number>` says `shown`, `fails`, `exits`, `code`, `mute`,
-    `late` (it never says that it works), `deaf` (it does nothing at all), `idle` or `log` (a file for its role)."""
+    `input` (it reads standard input, which is empty, to its end), `late` (it never says that it works), `deaf` (it does nothing at all),
+    `idle` or `log` (a file for its role)."""
     behaviour = {str(number): {"shown": _plain(shown)} for number in range(10)}
     for name, how in workers.items():
         told = {key: _plain(value) if isinstance(value, Snapshot) else value for key, value in how.items()}

@@ -16,6 +16,7 @@ from forwarder.intake.admission import Admission
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import Decoder
+from forwarder.intake.otlp import OtlpMapping
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.books import Books
 from forwarder.wire.effort import INLINE, Effort
@@ -55,6 +56,7 @@ class IntakeRig:
     known: KnownKeys = field(default_factory=AllKnown)
     decoder: Decoder | None = None
     effort: Effort = INLINE
+    otlp: OtlpMapping | None = None
 
     def __post_init__(self) -> None:
         self.slow = SlowBuffer(self.max_bytes)
@@ -81,6 +83,7 @@ class IntakeRig:
             headroom=self.headroom,
             decoder=self.decoder,
             effort=self.effort,
+            otlp=self.otlp,
         )
 
     def _wake(self) -> None:

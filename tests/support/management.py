@@ -30,6 +30,8 @@ DOMAIN, VERIFIED_DOMAIN, OTHER_DOMAIN = (f"01900000-0000-7000-8000-00000000020{n
 INVITE, OTHER_INVITE = (f"01900000-0000-7000-8000-00000000030{number}" for number in range(1, 3))
 EXPORT, PAUSED_EXPORT, OTHER_EXPORT = (f"01900000-0000-7000-8000-00000000040{number}" for number in range(1, 4))
 """`EXPORT` and `PAUSED_EXPORT` are `PROJECT`'s."""
+FLAG, COHORT = "beta", 2
+"""`PROJECT`'s; the number of the flag's row is the cohort's id, so that one id names both."""
 RUN, OTHER_RUN = (f"01900000-0000-7000-8000-00000000050{number}" for number in range(1, 3))
 
 
@@ -73,6 +75,8 @@ SEED: Final[dict[str, Any]] = {
                 {
                     "api_key": TOKEN,
                     "name": "Shop",
+                    "flags": [{"key": FLAG, "filters": {"groups": [{"properties": [], "rollout_percentage": 100}]}}],
+                    "cohorts": [{"id": COHORT, "name": "Testers", "distinct_ids": ["ann"]}],
                     "batch_exports": [_export(EXPORT, "All events", RUN), _export(PAUSED_EXPORT, "Persons", model="persons", paused=True)],
                     "dashboards": [{"name": f"Dashboard {number}", "pinned": number == 3} for number in range(1, 6)],
                 },

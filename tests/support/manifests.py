@@ -31,6 +31,8 @@ from tests.support.snapshots import FULL
 NEWEST: Final = "1.37"
 OLDEST: Final = "1.29"
 """Versions of Kubernetes that the objects are for: 1.29 is the first with native sidecars."""
+LOGS: Final = ("/var/log/pods", "/var/log/containers")
+"""Where a node has the logs of its pods."""
 
 
 def admin_paths() -> set[str]:
@@ -48,16 +50,16 @@ def assert_known_to_kubernetes(objects: Iterable[Document]) -> None:
                 schemas.validate(each, version, strict=True)
 
 
-def assert_confined(pod: Document) -> None:
-    """No container has privileges, a writable root or root's number, and nobody gets a token of the cluster."""
+def assert_confined(pod: Document, *, root: bool = False) -> None:
+    """No container has privileges, a writable root or root's number (but where `root` needs it), and nobody gets a token of the cluster."""
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False
-    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"].get("runAsNonRoot", False) is not root
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     for each in containers(pod):
         own = each["securityContext"]
         assert (own["readOnlyRootFilesystem"], own["allowPrivilegeEscalation"], own["capabilities"]) == (True, False, {"drop": ["ALL"]})
-        assert own.get("runAsUser", pod["securityContext"].get("runAsUser", 0)) > 0
+        assert (own.get("runAsUser", pod["securityContext"].get("runAsUser", 0)) == 0) is root
         assert quantity(each["resources"]["limits"]["memory"]) >= quantity(each["resources"]["requests"]["memory"])
 
 
@@ -69,10 +71,25 @@ def assert_runs_forwarder(pod: Document, file: Path | None) -> Settings:
     assert_ports(container, found)
     assert_probes(container)
     user = container["securityContext"].get("runAsUser", pod["securityContext"].get("runAsUser"))
-    assert (user, pod["securityContext"]["fsGroup"]) == (USER, USER)
+    if user != 0:
+        assert (user, pod["securityContext"]["fsGroup"]) == (USER, USER)
     [events] = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "events"]
     assert events == found.buffer.path.as_posix() == STATE
     return found
+
+
+def assert_reads_logs(pod: Document, found: Settings) -> None:
+    """It sees the node's logs and can't change them; buffer and positions are on the node; uuids and paths are what the mounts give."""
+    [container] = forwarders(pod)
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    hosts = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
+    assert {path for path, each in mounts.items() if each["name"] in hosts and not each.get("readOnly")} == {STATE}
+    assert {path: hosts[mounts[path]["name"]] for path in LOGS} == {path: path for path in LOGS}
+    assert found.buffer.kind == "disk"
+    for source in found.sources.logs:
+        assert source.host == environment(container)["NODE_NAME"]
+        assert all(path.startswith(LOGS) for path in source.path)
+    assert {"operator": "Exists"} in pod["tolerations"]
 
 
 def assert_ports(container: Document, found: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from forwarder.admin.event_lookup import Sighting, WantedUuid
@@ -27,6 +28,7 @@ class FakePipeline:
         self.at_hand: list[Sighting] = []
         self.failure: Exception | None = None
         self.started = asyncio.Event()
+        self.input_ended: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Fail as told, or start."""
@@ -57,6 +59,10 @@ class FakePipeline:
         """Keep nothing."""
         self.done.append("keep")
         return KeptDescriptors((), ())
+
+    def on_input_end(self, callback: Callable[[], None]) -> None:
+        """Keep what is to be called."""
+        self.input_ended = callback
 
     async def shut_down(self, seconds: float) -> None:
         """Be done at once."""

@@ -62,6 +62,7 @@ class FakeIntake:
     levels: set[AckLevel] = field(default_factory=set)
     tries: int = 0
     given_back: list[AcceptedBatch] = field(default_factory=list)
+    kept: list[AcceptedBatch] = field(default_factory=list)
     buried: list[tuple[list[AcceptedBatch], Lane]] = field(default_factory=list)
     room: int = 10_000
     """Units that can be buried together."""
@@ -91,6 +92,10 @@ class FakeIntake:
         """See `RecordIntake`."""
         self.given_back.extend(units)
         return len(units)
+
+    def keep(self, units: Collection[AcceptedBatch]) -> None:
+        """See `RecordIntake`."""
+        self.kept.extend(units)
 
     def bury(self, units: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `RecordIntake`."""

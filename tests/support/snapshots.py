@@ -7,6 +7,8 @@ from forwarder.telemetry.snapshot import (
     KafkaCluster,
     KafkaPartition,
     LaneSnapshot,
+    LogFile,
+    LogSourceState,
     Snapshot,
     State,
     Upstream,
@@ -52,6 +54,27 @@ KAFKA = KafkaCluster(
     expired=17,
     last_commit=1_767_229_264.0,
 )
+LOGS = LogSourceState(
+    name="web",
+    state="reading",
+    why="1 file can't be opened: permission denied: /var/log/<b>/secret.log",
+    hint="Let forwarder's user read it.",
+    files=(
+        LogFile("/var/log/nginx/access.log", "ab12", 9_000, 10_000, 1_000, 'GET /<script>"', 1_767_229_260.0, open=True),
+        LogFile("/var/log/nginx/access.log.1.gz", "cd34", 5_000, 700),
+    ),
+    followed=12,
+    open=3,
+    unreadable=1,
+    lag=4_096,
+    in_flight_bytes=2_048,
+    lines={"taken": 5000, "filtered": 70, "unmatched": 30, "refused": 2, "overlong": 1},
+    bytes=1_000_000,
+    replaced=4,
+    rotations={"rename": 5, "truncate": 1},
+    commits={"ok": 90, "failed": 3},
+    last_commit=1_767_229_263.0,
+)
 FULL = Snapshot(
     version="9.8.7",
     state=State.RUNNING,
@@ -80,5 +103,6 @@ FULL = Snapshot(
     dead_letters_path="/var/lib/forwarder",
     dead_letters_wanted=3,
     kafka=(KAFKA, KafkaCluster("other", "forwarder", "down", "bootstrap_servers: nothing listens on b:9092", next_try=1_767_229_270.0)),
+    logs=(LOGS, LogSourceState("stdin", "ended", lines={"taken": 9})),
     workers=(Worker("worker-0", "running", 4711, received=1000), Worker("worker-1", "away", restarts=2, why="it was ended by SIGKILL")),
 )

@@ -142,6 +142,7 @@ class Upstream:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Event()
+        self._held: socket.socket | None = None
         self.port = 0
 
     @property
@@ -159,13 +160,28 @@ class Upstream:
         self._answered: list[Request] = []
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls, limit=_MAX_HEAD)
         self.port = self._server.sockets[0].getsockname()[1]
+        self._release()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.stop()
+        await self._close()
+        self._release()
 
     async def stop(self) -> None:
-        """Close the port and all connections. Entering again opens the same port."""
+        """Refuse and close all connections. Entering again opens the same port, which nobody else gets meanwhile: tests run beside this."""
+        if self._server is None:
+            return
+        await self._close()
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", self.port))
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    async def _close(self) -> None:
         if self._server is None:
             return
         self._server.close()

@@ -26,6 +26,7 @@ from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.schema import open_readable
 from forwarder.intake.large import DECODE_SECONDS
+from forwarder.sources.logs.positions import PositionStore
 from forwarder.telemetry.snapshot import Snapshot, balanced
 from tests.support.clock import FakeClock
 from tests.support.listening import Client, Reply, post
@@ -125,8 +126,10 @@ class Whole:
             parts.replayer.stop()
         await parts.delivery.close()
         await parts.listener.close(0)
+        await parts.decoder.close()  # it ends with its parent
         if parts.passthrough is not None:
             await parts.passthrough.close()
+        await self._abandon_logs()
         await parts.sink.close()
         await stores.committer.close()
         if (memory := parts.key_memory) is not None:
@@ -142,6 +145,13 @@ class Whole:
             lock.release()
         for submission in list(parts.intake.admission._awaited):
             submission.answer(None)
+
+    async def _abandon_logs(self) -> None:
+        """Close the sources of logs; no position is stored any more."""
+        logs = self.pipeline._parts.logs
+        if logs is not None:
+            with patch.object(PositionStore, "save", lambda *_: None):
+                await logs.close()
 
     @property
     def disk(self) -> DiskBuffer:

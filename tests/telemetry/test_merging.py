@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 import pytest
 
 from forwarder.telemetry.merging import ANY, COMMON_PATH, FIRST, MAXIMUM, MINIMUM, SUM, SUM_BY_KEY, UNION, MergeRule, merge_figures, running
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def test_one_alone_is_itself() -> None:
     assert merge_figures([(ONE, True)]) == ONE
 
 
-@pytest.mark.parametrize("kind", [Snapshot, LaneSnapshot, KafkaCluster])
+@pytest.mark.parametrize("kind", [Snapshot, LaneSnapshot, KafkaCluster, LogSourceState])
 def test_every_field_says_how_it_is_merged(kind: type[Any]) -> None:
     """A field without a rule would be lost where a daemon has several workers."""
     types = get_type_hints(kind, include_extras=True)

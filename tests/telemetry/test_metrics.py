@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from forwarder.telemetry.exposition import expose, gauge
 from forwarder.telemetry.metrics import metrics
-from forwarder.telemetry.snapshot import Snapshot, State
-from tests.support.snapshots import FULL, GOOD, HALTED
+from forwarder.telemetry.snapshot import LOG_FILES, LogFile, LogSourceState, Snapshot, State, most_behind
+from tests.support.snapshots import FULL, GOOD, HALTED, LOGS
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(forwarder_\w+)` \| (\w+) \| (.*?) ?\| (.*) \|$", re.MULTILINE)
@@ -82,6 +82,38 @@ def test_lanes_that_share_a_label_are_one_series() -> None:
     other = replace(GOOD, label="other")
     text = expose(metrics(replace(FULL, lanes=(other, other))))[0].decode()
     assert value(text, "forwarder_events_received_total", source="http", lane="other") == 2400
+
+
+def test_log_sources_count_from_zero() -> None:
+    """A source has every series from the start, so that its first unmatched line or failed commit is growth."""
+    text = expose(metrics(replace(FULL, logs=(LOGS, LogSourceState("new")))))[0].decode()
+    assert value(text, "forwarder_logs_lines_total", source="web", result="taken") == 5000
+    assert value(text, "forwarder_logs_unmatched_total", source="web") == 30
+    assert value(text, "forwarder_logs_files", source="web", state="followed") == 12
+    assert value(text, "forwarder_logs_files", source="web", state="unreadable") == 1
+    assert value(text, "forwarder_logs_lag_bytes", source="web") == 4096
+    assert value(text, "forwarder_log_file_offset_bytes", source="web", path="/var/log/nginx/access.log") == 9000
+    assert value(text, "forwarder_logs_up", source="new") == 0
+    for name, labels in (
+        ("lines", {"result": "overlong"}),
+        ("unmatched", {}),
+        ("replaced", {}),
+        ("bytes", {}),
+        ("rotations", {"kind": "truncate"}),
+        ("commits", {"result": "failed"}),
+    ):
+        assert value(text, f"forwarder_logs_{name}_total", source="new", **labels) == 0
+
+
+def test_files_have_few_series() -> None:
+    """Of thousands of files those that are most behind have a series; two files of one path have one, of the one that is more behind."""
+    many = most_behind(LogFile(f"/var/log/{number}", position=number, lag=number) for number in range(5000))
+    twice = (LogFile("/var/log/x", "new", 1, 9, 8), LogFile("/var/log/x", "old", 5, 6, 1))
+    text = expose(metrics(replace(FULL, logs=(replace(LOGS, files=many), replace(LOGS, name="other", files=twice)))))[0].decode()
+    [family] = [family for family in parse_text(text) if family.name == "forwarder_log_file_offset_bytes"]
+    assert len(family.samples) == LOG_FILES + 1
+    assert value(text, family.name, source="web", path="/var/log/4999") == 4999
+    assert value(text, family.name, source="other", path="/var/log/x") == 1
 
 
 @pytest.mark.parametrize("snapshot", [FULL, Snapshot("1", State.STARTING, 0.0, 0.0)], ids=["full", "empty"])

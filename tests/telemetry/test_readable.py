@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forwarder.telemetry.readable import duration, size
+from forwarder.telemetry.readable import duration, line_excerpt, size
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,28 @@ def test_sizes(count: int, text: str) -> None:
 def test_durations(seconds: float, text: str) -> None:
     """Durations are told in their two largest parts, never negative (a clock may be set back)."""
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (b"GET / 200", "GET / 200"),
+        (b"a\tb\x1b[31mred\x00", "a b\N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}"),
+        (b"\xff\xe2\x80\xaeabc", "\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}abc"),
+        (b"key phc_abcdefghijklmnop from postgres://me:secret@db/x", "key phc_…mnop from postgres://…@db/x"),
+        (b"a" * 200, "a" * 200),
+        (b"a" * 201, "a" * 197 + "…"),
+        ("é".encode() * 150, "é" * 98 + "…"),
+    ],
+)
+def test_lines_of_other_programs(line: bytes, shown: str) -> None:
+    """A line is shown without what a terminal obeys, without secrets, and cut."""
+    assert line_excerpt(line) == shown
+    assert len(shown.encode()) <= 200
+
+
+def test_a_secret_that_was_cut_off_is_no_longer_recognized_as_one() -> None:
+    """An address whose credentials reach the cut isn't shown from there on: the sign that ends them is missing."""
+    line = b"x" * 170 + b" postgres://me:secretsecretsecretsecretsecret@db/x"
+    assert "secret" not in line_excerpt(line)
+    assert "secret" not in line_excerpt(line[:200])

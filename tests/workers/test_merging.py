@@ -8,9 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.telemetry.labels import OTHER, UNDECODABLE
-from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, balanced
+from forwarder.telemetry.snapshot import (
+    LOG_FILES,
+    Histogram,
+    LaneSnapshot,
+    LogFile,
+    LogSourceState,
+    Snapshot,
+    State,
+    Upstream,
+    UpstreamState,
+    balanced,
+)
 from forwarder.workers.merging import LabelLimit, WorkerShare, merge
-from tests.support.snapshots import FULL, GOOD
+from tests.support.snapshots import FULL, GOOD, LOGS
 
 COUNTS = st.integers(0, 1000)
 LABELS = st.sampled_from(["phc_…aaaa#1", "phc_…bbbb#2", "phc_…cccc#3", OTHER, UNDECODABLE])
@@ -145,3 +156,22 @@ def test_labels_are_bounded_and_kept() -> None:
     """So many lanes as one process would show keep their label for good; those that come later share `other`, `none` stays."""
     labels = LabelLimit(2)
     assert [labels(label) for label in ("a", "b", "c", UNDECODABLE, "a", OTHER)] == ["a", "b", OTHER, UNDECODABLE, "a", OTHER]
+
+
+def test_log_sources_are_those_of_the_worker_that_reads_them() -> None:
+    """Other workers have none. While that worker is away its counts stay, its files and its lag aren't known."""
+    other = replace(FULL, logs=())
+    assert merge([member(0), member(1, other)]).logs == FULL.logs
+    away = merge([member(0, there=False), member(1, other)]).logs[0]
+    assert (away.state, away.why, away.files, away.lag, away.lines) == ("starting", "", (), 0, LOGS.lines)
+
+
+def test_files_of_a_log_source_are_bounded() -> None:
+    """Those with the most unread bytes stay, then those that were read last; each once."""
+    files = [LogFile(f"/{number}", lag=number % 3, last_read=float(number)) for number in range(LOG_FILES)]
+    one, two = replace(LOGS, files=tuple(files)), replace(LOGS, files=(*files[:2], LogFile("/far", lag=9)))
+    (merged, *_) = merge([member(0, replace(FULL, logs=(one,))), member(1, replace(FULL, logs=(two,)))]).logs
+    assert len(merged.files) == len(set(merged.files)) == LOG_FILES
+    assert [file.path for file in merged.files[:3]] == ["/far", "/197", "/194"]
+    assert files[0] not in merged.files
+    assert LogSourceState("x").reads is False

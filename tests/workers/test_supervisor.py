@@ -128,6 +128,23 @@ async def test_the_worst_exit_code_counts(life: Life) -> None:
     assert await life.stopped() == 1
 
 
+async def test_the_end_of_standard_input_ends_it(life: Life, tmp_path: Path) -> None:
+    """The first worker has it and reports its end; then all of them end. The others have nothing to read."""
+    (tmp_path / "empty").touch()
+    log = {"stdin": True, "mapping": {"event": ".e", "distinct_id": ".u"}, "api_key": "phc_a"}
+    configuration = settings(sources={"http": {"listen": "127.0.0.1:0"}, "logs": [log]})
+    with (tmp_path / "empty").open() as empty:
+        kept = os.dup(0)
+        os.dup2(empty.fileno(), 0)
+        try:
+            life.begin(fake(SHOWN, w0={"input": True}), configuration)
+            assert await life.ended() == 0
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+    assert (await life.logged("stopping: standard input has ended"))["log_level"] == "info"
+
+
 async def test_a_worker_that_cant_start_ends_it(life: Life) -> None:
     """Its reason is raised as the daemon's own, once the other has drained, and nothing is started again."""
     life.begin(fake(SHOWN, w1={"fails": "the directory is in use"}))

@@ -39,7 +39,14 @@ class Life:
         own, its = socket.socketpair()
         self.clock = clock
         self.channel = its.detach()
-        self.line = SupervisorsEnd(own, on_started=self.on_started, on_snapshot=self.on_snapshot, on_failed=self.on_failed)
+        self.inputs_ended = 0
+        self.line = SupervisorsEnd(
+            own,
+            on_started=self.on_started,
+            on_snapshot=self.on_snapshot,
+            on_failed=self.on_failed,
+            on_input_end=self.on_input_end,
+        )
         self.heard: list[Snapshot] = []
         self.works = False
         self.failures: list[ForwarderError] = []
@@ -69,6 +76,10 @@ class Life:
     def on_failed(self, error: ForwarderError) -> None:
         """See `SupervisorsEnd`."""
         self.failures.append(error)
+
+    def on_input_end(self) -> None:
+        """See `SupervisorsEnd`."""
+        self.inputs_ended += 1
 
     async def ended(self) -> int:
         """Wait for the exit code; the clock goes on meanwhile."""
@@ -121,6 +132,16 @@ async def test_it_reads_the_configuration_again(a_life: Life) -> None:
     a_life.line.command(Command.RELOAD)
     await eventually(lambda: "reload" in a_life.pipeline.done)
     assert not [line for line in a_life.logs if line["event"] == "configuration read again" and line["log_level"] != "debug"]
+
+
+async def test_the_end_of_standard_input_is_reported(a_life: Life) -> None:
+    """The worker runs on until it is stopped: the supervisor ends all of them."""
+    await a_life.begin()
+    await eventually(lambda: a_life.works)
+    a_life.pipeline.input_ended()
+    await eventually(lambda: a_life.inputs_ended == 1)
+    await a_life.clock.advance(60.0)
+    assert not a_life.task.done()
 
 
 async def test_a_stop_is_obeyed_once(a_life: Life) -> None:

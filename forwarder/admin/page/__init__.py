@@ -17,7 +17,7 @@ from typing import Final
 from aiohttp import web
 
 from forwarder.admin.page.markup import Markup, breakdown, code, counted, pill, section, text
-from forwarder.admin.page.tables import kafka, lanes, passed, rejected, senders, upstream, workers
+from forwarder.admin.page.tables import kafka, lanes, logs, passed, rejected, senders, upstream, workers
 from forwarder.pages import files
 from forwarder.telemetry.readable import duration, halt_times, size
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, UpstreamState, by_label
@@ -37,6 +37,7 @@ def page(snapshot: Snapshot) -> str:
         flow(snapshot, own),
         kafka(snapshot),
         lanes(own),
+        logs(snapshot),
         f'<div class="pair">{upstream(snapshot)}{senders(snapshot)}</div>',
         rejected(snapshot),
         passed(snapshot),

@@ -1,4 +1,4 @@
-"""The tables of the status page: lanes, answers of the upstream and to senders, pass-through, Kafka clusters, workers."""
+"""The tables of the status page: lanes, answers of the upstream and to senders, pass-through, Kafka clusters, log sources, workers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from forwarder.admin.page.markup import Markup, breakdown, code, counted, pill, section, table, text
 from forwarder.telemetry.readable import duration, size
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, Snapshot
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogFile, LogSourceState, Snapshot
 
 _LANE_HEADS = ("lane", "state", "received", "buffered", "oldest", "delivered", "dead letters", "dropped", "books")
 _CLUSTER_HEADS = ("cluster", "state", "partitions", "lag", "records accepted", "not settled", "commits", "last commit")
+_SOURCE_HEADS = ("source", "state", "files", "lag", "lines accepted", "bytes read", "not settled", "commits", "last commit")
+_FILE_HEADS = ("file", "lag", "position", "size", "last read")
 _BAD_STATES = ("down", "failed")
 _TOPICS = 8
 """Topics whose lag is shown separately, those with the most."""
+_FILES = 20
+"""Files of a log source that are shown, those with the largest lag."""
 
 
 def lanes(found: Sequence[LaneSnapshot]) -> Markup:
@@ -56,6 +60,15 @@ def kafka(snapshot: Snapshot) -> Markup:
         return Markup("")
     rows = [("bad" if each.state in _BAD_STATES else "", _cluster(each, snapshot.now)) for each in snapshot.kafka]
     return section("kafka", "Kafka", table(_CLUSTER_HEADS, rows, "Kafka"))
+
+
+def logs(snapshot: Snapshot) -> Markup:
+    """A row for each log source, then the files of each; nothing if none is configured."""
+    if not snapshot.logs:
+        return Markup("")
+    rows = [("bad" if each.state in _BAD_STATES else "", _log_source(each, snapshot.now)) for each in snapshot.logs]
+    files = "".join(_files(each, snapshot.now) for each in snapshot.logs if each.files)
+    return section("logs", "Logs", table(_SOURCE_HEADS, rows, "Logs") + files)
 
 
 def workers(snapshot: Snapshot) -> Markup:
@@ -121,20 +134,19 @@ def _is_bad(answer: str) -> bool:
 def _cluster(cluster: KafkaCluster, now: float) -> list[str]:
     return [
         f'{code(cluster.name)}<br><span class="soft">group {text(cluster.group)}</span>',
-        _cluster_state(cluster),
+        _source_state(cluster.state, reads=cluster.reads, words=[cluster.why, cluster.note]),
         _partitions(cluster),
         f"{cluster.lag:,}{_by_topic(cluster)}",
         counted(cluster.records.get("taken", 0), "records", cluster.name) + _others(cluster),
         text(size(cluster.in_flight_bytes)),
-        _commits(cluster),
+        _commits(cluster.commits),
         "" if cluster.last_commit is None else text(f"{duration(now - cluster.last_commit)} ago"),
     ]
 
 
-def _cluster_state(cluster: KafkaCluster) -> str:
-    mood = "good" if cluster.reads else "bad" if cluster.state in _BAD_STATES else "warn"
-    words = [each for each in (cluster.why, cluster.note) if each]
-    return pill(cluster.state, mood) + "".join(f"<br>{text(each)}" for each in words)
+def _source_state(state: str, *, reads: bool, words: Sequence[str]) -> str:
+    mood = "good" if reads else "bad" if state in _BAD_STATES else "warn"
+    return pill(state, mood) + "".join(f"<br>{text(each)}" for each in words if each)
 
 
 def _partitions(cluster: KafkaCluster) -> str:
@@ -156,6 +168,43 @@ def _others(cluster: KafkaCluster) -> str:
     return breakdown(found | ({"expired unread": cluster.expired} if cluster.expired else {}))
 
 
-def _commits(cluster: KafkaCluster) -> str:
-    failed = cluster.commits.get("failed", 0)
-    return f"{cluster.commits.get('ok', 0):,}" + (f'<br><span class="bad-text">{failed:,} failed</span>' if failed else "")
+def _commits(commits: Mapping[str, int]) -> str:
+    failed = commits.get("failed", 0)
+    return f"{commits.get('ok', 0):,}" + (f'<br><span class="bad-text">{failed:,} failed</span>' if failed else "")
+
+
+def _log_source(source: LogSourceState, now: float) -> list[str]:
+    others = {result: count for result, count in source.lines.items() if result != "taken"}
+    rotations = {f"rotated ({kind})": count for kind, count in source.rotations.items()}
+    return [
+        code(source.name),
+        _source_state(source.state, reads=source.reads, words=[source.why, source.hint]),
+        f"{source.followed:,}{breakdown({'open': source.open, 'unreadable': source.unreadable, **rotations})}",
+        text(size(source.lag)),
+        counted(source.lines.get("taken", 0), "lines", source.name) + breakdown(others | {"bytes replaced": source.replaced}),
+        counted(source.bytes, "log bytes", source.name),
+        text(size(source.in_flight_bytes)),
+        _commits(source.commits),
+        "" if source.last_commit is None else text(f"{duration(now - source.last_commit)} ago"),
+    ]
+
+
+def _files(source: LogSourceState, now: float) -> str:
+    """The files that are most behind, and how many others there are."""
+    shown = sorted(source.files, key=lambda file: -file.lag)[:_FILES]
+    more = max(source.followed, len(source.files)) - len(shown)
+    files = f"Files of {source.name}"
+    rest = f'<p class="soft">and {more:,} more, with less unread or none: <code>forwarder logs --all</code></p>' if more else ""
+    return f"<h3>{text(files)}</h3>{table(_FILE_HEADS, [('', _file(file, now)) for file in shown], files)}{rest}"
+
+
+def _file(file: LogFile, now: float) -> list[str]:
+    closed = "" if file.open else ' <span class="soft">closed</span>'
+    line = f'<br><bdi class="line">{text(file.last_line)}</bdi>' if file.last_line else ""
+    return [
+        f"{code(file.path)}{closed}{line}",
+        text(size(file.lag)),
+        f"{file.position:,}",
+        f"{file.size:,}",
+        "" if file.last_read is None else text(f"{duration(now - file.last_read)} ago"),
+    ]

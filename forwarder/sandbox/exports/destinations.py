@@ -1,9 +1,9 @@
 """Secrets of a batch export's destination: kept, never shown, and preserved when a change leaves them out.
 
 A value of `config` is secret by its name, at any depth: known for the type of destination, or recognizable by itself. It is not shown at
-all. In a URL with a password only the password is masked. A client that sends back the config as it was shown keeps every secret, and so
-does one that sends a mask. In a list, elements that are equal but for their secrets keep them. A change of the destination's type keeps
-nothing.
+all. In a URL only the password (a user without one) and the secrets of its query are masked. A client that sends back the config as it was
+shown keeps every secret, and so does one that sends a mask. In a list, elements that are equal but for their secrets keep them. A change of
+the destination's type keeps nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ _TELLING: Final = re.compile(
     r"secret|passw|passphrase|pwd|token|(private|access|account|api|shared)key|connectionstring|credential|authorization"
 ).search
 _PASSWORD: Final = re.compile(r"(://[^/\s@:]*:)[^/\s]+@")
+_ONLY_USER: Final = re.compile(r"(://)[^/\s@:?#]+:?@")
+"""A key in the place of the user."""
+_QUERY: Final = re.compile(r"([?&]([^=&#\s]+)=)[^&#\s]+")
+_IN_QUERIES: Final = frozenset({"key", "sig", "signature", "auth"})
+"""Secrets of URLs, beside those whose names say it."""
 _MASK: Final = re.compile(r"[*\u2022\u25cf\u2026]+|<masked>|\[?redacted\]?", re.IGNORECASE).fullmatch
 
 
@@ -100,7 +105,14 @@ def _without_secrets(kind: str, value: Any) -> Any:
         return {name: _without_secrets(kind, each) for name, each in value.items() if not _is_secret(kind, name)}
     if isinstance(value, list):
         return [_without_secrets(kind, each) for each in value]
-    return _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
+    return _masked(kind, value) if isinstance(value, str) and "://" in value else value
+
+
+def _masked(kind: str, url: str) -> str:
+    def mask(found: re.Match[str]) -> str:
+        return f"{found[1]}***" if found[2].lower() in _IN_QUERIES or _is_secret(kind, found[2]) else found[0]
+
+    return _QUERY.sub(mask, _ONLY_USER.sub(r"\1***@", _PASSWORD.sub(r"\1***@", url)))
 
 
 def _is_mask(value: object) -> bool:

@@ -47,6 +47,8 @@ class ReceivedRequest:
     """Names in lower case."""
     body: bytes = b""
     method: str = "POST"
+    peer: str = ""
+    """The address of the other end of the connection."""
 
     @property
     def path(self) -> str:

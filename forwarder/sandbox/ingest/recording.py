@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
@@ -26,6 +26,8 @@ class IngestPolicy:
     max_body: int
     max_replay: int = 64_000_001
     """The same for session replays: 64 MB are accepted."""
+    locate: Callable[[str], Mapping[str, str]] = lambda _address: {}
+    """The GeoIP properties of an address."""
 
 
 @dataclass(frozen=True, slots=True)

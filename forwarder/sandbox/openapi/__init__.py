@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from forwarder.sandbox.openapi import management, service
+from forwarder.sandbox.openapi.exports import export_paths
 from forwarder.sandbox.openapi.sandbox import LISTINGS, OVERRIDES, sandbox_paths
 from forwarder.sandbox.openapi.schemas import Schemas
 
@@ -27,6 +28,7 @@ def document(*, strict: bool = False) -> dict[str, Any]:
         **management.management_paths(schemas, strict=strict),
         **service.service_paths(schemas, strict=strict),
         **sandbox_paths(schemas),
+        **export_paths(schemas),
     }
     info = {"title": "forwarder sandbox", "version": "1", "description": "An analytics service in small (docs/sandbox.md)."}
     components = {"securitySchemes": {**management.SECURITY, **service.SECURITY}, "schemas": schemas.used(paths)}

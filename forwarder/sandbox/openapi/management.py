@@ -8,6 +8,7 @@ from typing import Any, Final
 from forwarder.contract.endpoints import (
     BACKFILL_BATCH_EXPORT,
     ENDPOINTS,
+    LOGS_OF_BATCH_EXPORT,
     PAUSE_BATCH_EXPORT,
     PAUSE_ORGANIZATION_BATCH_EXPORT,
     RETRY_BATCH_EXPORT_RUN,
@@ -20,6 +21,7 @@ from forwarder.contract.endpoints import (
 )
 from forwarder.contract.payloads import MOST_INVITES
 from forwarder.contract.resources import LARGEST_PAGE, LEVELS, PAGE_SIZE, Domain, ErrorBody, PageEnvelope
+from forwarder.sandbox.exports.runs import LogLine
 from forwarder.sandbox.openapi.schemas import JSON, UUID, Operation, Paths, Schema, Schemas, answer, fields, in_path, in_query, operation
 
 KEY: Final = "personalKey"
@@ -89,6 +91,8 @@ def _real_body(endpoint: Endpoint[Any, Any], schemas: Schemas) -> Schema | None:
     """What only the real service answers, where the contract has no body (wire facts: "Where contract and service disagree")."""
     if endpoint is VERIFY_DOMAIN:
         return schemas.answer(Domain)
+    if endpoint is LOGS_OF_BATCH_EXPORT:
+        return schemas.add("BatchExportLog", fields({"results": {"type": "array", "items": schemas.answer(LogLine)}}))
     if endpoint in (BACKFILL_BATCH_EXPORT, RETRY_BATCH_EXPORT_RUN):
         return schemas.add("Backfill", _BACKFILLED)
     pausing = (PAUSE_BATCH_EXPORT, UNPAUSE_BATCH_EXPORT, PAUSE_ORGANIZATION_BATCH_EXPORT, UNPAUSE_ORGANIZATION_BATCH_EXPORT)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from forwarder.sandbox.openapi.schemas import PLAIN, TEXT, Operation, Paths, Schema, Schemas, answer, in_query, operation
+from forwarder.sandbox.openapi.flags import flag_change, flag_paths
+from forwarder.sandbox.openapi.schemas import JSON, PLAIN, TEXT, Operation, Paths, Schema, Schemas, answer, fields, in_query, operation
 from forwarder.sandbox.store.aggregates import FlagUse, ImportedEventKey, StoredImport, SurveyUse
 from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
 from forwarder.sandbox.store.records import LIMIT, MAXIMUM_LIMIT, SandboxSummary, StoredConflict, StoredEvent, StoredRequest
+from forwarder.sandbox.web.faults import FaultSpec
+from forwarder.sandbox.web.flag_endpoints import CohortRow, FlagRow
 from forwarder.sandbox.web.live import MAX_SECONDS, Rates
 from forwarder.sandbox.web.management_view import MANAGEMENT_LISTINGS
+from forwarder.sandbox.web.waiting import MAX_TIMEOUT, TIMEOUT
 
 _PAGE: Final = ("limit", "offset")
 _EVENT_FILTERS: Final = (
@@ -26,6 +30,8 @@ LISTINGS: Final[Mapping[str, tuple[type, tuple[str, ...]]]] = {
     "/sandbox/surveys": (SurveyUse, ("api_key", *_PAGE)),
     "/sandbox/imports": (StoredImport, ("import", "api_key", "order", *_PAGE)),
     "/sandbox/flag-calls": (FlagUse, ("api_key", *_PAGE)),
+    "/sandbox/flags": (FlagRow, ("id", "api_key", "project", "organization", "text", *_PAGE)),
+    "/sandbox/cohorts": (CohortRow, ("api_key", *_PAGE)),
     **{f"/sandbox/{name}": (listed.record, (*listed.parameters, "order", *_PAGE)) for name, listed in MANAGEMENT_LISTINGS.items()},
 }
 """The record of each listing, and its parameters."""
@@ -61,6 +67,10 @@ def sandbox_paths(schemas: Schemas) -> Paths:
     paths["/sandbox/rates"] = {"get": _show("/sandbox/rates", "Events, conflicts and refusals by second.", rates, _SECONDS)}
     paths["/sandbox/import-events"] = {"get": _import_events(schemas)}
     paths["/sandbox/events"]["delete"] = _forgetting()
+    paths["/sandbox/wait"] = {"get": _waiting(schemas)}
+    paths["/sandbox/faults"] = _faults(schemas)
+    paths["/sandbox/flags"]["patch"] = flag_change(schemas)
+    paths |= flag_paths(schemas)
     alive = answer("It runs", TEXT, PLAIN)
     paths["/livez"] = {"get": operation("livez", "sandbox", "That it runs.", {"200": alive})}
     return paths
@@ -94,6 +104,44 @@ def _show(path: str, summary: str, schema: Schema, parameters: Mapping[str, Sche
 def _forgetting() -> Operation:
     answers = {"204": answer("Forgotten"), "403": answer("A page of another site asks", TEXT, PLAIN)}
     return operation("forget_events", "sandbox", "Forget everything that arrived.", answers)
+
+
+def _waiting(schemas: Schemas) -> Operation:
+    found: dict[str, Schema] = {"count": _INTEGER, "results": {"type": "array", "items": schemas.answer(StoredEvent)}}
+    names: Schema = {"type": "object", "additionalProperties": _INTEGER, "description": "the most frequent names of events, with numbers"}
+    late = fields({**found, "expected": _INTEGER, "detail": TEXT, "events": names})
+    answers = {
+        "200": answer("At least `count` events are there", fields(found)),
+        "400": answer("count, timeout, since or until is invalid", TEXT, PLAIN),
+        "408": answer("There were fewer until the timeout; `detail` says what is there", late),
+        "503": answer("Too many requests wait, or the sandbox stops", TEXT, PLAIN),
+    }
+    timeout: Schema = {"type": "number", "minimum": 0, "maximum": MAX_TIMEOUT, "default": TIMEOUT, "description": "in seconds"}
+    filters = {name: _PARAMETERS.get(name, TEXT) for name in (*_EVENT_FILTERS, *_PAGE)}
+    parameters = in_query({"count": {**_INTEGER, "default": 1}, "timeout": timeout, **filters})
+    return operation("wait_for_events", "sandbox", "Answer once enough events are there.", answers, parameters)
+
+
+def _faults(schemas: Schemas) -> dict[str, Operation]:
+    spec = schemas.body(FaultSpec)
+    state = fields(
+        {"id": _INTEGER, "left": {"type": ["integer", "null"]}, "seconds_left": {"type": ["number", "null"]}, "applied": _INTEGER}
+    )
+    faults: Schema = {"type": "array", "items": {"allOf": [spec, state], "type": "object"}}
+    listed = fields({"count": _INTEGER, "results": faults, "finished": faults})
+    foreign = answer("A page of another site asks", TEXT, PLAIN)
+    added = {
+        "201": answer("They are added, after those that are there", listed),
+        "400": answer("It is not a fault", TEXT, PLAIN),
+        "403": foreign,
+        "413": answer("The body is too large", TEXT, PLAIN),
+    }
+    content = {JSON: {"anyOf": [spec, {"type": "array", "items": spec, "minItems": 1}]}}
+    return {
+        "get": operation("show_faults", "sandbox", "Show the faults that are left.", {"200": answer("The faults", listed)}),
+        "post": operation("add_faults", "sandbox", "Make the next requests fail or wait.", added, content=content),
+        "delete": operation("clear_faults", "sandbox", "Remove all faults.", {"204": answer("Removed"), "403": foreign}),
+    }
 
 
 def _last(path: str) -> str:

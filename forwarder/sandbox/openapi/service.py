@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from forwarder.contract.ingestion import BATCH, CAPTURE, DECIDE, INGESTION, AcceptedEvents, IngestionEndpoint
 from forwarder.contract.resources import ErrorBody
-from forwarder.sandbox.flags.evaluation import DEFINITIONS, FLAGS, LEGACY_DEFINITIONS
+from forwarder.sandbox.flags.endpoints import DEFINITIONS, FLAGS, LEGACY_DEFINITIONS
 from forwarder.sandbox.flags.remote_config import LIST_PATHS, SCRIPT
 from forwarder.sandbox.ingest.capture import AI_PATH
 from forwarder.sandbox.ingest.v1 import REQUIRED, V1_PATH
@@ -150,6 +150,7 @@ def _get_operation(path: str, schemas: Schemas) -> Operation:
     error = schemas.answer(ErrorBody)
     missing, not_allowed = {"404": answer("No project has this key", error)}, {"401": answer("No secret key", error)}
     token = in_query({"token": TEXT})
+    stages = in_query({"stage": {"enum": ["concept", "alpha", "beta"]}})
     if path in (DECIDE.path, FLAGS):
         get_handlers = in_query({"v": _VERSION, **dict.fromkeys(("token", "api_key"), TEXT)})
         return _get(
@@ -162,10 +163,11 @@ def _get_operation(path: str, schemas: Schemas) -> Operation:
         found = {"200": answer("A list", OBJECT)}
         return _get(path, "The definitions, as the oldest SDKs ask for them.", token, {**found, **not_allowed}, secret=True)
     if path.endswith("/remote_config"):
-        found = {"404": answer("There is no such flag", error)}
+        found = {"200": answer("The payload", {}), "404": answer("There is no such flag, or it has no payload", error)}
         return _get(path, "The payload of one flag, for everybody.", in_path(path) + token, {**found, **not_allowed}, secret=True)
     if path in LIST_PATHS:
-        return _get(path, "A list that a browser's SDK asks for.", token, {"200": answer("It is empty", OBJECT), **missing})
+        listed = token + stages if path.endswith("features") else token
+        return _get(path, "A list that a browser's SDK asks for.", listed, {"200": answer("The list", OBJECT), **missing})
     if path in SCRIPT_HANDLERS:
         return _script(path, missing)
     return _get(path, "The settings of a project.", in_path(path), {"200": answer("The settings", OBJECT), **missing})

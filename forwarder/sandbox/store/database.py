@@ -46,6 +46,9 @@ WHERE """
 _REQUEST: Final = """
 SELECT id, received_at, path, query, headers, api_key, historical_migration, encoding, size, status, answer, error,
     events + duplicates + conflicts, duplicates, conflicts, method FROM requests WHERE """
+_FORGET_SELECTED: Final = (
+    "UPDATE batch_export_runs SET selection = json_set(selection, '$.arrival', 0, '$.done_arrival', 0) WHERE selection <> ''"
+)
 
 
 class Store:
@@ -55,6 +58,8 @@ class Store:
         self._path = path
         self._connection = _connect(path)
         self.effects = Effects(self._connection)
+        self.derived: dict[tuple[str, str], tuple[str, Any]] = {}
+        """What other rooms compute of rows and keep, by kind and project, with the revision of the rows that it is computed of."""
         try:
             self._prepare()
         except sqlite3.Error as error:
@@ -107,9 +112,13 @@ class Store:
         return bool(self._rows("SELECT 1 FROM events WHERE uuid = ? AND api_key = ? AND kind <> 'duplicate' LIMIT 1", [uuid, api_key]))
 
     def clear(self) -> None:
-        """Delete everything that arrived; the management tables stay."""
+        """Delete everything that arrived; the management tables and the definitions of flags stay.
+
+        Numbers of arrivals begin anew, so the runs of batch exports forget which ones they selected.
+        """
         self.effects.forget()
-        for table in ("events", "not_ingested", "requests"):
+        self._connection.execute(_FORGET_SELECTED)
+        for table in ("events", "not_ingested", "requests", "hash_keys"):
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are in the line above
 
     def select(self, statement: str, parameters: Sequence[object]) -> list[Any]:

@@ -4,8 +4,9 @@ Invariants: `progress` names the last arrival that is folded in, and moves in th
 conflicts change nothing, since one uuid is one event. Times do not count: a later arrival wins, historical or not. Every distinct id of a
 project belongs to exactly one person; a person has at least one, and its main one is among them; a merged person never comes back, since
 its distinct ids have an owner from then on. A person's id is derived from its project and the distinct id that created it, so that the same
-arrivals create the same persons. There is one group for each project, type and key, created and changed by `$groupidentify` alone; the
-contract names no limit of types (the real service keeps five a project).
+arrivals create the same persons; its `changed` is the last arrival that created it or set something of it: its properties (also to what
+they were), its distinct ids, that it is identified. There is one group for each project, type and key, created and changed by
+`$groupidentify` alone; the contract names no limit of types (the real service keeps five a project).
 
 Folding on demand keeps ingestion as fast as it is without persons, and the next query costs only the arrivals since. Everything here blocks
 and belongs to the store's thread.
@@ -64,7 +65,7 @@ class Effects:
             meaning = meaning_of(event, distinct_id, raw)
             marks.extend((*mark, arrival) for mark in meaning.marks)
             if not meaning.anonymous:
-                persons.apply(api_key, distinct_id, timestamp, meaning)
+                persons.apply(arrival, api_key, distinct_id, timestamp, meaning)
             if meaning.group is not None:
                 self.groups.apply(api_key, timestamp, meaning.group)
         persons.flush()
@@ -124,30 +125,35 @@ class PersonTable:
         self._owners: dict[tuple[str, str], int | None] = {}
         self._held: dict[int, dict[str, Any]] = {}
         self._changed: set[int] = set()
-        self._made: dict[int, tuple[str, str, str]] = {}
-        self._last = 0
+        self._arrivals: dict[int, int] = {}
+        self._made: dict[int, tuple[str, str, str, int]] = {}
+        self._last = self._arrival = 0
 
     def expect(self, owners: Iterable[tuple[str, str, int | None]]) -> None:
         """Cache the owners of these project keys and distinct ids (None: no owner), before the first `apply`."""
         self._owners = {(api_key, distinct_id): person for api_key, distinct_id, person in owners}
         self._last = int(self._execute("SELECT coalesce(max(id), 0) FROM persons").fetchone()[0])
 
-    def apply(self, api_key: str, distinct_id: str, timestamp: str, meaning: Meaning) -> None:
+    def apply(self, arrival: int, api_key: str, distinct_id: str, timestamp: str, meaning: Meaning) -> None:
         """Apply an identified event: create its person, merge it, then change its properties."""
+        self._arrival = arrival
         person = self._merge(api_key, meaning.merge, timestamp) if meaning.merge else None
         if person is None:
             person = self._owner(api_key, distinct_id) or self._make(api_key, distinct_id, timestamp)
         if meaning.identifies:
             self._write_made()
-            self._execute(_IDENTIFIED, (person,))
+            self._identify(person)
         if meaning.changes:
             self._write(person, meaning.changes.applied_to(self._properties(person)))
 
     def flush(self) -> None:
         """Write the cached changes, and empty the cache."""
         self._write_made()
-        rows = [(dump(self._held[person]), person) for person in self._changed]
-        self._connection.executemany("UPDATE persons SET properties = ? WHERE id = ?", rows)
+        rows = [(dump(self._held[person]), self._arrivals.pop(person), person) for person in self._changed]
+        self._connection.executemany("UPDATE persons SET properties = ?, changed = ? WHERE id = ?", rows)
+        others = [(arrival, person) for person, arrival in self._arrivals.items()]
+        self._connection.executemany("UPDATE persons SET changed = ? WHERE id = ?", others)
+        self._arrivals.clear()
         self._owners.clear()
         self._held.clear()
         self._changed.clear()
@@ -180,7 +186,7 @@ class PersonTable:
             self._swallow(person, merged)
         if merge.becomes_main:
             self._make_main(person, merge.surviving)
-        self._execute(_IDENTIFIED, (person,))
+        self._identify(person)
         return person
 
     def _claim(self, api_key: str, merge: Merge, person: int, *, made_by_it: bool) -> None:
@@ -194,6 +200,7 @@ class PersonTable:
     def _swallow(self, surviving: int, merged: int) -> None:
         self._write(surviving, {**self._properties(merged), **self._properties(surviving)})
         self._changed.discard(merged)
+        self._arrivals.pop(merged, None)
         self._execute(_EARLIER, (merged, surviving))
         self._execute("UPDATE distinct_ids SET person = ? WHERE person = ?", (surviving, merged))
         self._execute("DELETE FROM persons WHERE id = ?", (merged,))
@@ -203,21 +210,26 @@ class PersonTable:
         """A new person, which `_write_made` writes."""
         self._last += 1
         self._owners[api_key, distinct_id] = self._last
-        self._made[self._last] = (api_key, distinct_id, timestamp)
+        self._made[self._last] = (api_key, distinct_id, timestamp, self._arrival)
         self._held[self._last] = {}
         return self._last
 
     def _write_made(self) -> None:
         made = [(person, uuid5(PERSON_NAMESPACE, f"{one[0]}\0{one[1]}"), one) for person, one in self._made.items()]
-        rows = [(person, str(uuid), api_key, distinct_id, timestamp) for person, uuid, (api_key, distinct_id, timestamp) in made]
-        self._connection.executemany("INSERT INTO persons VALUES (?, ?, ?, ?, '{}', ?, 0)", rows)
-        ids = [(api_key, distinct_id, person) for person, _, (api_key, distinct_id, _) in made]
+        rows = [(person, str(uuid), *one) for person, uuid, one in made]
+        self._connection.executemany("INSERT INTO persons VALUES (?, ?, ?, ?, '{}', ?, 0, ?)", rows)
+        ids = [(api_key, distinct_id, person) for person, _, (api_key, distinct_id, *_) in made]
         self._connection.executemany(_ADD_ID, ids)
         self._made.clear()
 
     def _add_id(self, api_key: str, distinct_id: str, person: int) -> None:
         self._execute(_ADD_ID, (api_key, distinct_id, person))
         self._owners[api_key, distinct_id] = person
+        self._arrivals[person] = self._arrival
+
+    def _identify(self, person: int) -> None:
+        if self._execute(_IDENTIFIED, (person,)).rowcount:
+            self._arrivals[person] = self._arrival
 
     def _make_main(self, person: int, distinct_id: str) -> None:
         self._execute("UPDATE persons SET distinct_id = ? WHERE id = ?", (distinct_id, person))
@@ -243,6 +255,7 @@ class PersonTable:
         """Cache a person's new properties, without comparing them with the old ones: in Python `1 == True == 1.0`, in JSON they differ."""
         self._held[person] = properties
         self._changed.add(person)
+        self._arrivals[person] = self._arrival
 
     def _stored(self, row: Sequence[Any]) -> StoredPerson:
         person, uuid, api_key, distinct_id, properties, created_at, is_identified = row

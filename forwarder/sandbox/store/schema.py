@@ -2,7 +2,8 @@
 
 `requests`, `events` and `not_ingested` are the source of truth and are append-only. Persons and groups are derived from them in order, up
 to the arrival in `progress` (see `effects`): a file of version 1, which has arrivals only, gets empty tables, and the next query derives
-their content. A file of version 2 has no management tables and gets empty ones. Up to version 3 no arrival has the name of its import.
+their content. A file of version 2 has no management tables and gets empty ones. Up to version 3 no arrival has the name of its import;
+up to version 4 there are no definitions of flags, and batch exports don't run.
 
 Columns of the management tables are named as the fields that they hold; times are ISO 8601 in UTC (`times.format_time`), JSON is text.
 Resources are listed in the order of `number`, or of `id` where that is a number. None of them is derived from events, so `clear` keeps
@@ -17,7 +18,7 @@ from typing import Final
 
 from forwarder.core.errors import ConfigurationError
 
-VERSION: Final = 4
+VERSION: Final = 5
 _ARRIVALS: Final = """
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL, headers TEXT NOT NULL, api_key TEXT,
@@ -127,8 +128,36 @@ ALTER TABLE events ADD COLUMN import_job TEXT;
 CREATE INDEX imported ON events (import_job, timestamp, uuid, api_key, kind) WHERE import_job IS NOT NULL;
 """
 """The index covers all queries of imported events (see `aggregates`); imports are in the order of time, so it grows at its end."""
+_DECISIONS: Final = """
+CREATE TABLE clock ("offset" REAL NOT NULL);
+INSERT INTO clock VALUES (0);
+CREATE TABLE definitions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, api_key TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL,
+    created_at TEXT NOT NULL, updated_at TEXT NOT NULL, UNIQUE (api_key, kind, name)
+);
+CREATE TABLE definition_revisions (api_key TEXT PRIMARY KEY, revision TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE hash_keys (
+    api_key TEXT NOT NULL, distinct_id TEXT NOT NULL, flag TEXT NOT NULL, hash_key TEXT NOT NULL, PRIMARY KEY (api_key, distinct_id, flag)
+) WITHOUT ROWID;
+ALTER TABLE batch_export_runs ADD COLUMN origin TEXT NOT NULL DEFAULT '';
+ALTER TABLE batch_export_runs ADD COLUMN cause TEXT NOT NULL DEFAULT 'seed';
+ALTER TABLE batch_export_runs ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE batch_export_runs ADD COLUMN due_at TEXT;
+ALTER TABLE batch_export_runs ADD COLUMN selection TEXT NOT NULL DEFAULT '';
+CREATE INDEX batch_export_runs_by_cause ON batch_export_runs (batch_export, cause, number);
+CREATE INDEX batch_export_runs_unfinished ON batch_export_runs (batch_export, cause, selection = '', number) WHERE finished_at IS NULL;
+CREATE TABLE export_logs (id INTEGER PRIMARY KEY, run TEXT NOT NULL, at TEXT NOT NULL, level TEXT NOT NULL, message TEXT NOT NULL);
+CREATE INDEX export_logs_of ON export_logs (run, id);
+DELETE FROM marks; DELETE FROM groups; DELETE FROM distinct_ids; DELETE FROM persons; UPDATE progress SET arrival = 0;
+ALTER TABLE persons ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
+"""
+"""`clock`: the seconds that the sandbox's clock was moved forward.
+`definitions`: flags, cohorts and what else of a project is evaluated, as JSON, by kind and key; the `revision` of a project's is another
+one after each change. `hash_keys`: what flags with continuity are decided by for a distinct id, and so for the person that has it. `origin`
+of a run: the first run of the same work; `selection`: what it exports, as JSON. `changed` of a person: the arrival that changed it last;
+persons are derived anew for it."""
 EFFECT_TABLES: Final = ("persons", "distinct_ids", "groups", "marks")
-_STEPS: Final = (_ARRIVALS, _ADDED + _EFFECTS, _PROJECTS, _IMPORTS)
+_STEPS: Final = (_ARRIVALS, _ADDED + _EFFECTS, _PROJECTS, _IMPORTS, _DECISIONS)
 """What each version has beside those before it."""
 TABLES: Final = ("events", "not_ingested", "requests", *EFFECT_TABLES)
 

@@ -50,8 +50,8 @@ class StoreThread:
         self._store = Store(path)
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._last: _Work | None = None
-        self.written: Callable[[], None] = _no_listener
-        """Called on the loop's thread after each commit that wrote something."""
+        self.next_commit = asyncio.Event()
+        """Is set on the loop's thread by the next commit that writes something, and replaced by a new event."""
         self._thread = threading.Thread(target=self._run, name="sandbox-store", daemon=True)
         self._thread.start()
 
@@ -104,7 +104,8 @@ class StoreThread:
         for work in group:
             work.settle()
         if wrote:
-            self.written()
+            self.next_commit.set()
+            self.next_commit = asyncio.Event()
 
     def _group(self) -> list[_Work]:
         """Queued work, up to `GROUP`; the closing, if included, is the last."""
@@ -136,7 +137,3 @@ class StoreThread:
     def _roll_back(self) -> None:
         if self._store.in_transaction:
             self._store.execute("ROLLBACK")
-
-
-def _no_listener() -> None:
-    """The callback before one is set."""

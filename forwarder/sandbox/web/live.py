@@ -62,7 +62,7 @@ TEXT: Final = 200
 """Characters of a search text that count."""
 _ARRIVED: Final = "SELECT id FROM events WHERE id > ? AND id <= ?"
 _REQUESTED: Final = "SELECT id FROM requests WHERE id > ? AND id <= ?"
-_PROBLEM: Final = "(status >= 400 OR conflicts > 0 OR not_ingested > 0)"
+_PROBLEM: Final = "(status >= 400 OR status = 0 OR conflicts > 0 OR not_ingested > 0)"
 Shown = TypeVar("Shown")
 MAX_SECONDS: Final = 3600
 """Seconds of one query at most."""
@@ -80,8 +80,6 @@ class LiveEndpoints:
         self._thread = thread
         self._now = now
         self._readers: list[_Reader] = []
-        self._commit = asyncio.Event()
-        thread.written = self._written
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """The endpoints, for an application."""
@@ -118,7 +116,7 @@ class LiveEndpoints:
         await reader.response.prepare(reader.request)
         await reader.response.write(b"retry: 1000\n\n")
         while not reader.gone:
-            commit = self._commit
+            commit = self._thread.next_commit
             news = await self._thread.run(lambda store: self._update(store, reader))
             await reader.response.write("".join(news.messages()).encode("utf-8", "backslashreplace"))
             reader.place, reader.first = news.update.place, False
@@ -159,10 +157,6 @@ class LiveEndpoints:
             if waited >= HEARTBEAT:
                 waited = 0.0
                 await reader.response.write(b": nothing new\n\n")
-
-    def _written(self) -> None:
-        self._commit.set()
-        self._commit = asyncio.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +255,7 @@ class LiveFilter:
     text: str | None = None
     """A part of the event's bytes; of a request, of its path, query, answer or error. The case of ASCII letters is ignored."""
     problems: bool = False
-    """Only conflicts; of requests those that were rejected, or have a conflict or an event that was not ingested."""
+    """Only conflicts; of requests those that were rejected or reset, or have a conflict or an event that was not ingested."""
 
     def of_events(self) -> tuple[str, list[object]]:
         """The condition over `events`, with its parameters."""

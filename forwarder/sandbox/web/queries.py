@@ -76,54 +76,54 @@ class QueryEndpoints:
 
     async def events(self, request: web.Request) -> web.Response:
         """GET /sandbox/events: distinct events, or with `arrivals=true` each arrival."""
-        wanted, page = _event_filter(request), _page(request)
+        wanted, page = event_filter(request), listing_page(request)
         count, found = await self._thread.ask(lambda store: store.events(wanted, page))
-        return _listing(count, [show_event(event) for event in found])
+        return listing(count, [show_event(event) for event in found])
 
     async def requests(self, request: web.Request) -> web.Response:
         """GET /sandbox/requests: every request of the ingestion endpoints with its answer, and what of it was not ingested."""
         query = request.query
-        wanted, page = RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key")), _page(request)
+        wanted, page = RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key")), listing_page(request)
         count, found = await self._thread.run(lambda store: store.requests(wanted, page))
-        return _listing(count, [show_request(stored) for stored in found])
+        return listing(count, [show_request(stored) for stored in found])
 
     async def conflicts(self, request: web.Request) -> web.Response:
         """GET /sandbox/conflicts: uuids that came again with other bytes."""
-        page = _page(request)
+        page = listing_page(request)
         count, found = await self._thread.ask(lambda store: store.conflicts(page))
-        return _listing(count, [_show_conflict(conflict) for conflict in found])
+        return listing(count, [_show_conflict(conflict) for conflict in found])
 
     async def persons(self, request: web.Request) -> web.Response:
         """GET /sandbox/persons: who the events made, with what they set."""
-        wanted, page = PersonFilter(*_texts(request, "api_key", "distinct_id", "person")), _page(request)
+        wanted, page = PersonFilter(*_texts(request, "api_key", "distinct_id", "person")), listing_page(request)
         count, found = await self._thread.ask(lambda store: store.persons(wanted, page))
-        return _listing(count, [_show(person) for person in found])
+        return listing(count, [_show(person) for person in found])
 
     async def groups(self, request: web.Request) -> web.Response:
         """GET /sandbox/groups: the groups that `$groupidentify` made, with what it set."""
-        wanted, page = GroupFilter(*_texts(request, "api_key", "group_type", "group_key")), _page(request)
+        wanted, page = GroupFilter(*_texts(request, "api_key", "group_type", "group_key")), listing_page(request)
         count, found = await self._thread.ask(lambda store: store.groups(wanted, page))
-        return _listing(count, [_show(group) for group in found])
+        return listing(count, [_show(group) for group in found])
 
     async def surveys(self, request: web.Request) -> web.Response:
         """GET /sandbox/surveys: how often each was shown, dismissed and answered, and how."""
         found = await self._thread.ask(lambda store: surveys(store, request.query.get("api_key")))
-        return _listing(len(found), [_show(use) for use in _page(request).slice_of(found)])
+        return listing(len(found), [_show(use) for use in listing_page(request).slice_of(found)])
 
     async def flag_calls(self, request: web.Request) -> web.Response:
         """GET /sandbox/flag-calls: how often each flag was checked, and with which response."""
         found = await self._thread.ask(lambda store: flag_calls(store, request.query.get("api_key")))
-        return _listing(len(found), [_show(use) for use in _page(request).slice_of(found)])
+        return listing(len(found), [_show(use) for use in listing_page(request).slice_of(found)])
 
     async def imports(self, request: web.Request) -> web.Response:
         """GET /sandbox/imports: what came of each import, by UTC day."""
-        wanted, page = _import_filter(request), _page(request)
+        wanted, page = _import_filter(request), listing_page(request)
         count, found = await self._thread.run(lambda store: imports(store, wanted, page))
-        return _listing(count, [_show(one) for one in found])
+        return listing(count, [_show(one) for one in found])
 
     async def import_events(self, request: web.Request) -> web.Response:
         """GET /sandbox/import-events: times and uuids of an import's events; `next` is what the next page is `after`."""
-        wanted, limit = _import_filter(request), _page(request).limit or 0
+        wanted, limit = _import_filter(request), listing_page(request).limit or 0
         time, _, uuid = request.query.get("after", "").partition("_")
         found = await self._thread.run(lambda store: imported(store, wanted, ImportedEventKey(time, uuid), limit))
         following = f"{found[-1].timestamp}_{found[-1].uuid}" if found and len(found) == limit else None
@@ -131,9 +131,9 @@ class QueryEndpoints:
 
     async def managed(self, name: str, request: web.Request) -> web.Response:
         """GET /sandbox/organizations and the other listings of the management half."""
-        page, now = _page(request), datetime.fromtimestamp(self._now(), UTC)
+        page, now = listing_page(request), datetime.fromtimestamp(self._now(), UTC)
         count, found = await self._thread.run(lambda store: list_management(store.connection, name, request.query, page, now))
-        return _listing(count, [json.dumps(each) for each in found])
+        return listing(count, [json.dumps(each) for each in found])
 
     async def summary(self, _request: web.Request) -> web.Response:
         """GET /sandbox/summary: the figures."""
@@ -181,11 +181,11 @@ def _show_conflict(conflict: StoredConflict) -> str:
     return f'{{"uuid": {json.dumps(conflict.second.uuid)}, "first": {first}, "second": {second}}}'
 
 
-def _listing(count: int, results: list[str]) -> web.Response:
+def listing(count: int, results: list[str]) -> web.Response:
     return web.Response(text=f'{{"count": {count}, "results": [{", ".join(results)}]}}', content_type="application/json")
 
 
-def _event_filter(request: web.Request) -> EventFilter:
+def event_filter(request: web.Request) -> EventFilter:
     query = request.query
     uuid = query.get("uuid")
     return EventFilter(
@@ -212,7 +212,7 @@ def _import_filter(request: web.Request) -> ImportFilter:
     return ImportFilter(*_texts(request, "import", "api_key"))
 
 
-def _page(request: web.Request) -> ListingPage:
+def listing_page(request: web.Request) -> ListingPage:
     limit, offset = _integer(request, "limit"), _integer(request, "offset")
     newest_first = request.query.get("order") == "newest"
     return ListingPage(LIMIT if limit is None else min(limit, MAXIMUM_LIMIT), offset or 0, newest_first)

@@ -8,12 +8,13 @@ not for other sites' pages (`queries`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from aiohttp import web
 
-from forwarder.sandbox.flags.evaluation import (
+from forwarder.sandbox.flags.endpoints import (
     DECIDE,
     DEFINITIONS,
     FLAGS,
@@ -21,10 +22,10 @@ from forwarder.sandbox.flags.evaluation import (
     evaluate_flags,
     evaluate_without_user,
     flag_payload,
-    list_definitions,
+    list_flag_definitions,
     list_legacy_definitions,
 )
-from forwarder.sandbox.flags.remote_config import LIST_PATHS, serve_config, serve_config_script, serve_empty_list, serve_no_bundle
+from forwarder.sandbox.flags.remote_config import LIST_PATHS, serve_config, serve_config_script, serve_list, serve_no_bundle
 from forwarder.sandbox.ingest.capture import AI_PATH, accept_ai_event, accept_events, accept_replay
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
 from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy, RequestHandler, answer_request
@@ -44,9 +45,9 @@ POST_HANDLERS: Final[dict[str, RequestHandler]] = {
 _GET_HANDLERS: Final[dict[str, RequestHandler]] = {
     DECIDE: evaluate_without_user,
     FLAGS: evaluate_without_user,
-    **dict.fromkeys(DEFINITIONS, list_definitions),
+    **dict.fromkeys(DEFINITIONS, list_flag_definitions),
     LEGACY_DEFINITIONS: list_legacy_definitions,
-    **dict.fromkeys(LIST_PATHS, serve_empty_list),
+    **dict.fromkeys(LIST_PATHS, serve_list),
     "/array/{token}/config": serve_config,
     "/api/projects/{project}/feature_flags/{key}/remote_config": flag_payload,
 }
@@ -56,6 +57,8 @@ SCRIPT_HANDLERS: Final[dict[str, RequestHandler]] = {
     "/static/{name:.+}": serve_no_bundle,
 }
 """Files: these have no trailing slash."""
+_OF_PERSONS: Final = frozenset({DECIDE, FLAGS, *DEFINITIONS})
+"""The paths whose handlers ask for persons and groups."""
 _CORS_METHODS: Final = "GET, POST, OPTIONS"
 _CORS_HEADERS: Final = "Authorization, Content-Encoding, Content-Type, X-Requested-With"
 """Request headers that are allowed if the preflight names none."""
@@ -71,6 +74,7 @@ class ServiceEndpoints:
         self._thread = thread
         self._policy = policy
         self._now = now
+        self._instead: dict[int, ServiceResponse] = {}
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """The endpoints, for an application."""
@@ -81,18 +85,58 @@ class ServiceEndpoints:
         preflights = [web.options(path + slash, preflight) for path in {**POST_HANDLERS, **paths} for slash in ("", "/")]
         return [*posted, *gotten, *files, *preflights]
 
+    async def record(self, request: web.Request, answer: ServiceResponse) -> bool:
+        """Keep a request that gets this answer without its endpoint; whether a part of its body is unread. Cancellation ends the wait."""
+        at = self._now()
+        body, rejection = await _read(request, self._policy.max_replay)
+        await self._answer(lambda _exchange: (answer, None), request, body, at)
+        return rejection is not None
+
+    def answer_instead(self, request: web.Request, answer: ServiceResponse) -> None:
+        """Have a request recorded and answered so, once its endpoint has done its work. `forget_instead` ends it."""
+        self._instead[id(request)] = answer
+
+    def forget_instead(self, request: web.Request) -> bool:
+        """Whether no endpoint of these has recorded the answer of `answer_instead`."""
+        return self._instead.pop(id(request), None) is not None
+
     async def _serve(self, handler: RequestHandler, request: web.Request) -> web.Response:
-        limit = self._policy.max_replay if handler is accept_replay else self._policy.max_body
-        at, unread, body = self._now(), False, b""
-        try:
-            body = await read_body(request, limit)
-        except RequestRejected as rejection:
-            handler, unread = _rejecting(rejection), True
-        received, chosen = _received(request, body), handler
-        answer = await self._thread.run(lambda store: answer_request(chosen, received, at, self._policy, store))
+        at = self._now()
+        body, rejection = await _read(request, self._policy.max_replay if handler is accept_replay else self._policy.max_body)
+        if rejection is not None:
+            handler = _rejecting(rejection)
+        if (instead := self._instead.pop(id(request), None)) is not None:
+            handler = _answering(handler, instead)
+        answer = await self._answer(handler, request, body, at)
         response = answer.response()
         response.headers.update(cors_headers(request))
-        return await answer_early(request, response) if unread else response
+        return await answer_early(request, response) if rejection is not None and answer.status else response
+
+    async def _answer(self, handler: RequestHandler, request: web.Request, body: bytes, at: float) -> ServiceResponse:
+        received = _received(request, body)
+        do = self._thread.ask if received.path in _OF_PERSONS else self._thread.run
+        return await do(lambda store: answer_request(handler, received, at, self._policy, store))
+
+
+async def _read(request: web.Request, limit: int) -> tuple[bytes, RequestRejected | None]:
+    """The body, or why it could not be read to its end."""
+    try:
+        return await read_body(request, limit), None
+    except RequestRejected as rejection:
+        return b"", rejection
+
+
+def _answering(handler: RequestHandler, instead: ServiceResponse) -> RequestHandler:
+    """A handler that does what `handler` does and answers otherwise."""
+
+    def handle(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
+        try:
+            answer, api_key = handler(exchange)
+        except RequestRejected as rejection:
+            answer, api_key = rejection_response(rejection), rejection.api_key
+        return replace(instead, error=f"{instead.error}, instead of {answer.status}"), api_key
+
+    return handle
 
 
 def _rejecting(rejection: RequestRejected) -> RequestHandler:
@@ -123,7 +167,7 @@ def served_methods(*, strict: bool) -> dict[str, list[str]]:
 def _received(request: web.Request, body: bytes) -> ReceivedRequest:
     headers = {name.lower(): value for name, value in request.headers.items()}
     path, _, query = request.raw_path.encode("ascii", "backslashreplace").decode().partition("?")
-    return ReceivedRequest(path, query, headers, body, request.method)
+    return ReceivedRequest(path, query, headers, body, request.method, request.remote or "")
 
 
 def cors_headers(request: web.Request) -> dict[str, str]:

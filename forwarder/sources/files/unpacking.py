@@ -202,6 +202,11 @@ _COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], Decompress], ...]] = (
 )
 
 
+def find_decompressor(head: bytes) -> Decompress | None:
+    """What decompresses a file with these first bytes, at least four; None if it isn't compressed (by gzip, zstd or bzip2)."""
+    return next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
+
+
 @dataclass
 class OpenedFile:
     """A file with records in it, open until the next one is asked for."""
@@ -220,7 +225,7 @@ def unpack(
     """The files with records in what is read from `source`. `seekable`: the same bytes, where they can be sought in."""
     peeked = PeekedStream(source)
     head = peeked.head
-    decompress = next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
+    decompress = find_decompressor(head)
     is_zip, is_tar = head.startswith(_ZIPS), head[257:262] == b"ustar"
     if (is_zip or is_tar or decompress is not None) and depth >= options.max_depth:
         yield _failed(member, f"archives and compressions are more than {options.max_depth} deep")

@@ -19,7 +19,7 @@ import structlog
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from forwarder.core.path import ForwarderPath
-from forwarder.core.ports import Incoming, RequestIntake, V1Head
+from forwarder.core.ports import Incoming, OtlpHead, RequestIntake, V1Head
 from forwarder.core.shares import Headroom, Pool
 from forwarder.sources.http.addresses import ClientAddresses
 from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoute
@@ -38,12 +38,10 @@ from forwarder.sources.http.protocol.request import (
     RequestHead,
     answer_if_no_events,
     answer_if_not_passed,
-    echo_request_id,
     parse_ack_level,
     rejection,
     remember,
     split_head,
-    v1_head,
 )
 from forwarder.sources.http.protocol.routes import Routes, is_beacon
 
@@ -72,8 +70,8 @@ class HttpConnection(asyncio.Protocol):
 
     __slots__ = (
         "_accept", "_answers", "_body", "_counted", "_early", "_extra", "_feed", "_gathered", "_head", "_head_fed", "_heads", "_life",
-        "_max_body", "_max_header_bytes", "_max_headers", "_method", "_parser", "_passed", "_passing", "_paths", "_peer", "_progress",
-        "_query", "_recent", "_rejected", "_rememberable", "_route", "_stalled", "_stamp", "_state", "_upgrading", "_v1", "_write",
+        "_max_body", "_max_header_bytes", "_max_headers", "_method", "_own", "_parser", "_passed", "_passing", "_paths", "_peer",
+        "_progress", "_query", "_recent", "_rejected", "_rememberable", "_route", "_stalled", "_stamp", "_state", "_upgrading", "_write",
         "on_header", "on_message_begin", "on_url",
     )  # fmt: skip
 
@@ -87,7 +85,8 @@ class HttpConnection(asyncio.Protocol):
     """The exchange whose request is coming in, if it is passed through."""
     _early: HttpAnswer | None
     """The answer that will be given whatever the body is."""
-    _v1: V1Head | None
+    _own: V1Head | OtlpHead | None
+    """What the intake needs of the head in a protocol of its own."""
 
     def __init__(self, state: ListenerState) -> None:
         self._state = state
@@ -364,9 +363,9 @@ class HttpConnection(asyncio.Protocol):
         if route is None:
             route, self._query = self._state.routes.find(head.url)
             unusual = route is self._state.routes.other or len(head.url) > self._state.policy.max_url
+        if route.protocol is not None:
+            route, self._own, self._extra = route.begin(head.content_type, head.lines)
         self._route = route
-        if route.v1:
-            self._v1, self._extra = v1_head(head.lines), echo_request_id(head.lines)
         if (
             unusual
             or head.rare
@@ -510,7 +509,7 @@ class HttpConnection(asyncio.Protocol):
         if done:
             self._answers.send(self._route, answer, headers, bodiless=self._method == b"HEAD")
         else:
-            results = None if self._v1 is None else self._v1.results
+            results = None if self._own is None else self._own.results
             self._answers.send_when_acknowledged(self._route, answer, headers, results=results)
         if answer is ACCEPTED and not life.last and self._may_be_remembered(head):
             self._rememberable = self._known_head(head, headers)
@@ -530,8 +529,8 @@ class HttpConnection(asyncio.Protocol):
             done = self._accept(self._incoming(head), self._answers.spare)
         except Exception as error:
             return answer_to(error), True
-        if self._v1 is not None and self._v1.results is not None:
-            return answers.of_results(self._v1.results) if done else RESULTS_PENDING, done
+        if self._own is not None and self._own.results is not None:
+            return self._route.answer_with(self._own.results) if done else RESULTS_PENDING, done
         return ACCEPTED_SILENTLY if self._query and is_beacon(self._query) else ACCEPTED, done
 
     def _incoming(self, head: RequestHead) -> Incoming:
@@ -543,11 +542,11 @@ class HttpConnection(asyncio.Protocol):
             client = self._state.addresses.client(self._peer, head.forwarded_for, head.forwarded)
         ack = None if head.ack is None else parse_ack_level(head.ack)
         encoding, event = head.content_encoding, self._route.event
-        return Incoming(body, self._query, head.content_type, encoding, client, ack=ack, v1=self._v1, path=head.path, event=event)
+        return Incoming(body, self._query, head.content_type, encoding, client, ack=ack, head=self._own, path=head.path, event=event)
 
     def _may_be_remembered(self, head: RequestHead) -> bool:
         fits = head.size + MAX_DIGITS <= self._max_header_bytes  # with the longest length too
-        return fits and self._v1 is None and head.content_length >= 0 and b"expect" not in head.rare
+        return fits and self._own is None and head.content_length >= 0 and b"expect" not in head.rare
 
     def _known_head(self, head: RequestHead, headers: bytes) -> KnownHead:
         """What was decided on the head of an accepted request."""
@@ -569,7 +568,7 @@ class HttpConnection(asyncio.Protocol):
         self._query = b""
         self._method = _POST
         self._extra = b""
-        self._v1 = None
+        self._own = None
 
     def _received(self) -> int:
         """Bytes of the body that have arrived."""
@@ -602,7 +601,8 @@ class HttpConnection(asyncio.Protocol):
         if self._method == b"OPTIONS" and b"access-control-request-method" in head.rare:
             methods = b"POST, OPTIONS" if self._passed is None else b"GET, POST, OPTIONS"
             return cors.preflight(head.origin, head.rare.get(b"access-control-request-headers", b""), methods)
-        return cors.headers(head.origin, answers.EXPOSED_V1 if self._route.v1 else answers.EXPOSED)
+        protocol = self._route.protocol
+        return cors.headers(head.origin, answers.EXPOSED if protocol is None else protocol.exposed)
 
 
 class ListenerState:
@@ -624,7 +624,7 @@ class ListenerState:
         """Where requests go that bring no events; None: they are rejected."""
         self.headroom = headroom or Headroom(policy.max_receiving)
         self.accept = intake.accept
-        self.routes = Routes(policy.path_prefixes)
+        self.routes = Routes(policy.path_prefixes, otlp=policy.otlp)
         self.cors = Cors(policy.cors_origins)
         self.addresses = ClientAddresses(policy.trusted_proxies, stamp=policy.stamp_ip)
         self.heads: tuple[KnownHeads, KnownHeads] = ({}, {})

@@ -16,16 +16,6 @@ MERGES: Final = frozenset({"$identify", "$create_alias", "$merge_dangerously"})
 """Events that make one person of two: each has a second id, whose order is kept too."""
 
 
-class EventBounds(NamedTuple):
-    """What some events are within: most questions about each of them are answered by it for all at once."""
-
-    names: dict[str, int]
-    """How many have each name."""
-    first: int
-    last: int
-    """The earliest and the latest time."""
-
-
 EventKey = tuple[int, int, int]
 """An event of an import: the numbers of its file and of its record, and which of the record's events it is."""
 
@@ -55,7 +45,7 @@ class FinishedEvent(NamedTuple):
 
     @property
     def key(self) -> EventKey:
-        """What tells it from all other events of the import."""
+        """What distinguishes it from all other events of the import."""
         return self.file, self.number, self.part
 
 
@@ -79,34 +69,20 @@ class EventColumns(Sequence[FinishedEvent]):
         return cls(*(zip(*events, strict=True) if events else [()] * len(FinishedEvent._fields)))
 
     @cached_property
-    def bounds(self) -> EventBounds:
-        """What all of them are within; there is at least one."""
-        return EventBounds(Counter(self.names), min(self.times), max(self.times))
-
-    @property
-    def size(self) -> int:
-        """Bytes of `data`, without commas."""
-        return sum(map(len, self.data))
-
-    def joined(self) -> bytes:
-        """The events' JSON joined by commas."""
-        return b",".join(self.data)
+    def bounds(self) -> tuple[Counter[str], int, int]:
+        """How many have each name, and the earliest and the latest time: most questions about all of them are answered by it."""
+        return Counter(self.names), min(self.times), max(self.times)
 
     def ids(self) -> frozenset[str]:
         """All ids that the events are ordered with: their own, and the second ids of those that merge persons (while there is `data`)."""
         own = frozenset(self.distinct_ids)
-        if MERGES.isdisjoint(self.bounds.names):
+        if MERGES.isdisjoint(self.bounds[0]):
             return own
         return own.union(*[ids_of(data) for data, name in zip(self.data, self.names, strict=True) if name in MERGES])
 
     def only(self, indexes: Sequence[int]) -> EventColumns:
         """Some of the events, in that order."""
         return EventColumns(*([column[at] for at in indexes] for column in self._columns))
-
-    def without_data(self) -> EventColumns:
-        """All but the bytes."""
-        columns = self.times, self.distinct_ids, self.names, self.uuids, (b"",) * len(self)
-        return EventColumns(*columns, self.files, self.lines, self.numbers, self.parts)
 
     def __len__(self) -> int:
         return len(self.times)

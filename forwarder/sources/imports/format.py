@@ -20,6 +20,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from forwarder.core.uuids import as_uuid5
 from forwarder.sources.files.records import Framing, RecordBlock
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class NativeEvents(NamedTuple):
     times: Sequence[int]
     uuids: Sequence[str]
     texts: Sequence[bytes]
-    """JSON objects with all these, but for what every imported event gets (`finishing`)."""
+    """JSON objects with all these, but for what every imported event gets (`conversion`)."""
     gaps: Sequence[int]
     """Where members can be put into the properties, which have some; 0: finishing has to look, because it may have to change others."""
     found: Sequence[bytes]
@@ -129,15 +130,13 @@ class RecordConverter(ABC):
 
 
 _OF_NAMESPACE: Final = sha1(NAMESPACE.bytes, usedforsecurity=False)
-_VARIANT: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def derived_uuid(natural_key: str) -> str:
     """The uuid that follows from a natural key: `uuid5` (RFC 9562, section 5.5), made without an object: a quarter of the time."""
     digest = _OF_NAMESPACE.copy()
     digest.update(natural_key.encode())
-    text = digest.hexdigest()
-    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
+    return as_uuid5(digest.digest()).decode()
 
 
 def key_uuid(*parts: str | int | None) -> str:

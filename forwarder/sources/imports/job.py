@@ -153,23 +153,18 @@ def check_same(state: Path, saved: ImportCheckpoint, found: Sequence[SourceConte
             "the same command again; or import what it is now as a job of its own, with `--state`: events that the service has already "
             "come with the same uuid and time, where their records have ids of their own, and aren't counted twice.",
         )
-    if different := differences(saved.job, job):
+    pairs = [("format", saved.job.format, job.format), ("source", saved.job.source, job.source)]
+    different = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
+    for name in sorted(dict(saved.job.options.items() ^ job.options.items())):
+        old, new = (repr(each.options[name]) if name in each.options else "not said" for each in (saved.job, job))
+        different.append(f"`--{name}` was {old}, now it is {new}")
+    if saved.job.id != job.id and not different:
+        different.append(f"its id is {saved.job.id}, now it is {job.id}: what the source holds is another")
+    if different:
         raise OtherJob(
             f"{state} is of another import: {'; '.join(different)}",
             hint="Use the same options to resume it, or give this import a state folder of its own with `--state`.",
         )
-
-
-def differences(saved: ImportJob, wanted: ImportJob) -> list[str]:
-    """What a job that is wanted has otherwise than the saved one, in words."""
-    pairs = [("format", saved.format, wanted.format), ("source", saved.source, wanted.source)]
-    found = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
-    for name in sorted(dict(saved.options.items() ^ wanted.options.items())):
-        old, new = (repr(job.options[name]) if name in job.options else "not said" for job in (saved, wanted))
-        found.append(f"`--{name}` was {old}, now it is {new}")
-    if saved.id != wanted.id and not found:
-        found.append(f"its id is {saved.id}, now it is {wanted.id}: what the source holds is another")
-    return found
 
 
 def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[str]:

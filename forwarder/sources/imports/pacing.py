@@ -37,7 +37,6 @@ SLICE: Final = 0.1
 _STATE: Final = struct.Struct("<dd")
 _FORM: Final = re.compile(r"\s*(\d\d?):(\d\d)\s*-\s*(\d\d?):(\d\d)(?:\s+(\S+))?\s*", re.ASCII)
 _MINUTE: Final = 60
-_TOO_MANY: Final = 429
 
 
 class RateLine:
@@ -61,17 +60,14 @@ class RateLine:
         file = open_file(self._path, os.O_RDWR)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            start = max(_line_end(os.pread(file, _STATE.size + 1, 0), now), now)
+            data = os.pread(file, _STATE.size + 1, 0)
+            end, written = _STATE.unpack(data) if len(data) == _STATE.size else (math.nan, now)
+            start = max(end - max(0.0, written - now), now) if math.isfinite(end) and math.isfinite(written) else now
             os.pwrite(file, _STATE.pack(start + seconds, now), 0)
             os.ftruncate(file, _STATE.size)
         finally:
             os.close(file)  # which releases the lock
         return start
-
-
-def _line_end(data: bytes, now: float) -> float:
-    end, written = _STATE.unpack(data) if len(data) == _STATE.size else (math.nan, now)
-    return end - max(0.0, written - now) if math.isfinite(end) and math.isfinite(written) else now
 
 
 class Slowdown:
@@ -181,7 +177,7 @@ class PacedSink:
         while (rest := self._pace.rest_seconds()) > 0:
             await clock.sleep(rest)
         reply = await self._sink.send(batch)
-        if reply.status == _TOO_MANY:
+        if reply.status == 429:
             self._pace.slowdown.refused(clock.monotonic(), reply.retry_after or 0.0)
         return reply
 

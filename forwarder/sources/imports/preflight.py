@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.books import RefusalExample
-from forwarder.sources.imports.conversion import EventFilters, FinishedBlock, left_out
-from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.conversion import EventFilters, EventFinisher, FinishedBlock, FinishPolicy, left_out
 from forwarder.sources.imports.format import ChosenFormat, ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason
 from forwarder.sources.imports.preflight_report import (
     EventTimes,
     KeyCount,
     KeyEstimate,
-    OutOfOrder,
     PersonImpact,
     PreflightDay,
     PreflightExample,
@@ -38,7 +35,7 @@ from forwarder.sources.imports.preflight_report import (
     SendVolume,
     TimeKind,
 )
-from forwarder.sources.imports.times import DAY, RECENT, SECOND, date_of, when
+from forwarder.sources.imports.times import AFTER_LAST, DAY, RECENT, SECOND, date_of, when
 
 TOP_NAMES: Final = 1000
 TOP_ILLEGAL: Final = 50
@@ -109,48 +106,41 @@ def run_preflight(
 
     `progress` gets the records and bytes so far, a block at a time. Synchronous: one pass, in bounded memory.
     """
-    preflight, selection = Preflight(terms, chosen.time_fields), _PreflightSelection(filters)
-    converter, finisher = chosen.make(), EventFinisher(finish)
+    preflight, converter, finisher = Preflight(terms, chosen.time_fields), chosen.make(), EventFinisher(finish)
+    but_until = replace(filters, until=None)  # the preflight itself reports what `--until` leaves out
     broken: list[BrokenSource] = []
-    records = size = 0
+    records = size = selected = 0
+
+    def is_full() -> bool:
+        return filters.limit is not None and selected >= filters.limit
+
+    def accepts(name: str, time: int) -> bool:
+        """Repeats are selected, so that they are shown."""
+        nonlocal selected
+        if is_full() or left_out(name, time, but_until) is not None:
+            return False
+        if filters.until is None or time < filters.until:
+            selected += 1  # others don't count against the limit, as they don't when events are sent
+        return True
+
     for file in source.files():
         with source.blocks(file) as reading:
             try:
                 for block in reading:
                     analysed = PreflightBlock(finisher)
                     converter.convert_block(block, analysed)
-                    analysed.show(preflight, block, selection.accepts)
+                    analysed.show(preflight, block, accepts)
                     records += len(block.records)
                     size += sum(map(len, block.records))
                     progress(records, size)
-                    if selection.is_full:
+                    if is_full():
                         break
             except BrokenSource as error:
                 broken.append(error)
-        if selection.is_full:
+        if is_full():
             break
     upper_case: int = getattr(converter, "upper_case_ids", 0)  # of Mixpanel alone
     return preflight.report(upper_case_ids=upper_case, broken=[error.message for error in broken]), tuple(broken)
-
-
-class _PreflightSelection:
-    """The filters except `--until`: the preflight itself reports what that one leaves out. Repeats count here, so that they are shown."""
-
-    def __init__(self, filters: EventFilters) -> None:
-        self._filters = replace(filters, until=None)
-        self._until = filters.until
-        self._selected = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self._filters.limit is not None and self._selected >= self._filters.limit
-
-    def accepts(self, name: str, time: int) -> bool:
-        if self.is_full or left_out(name, time, self._filters) is not None:
-            return False
-        if self._until is None or time < self._until:
-            self._selected += 1  # others don't count against the limit, as they don't when events are sent
-        return True
 
 
 class Preflight:
@@ -163,26 +153,33 @@ class Preflight:
         """`time_fields` is where records have their times (`ImportFormat.times`)."""
         self._terms = terms
         self._time_fields = time_fields
-        self._records = self._record_bytes = self._silent = self._events = 0
-        self._times = EventTimes(when(terms.now), when(terms.end))
-        self._first: int | None = None
-        self._last: int | None = None
+        self._found = PreflightReport(
+            volume=SendVolume(rate=terms.rate),
+            times=EventTimes(when(terms.now), when(terms.end)),
+            max_event=terms.max_event,
+            persons=PersonImpact(terms.person_properties),
+            zone_said=terms.zone_said,
+            sort=terms.sort,
+        )
+        self._first, self._last = AFTER_LAST, 0
+        self._file = ""
+        self._latest = self._latest_in_file = 0
         self._refused: dict[RefusalReason, RefusedForReason] = {}
-        self._sent = SendVolume(rate=terms.rate)
-        self._persons = PersonImpact(terms.person_properties)
-        self._order = TimeOrder()
         self._examples: dict[str, PreflightExample] = {}
         self._more_examples: list[PreflightExample] = []
         # What grows, each to its bound:
-        self.names, self.illegal_ids, self.days = TopCounts(8 * TOP_NAMES), TopCounts(1000), DayAmounts()
+        self.names, self.illegal_ids = TopCounts(8 * TOP_NAMES), TopCounts(1000)
         self.repeats, self.uuids, self.distinct_ids = SampledKeys(keys), SampledKeys(keys), SampledKeys(keys)
+        self.days: dict[int, PreflightDay] = {}
+        self._other_days = PreflightDay("other")
+        """Those that came when there were too many."""
 
     def add(
         self, place: RecordLocation, record: bytes, outcome: Sequence[ImportedEvent] | RecordRefused, finished: Sequence[bytes] = ()
     ) -> None:
         """Count the next record; `finished` has each of its events as it would be sent."""
-        self._records += 1
-        self._record_bytes += len(record)
+        self._found.records += 1
+        self._found.record_bytes += len(record)
         if outcome and not isinstance(outcome, RecordRefused) and (largest := max(map(len, finished))) > self._terms.max_event:
             outcome = RecordRefused(RefusalReason.TOO_LARGE, f"{largest:,} bytes are more than upstream.max_event")
         if isinstance(outcome, RecordRefused):
@@ -194,35 +191,38 @@ class Preflight:
                 quoted = _QUOTED.search(outcome.detail)
                 self.illegal_ids.add(quoted[2] if quoted else outcome.detail)
         elif not outcome:
-            self._silent += 1
+            self._found.silent += 1
         else:
             if (kind := time_kind(record, self._time_fields)) is not None:
-                self._times.kinds[kind] = self._times.kinds.get(kind, 0) + 1
+                self._found.times.kinds[kind] = self._found.times.kinds.get(kind, 0) + 1
             for event, body in zip(outcome, finished, strict=True):
                 self._add_event(place.file, event, len(body))
             self._add_example(place, record, outcome[0].event, finished)
 
     def _add_event(self, file: str, event: ImportedEvent, size: int) -> None:
-        times, terms, time = self._times, self._terms, event.time
-        self._events += 1
-        self._first = time if self._first is None else min(self._first, time)
-        self._last = time if self._last is None else max(self._last, time)
+        found, times, terms, time = self._found, self._found.times, self._terms, event.time
+        found.events += 1
+        self._first = min(self._first, time)
+        self._last = max(self._last, time)
         times.january_1970 += time < _FIRST_MONTH
         times.future += time > terms.now
         if time >= terms.end:
             times.after_until += 1
             return
         times.recent += time >= terms.recent
-        persons, properties = self._persons, event.properties
-        self._sent.events += 1
-        self._sent.bytes += size
+        persons, properties = found.persons, event.properties
         self.names.add(event.event)
-        self.days.add(time, size)
-        self._order.add(file, time)
+        day = self.days.get(number := time // DAY)
+        if day is None:
+            day = self._other_days if len(self.days) >= MOST_DAYS else self.days.setdefault(number, PreflightDay(date_of(number)))
+        for amount in (found.volume, day):
+            amount.events += 1
+            amount.bytes += size
+        self._compare(file, time)
         same = f"{time} {len(event.event)} {event.event}{event.distinct_id}"
         self.uuids.add(event.uuid, crc32(same.encode(errors="surrogatepass")))
         # What makes a repeat is what `repeats` says.
-        self.repeats.add(f"{time // DAY} {len(event.event)} {event.event}{event.uuid}" if event.keyed else f"{event.uuid} {same}")
+        self.repeats.add(f"{number} {len(event.event)} {event.event}{event.uuid}" if event.keyed else f"{event.uuid} {same}")
         self.distinct_ids.add(event.distinct_id)
         persons.with_set += "$set" in properties
         persons.with_set_once += "$set_once" in properties
@@ -240,35 +240,36 @@ class Preflight:
         if known.setdefault(name, example) is not example:
             more.append(example)
 
+    def _compare(self, file: str, time: int) -> None:
+        """Compare the next event with those that came before, in the source as a whole and within its file."""
+        order = self._found.order
+        if file != self._file:
+            self._file, self._latest_in_file = file, 0
+        order.late_in_file += time < self._latest_in_file
+        self._latest_in_file = max(time, self._latest_in_file)
+        if time >= self._latest:
+            self._latest = time
+        else:
+            order.late += 1
+            order.furthest_seconds = max(order.furthest_seconds, (self._latest - time) / SECOND)
+
     def report(self, *, upper_case_ids: int = 0, broken: Sequence[str] = ()) -> PreflightReport:
         """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` the messages of broken files."""
-        terms, kinds, sent = self._terms, self._times.kinds, self._sent
-        first, last = (None if time is None else when(time) for time in (self._first, self._last))
-        requests = self.days.requests(terms.batch_events, terms.batch_bytes)
-        return PreflightReport(
-            records=self._records,
-            record_bytes=self._record_bytes,
-            silent=self._silent,
-            events=self._events,
-            volume=structs.replace(sent, requests=requests, seconds=round(sent.events / terms.rate, 3)),
-            names=self.names.top(TOP_NAMES),
-            other_names=self.names.other(TOP_NAMES),
-            days=self.days.all(),
-            other_days=self.days.other.events,
-            times=structs.replace(self._times, first=first, last=last, kinds={kind: kinds[kind] for kind in TimeKind if kind in kinds}),
-            order=copy(self._order.found),
-            refused=tuple(sorted(map(copy, self._refused.values()), key=lambda each: (-each.records, each.reason))),
-            max_event=terms.max_event,
-            illegal_ids=self.illegal_ids.top(TOP_ILLEGAL),
-            other_illegal_ids=self.illegal_ids.other(TOP_ILLEGAL),
-            repeats=self.repeats.estimate(),
-            uuids=self.uuids.estimate(),
-            persons=structs.replace(self._persons, distinct_ids=self.distinct_ids.estimate(), upper_case_ids=upper_case_ids),
-            zone_said=terms.zone_said,
-            examples=(*self._examples.values(), *self._more_examples)[:EXAMPLES],
-            sort=terms.sort,
-            broken=tuple(broken),
-        )
+        found, terms, sent, kinds = self._found, self._terms, self._found.volume, self._found.times.kinds
+        if found.events:
+            found.times.first, found.times.last = when(self._first), when(self._last)
+        found.times.kinds = {kind: kinds[kind] for kind in TimeKind if kind in kinds}
+        found.days, found.other_days = tuple(self.days[day] for day in sorted(self.days)), self._other_days.events
+        amounts = [(-(-each.events // terms.batch_events), -(-each.bytes // terms.batch_bytes)) for each in (*found.days, self._other_days)]
+        sent.requests, sent.seconds = sum(map(max, amounts)), round(sent.events / terms.rate, 3)  # at least: none spans two days
+        found.names, found.other_names = self.names.top(TOP_NAMES), self.names.other(TOP_NAMES)
+        found.refused = tuple(sorted(self._refused.values(), key=lambda each: (-each.records, each.reason)))
+        found.illegal_ids, found.other_illegal_ids = self.illegal_ids.top(TOP_ILLEGAL), self.illegal_ids.other(TOP_ILLEGAL)
+        found.repeats, found.uuids = self.repeats.estimate(), self.uuids.estimate()
+        found.persons.distinct_ids, found.persons.upper_case_ids = self.distinct_ids.estimate(), upper_case_ids
+        found.examples = (*self._examples.values(), *self._more_examples)[:EXAMPLES]
+        found.broken = tuple(broken)
+        return found
 
 
 class PreflightBlock(FinishedBlock):
@@ -412,58 +413,6 @@ class SampledKeys:
             self._times = {digest: times for digest, times in self._times.items() if not digest & mask}
         self._marks = {digest: mark for digest, mark in self._marks.items() if digest in self._times}
         self._differing &= self._times.keys()
-
-
-class DayAmounts:
-    """How much there is of each UTC day."""
-
-    def __init__(self, most: int = MOST_DAYS) -> None:
-        self._most = most
-        self._days: dict[int, PreflightDay] = {}
-        self.other = PreflightDay("other")
-        """Of the days that came when there were too many."""
-
-    def __len__(self) -> int:
-        return len(self._days)
-
-    def add(self, time: int, size: int) -> None:
-        """Count an event."""
-        day = time // DAY
-        amount = self._days.get(day)
-        if amount is None:
-            amount = self.other if len(self._days) >= self._most else self._days.setdefault(day, PreflightDay(date_of(day)))
-        amount.events += 1
-        amount.bytes += size
-
-    def all(self) -> tuple[PreflightDay, ...]:
-        """Each day, the oldest first."""
-        return tuple(copy(self._days[day]) for day in sorted(self._days))
-
-    def requests(self, batch_events: int, batch_bytes: int) -> int:
-        """How many requests it takes at least: none spans two days."""
-        amounts = (*self._days.values(), self.other)
-        return sum(max(-(-each.events // batch_events), -(-each.bytes // batch_bytes)) for each in amounts)
-
-
-class TimeOrder:
-    """Compares each event with those that came before, in the source as a whole and within its file."""
-
-    def __init__(self) -> None:
-        self.found = OutOfOrder()
-        self._latest = self._latest_in_file = 0
-        self._file = ""
-
-    def add(self, file: str, time: int) -> None:
-        """Look at the next event."""
-        if file != self._file:
-            self._file, self._latest_in_file = file, 0
-        self.found.late_in_file += time < self._latest_in_file
-        self._latest_in_file = max(time, self._latest_in_file)
-        if time >= self._latest:
-            self._latest = time
-        else:
-            self.found.late += 1
-            self.found.furthest_seconds = max(self.found.furthest_seconds, (self._latest - time) / SECOND)
 
 
 def kind_of(value: bytes) -> TimeKind | None:

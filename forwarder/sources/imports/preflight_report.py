@@ -23,12 +23,14 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.format import PersonProperties, RefusalReason
-from forwarder.sources.imports.manifest import PREFLIGHT, plain, plural
 from forwarder.sources.imports.pacing import UNPACED
+from forwarder.sources.imports.report import plural
 from forwarder.sources.imports.times import RECENT, SECOND
 from forwarder.storage.private import atomic_file
-from forwarder.telemetry.readable import duration, size
+from forwarder.telemetry.readable import duration, plain, size
 
+PREFLIGHT: Final = "preflight.json"
+"""The analysis before the first run, in the state folder."""
 MANY: Final = 0.01
 """A larger share of refused records is no longer a bad line here and there."""
 _SHOWN_NAMES: Final = 20
@@ -197,32 +199,32 @@ class PreflightExample(Struct, frozen=True):
     events: tuple[Raw, ...]
 
 
-class PreflightReport(Struct, frozen=True):
+class PreflightReport(Struct, kw_only=True):
     """Everything."""
 
-    records: int
-    record_bytes: int
-    silent: int
+    records: int = 0
+    record_bytes: int = 0
+    silent: int = 0
     """Records that stand for no event."""
-    events: int
+    events: int = 0
     volume: SendVolume
-    names: tuple[KeyCount, ...]
-    other_names: int
-    days: tuple[PreflightDay, ...]
-    other_days: int
+    names: tuple[KeyCount, ...] = ()
+    other_names: int = 0
+    days: tuple[PreflightDay, ...] = ()
+    other_days: int = 0
     times: EventTimes
-    order: OutOfOrder
-    refused: tuple[RefusedForReason, ...]
+    order: OutOfOrder = field(default_factory=OutOfOrder)
+    refused: tuple[RefusedForReason, ...] = ()
     max_event: int
-    illegal_ids: tuple[KeyCount, ...]
-    other_illegal_ids: int
-    repeats: KeyEstimate
+    illegal_ids: tuple[KeyCount, ...] = ()
+    other_illegal_ids: int = 0
+    repeats: KeyEstimate = KeyEstimate()
     """Events that came before on the same day: they are sent once."""
-    uuids: KeyEstimate
+    uuids: KeyEstimate = KeyEstimate()
     """A differing one stands for events that aren't the same: the service keeps each of them."""
     persons: PersonImpact
     zone_said: bool
-    examples: tuple[PreflightExample, ...]
+    examples: tuple[PreflightExample, ...] = ()
     sort: bool = False
     broken: tuple[str, ...] = ()
     """Of each file that can't be read to its end: which, where, and why."""

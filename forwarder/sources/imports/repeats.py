@@ -2,15 +2,14 @@
 
 A repeat has everything by which the service deduplicates in common with an earlier event: uuid, event, timestamp and distinct_id (wire
 facts: What the service does not tell). Where the uuid stands for the vendor's own key (`ImportedEvent.keyed`), uuid, event and day are
-enough. The name is part of it so that several events of one record never count as repeats of each other.
+enough; with the name, several events of one record are no repeats of each other.
 
 Invariants: exact in both directions. Uuids are compared as they are, and what else counts by a hash of 64 bits: of a billion events of one
 uuid two share one by chance once in forty imports. Memory holds at most `in_memory` of them; then days that weren't seen for longest go to
 a file, which is searched only for events of such days, and of these only where one bit in memory doesn't rule the event out. A block of
 events without keys whose times are apart from all others (as in a source in the order of time) can have no repeats: it is only kept, and
-made searchable once others reach into its times. Without that native imports are slower by more than a quarter.
-
-Nothing is kept from run to run: a resumed run reads its source from the start anyway, and passes every event here again.
+made searchable once others reach into its times. Without that native imports are slower by more than a quarter. Nothing is kept from run
+to run: a resumed run reads its source from the start anyway, and passes every event here again.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ _SPOOLED: Final = 2 << 20
 _SPELLED: Final = 36
 _FILTER: Final = 1 << 26
 """Bits, eight MiB: with a million digests in the file one search in seventy is in vain, with ten million one in seven."""
-_CACHE_KIB: Final = 4_096
-_SETTINGS: Final = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "temp_store=MEMORY", f"cache_size=-{_CACHE_KIB}")
-_TABLE: Final = "CREATE TABLE seen (day INTEGER, digest BLOB, PRIMARY KEY (day, digest)) WITHOUT ROWID"
+_TABLE: Final = (
+    "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-4096;"
+    "CREATE TABLE seen (day INTEGER, digest BLOB, PRIMARY KEY (day, digest)) WITHOUT ROWID"
+)
 
 
 class Repeats:
@@ -212,7 +212,12 @@ class SeenFile:
     def add(self, day: int, digests: Collection[bytes]) -> None:
         """Add digests that it hasn't."""
         with _usable(self._path):
-            file = self._file = self._file or self._make()
+            if self._file is None:
+                make_file(self._path)
+                self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+                self._file.executescript(_TABLE).close()
+                self._bits = bytearray(_FILTER >> 3)
+            file = self._file
             file.execute("BEGIN")
             file.executemany("INSERT INTO seen VALUES (?, ?)", ((day, digest) for digest in sorted(digests)))
             file.execute("COMMIT")
@@ -226,15 +231,6 @@ class SeenFile:
         if self._file is not None:
             self._file.close()
         self._path.unlink(missing_ok=True)
-
-    def _make(self) -> sqlite3.Connection:
-        make_file(self._path)
-        file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        for setting in _SETTINGS:
-            file.execute(f"PRAGMA {setting}").close()
-        file.execute(_TABLE)
-        self._bits = bytearray(_FILTER >> 3)
-        return file
 
 
 @contextmanager

@@ -1,66 +1,220 @@
-"""What is said of an import: its report, as text, as JSON and as an HTML page, and its progress for `import status`.
+"""What is kept and said of an import: its manifest, and derived from it the report as text, as JSON and as an HTML page, and its progress.
 
-The report is written to the state folder when a run ends. A run that is killed after its last checkpoint leaves none, or that of the run
-before; `complete_reports` derives it from the checkpoint, which holds everything that a report says.
+The manifest says what was read, what became of it, and how it can be verified, and contains only what is settled. Manifest and report are
+written to the state folder when a run ends. A run that is killed after its last checkpoint leaves none, or those of the run before;
+`complete_reports` derives them from the checkpoint, which holds everything that they say. Times are ISO 8601 in UTC.
 
-Invariants: everything comes from the manifest, and the same manifest gives the same page. Text from outside (names of events and files, the
-service's words) is shown as text: each value of the page is escaped where it is inserted and stands in `bdi`, so its direction of writing
-ends with it. The page loads nothing and has no script; its own policy forbids both.
+Invariants: the same manifest gives the same page. Text from outside (names of events and files, the service's words) is shown as text: each
+value of the page is escaped where it is inserted and stands in `bdi`, so its direction of writing ends with it. The page loads nothing and
+has no script; its own policy forbids both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from forwarder import __version__
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports import manifest as manifests
-from forwarder.sources.imports.books import RecordBooks
-from forwarder.sources.imports.checkpoint import ImportCheckpoint
-from forwarder.sources.imports.manifest import (
-    UNFINISHED,
-    FileManifest,
-    ImportManifest,
-    ReportPeriod,
-    balance,
-    by_count,
-    manifest_of,
-    outcome,
-    periods,
-    plain,
-    sentence,
-    top,
-)
+from forwarder.sources.imports.books import DayTally, RecordBooks, RefusalExample, check_days
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
+from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import atomic_file
-from forwarder.telemetry.readable import duration
+from forwarder.telemetry.readable import duration, plain
 
-_TOP: Final = 10
-NAMES: Final = 50
-FILES: Final = 200
-_HEIGHT: Final = 100
-_TEMPLATE: Final = Path(__file__).with_name("report.html")
+VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
 JSON: Final = "report.json"
 PAGE: Final = "report.html"
+PERIODS: Final = {"day": 92, "week": 156 * 7, "month": 240 * 30}
+"""Days that are shown one by one at most, or by the week or month; more are shown by the year."""
+UNFINISHED: Final = "not complete: the same command resumes it"
+NAMES: Final = 50
+FILES: Final = 200
+_TOP: Final = 10
+_HEIGHT: Final = 100
+_TEMPLATE: Final = Path(__file__).with_name("report.html")
+
+
+class FileManifest(Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of the source, or one member of an archive."""
+
+    name: str
+    identity: str
+    books: RecordBooks
+    digest: str = ""
+    """The SHA-256 of what was read of it, in records that each end with a line feed; of all of it, if it is complete."""
+    complete: bool = False
+
+
+class ImportManifest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an import did."""
+
+    version: int
+    forwarder: str
+    """The version that wrote it."""
+    job: ImportJob
+    complete: bool
+    """Whether all that the source has is settled."""
+    started: str
+    ended: str
+    books: RecordBooks
+    events: int
+    """Events delivered: a record may make several, or none."""
+    first: str | None
+    """Time of the oldest event delivered."""
+    last: str | None
+    sources: list[SourceContent]
+    files: list[FileManifest]
+    days: dict[str, DayTally]
+    names: dict[str, int]
+    examples: dict[str, list[RefusalExample]] = field(default_factory=dict)
+
+    @property
+    def source_events(self) -> int:
+        """Events that the source has: repeats, and what was left out, not among them."""
+        return sum(day.source for day in self.days.values())
+
+    @property
+    def seconds(self) -> float:
+        """From the beginning of the first run to the end of the last."""
+        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
+
+
+def manifest_of(checkpoint: ImportCheckpoint, ended: float | None = None) -> ImportManifest:
+    """The manifest of a job that stands at this checkpoint; without `ended` (seconds since 1970), as if it had ended with it."""
+    totals = checkpoint.totals
+    return ImportManifest(
+        version=VERSION,
+        forwarder=__version__,
+        job=checkpoint.job,
+        complete=checkpoint.complete,
+        started=when(int(checkpoint.started_at) * SECOND),
+        ended=when(int(checkpoint.written_at if ended is None else ended) * SECOND),
+        books=checkpoint.books,
+        events=sum(day.delivered for day in totals.days.values()),
+        first=None if totals.first is None else when(totals.first),
+        last=None if totals.last is None else when(totals.last),
+        sources=checkpoint.contents,
+        files=[FileManifest(each.name, each.identity, each.books, each.digest, each.complete) for each in checkpoint.files],
+        days=dict(sorted(totals.days.items())),
+        names=dict(by_count(totals.names)),
+        examples=totals.examples,
+    )
+
+
+def read_manifest(path: Path) -> ImportManifest:
+    """The manifest in a file. Raises `ConfigurationError` if there is none, or it can't be relied on."""
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=ImportManifest)
+        _check(manifest)
+    except (OSError, ValueError) as error:  # msgspec's errors are such, too
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        hint = "Name the manifest.json that an import wrote."
+        raise ConfigurationError(f"{path} can't be used as a manifest: {why}", hint=hint) from error
+    return manifest
+
+
+def _check(manifest: ImportManifest) -> None:
+    if manifest.version != VERSION:
+        raise ValueError(f"it is of version {manifest.version}, this forwarder reads version {VERSION}")
+    check_days(manifest.days)
+    total = RecordBooks()
+    for file in manifest.files:
+        total.add(file.books)
+    if total != manifest.books or total.difference or any(file.books.unmended < 0 for file in manifest.files):
+        raise ValueError("its books don't balance")
+    if manifest.events != sum(day.delivered for day in manifest.days.values()):
+        raise ValueError("its days don't add up")
+
+
+class ReportPeriod(NamedTuple):
+    """A day, a week, a month or a year on both sides."""
+
+    label: str
+    source: int
+    delivered: int
+
+
+def periods(days: Mapping[str, DayTally]) -> tuple[str, list[ReportPeriod]]:
+    """Events by day, week, month or year, whichever can be read at once, and which of them it is.
+
+    Periods without events are there, too, but for years: one event of the year 9999 is enough for thousands of them.
+    """
+    if not days:
+        return "day", []
+    known = {date.fromisoformat(day): figures for day, figures in days.items()}
+    first, span = min(known), (max(known) - min(known)).days + 1
+    unit = next((unit for unit, most in PERIODS.items() if span <= most), "year")
+    every = sorted(known) if unit == "year" else [first + timedelta(days=number) for number in range(span)]
+    sums = {label: ReportPeriod(label, 0, 0) for label in (_label(day, unit) for day in every)}
+    for day, figures in known.items():
+        label, source, delivered = sums[_label(day, unit)]
+        sums[label] = ReportPeriod(label, source + figures.source, delivered + figures.delivered)
+    return unit, [*sums.values()]
+
+
+def _label(day: date, unit: str) -> str:
+    """What a day's period is called: by its first day, its month or its year."""
+    first = day - timedelta(days=day.weekday()) if unit == "week" else day
+    return first.isoformat()[: {"year": 4, "month": 7}.get(unit)]
+
+
+def sentence(books: RecordBooks) -> str:
+    """How the books balance, in figures."""
+    refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
+    sides = f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + {books.repeats:,} repeats"
+    mended = f" (of the refused, {books.mended:,} repaired and delivered since{', all of them' if not books.unmended else ''})"
+    return f"{books.read:,} records read = {sides}{mended if books.mended else ''}"
+
+
+def balance(books: RecordBooks) -> str:
+    """Whether they do."""
+    if not books.difference:
+        return "balanced"
+    return f"{books.difference:,} missing" if books.difference > 0 else f"{-books.difference:,} too many"
+
+
+def outcome(manifest: ImportManifest) -> str:
+    """The import in one line."""
+    rate = manifest.events / max(1.0, manifest.seconds)
+    return f"{manifest.events:,} events delivered in {duration(manifest.seconds)} ({rate:,.{0 if rate >= 10 else 1}f}/s)"
+
+
+def top(names: Mapping[str, int], most: int) -> list[tuple[str, int]]:
+    """The most frequent names, and what is left together."""
+    listed = list(names.items())
+    rest = listed[most:]
+    return [*listed[:most], *([(f"({len(rest):,} more names)", sum(count for _, count in rest))] if rest else [])]
+
+
+def by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The most frequent first."""
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+
+
+def plural(count: int, what: str) -> str:
+    """A count for a person: `1 record`, `2,000 records`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def write_reports(found: ImportManifest, folder: Path) -> None:
-    """Write all of them, instead of former ones. Raises `ConfigurationError` if that can't be."""
-    for name, text in ((JSON, as_json(found) + b"\n"), (PAGE, html_page(found))):
+    """Write the manifest, too, instead of former ones. Raises `ConfigurationError` if that can't be."""
+    manifest = msgspec.json.format(msgspec.json.encode(found), indent=2)
+    for name, text in ((JSON, as_json(found) + b"\n"), (PAGE, html_page(found)), (MANIFEST, manifest + b"\n")):
         with atomic_file(folder / name, replace=True) as file:
             file.write(text)
-    manifests.write(found, folder / manifests.FILE)
 
 
 def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
@@ -69,10 +223,10 @@ def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
     Raises `ConfigurationError` if they can't be written.
     """
     with suppress(ConfigurationError):  # there is no manifest, or it can't be relied on
-        kept = manifests.read(folder / manifests.FILE)
+        kept = read_manifest(folder / MANIFEST)
         if kept.complete and kept.books == saved.books and all((folder / name).is_file() for name in (JSON, PAGE)):
             return kept
-    made = manifest_of(saved, __version__, saved.written_at)
+    made = manifest_of(saved)
     write_reports(made, folder)
     return made
 
@@ -261,7 +415,7 @@ class ImportStatus(Struct, frozen=True):
             yield f"{plain(self.folder.name)}: {'running, nothing is settled yet' if self.running else UNFINISHED}"
             yield f"  in {plain(str(self.folder))}"
             return
-        made = manifest_of(saved, __version__, saved.written_at)
+        made = manifest_of(saved)
         state = "running" if self.running else "complete" if made.complete else UNFINISHED
         yield f"{plain(made.job.format)} {plain(made.job.source)}: {state}"
         yield f"  import {made.job.id}, in {plain(str(self.folder))}"
@@ -280,7 +434,7 @@ class ImportStatus(Struct, frozen=True):
         saved = self.checkpoint
         if saved is None:
             return {"folder": str(self.folder), "job": None, "running": self.running, "complete": False}
-        made = manifest_of(saved, __version__, saved.written_at)
+        made = manifest_of(saved)
         return {
             "folder": str(self.folder),
             "job": made.job,

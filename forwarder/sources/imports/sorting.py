@@ -1,19 +1,18 @@
 """A source sorted by time on disk (`--sort`): over all files, and of one time in the order in which events came, whatever their number.
 
-1. Everything is read, converted and selected as ever; what is refused becomes a dead letter. The events are sorted into a spool.
-2. The spool is the source from then on. What is settled of it is a prefix, which a checkpoint holds.
+First everything is read, converted and selected as ever; what is refused becomes a dead letter, the events are sorted into a spool. Then
+the spool is the source: what is settled of it is a prefix, which a checkpoint holds. A run that is killed before starts the sorting again;
+after that, the next run resumes in the spool. Files that can't be read to their end are settled as far as they go; the next run sorts what
+they have beyond that.
 
-A run that is killed in the first part starts it again; in the second, the next run resumes in the spool and reads nothing of the source.
-Files that can't be read to their end are settled as far as they go; the next run sorts what they have beyond that.
+A file is nothing but blocks: a header and a zstd frame. The header, little-endian: the frame's bytes (4), the number of entries in it (4),
+and BLAKE2b of the frame (16). The frame holds MessagePack: an array of entries, each an array. In the state folder are `sorted.spool` and
+`sorted.json` (see `checkpoint.seal`), which is written when the spool and all dead letters of the source are durable: a spool without it
+is invalid. `sort-*.run` are parts that are sorted by themselves, until they are merged.
 
-A block on disk is a header and a zstd frame. The header, little-endian: the frame's bytes (4), the number of entries in it (4), and BLAKE2b
-of the frame (16). The frame holds MessagePack: an array of entries, each an array. A file is nothing but blocks. In the state folder are
-`sorted.spool` (blocks), and `sorted.json` (see `checkpoint.seal`), which is written when the spool and all dead letters of the source are
-durable: a spool without it is invalid. `sort-*.run` are parts that are sorted by themselves, until they are merged.
-
-Invariants: what comes out is what came in, and equal inputs give equal outputs. However a sorting ends, none of its runs is left; a process
-that dies leaves them in the folder, and the next one removes them. A spool that is found is whole and of the job that asks; one that isn't
-is sorted anew and gives the same entries, since they follow from the source and the job alone: a checkpoint counts them by their numbers.
+Invariants: equal inputs give equal outputs. However a sorting ends, none of its runs is left; the next process removes what a killed one
+left. A spool that is found is whole and of the job that asks; one that isn't is sorted anew and gives the same entries, since they follow
+from the source and the job alone: a checkpoint counts them by their numbers.
 """
 
 from __future__ import annotations
@@ -36,12 +35,11 @@ import zstandard
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import SourceFile
 from forwarder.sources.files.source import FileSource
-from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, SharedRecord
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, SharedRecord, source_blocks
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, count_kind
 from forwarder.sources.imports.checkpoint import ImportJob, ReadFailure, SettledFile, SortedFile, SpoolCheckpoint, SpoolIndex, seal, unseal
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
-from forwarder.sources.imports.reading import Portion, portions
 from forwarder.storage.private import atomic_file, open_file
 from forwarder.telemetry.readable import size
 
@@ -62,15 +60,6 @@ SPOOL: Final = "sorted.spool"
 FILE: Final = "sorted.json"
 
 
-class SortLimits(NamedTuple):
-    """How much is held at once."""
-
-    memory: int = 24 << 20
-    """Bytes of events."""
-    runs: int = 64
-    """How many runs are merged at once, at least two; each takes up to half a MiB while it is."""
-
-
 def least_room(source: FileSource) -> int:
     """The bytes that sorting all of a source takes on disk, at least: its events stand there compressed, and for a while twice.
 
@@ -89,7 +78,7 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
     limits: ChunkLimits,
     *,
     doing: Callable[[str], None],
-    sort: SortLimits | None = None,
+    sorter: EventSorter | None = None,
     room: int = 0,
 ) -> Generator[ImportBlock]:
     """The blocks of a sorted source, from the first event that isn't settled; while it sorts, blocks without events, and often.
@@ -110,12 +99,12 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
         spool.remove()
         found = SpoolIndex(spool.job, before)
         words = ""
-        with EventSorter(spool.folder, sort) as sorter:
-            for records, block in _read(portions(source, conversion, saved, files), files, saved, sorter, found):
+        with sorter or EventSorter(spool.folder) as events:
+            for records, block in _read(source_blocks(source, conversion, saved, None), saved, events, found):
                 doing(words := f"it sorts before it sends: {records:,} records are read")
                 yield block
-            for written in chain(sorter.merge(), spool.write(sorter.ordered(), found)):
-                doing(f"{words}, {written:,} of {sorter.added:,} events are in order")
+            for written in chain(events.merge(), spool.write(events.ordered(), found)):
+                doing(f"{words}, {written:,} of {events.added:,} events are in order")
                 yield ImportBlock(files)
     files.update((number, SourceFile(file.name, file.identity)) for number, file in enumerate(found.files))
     doing("")
@@ -127,36 +116,36 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
 
 
 def _read(
-    read: Iterator[Portion], files: Mapping[int, SourceFile], saved: Mapping[str, SettledFile], sorter: EventSorter, found: SpoolIndex
+    read: Iterator[ImportBlock], saved: Mapping[str, SettledFile], sorter: EventSorter, found: SpoolIndex
 ) -> Iterator[tuple[int, ImportBlock]]:
     """Read everything, and count what is settled without being sent; how many records so far, and the dead letters of the last ones."""
     examples, records = ImportTotals(examples=found.examples), 0
-    for portion in read:
-        if portion.file == len(found.files):
-            opened = files[portion.file]
+    for block in read:
+        if block.file == len(found.files):
+            opened = block.files[block.file]
             before = saved.get(opened.name, SettledFile())
             found.files.append(SortedFile(opened.name, opened.identity, before.records, RecordBooks(), before.digest))
-        file, made = found.files[portion.file], portion.made
-        if portion.broken is not None:
-            file.broken = ReadFailure(portion.broken.offset, portion.broken.reason)
-        if made is None:
-            yield records, ImportBlock(files)
+        file = found.files[block.file]
+        if block.broken is not None:
+            file.broken = ReadFailure(block.broken.offset, block.broken.reason)
+        if (made := block.made) is None:
+            yield records, ImportBlock(block.files)
             continue
         count = len(made.counts)
         records += count
         file.records += count
-        file.digest = portion.digest
+        file.digest = block.digest
         file.books.read += len(made.fates)
         for _, fate in sorted(made.fates.items(), key=itemgetter(0)):
             count_kind(file.books, fate)
             if fate.example is not None:
                 examples.example(fate.reason, fate.example)
-        for event, shared in zip(made.events, _shared(portion.first, made), strict=True):
+        for event, shared in zip(made.events, _shared(made), strict=True):
             sorter.add(event, shared)
-        yield records, ImportBlock(files, count, letters=made.refused)
+        yield records, ImportBlock(block.files, count, letters=made.refused)
 
 
-def _shared(first: int, made: ConvertedRecords) -> Iterator[SharedRecord | None]:
+def _shared(made: ConvertedRecords) -> Iterator[SharedRecord | None]:
     """Of each event of some records what is to be known if it isn't all of its record."""
     times, numbers = made.events.times, made.events.numbers
     if not made.partly and made.counts.count(1) == len(numbers):
@@ -164,9 +153,9 @@ def _shared(first: int, made: ConvertedRecords) -> Iterator[SharedRecord | None]
         return
     last = {number: turn for _, turn, number in sorted(zip(times, range(len(numbers)), numbers, strict=True))}  # in the order of time
     for turn, number in enumerate(numbers):
-        _, why, example = made.partly.get(number - first, (None, "", None))
+        _, why, example = made.partly.get(number - made.first, (None, "", None))
         shared = SharedRecord(last[number] == turn, why, "" if example is None else example.detail)
-        yield shared if why or made.counts[number - first] > 1 else None
+        yield shared if why or made.counts[number - made.first] > 1 else None
 
 
 def _block_of(entries: Sequence[SortedEvent], files: Mapping[int, SourceFile], limits: ChunkLimits) -> ImportBlock:
@@ -257,9 +246,11 @@ class EventSorter:
     `folder` exists, and nothing else sorts in it. All raise `ConfigurationError` if it can't be written in.
     """
 
-    def __init__(self, folder: Path, limits: SortLimits | None = None) -> None:
+    def __init__(self, folder: Path, memory: int = 24 << 20, runs: int = 64) -> None:
+        """`memory`: bytes of events that are held. `runs`: how many are merged at once, at least two; each takes up to half a MiB then."""
         self._folder = folder
-        self._limits = limits or SortLimits()
+        self._memory = memory
+        self._most = runs
         self._held: list[SortedEvent] = []
         self._size = 0
         self._paths: list[Path] = []
@@ -278,7 +269,7 @@ class EventSorter:
     def add(self, event: FinishedEvent, shared: SharedRecord | None = None) -> None:
         """Take an event."""
         in_memory = len(event.data) + len(event.distinct_id) + len(event.event) + _OVERHEAD
-        if self._held and self._size + in_memory > self._limits.memory:
+        if self._held and self._size + in_memory > self._memory:
             self._spill()
         self._held.append(SortedEvent(event.time, self.added, *event[1:], shared))
         self._size += in_memory
@@ -289,8 +280,8 @@ class EventSorter:
         if self._paths and self._held:
             self._spill()
         before = written = 0
-        while (count := len(self._paths)) > self._limits.runs:
-            for written in self._write_run(self._merged(min(self._limits.runs, count - self._limits.runs + 1))):
+        while (count := len(self._paths)) > self._most:
+            for written in self._write_run(self._merged(min(self._most, count - self._most + 1))):
                 yield before + written
             before += written
 

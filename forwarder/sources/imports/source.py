@@ -2,7 +2,9 @@
 
 Order of the steps, so that a kill at any moment loses nothing: a block is settled once each of its events has arrived or is a durable dead
 letter, and so is each of its records that the format refused; it is counted when everything before it is settled; a checkpoint is written
-of what is counted. What was in flight is sent again by the next run, the same bytes.
+of what is counted. What was in flight is sent again by the next run, the same bytes; it sends from the position of each file on, so nothing
+is counted twice. Of a sorted import the position is the number of sorted events before the first unsettled one; a record with several
+events is counted with the last of them.
 
 Invariant: memory holds the buffer's limit of events, and of the blocks behind an unsettled one at most `MAX_PENDING` records or events.
 """
@@ -13,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from forwarder.core.clock import Clock, wait_for_event
@@ -21,12 +24,19 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter
 from forwarder.core.records import EventIntake
 from forwarder.core.watermark import Span, Watermark
-from forwarder.sources.imports.blocks import ImportBlock
-from forwarder.sources.imports.books import RecordFate
-from forwarder.sources.imports.checkpoint import StateFolder
+from forwarder.sources.files.records import BrokenSource, SourceFile
+from forwarder.sources.imports.blocks import ImportBlock, letter_of
+from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample, count_kind
+from forwarder.sources.imports.checkpoint import (
+    FileCheckpoint,
+    ImportCheckpoint,
+    SortedFile,
+    SourceChanged,
+    SpoolCheckpoint,
+    SpoolIndex,
+    StateFolder,
+)
 from forwarder.sources.imports.columns import EventKey
-from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.letters import letter_of
 
 MAX_PENDING: Final = 300_000
 """Records or events that may be held because something before them isn't settled; then reading waits."""
@@ -34,6 +44,123 @@ LETTER_BYTES: Final = 200
 """So many bytes of dead letters count as a record there: they wait in memory for the disk."""
 SHARE: Final = 20
 """Of the time, one part in so many goes to checkpoints at most: those of very many files are large."""
+
+
+class ImportLedger:
+    """What is settled, as `checkpoint` says it, which is to be saved at any moment: the position of each file, and all counts up to there.
+
+    Blocks are added in the order of the source, each once everything before it is settled.
+    """
+
+    def __init__(self, checkpoint: ImportCheckpoint) -> None:
+        """It continues counting in what an earlier run has saved, or in an empty checkpoint."""
+        self.checkpoint = checkpoint
+        self.totals = checkpoint.totals
+        self.books = checkpoint.books
+        """Of all records that are settled."""
+        self.broken: list[BrokenSource] = []
+        self.delivered = 0
+        """Events that have arrived in this run."""
+        self._files = {state.name: state for state in checkpoint.files}
+        self._sorted: dict[str, SortedFile] = {}
+        self._refused = {} if checkpoint.spool is None else {(file, number): why for file, number, why in checkpoint.spool.refused}
+
+    def count_repaired(self, name: str) -> None:
+        """Count a refused record of a file, of which no dead letter is left."""
+        books = self._files[name].books, self.books
+        if all(each.unmended > 0 for each in books):
+            for each in books:
+                each.mended += 1
+
+    def add(self, block: ImportBlock) -> None:
+        """Everything of a block is settled, and of all blocks before it. Raises `SourceChanged` if what was sorted again is different."""
+        if block.sorted is not None:
+            self._begin_sorted(block.sorted)
+        for number, books in block.books.items():
+            self._count(self._state(block.files[number]), books)
+        for reason, example in block.examples:
+            self.totals.example(reason, example)
+        for day, count in block.days.items():
+            self.totals.day(day).add(count.source, count.delivered, int(count.uuids, 16))
+            self.delivered += count.delivered
+        self.totals.named(+block.names)  # without those of which every event was refused
+        if block.last >= 0:
+            self.totals.spans(block.first, block.last)
+        if block.entries:
+            self._pass_entries(block)
+        elif block.file >= 0:
+            state = self._state(block.files[block.file])
+            if block.digest:
+                state.digested, state.digest = state.books.read, block.digest
+            state.complete = block.ended
+            if block.broken is not None:
+                self.broken.append(block.broken)
+
+    def _state(self, file: SourceFile | SortedFile) -> FileCheckpoint:
+        state = self._files.get(file.name)
+        if state is None:
+            state = self._files[file.name] = FileCheckpoint(file.name, file.identity, RecordBooks(), 0)
+            self.checkpoint.files.append(state)
+        return state
+
+    def _count(self, state: FileCheckpoint, books: RecordBooks) -> None:
+        state.books.add(books)
+        self.books.add(books)
+        state.read = max(state.read, state.books.read)
+
+    def _begin_sorted(self, found: SpoolIndex) -> None:
+        """All is sorted. What is settled without being sent counts from now on; a spool that was begun before is continued."""
+        spool = self.checkpoint.spool
+        if spool is None or spool.is_settled:
+            self.checkpoint.spool = SpoolCheckpoint(found.entries, found.digest, 0, found.before)
+            for file in found.files:
+                self._count(self._state(file), file.books)
+            for reason, examples in found.examples.items():
+                for example in examples:
+                    self.totals.example(reason, example)
+        elif found.digest != spool.digest:
+            raise SourceChanged(
+                "the source was sorted again, and its events aren't those that this import began with",
+                hint="Bring the source back as it was, and resume with the forwarder that began this import; or import what it is now as a "
+                "job of its own, with `--state`.",
+            )
+        self._sorted = {file.name: file for file in found.files}
+        self.broken += [BrokenSource(file.name, file.broken.offset, file.broken.reason) for file in found.files if file.broken]
+        for name in self._sorted:
+            self._settle_sorted(name)
+
+    def _pass_entries(self, block: ImportBlock) -> None:
+        if (spool := self.checkpoint.spool) is None:
+            raise RuntimeError("sorted events come before what sorting found")
+        for key, shared in block.shared.items():
+            record, file = key[:2], block.files[key[0]]
+            fate = block.shared_refused.get(key)
+            if fate is not None and not shared.reason and record not in self._refused:
+                self._refused[record] = fate.reason
+                if fate.example is not None:
+                    self.totals.example(fate.reason, fate.example)
+            if shared.is_last:
+                books = RecordBooks(1, 1)
+                if reason := shared.reason or self._refused.pop(record, ""):
+                    books.delivered = 0
+                    count_kind(books, RecordFate(FateKind.REFUSED, reason))
+                if shared.reason:
+                    line = next(event.line for event in chain.from_iterable(block.parts) if event.key == key)
+                    self.totals.example(reason, RefusalExample(file.name, line, shared.detail))
+                self._count(self._files[file.name], books)
+        spool.settled += block.entries
+        spool.refused = [(file, number, why) for (file, number), why in self._refused.items()]
+        for number in {*block.books, *[key[0] for key in block.shared]}:
+            self._settle_sorted(block.files[number].name)
+
+    def _settle_sorted(self, name: str) -> None:
+        """A file's running digest is known when all that was read of it is settled."""
+        state, file = self._files[name], self._sorted[name]
+        state.read = max(file.records, state.books.read)
+        is_settled = state.books.read == file.records
+        state.complete = is_settled and file.broken is None
+        if is_settled:
+            state.digested, state.digest = file.records, file.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +359,7 @@ class ImportSource:
             block = self._held.pop(passed)
             block.refuse(self._refusals)
             self.ledger.add(block)
-            if block.counts:
+            if block.file >= 0 or block.sorted is not None or block.entries:  # not while a source is sorted
                 self._news.set()
 
     async def _save_as_it_settles(self) -> None:

@@ -25,10 +25,9 @@ from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.books import DayTally
-from forwarder.sources.imports.manifest import ImportManifest, plural
+from forwarder.sources.imports.books import DayTally, digest_hex, uuid_hash
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash
+from forwarder.sources.imports.report import ImportManifest, plural
 
 JOB_PROPERTY: Final = "$import_job_id"
 PAGE: Final = 10_000
@@ -97,21 +96,16 @@ class _ArrivedPage(Struct, frozen=True):
 class StoredDays:
     """What the service holds of an import, by day.
 
-    Each uuid counts once a day: the service removes repeats some time after it has accepted them, and shows them until then. To be closed.
+    Each uuid counts once a day: the service removes repeats some time after it has accepted them, and shows them until then.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """`folder` is for what was seen, where memory isn't enough; None: rows are known to be of different events, and only counted."""
+    def __init__(self, seen: Repeats | None = None) -> None:
+        """`seen` tells repeats; None: rows are known to be of different events, and only counted."""
         self.conflicts = 0
         """Events that came with the uuid of another one, as far as that is known."""
-        self._seen = None if folder is None else Repeats(folder)
+        self._seen = seen
         self._sums: dict[str, int] = {}
         self._counts: dict[str, int] = {}
-
-    def close(self) -> None:
-        """Remove what was seen; what was counted remains."""
-        if self._seen is not None:
-            self._seen.close()
 
     @property
     def repeats(self) -> int:
@@ -131,14 +125,6 @@ class StoredDays:
         self._sums[day] = self._sums.get(day, 0) + number
         self._counts[day] = self._counts.get(day, 0) + 1
 
-    def add_row(self, record: bytes, job: str | None) -> bool:
-        """Count a row of an export if it is of this job, or with None in any case; whether it is. Raises as `add`."""
-        row = _decode_row(record)
-        if job is not None and row.job() != job:
-            return False
-        self.add(row.uuid, row.timestamp)
-        return True
-
     def days(self) -> dict[str, DayTally]:
         """Counts and digests by day."""
         return {day: DayTally(0, count, digest_hex(self._sums[day])) for day, count in sorted(self._counts.items())}
@@ -153,14 +139,18 @@ def read_exports(paths: Sequence[str], job: str | None, options: ReadOptions, fo
     `found` is called with the number of its events, block by block. Raises `ConfigurationError` and `BrokenSource`: files that can't be
     read to their end prove nothing.
     """
-    with closing(StoredDays(folder)) as stored, open_source(paths, options) as source:
+    with Repeats(folder) as seen, open_source(paths, options) as source:
+        stored = StoredDays(seen)
         for file in source.files():
             with source.blocks(file) as blocks:
                 for block in blocks:
                     count = 0
                     for line, record in zip(block.lines, block.records, strict=False):
                         try:
-                            count += stored.add_row(record, job)
+                            row = _decode_row(record)
+                            if job is None or row.job() == job:
+                                stored.add(row.uuid, row.timestamp)
+                                count += 1
                         except ValueError as error:  # msgspec's errors are, too
                             message = f"{blocks.name}:{line} is not an exported event: {error}"
                             raise ConfigurationError(message, hint=_EXPORT_HINT) from error

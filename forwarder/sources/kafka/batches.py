@@ -124,7 +124,7 @@ class KafkaBatch:
                 self.tombstones += 1
                 continue
             try:
-                value = data if mapping is None else mapping.map_record(data)
+                value = data if mapping is None else mapping.map_record(data, record.timestamp / 1000 if record.timestamp >= 0 else None)
             except (NotJson, Unmappable) as error:
                 reason = Reason.UNMAPPABLE if isinstance(error, Unmappable) else Reason.UNDECODABLE
                 rejected.append(RejectedRecord(_facts(policy, record), reason, data, error.message, _attributes(record)))

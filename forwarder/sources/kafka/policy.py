@@ -15,8 +15,11 @@ from forwarder.sources.kafka.security import Security
 class RecordMapping(Protocol):
     """From a foreign record to an event (`forwarder.mapping`)."""
 
-    def map_record(self, data: bytes) -> bytes | None:
-        """The event's JSON, or an array of events; None if the record isn't to become any. Raises `NotJson` and `Unmappable`."""
+    def map_record(self, data: bytes, time: float | None = None) -> bytes | None:
+        """The event's JSON, or an array of events; None if the record isn't to become any. Raises `NotJson` and `Unmappable`.
+
+        `time`: the record's own, seconds since 1970.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

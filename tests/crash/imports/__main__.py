@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.crash.frame import CrashFailure, Run, Say, conduct, options
 from tests.crash.imports.campaign import Campaign, Options, Report, as_text
 from tests.crash.imports.plan import OPENERS
-from tests.crash.imports.schedule import READING
+from tests.crash.kills import READING
 
 
 def main() -> int:

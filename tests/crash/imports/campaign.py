@@ -17,14 +17,13 @@ from typing import Any, Final
 
 import aiohttp
 
-from forwarder.sources.imports import manifest as manifests
 from forwarder.sources.imports.checkpoint import read_checkpoint
-from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.report import MANIFEST, ImportManifest, read_manifest
 from tests.crash.frame import CrashFailure, Evidence, Say, silent
-from tests.crash.imports.importer import Importer
 from tests.crash.imports.judge import Verdict, arrivals, judge
 from tests.crash.imports.plan import EventPlan, write
-from tests.crash.imports.schedule import Kill, schedule
+from tests.crash.kills import Kill, schedule
+from tests.crash.process import Killable
 from tests.support.commands import forwarder, running
 from tests.support.waiting import eventually, in_thread, pause
 
@@ -159,11 +158,11 @@ class Campaign:
         self._check_repeats((await self._arrived())[1])
         self._say(f"complete: {importer.memory // 1_000_000} MB, {time.monotonic() - began:.1f} s")
 
-    def _importer(self) -> AbstractAsyncContextManager[Importer]:
+    def _importer(self) -> AbstractAsyncContextManager[Killable]:
         upstream = ("--upstream", self._url, "--api-key", KEY, "--state", str(self._state), "--rate", self._options.rate, "--yes")
-        return Importer.living(("import", "native", str(self._source), *upstream), self._evidence.log)
+        return Killable.living(("import", "native", str(self._source), *upstream), self._evidence.log)
 
-    async def _reach(self, importer: Importer, kill: Kill, began: float) -> None:
+    async def _reach(self, importer: Killable, kill: Kill, began: float) -> None:
         """Return when the moment of the kill is there, or the importer isn't any more."""
         if kill.share is not None:
             goal = round(kill.share * self._options.events)
@@ -171,7 +170,7 @@ class Campaign:
             began = time.monotonic()
         await eventually(lambda: self._has_ended(importer) or time.monotonic() - began >= kill.after, _BEFORE_KILL)
 
-    def _has_ended(self, importer: Importer) -> bool:
+    def _has_ended(self, importer: Killable) -> bool:
         importer.look()
         return importer.ended
 
@@ -204,7 +203,7 @@ class Campaign:
         settled = [(life.requests, life.settled) for life in report.lives]
         report.verdict = await in_thread(lambda: judge(self._plan, arrivals(self._database), settled))
         self._check(report.verdict.problems)
-        manifest = manifests.read(self._state / manifests.FILE)
+        manifest = read_manifest(self._state / MANIFEST)
         self._check(list(self._wrong_in_books(manifest)))
         await self._judge_counts(manifest)
         await self._verify()
@@ -240,7 +239,7 @@ class Campaign:
         if again > allowed:
             self._check([f"a life sent {again:,} events again, and {allowed:,} had been in flight"])
 
-    def _check_memory(self, importer: Importer) -> None:
+    def _check_memory(self, importer: Killable) -> None:
         self.report.memory = max(self.report.memory, importer.memory)
         if importer.memory > MEMORY:
             self._check([f"a life had {importer.memory // 1_000_000} MB of resident memory"])

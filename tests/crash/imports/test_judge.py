@@ -14,7 +14,7 @@ import zstandard
 
 from tests.crash.imports.judge import Arrival, judge
 from tests.crash.imports.plan import BARE, DAYS, EventPlan, write
-from tests.crash.imports.schedule import READING, schedule
+from tests.crash.kills import READING, schedule
 
 PLAN = EventPlan(seed=5, count=2_000)
 DERIVED = UUID(int=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final
 
 import pytest
@@ -22,7 +23,9 @@ from forwarder.contract.endpoints import (
     UPDATE_BATCH_EXPORT,
 )
 from forwarder.sandbox.exports.batch_exports import LATEST_RUNS
+from forwarder.sandbox.exports.runs import write_log
 from forwarder.sandbox.protocol.http import ManagementError
+from forwarder.sandbox.protocol.times import format_time
 from tests.sandbox.exporting import LATER, NOT_FOUND, NOW, Exports
 from tests.sandbox.half import opened
 
@@ -174,12 +177,13 @@ def test_a_change_of_paused_is_a_pause(exports: Exports) -> None:
 
 
 def test_a_deleted_export_is_gone_with_its_runs(exports: Exports) -> None:
-    """And nothing of it is found any more."""
+    """And nothing of it is found any more; the sandbox's own list keeps the runs, and says that they were cancelled."""
     other = exports.half.export(exports.project)
     for export in (exports.id, other):
         exports.half.call(BACKFILL_BATCH_EXPORT, project=exports.project, id=export)
     assert exports.call(DELETE_BATCH_EXPORT) is None
-    assert exports.half.database.execute("SELECT batch_export FROM batch_export_runs").fetchall() == [(other,)]
+    found = exports.half.database.execute("SELECT batch_export, status FROM batch_export_runs ORDER BY number").fetchall()
+    assert found == [(exports.id, "Cancelled"), (other, "Starting")]
     for endpoint in OF_PROJECTS:
         assert exports.error(endpoint, {}) == NOT_FOUND
 
@@ -200,13 +204,24 @@ def test_an_export_is_its_organizations(exports: Exports) -> None:
     assert not exports.get()["paused"]
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_the_log_has_no_body(exports: Exports, strict: bool) -> None:
-    """In either mode."""
-    assert exports.call(LOGS_OF_BATCH_EXPORT, strict=strict) is None
+def test_the_log_has_a_body_in_strict_mode(exports: Exports) -> None:
+    """It is of all runs, the newest line last, and says no secrets; the contract has no body."""
+    assert exports.call(LOGS_OF_BATCH_EXPORT) is None
+    assert exports.call(LOGS_OF_BATCH_EXPORT, strict=True) == {"results": []}
+    backfill(exports, start_at=EARLIER)
+    run, database, now = latest(exports)[0]["id"], exports.half.database, exports.half.now
+    for level, message in (("info", "one"), ("error", "https://ann:secret@example.com failed")):
+        write_log(database, run, level, message, now)  # type: ignore[arg-type]  # both are levels
+    assert exports.call(LOGS_OF_BATCH_EXPORT, strict=True) == {
+        "results": [
+            {"timestamp": NOW, "level": "info", "message": f"Run {run}: one"},
+            {"timestamp": NOW, "level": "error", "message": f"Run {run}: https://…@example.com failed"},
+        ]
+    }
 
 
-EARLIER = "2025-12-01T00:00:00.000000Z"
+EARLIER = "2025-12-31T23:00:00.000000Z"
+"""One interval before."""
 
 
 def latest(exports: Exports) -> list[dict[str, Any]]:
@@ -221,8 +236,8 @@ def backfill(exports: Exports, **body: Any) -> None:
 
 
 def test_a_backfill_makes_a_run_that_starts(exports: Exports) -> None:
-    """Over the range that was asked for; nothing runs it here, so it says nothing more."""
-    backfill(exports, start_at="2025-12-01T01:00:00+01:00", end_at=NOW)
+    """Over the range that was asked for; until the scheduler begins it, it says nothing more."""
+    backfill(exports, start_at="2026-01-01T00:00:00+01:00", end_at=NOW)
     [run] = latest(exports)
     assert len(run.pop("id")) == 36
     assert run == {
@@ -242,18 +257,52 @@ def test_a_backfill_makes_a_run_that_starts(exports: Exports) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"start_at": None, "end_at": None}])
 def test_a_backfill_without_a_range_is_of_everything_until_now(exports: Exports, body: Any) -> None:
-    """One of its ends can be left out too, or be null."""
+    """From the first event on, or the export's `start_at`; without either it is the last interval. One end can be left out, or be null."""
+    before = "2025-12-31T22:00:00.000000Z"
+    assert ranges(exports, **body) == [(EARLIER, NOW)]
+    assert ranges(exports, start_at=EARLIER) == [(EARLIER, NOW)]
+    assert ranges(exports, end_at=EARLIER) == [(before, EARLIER)]
+    exports.half.event(exports.project, "2025-12-31T22:30:00.000000Z")
+    assert ranges(exports, **body) == [("2025-12-31T22:30:00.000000Z", EARLIER), (EARLIER, NOW)]
+    exports.update(start_at=before)
+    assert ranges(exports, **body) == [(before, EARLIER), (EARLIER, NOW)]
+    exports.update(start_at=LATER)
+    assert ranges(exports, **body) == [("2025-12-31T22:30:00.000000Z", EARLIER), (EARLIER, NOW)]
+
+
+def ranges(exports: Exports, **body: Any) -> list[tuple[str, str]]:
+    """The ranges of the runs that a backfill makes, in their order."""
+    made = len(list(exports.half.database.execute("SELECT 1 FROM batch_export_runs")))
     backfill(exports, **body)
-    backfill(exports, start_at=EARLIER)
-    backfill(exports, end_at=EARLIER)
-    ranges = [(run["data_interval_start"], run["data_interval_end"]) for run in latest(exports)]
-    assert ranges == [(None, EARLIER), (EARLIER, NOW), (None, NOW)]
+    statement = "SELECT data_interval_start, data_interval_end FROM batch_export_runs ORDER BY number LIMIT -1 OFFSET ?"
+    return exports.half.database.execute(statement, (made,)).fetchall()
+
+
+def test_a_backfill_is_cut_into_intervals(exports: Exports) -> None:
+    """The oldest first, clipped to the range, a week to its Monday; its first run names it. Too many are refused."""
+    exports.half.later(days=14)
+    for interval, cuts in (
+        ("hour", ["2026-01-01T10:30", "2026-01-01T11:00", "2026-01-01T12:00", "2026-01-01T12:00:00.000001"]),
+        ("every 15 minutes", ["2026-01-01T10:31", "2026-01-01T10:45", "2026-01-01T11:00"]),
+        ("every 5 minutes", ["2026-01-01T10:30", "2026-01-01T10:35", "2026-01-01T10:39:59"]),
+        ("day", ["2025-12-31T23:00", "2026-01-01T00:00", "2026-01-02T00:00"]),
+        ("week", ["2026-01-01T00:00", "2026-01-05T00:00", "2026-01-12T00:00", "2026-01-14T00:00"]),
+    ):
+        exports.update(interval=interval)
+        times = [format_time(datetime.fromisoformat(f"{cut}+00:00")) for cut in cuts]
+        assert ranges(exports, start_at=times[0], end_at=times[-1]) == list(pairwise(times))
+    exports.update(interval="hour")
+    first = exports.call(BACKFILL_BATCH_EXPORT, {"start_at": EARLIER, "end_at": "2026-01-01T02:00:00Z"}, strict=True)
+    assert first == {"backfill_id": latest(exports)[2]["id"]}
+    exports.update(interval="every 5 minutes")
+    assert exports.error(BACKFILL_BATCH_EXPORT, {"start_at": "2020-01-01T00:00:00Z"}) == (400, "invalid", "start_at")
 
 
 @pytest.mark.parametrize(
     ("body", "field"),
     [
         ({"start_at": EARLIER, "end_at": EARLIER}, "end_at"),
+        ({"end_at": "0001-01-01T00:00:00Z"}, "end_at"),
         ({"start_at": NOW, "end_at": EARLIER}, "end_at"),
         ({"start_at": NOW}, "start_at"),
         ({"start_at": "2026-01-01T00:00:00.000001Z"}, "start_at"),

@@ -14,7 +14,9 @@ from forwarder.sandbox.exports.destinations import change_destination, without_s
 S3 = {"type": "S3", "config": {"bucket_name": "b", "aws_access_key_id": "id", "aws_secret_access_key": "hidden"}}
 _HIDDEN = "hidden"
 _NAMES = st.sampled_from(["host", "port", "Password", "private-key", "user", "nested", "url", "items", "aws_access_key_id"])
-_URLS = st.sampled_from([f"https://ann:{_HIDDEN}@host/", f"postgres://:{_HIDDEN}@h@x/db", "https://host/"])
+_URLS = st.sampled_from(
+    [f"https://ann:{_HIDDEN}@host/", f"postgres://:{_HIDDEN}@h@x/db", f"https://h/?a=1&token={_HIDDEN}", "https://host/"]
+)
 _LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "***"]) | _URLS
 _CONFIGS = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4), max_leaves=12)
 _KINDS = st.sampled_from(["S3", "Postgres", "SomethingNew"])
@@ -60,6 +62,30 @@ def test_of_an_address_the_password_is_hidden() -> None:
     assert change_destination(old, shown) == old
     other = {"type": "New", "config": {"url": "postgres://ann:***@elsewhere/db"}}
     assert change_destination(old, other) == other
+
+
+@pytest.mark.parametrize("name", ["token", "api_key", "apiKey", "key", "sig", "X-Signature-Secret"])
+def test_of_a_query_the_secrets_are_hidden(name: str) -> None:
+    """Hooks have their keys there. Sent back so, the address keeps them."""
+    old = {"type": "HTTP", "config": {"url": f"https://host/hook?team=a&{name}=hidden&{name}=hidden#top"}}
+    shown = without_secrets(old)
+    assert shown["config"] == {"url": f"https://host/hook?team=a&{name}=***&{name}=***#top"}
+    assert change_destination(old, shown) == old
+
+
+@pytest.mark.parametrize("user", ["hidden", "hidden:"])
+def test_a_user_without_a_password_is_hidden(user: str) -> None:
+    """Services take their keys so. Sent back so, the address keeps it."""
+    old = {"type": "HTTP", "config": {"url": f"https://{user}@host/hook"}}
+    shown = without_secrets(old)
+    assert shown["config"] == {"url": "https://***@host/hook"}
+    assert change_destination(old, shown) == old
+
+
+@pytest.mark.parametrize("text", ["https://host/@ann", "what?key=x", "https://host/?team=a&page=2", "https://host/token=a"])
+def test_other_text_is_shown(text: str) -> None:
+    """What is no address, and what is no secret of one."""
+    assert without_secrets({"type": "HTTP", "config": {"note": text}})["config"] == {"note": text}
 
 
 @pytest.mark.parametrize("mask", ["*", "********", "••••", "…", "<masked>", "[REDACTED]"])

@@ -1,151 +1,450 @@
-"""Flags, of which there are none yet: the forms of the answers, and who gets one."""
+"""Flags are evaluated by the rules of the SDKs and the service, and the result says why."""
 
 from __future__ import annotations
 
-import gzip
 import json
-from typing import Any
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, Final
 
 import pytest
+from posthog import Posthog
 
-from forwarder.sandbox import SandboxOptions
-from tests.sandbox.client import KEY, batch, event, talking
-from tests.support.clock import MIDNIGHT
+from forwarder.sandbox.conditions.matching import OPERATORS
+from forwarder.sandbox.flags.definitions import Flag, InvalidDefinition, parse_cohort, parse_flag
+from forwarder.sandbox.flags.evaluation import Definitions, FlagReason, FlagResult, Subject, bucket, evaluate
+from tests.support.flags import FlagMaker, visitors
 
-ASK = {"api_key": KEY, "distinct_id": "ann"}
-SECRET = {"Authorization": "Bearer phx_secret_of_somebody"}
-PATHS = ["/flags/definitions", "/flags/definitions/", "/api/feature_flag/local_evaluation", "/api/feature_flag/local_evaluation/"]
-
-
-@pytest.mark.parametrize("slash", ["", "/"])
-async def test_the_forms_of_flags(slash: str) -> None:
-    """Version 1 maps flags and payloads, from 2 on each flag is an object; each answer has an id and a time of its own."""
-    async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
-        forms: dict[str, Any] = {"": {"featureFlags": {}, "featureFlagPayloads": {}}, "?v=2": {"flags": {}}, "?v=4": {"flags": {}}}
-        for version, expected in forms.items():
-            reply = (await client.post(f"/flags{slash}{version}", ASK)).json
-            assert len(reply.pop("requestId")) == 36
-            assert reply == {**expected, "errorsWhileComputingFlags": False, "evaluatedAt": int(MIDNIGHT * 1000)}
+NOW: Final = datetime(2026, 3, 31, 12, tzinfo=UTC)
 
 
-async def test_flags_with_settings() -> None:
-    """`config=true` adds what a browser's SDK asks for otherwise by itself."""
-    async with talking() as client:
-        reply = (await client.post("/flags/?v=2&config=true", ASK)).json
-        assert (reply["flags"], reply["supportedCompression"], reply["hasFeatureFlags"]) == ({}, ["gzip", "gzip-js"], False)
+def definitions(*flags: dict[str, Any], cohorts: tuple[dict[str, Any], ...] = ()) -> Definitions:
+    parsed = [parse_flag(flag) for flag in flags]
+    return Definitions(
+        {flag.key: flag for flag in parsed}, {cohort.id: cohort for cohort in map(parse_cohort, cohorts)}, ["company", "project"]
+    )
 
 
-async def test_bodies_of_flags() -> None:
-    """A body may be encoded in each of the ways in which events may."""
-    async with talking() as client:
-        packed = gzip.compress(json.dumps({"token": KEY, "distinct_id": 7}).encode())
-        for path, body, headers in (
-            ("/flags/?v=2", packed, {"Content_Encoding": "gzip"}),
-            ("/flags/?v=2&compression=gzip-js", packed, {}),
-            ("/flags/?v=2", packed, {}),
-        ):
-            assert (await client.post(path, body, **headers)).status == 200
+def flag(key: str, *groups: dict[str, Any], **filters: Any) -> dict[str, Any]:
+    return {"key": key, "active": True, "filters": {"groups": list(groups), **filters}}
 
 
-@pytest.mark.parametrize("path", ["/flags/?v=2", "/decide/?v=3"])
-async def test_who_gets_no_flags(path: str) -> None:
-    """A key that is missing, malformed or nobody's is 401; no distinct_id, no object and no version are 400; all leave a record."""
-    refusals: list[tuple[Any, int]] = [
-        ({"distinct_id": "a"}, 401),
-        ({**ASK, "api_key": "phx_personal"}, 401),
-        ({**ASK, "api_key": "phc_unknown"}, 401),
-        ({"api_key": KEY}, 400),
-        ([ASK], 400),
-        (b"{", 400),
+def one(subject: Subject, *flags: dict[str, Any], cohorts: tuple[dict[str, Any], ...] = ()) -> FlagResult:
+    """The result of the first flag."""
+    return evaluate(definitions(*flags, cohorts=cohorts), subject, NOW).results[flags[0]["key"]]
+
+
+def test_the_first_condition_set_that_matches_decides() -> None:
+    """Its index, its variant and the payload of the variant are in the result."""
+    variants = {"variants": [{"key": "control", "rollout_percentage": 50}, {"key": "test", "rollout_percentage": 50}]}
+    definition = flag(
+        "color",
+        {"properties": [{"key": "email", "value": "@example.com", "operator": "icontains", "type": "person"}]},
+        {"properties": [], "variant": "test"},
+        multivariate=variants,
+        payloads={"test": {"color": "blue"}},
+    )
+    result = one(Subject("u1", {"email": "joe@x.org"}), definition)
+    assert (result.enabled, result.variant, result.payload) == (True, "test", '{"color": "blue"}')
+    assert (result.reason.code, result.reason.condition_index) == ("condition_match", 1)
+    assert [(each.matched, each.why) for each in result.conditions] == [
+        (False, 'email icontains "@example.com": no, it is "joe@x.org"'),
+        (True, "it applies to everyone"),
     ]
-    async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
-        for body, status in refusals:
-            assert (await client.post(path, body)).status == status
-        assert (await client.post(path + "x", ASK)).status == 400
-        assert (await client.sandbox.summary()).refused == len(refusals) + 1
 
 
-@pytest.mark.parametrize("path", ["/flags", "/flags/", "/decide", "/decide/"])
-async def test_a_get_names_nobody(path: str) -> None:
-    """Asked without a user, the real service answers in the same form; a key that is nobody's is 401 there too."""
-    async with talking(SandboxOptions(api_keys=frozenset({KEY}), strict=True)) as client:
-        assert (await client.ask("GET", f"{path}?v=2")).json["errorsWhileComputingFlags"] is False
-        assert [(await client.ask("GET", f"{path}?token={key}")).status for key in (KEY, "phc_unknown")] == [200, 401]
-        assert {one.method for one in await client.sandbox.requests()} == {"GET"}
+PERSON: Final = {"key": "plan", "operator": "exact", "value": ["pro"], "type": "person"}
+PRO: Final = Subject("u1", {"plan": "Pro"})
+EVERYONE: Final[dict[str, Any]] = {"properties": []}
+HALVES: Final = {"variants": [{"key": "a", "rollout_percentage": 50}, {"key": "b", "rollout_percentage": 50}]}
 
 
-@pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("strict", [False, True])
-async def test_a_get_of_flags(slash: str, strict: bool) -> None:
-    """A GET of `/flags` answers as the service does, in both modes: no flags in the form of the version, and what a client begins with."""
-    async with talking(SandboxOptions(now=lambda: MIDNIGHT, strict=strict)) as client:
-        forms: dict[str, Any] = {"": {"featureFlags": {}, "featureFlagPayloads": {}}, "?v=2": {"flags": {}}}
-        for version, flags in forms.items():
-            reply = await client.ask("GET", f"/flags{slash}{version}")
-            body = reply.json
-            assert (reply.status, len(body.pop("requestId"))) == (200, 36)
-            assert body == {
-                **flags,
-                "config": {"enable_collect_everything": True},
-                "toolbarParams": {},
-                "isAuthenticated": False,
-                "sessionRecording": False,
-                "supportedCompression": ["gzip", "gzip-js"],
-                "errorsWhileComputingFlags": False,
-                "evaluatedAt": int(MIDNIGHT * 1000),
-            }
+def only(*properties: dict[str, Any], **group: Any) -> dict[str, Any]:
+    return {"properties": list(properties), **group}
 
 
-@pytest.mark.parametrize("path", ["/api/feature_flag", "/api/feature_flag/"])
-async def test_definitions_for_older_sdks(path: str) -> None:
-    """posthog 1.x and posthog-node 1.3 list flags with a secret key: an empty page; without one it is 401."""
-    async with talking() as client:
-        reply = await client.ask("GET", f"{path}?token={KEY}", headers=SECRET)
-        assert (reply.status, reply.json) == (200, {"count": 0, "next": None, "previous": None, "results": []})
-        assert (await client.ask("GET", f"{path}?token={KEY}")).status == 401
-        assert (await client.ask("POST", path, b"{}", SECRET)).status == 405
+def depends(key: str, value: object = "on") -> dict[str, Any]:
+    return {"key": key, "type": "flag", "operator": "flag_evaluates_to", "value": True if value == "on" else value}
 
 
-@pytest.mark.parametrize("path", PATHS)
-async def test_definitions(path: str) -> None:
-    """A holder of a secret key gets the definitions, with an ETag, and 304 for that one; the key is not kept."""
-    async with talking() as client:
-        asked = f"{path}?token={KEY}&send_cohorts"
-        reply = await client.ask("GET", asked, headers=SECRET)
-        assert (reply.status, reply.json) == (200, {"flags": [], "group_type_mapping": {}, "cohorts": {}})
-        for tags in (reply.headers["ETag"], f'"other", W/{reply.headers["ETag"]}'):
-            again = await client.ask("GET", asked, headers={**SECRET, "If-None-Match": tags})
-            assert (again.status, again.text, again.headers["ETag"]) == (304, "", reply.headers["ETag"])
-        shown = (await client.ask("GET", "/sandbox/requests")).text
-        assert "phx_secret" not in shown
-        assert KEY not in shown
+def in_cohort(number: int, operator: str = "in") -> dict[str, Any]:
+    return {"key": "id", "type": "cohort", "value": number, "operator": operator}
 
 
-async def test_definitions_name_the_group_types() -> None:
-    """Types of groups are numbered in the order in which they came, per project; the ETag changes with them."""
-    async with talking() as client:
-        before = await client.ask("GET", f"{PATHS[0]}?token={KEY}", headers=SECRET)
-        groups = [
-            event(event="$groupidentify", properties={"$group_type": name, "$group_key": "x"}) for name in ("team", "company", "team")
-        ]
-        await client.post("/batch/", batch(*groups))
-        after = await client.ask("GET", f"{PATHS[0]}?token={KEY}", headers={**SECRET, "If-None-Match": before.headers["ETag"]})
-        assert after.json["group_type_mapping"] == {"0": "team", "1": "company"}
+def cohort(number: int, *values: dict[str, Any], kind: str = "AND", **more: Any) -> dict[str, Any]:
+    return {"id": number, "name": f"C{number}", "filters": {"properties": {"type": kind, "values": list(values)}}, **more}
 
 
 @pytest.mark.parametrize(
-    ("headers", "key"), [({}, KEY), ({"Authorization": "Basic x"}, KEY), ({"Authorization": f"Bearer {KEY}"}, KEY), (SECRET, "phc_unknown")]
+    ("key", "identifier", "salt", "separator", "place"),
+    [
+        ("simple-flag", "distinct_id_0", "", ".", 0.7836963764220432),
+        ("simple-flag", "distinct_id_0", "variant", ".", 0.6595248869787484),
+        ("holdout", "zoë", "", "-", 0.1543954849555491),
+    ],
 )
-async def test_who_gets_no_definitions(headers: dict[str, str], key: str) -> None:
-    """Without a secret key, or for a project that doesn't exist, it is 401 as the management interface says it."""
-    async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
-        for path in (PATHS[0], "/api/projects/@current/feature_flags/beta/remote_config"):
-            reply = await client.ask("GET", f"{path}?token={key}", headers=headers)
-            assert (reply.status, reply.json["type"], reply.json["attr"]) == (401, "authentication_error", None)
+def test_buckets(key: str, identifier: str, salt: str, separator: str, place: float) -> None:
+    """The first 15 hexadecimal digits of the SHA-1 of `key.identifier` and the salt, as a share of the largest such number."""
+    assert bucket(key, identifier, salt, separator) == pytest.approx(place, abs=1e-9)
 
 
-async def test_a_flags_payload() -> None:
-    """One flag's payload for everybody: there is no such flag."""
-    async with talking() as client:
-        reply = await client.ask("GET", f"/api/projects/@current/feature_flags/beta/remote_config?token={KEY}", headers=SECRET)
-        assert (reply.status, reply.json["code"]) == (404, "not_found")
+def test_shares_are_as_large_as_they_say() -> None:
+    """Of 4,000 persons 30% are in the roll-out, and of these the variants get their shares; the rest gets no variant."""
+    quarter = {"variants": [{"key": "a", "rollout_percentage": 25}, {"key": "b", "rollout_percentage": 50}]}
+    known = definitions(flag("share", only(rollout_percentage=30), multivariate=quarter))
+    values = [evaluate(known, Subject(f"u{number}"), NOW).results["share"].value for number in range(4_000)]
+    assert {value: pytest.approx(values.count(value) / 4_000, abs=0.03) for value in set(values)} == {
+        False: 0.7, "a": 0.075, "b": 0.15, True: 0.075,
+    }  # fmt: skip
+
+
+def test_reasons() -> None:
+    """The service's codes, the most telling set's index and the service's descriptions."""
+    nobody = only(rollout_percentage=0)
+    assert one(PRO, flag("f", only(PERSON), nobody)).reason == FlagReason("condition_match", 0, "Matched condition set 1")
+    assert one(Subject("u1"), flag("f", nobody, only(PERSON))).reason == FlagReason("out_of_rollout_bound", 0, "Out of rollout bound")
+    assert one(Subject("u1"), flag("f", only(PERSON), only(PERSON))).reason == FlagReason(
+        "no_condition_match", 1, "No matching condition set"
+    )
+    assert one(Subject("u1"), flag("f")).reason == FlagReason("no_condition_match", None, "No matching condition set")
+    assert one(Subject("u1"), flag("f", EVERYONE, aggregation_group_type_index=0)).reason == FlagReason("no_group_type", 0, "No group type")
+    off = one(PRO, {**flag("f", EVERYONE), "active": False, "ensure_experience_continuity": True})
+    assert (off.value, off.reason) == (False, FlagReason("flag_disabled", None, "Feature flag is disabled"))
+
+
+def test_deleted_and_unrequested_flags_are_left_out() -> None:
+    """A flag that is requested still sees the others."""
+    known = definitions(flag("a", EVERYONE), {**flag("b", EVERYONE), "deleted": True}, flag("c", only(depends("a"))))
+    assert evaluate(known, PRO, NOW).results.keys() == {"a", "c"}
+    assert evaluate(known, PRO, NOW, keys=["c", "b", "z"]).results.keys() == {"c"}
+    assert evaluate(known, PRO, NOW, keys=["c"]).results["c"].enabled
+
+
+def test_payloads() -> None:
+    """Of the variant, else of `true`; none for who gets nothing. A text is the JSON itself."""
+    assert one(PRO, flag("f", EVERYONE, payloads={"true": '{"a": 1}', "b": "2"})).payload == '{"a": 1}'
+    assert one(PRO, flag("f", only(variant="b"), multivariate=HALVES, payloads={"true": "1", "b": [2]})).payload == "[2]"
+    assert one(PRO, flag("f", only(variant="a"), multivariate=HALVES, payloads={"true": "1"})).payload is None
+    assert one(Subject("u1"), flag("f", only(PERSON), payloads={"true": "1"})).payload is None
+
+
+def test_a_variant_that_does_not_exist_gives_way_to_the_hash() -> None:
+    """A condition's variant counts only if the flag has it."""
+    expected = one(PRO, flag("f", EVERYONE, multivariate=HALVES)).variant
+    assert expected in ("a", "b")
+    assert one(PRO, flag("f", only(variant="z"), multivariate=HALVES)).variant == expected
+
+
+def test_groups() -> None:
+    """A group's key is hashed, its properties are compared, and a request without the group gets nothing."""
+    gold = {"key": "tier", "operator": "exact", "value": "gold", "type": "group", "group_type_index": 0}
+    own_key = {"key": "$group_key", "operator": "exact", "value": "7", "type": "group", "group_type_index": 0}
+    acme = Subject("u1", {"plan": "pro"}, {"company": "acme"}, {"company": {"tier": "Gold"}})
+    assert one(acme, flag("f", only(gold), aggregation_group_type_index=0)).enabled
+    assert not one(Subject("u1", {"tier": "gold"}, {"project": "x"}), flag("f", only(gold), aggregation_group_type_index=0)).enabled
+    assert one(Subject("u1", {}, {"company": 7}), flag("f", only(own_key), aggregation_group_type_index=0)).enabled
+    assert one(acme, flag("f", only(gold, PERSON))).enabled  # a condition on a group in a set for persons
+    assert not one(Subject("u1", {"tier": "gold"}), flag("f", only(gold))).enabled
+    assert one(acme, flag("f", only(PERSON, gold), aggregation_group_type_index=0)).enabled  # and the other way round
+    for groups in ({"company": ""}, {"company": None}, {"company": True}, {"company": ["a"]}, {}):
+        assert one(Subject("u1", {}, groups), flag("f", EVERYONE, aggregation_group_type_index=0)).reason.code == "no_group_type"
+    assert one(acme, flag("f", EVERYONE, aggregation_group_type_index=5)).reason.code == "no_group_type"
+    half = flag("f", only(rollout_percentage=50), aggregation_group_type_index=0)
+    same = {one(Subject(f"u{number}", {}, {"company": "acme"}), half).enabled for number in range(20)}
+    assert same == {bucket("f", "acme") <= 0.5}
+
+
+def test_condition_sets_for_persons_and_groups_in_one_flag() -> None:
+    """Each set has its own aggregation, or the flag's. One that can't apply leaves the others."""
+    mixed = flag("f", {"properties": [], "aggregation_group_type_index": 1}, only(PERSON))
+    assert one(PRO, mixed).reason.condition_index == 1
+    assert one(Subject("u1", {}, {"project": "x"}), mixed).reason.condition_index == 0
+    assert one(Subject("u1"), mixed).reason.code == "no_condition_match"
+    person_in_group = flag("f", {"properties": [PERSON], "aggregation_group_type_index": None}, aggregation_group_type_index=0)
+    assert one(PRO, person_in_group).enabled
+
+
+def test_holdouts_come_before_the_conditions() -> None:
+    """Who is held out gets `holdout-ID`, the same persons for all flags."""
+    for key in ("f", "g"):
+        for number in range(30):
+            result = one(
+                Subject(f"u{number}"), flag(key, EVERYONE, holdout={"id": 4, "exclusion_percentage": 40}, payloads={"holdout-4": "1"})
+            )
+            held_out = bucket("holdout", f"u{number}", separator="-") <= 0.4
+            assert result.value == ("holdout-4" if held_out else True)
+            if held_out:
+                assert (result.reason, result.payload) == (FlagReason("holdout_condition_value", None, "Holdout condition value"), "1")
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"feature_enrollment": True},
+        {
+            "super_groups": [
+                {
+                    "properties": [{"key": "$feature_enrollment/f", "type": "person", "operator": "exact", "value": ["true"]}],
+                    "rollout_percentage": 100,
+                }
+            ]
+        },
+    ],
+)
+def test_enrollment_in_an_early_access_feature(filters: dict[str, Any]) -> None:
+    """It decides for who enrolled or opted out; the conditions for everyone else."""
+    feature = flag("f", only(PERSON), **filters)
+    for value, expected in ((True, True), ("true", True), (False, False), ("no", False)):
+        result = one(Subject("u1", {"plan": "pro", "$feature_enrollment/f": value}), feature)
+        assert (result.enabled, result.reason) == (expected, FlagReason("super_condition_value", 0, "Super condition value"))
+    assert one(PRO, feature).reason.code == "condition_match"
+    assert not one(Subject("u1"), feature).enabled
+
+
+def test_continuity_and_devices() -> None:
+    """The hash is of the kept identifier, or of the device; a flag by device is off without one."""
+    half = {**flag("f", only(rollout_percentage=50)), "ensure_experience_continuity": True}
+    for number in range(20):
+        subject = Subject("u1", hash_keys={"f": f"anonymous-{number}", "g": "x"}, device_id=f"device-{number}")
+        assert one(subject, half).enabled is (bucket("f", f"anonymous-{number}") <= 0.5)
+        assert one(subject, {**half, "bucketing_identifier": "device_id"}).enabled is (bucket("f", f"device-{number}") <= 0.5)
+    assert one(Subject("u1"), {**flag("f", EVERYONE), "bucketing_identifier": "device_id"}).reason.code == "out_of_rollout_bound"
+
+
+def test_an_early_exit() -> None:
+    """A set of which only the roll-out doesn't match ends the search, if the flag says so."""
+    sets = (only(PERSON, rollout_percentage=0), EVERYONE)
+    assert one(PRO, flag("f", *sets)).enabled
+    assert not one(PRO, flag("f", *sets, early_exit=True)).enabled
+    assert one(Subject("u1"), flag("f", *sets, early_exit=True)).enabled
+
+
+@pytest.mark.parametrize(
+    ("expected", "on", "off", "variant"),
+    [
+        (True, True, False, True),
+        (False, False, True, False),
+        ("a", False, False, True),
+        ("A", False, False, False),
+        (1, False, False, False),
+    ],
+)
+def test_dependencies(expected: object, on: bool, off: bool, variant: bool) -> None:
+    """True is any variant, a variant is compared with its case, anything else never matches. A flag is named by key or id."""
+    others = [
+        flag("on", EVERYONE),
+        flag("off", only(rollout_percentage=0)),
+        {**flag("3", EVERYONE), "active": False},
+        {**flag("variant", only(variant="a"), multivariate=HALVES), "id": 12},
+    ]
+    asked = {"on": on, "off": off, "3": off, "variant": variant, "12": variant}
+    assert {key: one(PRO, flag("f", only(depends(key, expected))), *others).enabled for key in asked} == asked
+
+
+def test_a_missing_dependency() -> None:
+    """The flag is off, and so is what depends on it, unless another condition set decides."""
+    missing = FlagReason("missing_dependency", None, "Flag cannot be evaluated due to missing dependency")
+    assert one(PRO, flag("f", only(depends("gone", value=False)))).reason == missing
+    assert one(PRO, flag("f", only(depends("g", value=False))), flag("g", only(depends("gone")))).reason == missing
+    assert one(PRO, flag("f", only(depends("g"))), {**flag("g", EVERYONE), "deleted": True}).reason == missing
+    assert one(PRO, flag("f", only(depends("gone")), EVERYONE)).enabled
+
+
+def test_what_cannot_be_computed_leaves_the_rest_right() -> None:
+    """Circles, unknown cohorts and unknown operators fail their flags alone, and only if nothing else decides."""
+    unknown = {"key": "plan", "operator": "telepathy", "value": 1}
+    evaluation = evaluate(
+        definitions(
+            flag("fine", only(PERSON)),
+            flag("itself", only(depends("itself"))),
+            flag("circle-1", only(depends("circle-2"))),
+            flag("circle-2", only(depends("circle-1"))),
+            flag("cohort", only(in_cohort(99))),
+            flag("deleted-cohort", only(in_cohort(3))),
+            flag("cohorts", only(in_cohort(1, "not_in"))),
+            flag("operator", only(unknown)),
+            flag("behind", only(depends("operator"))),
+            flag("ruled-out", only(unknown, {**PERSON, "value": "free"})),
+            flag("decided", only(unknown), EVERYONE),
+            cohorts=(cohort(1, in_cohort(2)), cohort(2, in_cohort(1)), cohort(3, PERSON, deleted=True)),
+        ),
+        PRO,
+        NOW,
+    )
+    assert {key: result.enabled for key, result in evaluation.results.items()} == {"fine": True, "ruled-out": False, "decided": True}
+    assert evaluation.failed == {
+        "itself": "the flag itself depends on itself",
+        "circle-1": "the flag circle-1 depends on itself",
+        "circle-2": "the flag circle-1 depends on itself",
+        "cohort": "the cohort 99 is unknown",
+        "deleted-cohort": "the cohort 3 is unknown",
+        "cohorts": "the cohort 1 refers to itself",
+        "operator": 'plan has the operator "telepathy", which is unknown for a property',
+        "behind": 'plan has the operator "telepathy", which is unknown for a property',
+    }
+
+
+def test_cohorts() -> None:
+    """And, or, negation, nesting, cohorts in cohorts, static ones; an empty group is everyone, as for the SDKs."""
+    adult = {"key": "age", "operator": "gte", "value": 18, "type": "person"}
+    cohorts = (
+        cohort(1, {"type": "OR", "values": [PERSON, adult]}, {"type": "AND", "values": [{**PERSON, "value": "free", "negation": True}]}),
+        cohort(2, in_cohort(1), {**in_cohort(3), "negation": True}),
+        {"id": 3, "name": "Listed", "is_static": True},
+        {"id": 4, "name": "Everyone", "filters": {"properties": {"type": "OR", "values": []}}},
+        {"id": 5, "name": "No one"},
+        cohort(6, {"type": "OR", "values": [{"key": "x", "operator": "telepathy"}, PERSON]}),
+    )
+
+    def members(subject: Subject) -> set[int]:
+        flags = [flag(str(number), only(in_cohort(number))) for number in range(1, 7)]
+        evaluation = evaluate(definitions(*flags, cohorts=cohorts), subject, NOW)
+        return {int(key) for key, result in evaluation.results.items() if result.enabled}
+
+    assert members(PRO) == {1, 2, 4, 6}
+    assert members(Subject("u1", {"plan": "pro"}, static_cohorts=frozenset({3}))) == {1, 3, 4, 6}
+    assert members(Subject("u1", {"plan": "free", "age": "40"})) == {4}
+    assert members(Subject("u1", {"age": 40})) == {1, 2, 4}
+    assert one(PRO, flag("f", only(in_cohort(1, "not_in"))), cohorts=cohorts).enabled is False
+
+
+def test_explanations() -> None:
+    """Each set says what it required and what is there, also those after the one that decided."""
+    subject = Subject("u1", {"plan": "pro"}, {"company": "acme"})
+    sets = (
+        only(in_cohort(1), in_cohort(3, "not_in")),
+        only(depends("other", "b")),
+        only(depends("gone")),
+        only({"key": "x", "operator": "telepathy"}),
+        only(PERSON, rollout_percentage=0.5),
+        {"properties": [], "aggregation_group_type_index": 1},
+        {"properties": [], "aggregation_group_type_index": 0, "rollout_percentage": 100},
+    )
+    result = one(
+        subject,
+        flag("f", *sets),
+        flag("other", only(variant="a"), multivariate=HALVES),
+        cohorts=(cohort(1, PERSON), {"id": 3, "is_static": True}),
+    )
+    assert [(each.matched, each.why) for each in result.conditions] == [
+        (True, 'in cohort 1 "C1": yes; not in cohort 3: yes'),
+        (False, 'flag other is "b": no, it is "a"'),
+        (False, "can't be computed: the flag gone is unknown"),
+        (False, 'can\'t be computed: x has the operator "telepathy", which is unknown for a property'),
+        (False, f'plan exact ["pro"]: yes, it is "pro"; roll-out to 0.5%: no, u1 is at {bucket("f", "u1") * 100:.2f}%'),
+        (False, "it applies to a group of the type project: no, the request has none"),
+        (True, "it applies to everyone"),
+    ]
+
+
+def test_long_chains_fail_instead_of_ending_the_stack() -> None:
+    """Of 3,000 flags and cohorts in a row those near the end are computed, the others fail."""
+    count = 3_000
+    chain = [flag(f"f{number}", only(depends(f"f{number + 1}"))) for number in range(count)]
+    cohorts = [cohort(number, in_cohort(number + 1)) for number in range(count)]
+    deepest = cohort(count, PERSON)
+    last = [flag(f"f{count}", EVERYONE), flag("members", only(in_cohort(0)))]
+    evaluation = evaluate(definitions(*chain, *last, cohorts=(*cohorts, deepest)), PRO, NOW)
+    assert evaluation.results[f"f{count}"].enabled
+    assert "in a row" in evaluation.failed["f0"]
+    assert "in a row" in evaluation.failed["members"]
+
+
+def test_the_python_sdk_decides_alike() -> None:
+    """Generated flags of every kind and 40 visitors a seed: the value is the SDK's, wherever it decides by itself."""
+    decided, different = 0, []
+    for seed in range(3):
+        project = FlagMaker(seed).project()
+        known = definitions(*project.flags, cohorts=tuple(project.cohorts))
+        sdk = Posthog("phc_key", host="http://127.0.0.1:1", sync_mode=True, send=False)
+        sdk.feature_flags = [_for_sdks(known.flags[key], project.by_key) for key in project.by_key]
+        sdk.group_type_mapping = {str(index): name for index, name in enumerate(project.group_types)}
+        sdk.cohorts = {str(number): each.property_group for number, each in known.cohorts.items()}
+        for visitor in visitors(40, seed):
+            subject = Subject(visitor.distinct_id, visitor.person_properties, visitor.groups, visitor.group_properties)
+            evaluation = evaluate(replace(known, group_types=project.group_types), subject, datetime.now(UTC))
+            local, _, _ = sdk._get_all_flags_and_payloads_locally(  # it asks no one about the rest
+                visitor.distinct_id,
+                groups=visitor.groups,
+                person_properties={"distinct_id": visitor.distinct_id, **visitor.person_properties},
+                group_properties=visitor.group_properties,
+            )
+            for key, value in (local["featureFlags"] or {}).items():
+                decided += 1
+                result = evaluation.results.get(key)
+                payload = (local["featureFlagPayloads"] or {}).get(key)
+                if result is None or (result.value, result.payload) != (value, payload):
+                    different.append((key, visitor.distinct_id, value, result and result.value, payload, result and result.payload))
+    assert different == []
+    assert decided > 10_000
+
+
+def _for_sdks(flag: Flag, flags: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """A flag as SDKs get it: a condition on another names the flags to evaluate before, and payloads are texts."""
+
+    def chain(key: str) -> list[str]:
+        groups = flags[key]["filters"]["groups"]
+        return [
+            *(name for group in groups for each in group["properties"] if each.get("type") == "flag" for name in chain(each["key"])),
+            key,
+        ]
+
+    def chained(condition: dict[str, Any]) -> dict[str, Any]:
+        return {**condition, "dependency_chain": chain(condition["key"])} if condition.get("type") == "flag" else condition
+
+    filters = flag.content["filters"]
+    groups = [{**group, "properties": [chained(each) for each in group["properties"]]} for group in filters["groups"]]
+    return {**flag.content, "filters": {**filters, "groups": groups, "payloads": flag.payloads}}
+
+
+AWKWARD: Final[list[Any]] = [
+    None, True, False, 0, -1, 2.5, float("inf"), float("nan"), 10**400, "", "x", "\ud800", "1" * 5_000, [], {}, [[]], [{}], {"a": 1},
+    "-30d", "2024", "(", "(?=a)", {"values": []}, {"type": "OR", "values": [None]}, *sorted(OPERATORS),
+]  # fmt: skip
+
+
+def _spoiled(random: Random, content: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a definition in which something, somewhere, is something else."""
+    copy = json.loads(json.dumps(content))
+    parent, key = copy, random.choice([*copy])
+    while isinstance(parent[key], dict | list) and parent[key] and random.random() < 0.97:
+        parent = parent[key]
+        key = random.choice([*parent] if isinstance(parent, dict) else range(len(parent)))
+    parent[key] = json.loads(json.dumps(random.choice(AWKWARD)))
+    return dict(copy)
+
+
+def test_no_definition_ends_an_evaluation() -> None:
+    """Whatever stands in a definition or a property: it is rejected, or its flag is decided or fails, and the next one is right."""
+    random, project = Random(7), FlagMaker(1).project()
+    fine, rejected, failed, decided = flag("fine", EVERYONE), 0, 0, 0
+    for visitor in visitors(1_500, 1):
+        content = random.choice(project.flags)["filters"]
+        try:
+            spoiled = definitions({"key": "f", "filters": _spoiled(random, content)}, fine, cohorts=tuple(project.cohorts))
+        except InvalidDefinition:
+            rejected += 1
+            continue
+        subject = Subject(visitor.distinct_id, _spoiled(random, visitor.person_properties), visitor.groups, visitor.group_properties)
+        evaluation = evaluate(spoiled, subject, NOW)
+        assert evaluation.results["fine"].enabled
+        failed += "f" in evaluation.failed
+        decided += bool("f" in evaluation.results and [each.why for each in evaluation.results["f"].conditions])
+    assert min(rejected, decided) > 300
+    assert failed
+
+
+def test_200_flags_take_little_time() -> None:
+    """Five conditions each: prepared once, evaluated in a few milliseconds. The bound leaves room for a busy machine."""
+    conditions = [only({"key": "email", "operator": "icontains", "value": f"@{n}.com"}, PERSON, rollout_percentage=50) for n in range(5)]
+    known = definitions(*[flag(f"f{number}", *conditions, multivariate=HALVES) for number in range(200)])
+    subject = Subject("u1", {"email": "joe@4.com", "plan": "pro"})
+    best = 1.0
+    for _ in range(10):
+        started = time.process_time()
+        evaluate(known, subject, NOW)
+        best = min(best, time.process_time() - started)
+    assert best < 0.02

@@ -10,6 +10,7 @@ from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.flags.remote_config import LIST_PATHS
 from forwarder.sandbox.web.service import _GET_HANDLERS, POST_HANDLERS
 from tests.sandbox.client import KEY, batch, event, talking
+from tests.sandbox.defining import define
 
 ORIGIN = "https://shop.example.com"
 
@@ -22,6 +23,17 @@ async def test_settings() -> None:
             assert (settings["token"], settings["sessionRecording"], settings["surveys"], settings["siteApps"]) == (KEY, False, False, [])
             assert (await client.post(settings["analytics"]["endpoint"], batch(event()))).status == 200
         assert KEY not in (await client.ask("GET", "/sandbox/requests")).text
+
+
+async def test_settings_of_a_project_with_flags() -> None:
+    """`hasFeatureFlags` is true where a flag is active, or SDKs would not ask for any."""
+    async with talking() as client:
+        path = f"/array/{KEY}/config"
+        for flags, expected in (({"a": {"active": False}}, False), ({"b": {"deleted": True}}, False), ({"c": {}}, True)):
+            await define(client, **flags)
+            assert (await client.get(path))["hasFeatureFlags"] is expected
+            assert (f'"hasFeatureFlags": {json.dumps(expected)}') in (await client.ask("GET", f"{path}.js")).text
+        assert (await client.post("/flags/?v=2&config=true", {"token": KEY, "distinct_id": "ann"})).json["hasFeatureFlags"] is True
 
 
 async def test_settings_as_a_script() -> None:

@@ -151,7 +151,7 @@ async def test_what_sdks_ask_below_the_same_path(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         assert (await service.client.ask("GET", f"/api/surveys/?token={seed.TOKEN}")).json == {"surveys": [], "survey_config": None}
         definitions = await service.client.ask("GET", f"/api/feature_flag/local_evaluation?token={seed.TOKEN}", None, secret)
-        assert definitions.json["flags"] == []
+        assert [flag["key"] for flag in definitions.json["flags"]] == [seed.FLAG]
         path = f"/api/projects/@current/feature_flags/x/remote_config?token={seed.TOKEN}"
         assert (await service.client.ask("GET", path, None, secret)).json["code"] == "not_found"
         assert "Access-Control-Allow-Methods" in (await service.client.ask("OPTIONS", "/api/surveys/")).headers

@@ -51,7 +51,7 @@ async def test_every_endpoint_is_in_it(strict: bool) -> None:
         application = client.sandbox._application(frozenset(), lambda _key: None)
         paths = {resource.canonical for resource in application.router.resources()}
         for path in {path for path in paths if not path.startswith(("/page", "/openapi")) and path not in ("/", "/api")}:
-            refused = await client.ask("PUT", re.sub(r"\{\w+\}", "1", path))
+            refused = await client.ask("TRACE", re.sub(r"\{\w+\}", "1", path))
             if refused.status == 405:
                 served |= {(path.rstrip("/"), method.strip().lower()) for method in refused.headers["Allow"].split(",")}
     served = {(path, method) for path, method in served if method not in ("head", "options")}

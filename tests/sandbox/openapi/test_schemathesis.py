@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from forwarder.sandbox import Sandbox
@@ -34,19 +35,25 @@ CHECKS: Final = (
 )
 EXISTING: Final[Mapping[str, Mapping[str, object]]] = {
     "": {"organization_id": seed.ORGANIZATION, "project_id": seed.PROJECT, "token": seed.TOKEN, "project": seed.TOKEN},
+    "sandbox": {"id": seed.COHORT, "key": seed.FLAG, "api_key": seed.TOKEN},
+    "sdk": {"key": "limits"},
     "organization-batch-exports": {"id": seed.EXPORT},
     "domains": {"id": seed.DOMAIN},
     "invites": {"id": seed.INVITE},
     "members": {"user__uuid": seed.MEMBER},
     "projects": {"id": seed.SECOND_PROJECT},
     "batch-exports": {"id": seed.EXPORT},
+    "sandbox-batch-exports": {"id": seed.EXPORT},
+    "sandbox-batch-export-runs": {"id": seed.RUN},
     "batch-export-runs": {"batch_export_id": seed.EXPORT, "id": seed.RUN},
 }
 """Ids of what the seed has, by the operations' tag (none: all) and the parameter's name."""
+EXISTING_AT: Final = {"/sandbox/batch-export-runs/": {"id": seed.RUN}, "/sandbox/batch-exports/": {"id": seed.EXPORT}}
+"""The same by a pattern of the operations' path."""
 
 
 MANAGEMENT: Final = "^/api/(organizations|environments)/"
-THE_REST: Final = "^/(capture|decide|i/v1|sandbox/(events|requests|rates))"
+THE_REST: Final = "^/(capture|decide|i/v1|sandbox/(events|requests|rates|flags|evaluations))"
 """Each kind of the others once: many take events alike, or list what there is."""
 
 
@@ -59,7 +66,18 @@ def settings(*, existing: bool, mode: str) -> str:
     for tag, ids in EXISTING.items() if existing else ():
         lines += ["[[operations]]", f'include-tag = "{tag}"', "[operations.parameters]"] if tag else ["[parameters]"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in {**EXISTING[""], **ids}.items()]
+    for path, at in EXISTING_AT.items() if existing else ():
+        lines += ["[[operations]]", f"include-path-regex = {json.dumps(path)}", "[operations.parameters]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in at.items()]
     return "\n".join(lines)
+
+
+async def add_remote_flag(sandbox: Sandbox) -> None:
+    """Set a flag of remote configuration, the only kind whose payload can be asked for."""
+    flag = {"is_remote_configuration": True, "filters": {"payloads": {"true": "7"}}}
+    path = f"/sandbox/flags/{EXISTING['sdk']['key']}?api_key={seed.TOKEN}"
+    async with aiohttp.ClientSession() as session, session.put(sandbox.url + path, json=flag) as response:
+        assert response.status == 200
 
 
 async def fuzz(sandbox: Sandbox, folder: Path, *options: str, existing: bool, mode: str) -> tuple[int, str, Counter[tuple[str, str]]]:
@@ -112,11 +130,12 @@ class Run:
 
 FUZZING: Final = ("--phases", "fuzzing", "--exclude-method", "DELETE", "--max-examples")
 """Nothing is removed, so that what exists is there for every operation."""
-RUNS: Final = {
+RUNS: Final = {  # without /sandbox/wait, which answers late; faults would reach the others; the clock and backfills make very many runs
     "boundaries-of-organizations": Run(("--phases", "coverage"), "^/api/organizations/"),
     "boundaries-of-environments": Run(("--phases", "coverage"), "^/api/environments/"),
     "boundaries-of-the-rest": Run(("--phases", "coverage"), THE_REST),
-    "fuzzing": Run((*FUZZING, "8"), "^/(?!api/(organizations|environments))"),
+    "fuzzing": Run((*FUZZING, "8"), "^/(?!api/(organizations|environments)|sandbox/(wait|faults|clock|.*/(terminate|backfill)))"),
+    "fuzzing-faults": Run((*FUZZING, "40"), "^/sandbox/faults"),
     "fuzzing-management": Run((*FUZZING, "6"), MANAGEMENT),
     "fuzzing-strict": Run((*FUZZING, "4"), MANAGEMENT, strict=True, mode="positive"),
     "fuzzing-ids": Run((*FUZZING, "3"), MANAGEMENT, existing=False),
@@ -132,6 +151,7 @@ async def test_answers_are_as_described(name: str, tmp_path: Path) -> None:
     run = RUNS[name]
     options = (*run.options, "--include-path-regex", run.paths, "--seed", "7")
     async with Sandbox(seed.seeded(tmp_path, strict=run.strict, resolver=StaticResolver({}))) as sandbox:
+        await add_remote_flag(sandbox)
         code, said, answers = await fuzz(sandbox, tmp_path, *options, existing=run.existing, mode=run.mode)
     assert code == 0, said
     paths = {path: each for path, each in document(strict=run.strict)["paths"].items() if re.search(run.paths, path)}

@@ -74,7 +74,7 @@ class Model:
         person["identified"] = True
         self.owners.update(dict.fromkeys(person["ids"], person))
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: Step, arrival: int) -> None:
         """What an event does."""
         if step.kind == "anonymous":
             return
@@ -86,6 +86,11 @@ class Model:
         elif step.kind == "$merge_dangerously":
             self.merge(step.other, step.distinct_id, becomes_main=False, even_identified=True)
         self.person(step.distinct_id)["properties"][step.distinct_id] = step.value
+        self.person(step.distinct_id)["changed"] = arrival
+
+    def changed(self) -> dict[str, int]:
+        """The arrival that changed each distinct id's person last."""
+        return {distinct_id: person["changed"] for distinct_id, person in self.owners.items()}
 
     def shown(self) -> list[tuple[Any, ...]]:
         """The persons, so that they can be compared."""
@@ -115,16 +120,23 @@ def shown(store: Store) -> list[tuple[Any, ...]]:
     return sorted((one.distinct_id, sorted(one.distinct_ids), one.properties, one.is_identified) for one in found)
 
 
+def changed(store: Store) -> dict[str, int]:
+    """The arrival that changed each distinct id's person last."""
+    statement = "SELECT ids.distinct_id, persons.changed FROM distinct_ids AS ids JOIN persons ON persons.id = ids.person"
+    return dict(store.connection.execute(statement).fetchall())
+
+
 @given(STEPS)
 def test_persons_follow_the_model(steps: Sequence[Step]) -> None:
     """Whatever comes in whatever order: each distinct id has one owner, and the persons are those of a few dictionaries."""
     model, at_once, one_by_one = Model(), Store(None), Store(None)
     for position, step in enumerate(steps):
-        model.apply(step)
+        model.apply(step, position + 1)
         one_by_one.add(arrival(event_of(step, position)))
         one_by_one.effects.finish()
     at_once.add(arrival(*[event_of(step, position) for position, step in enumerate(steps)]))
     assert shown(at_once) == shown(one_by_one) == model.shown()
+    assert changed(at_once) == changed(one_by_one) == model.changed()
     assert at_once.persons(PersonFilter(), ALL) == one_by_one.persons(PersonFilter(), ALL)
     owned = [distinct_id for _, ids, _, _ in shown(at_once) for distinct_id in ids]
     assert len(owned) == len(set(owned))

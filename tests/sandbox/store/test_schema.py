@@ -22,7 +22,14 @@ MANAGED = re.findall(r"CREATE TABLE (\w+)", MANAGEMENT)
 def older(path: Path, version: int) -> None:
     """Make a file as an older version of the sandbox left it."""
     connection = sqlite3.connect(path)
-    connection.executescript("DROP INDEX imported; ALTER TABLE events DROP COLUMN import_job;")
+    added = ("origin", "cause", "attempt", "due_at", "selection")
+    connection.executescript("".join(f"DROP INDEX batch_export_runs_{name};" for name in ("by_cause", "unfinished")))
+    connection.executescript("".join(f"ALTER TABLE batch_export_runs DROP COLUMN {column};" for column in added))
+    for table in ("clock", "definitions", "definition_revisions", "hash_keys", "export_logs"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.execute("ALTER TABLE persons DROP COLUMN changed")
+    if version <= 3:
+        connection.executescript("DROP INDEX imported; ALTER TABLE events DROP COLUMN import_job;")
     if version <= 2:
         connection.execute("DROP INDEX requests_with_events")
         for table in reversed(MANAGED):
@@ -45,7 +52,7 @@ def shape(path: Path) -> list[Any]:
     return [version, things, [sorted((name, kind, null) for _, name, kind, null, *_ in table) for table in columns]]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 async def test_a_file_of_an_older_version(tmp_path: Path, version: int) -> None:
     """A database from before persons, organizations, or imports, is taken over: what is in it is there, its events have their effects."""
     path = tmp_path / "x.db"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from forwarder.core.errors import BufferFull, InvalidRequest, InvalidToken, NotAcknowledged, RequestTooLarge, UnsupportedMedia
-from forwarder.core.ports import Incoming
+from forwarder.core.ports import Incoming, V1Head
 from forwarder.sources.http import HttpPolicy
 from tests.support.listening import Listening, Reply, listening, post
 
@@ -36,8 +36,8 @@ def answering_with(to: Listening, results: Scripted) -> Scripted:
     """Let the intake give every request these results."""
 
     def give(incoming: Incoming) -> None:
-        if incoming.v1 is not None:
-            incoming.v1.results = results
+        if incoming.head is not None:
+            incoming.head.results = results
 
     to.intake.refuse = give
     return results
@@ -67,10 +67,10 @@ async def test_the_intake_is_told_what_counts(path: str) -> None:
         assert (await client.ask(post(path))).status == 200
         assert (await client.ask(v1("Authorization: Bearer b", path=path))).status == 200
         assert to.listener.statistics().requests == {(PATH, 200): 3}
-    full, empty, double = (incoming.v1 for incoming in to.intake.taken)
-    assert full is not None
-    assert empty is not None
-    assert double is not None
+    full, empty, double = (incoming.head for incoming in to.intake.taken)
+    assert isinstance(full, V1Head)
+    assert isinstance(empty, V1Head)
+    assert isinstance(double, V1Head)
     assert (full.authorization, full.sdk_info, full.request_timestamp) == (b"Bearer phc_a", b"a/1", b"now")
     assert (empty.authorization, empty.sdk_info, empty.request_timestamp) == (b"", b"", b"")
     assert double.authorization == b"Bearer phc_a, Bearer b"
@@ -84,7 +84,7 @@ async def test_other_paths_know_nothing_of_it() -> None:
             reply = await client.ask(post("/batch/", b"{}", AUTHORIZATION, REQUEST_ID))
             assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
             assert "posthog-request-id" not in reply.headers
-    assert [incoming.v1 for incoming in to.intake.taken] == [None, None]
+    assert [incoming.head for incoming in to.intake.taken] == [None, None]
 
 
 async def test_nothing_in_a_trailer_counts() -> None:
@@ -94,8 +94,8 @@ async def test_nothing_in_a_trailer_counts() -> None:
         answering_with(to, Scripted(b"{}"))
         assert (await to.ask(request.encode())).status == 200
     (incoming,) = to.intake.taken
-    assert incoming.v1 is not None
-    assert incoming.v1.authorization == b""
+    assert incoming.head is not None
+    assert incoming.head.authorization == b""
 
 
 async def test_an_offer_of_another_protocol_keeps_the_key() -> None:
@@ -105,8 +105,8 @@ async def test_an_offer_of_another_protocol_keeps_the_key() -> None:
         reply = await to.ask(v1("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AA", REQUEST_ID))
         assert (reply.status, reply.headers["posthog-request-id"]) == (200, REQUEST_ID.partition(": ")[2])
     (incoming,) = to.intake.taken
-    assert incoming.v1 is not None
-    assert incoming.v1.authorization == b"Bearer phc_a"
+    assert incoming.head is not None
+    assert incoming.head.authorization == b"Bearer phc_a"
 
 
 async def test_each_answer_is_made_for_its_request() -> None:

@@ -14,25 +14,21 @@ from forwarder.core.event import Lane
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
 from forwarder.sources.imports.columns import EventKey, FinishedEvent
-from forwarder.sources.imports.conversion import Conversion, EventFilters
-from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.sorting import EventSpool, SortLimits, sorted_blocks
+from forwarder.sources.imports.sorting import EventSorter, EventSpool, sorted_blocks
+from forwarder.sources.imports.source import ImportLedger
 
 JOB: Final = ImportJob("0190a0a0-1111-5222-8333-444455556666", "native", "a.jsonl")
 LANE: Final = Lane("phc_lives123456789", historical=True)
 REJECTED: Final = "refused"
 _READING: Final = ReadOptions(block_bytes=900)
 """Some six records a block."""
-_SORT: Final = SortLimits(memory=8_000, runs=2)
-"""Some ten events a run."""
 
 
 def uuid_of(number: int) -> str:
@@ -157,7 +153,9 @@ def life(
         conversion = Conversion(NativeConverter("set_once"), finish, 1_000_000, filters or EventFilters(), repeats)
         if sort:
             spool = EventSpool(state, JOB)
-            blocks = sorted_blocks(source, conversion, spool, saved, checkpoint.spool, limits, doing=progress.append, sort=_SORT, room=room)
+            sorter = EventSorter(state, memory=8_000, runs=2)  # some ten events a run
+            at = checkpoint.spool
+            blocks = sorted_blocks(source, conversion, spool, saved, at, limits, doing=progress.append, sorter=sorter, room=room)
         else:
             blocks = source_blocks(source, conversion, saved, limits)
         run = ImportLife(blocks, ledger, state, refused)

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from forwarder.core.event import Lane
 from forwarder.sources.files.records import RecordLocation, SourceFile
-from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, cut_by_day
-from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, cut_by_day, event_key
+from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample, digest_hex, uuid_hashes
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords
-from forwarder.sources.imports.letters import event_key
 from forwarder.sources.imports.times import DAY
-from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hashes
 
 LIMITS = ChunkLimits(1_000, 3)
 FILES = {2: SourceFile("a.jsonl", "abc")}
@@ -76,7 +74,7 @@ def test_whatever_comes_is_in_one_part_of_its_day_and_in_order(
     for part in parts:
         assert len({event.day for event in part}) == 1
         assert len(part) <= max_events
-        assert len(part.joined()) <= max_bytes or len(part) == 1
+        assert len(b",".join(part.data)) <= max_bytes or len(part) == 1
     for key in ("distinct_id", "day"):
         for value in {getattr(event, key) for event in events}:
             order = [event.number for event in left if getattr(event, key) == value]
@@ -89,8 +87,10 @@ def records() -> ImportBlock:
     refused = RecordFate(FateKind.REFUSED, "no_time", RefusalExample(*place, "there is none"))
     events = [finished(10, 7), finished(10, 8, "b", part=1), finished(11, 7), finished(14, 7)]
     fates = {2: refused, 3: RecordFate(FateKind.REPEAT)}
-    made = ConvertedRecords([2, 1, 0, 0, 1], fates, {4: refused}, [], EventColumns.of(events))
-    return ImportBlock.of(made, 2, 10, FILES, LIMITS)
+    made = ConvertedRecords([2, 1, 0, 0, 1], fates, {4: refused}, [], EventColumns.of(events), first=10)
+    block = ImportBlock(FILES, file=2)
+    block.take(made, LIMITS)
+    return block
 
 
 def test_what_a_block_counts_is_known_when_it_is_made() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.books import ImportTotals, RecordBooks
+from forwarder.sources.imports.books import ImportTotals, RecordBooks, uuid_hash
 from forwarder.sources.imports.checkpoint import (
     FILE,
     VERSION,
@@ -24,7 +24,6 @@ from forwarder.sources.imports.checkpoint import (
     seal,
 )
 from forwarder.sources.imports.times import DAY
-from forwarder.sources.imports.uuid_digest import uuid_hash
 from forwarder.storage.directory import Locked
 
 JOB = ImportJob("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"})

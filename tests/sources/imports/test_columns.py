@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forwarder.sources.imports.columns import EventBounds, EventColumns, FinishedEvent
+from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 
 
 def finished(number: int, file: int = 0, part: int = 0) -> FinishedEvent:
@@ -25,19 +25,16 @@ def test_columns_are_a_sequence_of_their_events() -> None:
 def test_bounds_are_of_all_events() -> None:
     """Names and times, also of some neighbours of them."""
     columns = EventColumns.of([finished(number) for number in (4, 0, 8)])
-    assert columns.bounds == EventBounds({"name-0": 1, "name-1": 1, "name-2": 1}, 10, 18)
-    assert columns[1:2].bounds == EventBounds({"name-0": 1}, 10, 10)
-    assert columns.without_data().bounds == columns.bounds
-    assert columns.without_data()[1] == finished(0)._replace(data=b"")
+    assert columns.bounds == ({"name-0": 1, "name-1": 1, "name-2": 1}, 10, 18)
+    assert columns[1:2].bounds == ({"name-0": 1}, 10, 10)
 
 
-def test_some_of_the_events_and_their_bytes() -> None:
-    """In the order that was asked for; the bytes with commas between them, and how many they are without."""
+def test_some_of_the_events() -> None:
+    """In the order that was asked for."""
     columns = EventColumns.of([finished(number, file=2, part=number % 2) for number in range(12)])
     some = columns.only([10, 3])
     assert list(some) == [finished(10, file=2), finished(3, file=2, part=1)]
-    assert (some.joined(), some.size) == (b"10,3", 3)
-    assert columns.only([]).joined() == b""
+    assert list(columns.only([])) == []
 
 
 def test_ids_are_those_that_order_is_kept_by() -> None:

@@ -23,10 +23,10 @@ from forwarder.sources.imports.conversion import (
     ConvertedRecords,
     EventFilters,
     FilterReason,
+    FinishPolicy,
     ImportDeadLetter,
     left_out,
 )
-from forwarder.sources.imports.finishing import FinishPolicy
 from forwarder.sources.imports.format import ImportedEvent, RecordConverter, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.repeats import Repeats

@@ -15,19 +15,16 @@ from msgspec import Raw
 from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation, SourceFile
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import RefusalExample
-from forwarder.sources.imports.conversion import EventFilters
-from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.conversion import EventFilters, EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import ChosenFormat, NativeEvents, RecordRefused, RefusalReason
 from forwarder.sources.imports.formats.mixpanel import MixpanelConverter
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.preflight import (
     EXAMPLES,
     PLACES,
-    DayAmounts,
     Preflight,
     PreflightBlock,
     PreflightTerms,
-    TimeOrder,
     run_preflight,
 )
 from forwarder.sources.imports.preflight_report import (
@@ -155,27 +152,23 @@ def test_how_times_are_written_is_counted_by_record() -> None:
 )
 def test_how_far_from_sorted(times: Sequence[int], files: str, late: int, in_file: int, furthest: int) -> None:
     """Late is what is older than the latest before it: in all, and within one file."""
-    order = TimeOrder()
-    for file, time in zip(files, times, strict=True):
-        order.add(file, time)
-    assert order.found == OutOfOrder(late, in_file, furthest / SECOND)
+    events = [seen(event(time=time * SECOND), file=file) for file, time in zip(files, times, strict=True)]
+    assert report(events).order == OutOfOrder(late, in_file, furthest)
 
 
 def test_requests_are_of_one_day_each() -> None:
     """A day takes as many requests as its events or its bytes need, whichever is more; days share none."""
-    days = DayAmounts()
-    for time, size in [(0, 10), (1, 10), (2, 10), (DAY, 95), (DAY, 95), (2 * DAY, 1)]:
-        days.add(time, size)
-    assert days.requests(batch_events=2, batch_bytes=100) == 2 + 2 + 1
+    sizes = [(0, 10), (1, 10), (2, 10), (DAY, 95), (DAY, 95), (2 * DAY, 1)]
+    stream = [Seen(RecordLocation("a.json", 1), b"{}", [event(time=time)], [b"x" * size]) for time, size in sizes]
+    assert report(stream, batch_events=2, batch_bytes=100).volume.requests == 2 + 2 + 1
 
 
-def test_days_past_the_bound_are_counted_together() -> None:
+def test_days_past_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A day that is known goes on being counted; a new one doesn't take memory."""
-    days = DayAmounts(most=2)
-    for day in (1, 2, 3, 1, 4):
-        days.add(day * DAY, 7)
-    assert [(each.day, each.events) for each in days.all()] == [("1970-01-02", 2), ("1970-01-03", 1)]
-    assert (days.other.events, days.other.bytes, days.requests(1, 1000)) == (2, 14, 5)
+    monkeypatch.setattr("forwarder.sources.imports.preflight.MOST_DAYS", 2)
+    made = report([seen(event(time=day * DAY)) for day in (1, 2, 3, 1, 4)], batch_events=1)
+    assert [(each.day, each.events) for each in made.days] == [("1970-01-02", 2), ("1970-01-03", 1)]
+    assert (made.other_days, made.volume.requests) == (2, 5)
 
 
 def test_volume_and_how_long_it_takes() -> None:

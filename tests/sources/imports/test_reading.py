@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
+from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.checkpoint import SettledFile, SourceChanged
 from forwarder.sources.imports.columns import FinishedEvent
-from forwarder.sources.imports.conversion import Conversion, EventFilters
-from forwarder.sources.imports.finishing import FinishPolicy
+from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
-from forwarder.sources.imports.reading import source_blocks
 from forwarder.sources.imports.repeats import Repeats
 
 FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
@@ -72,7 +70,7 @@ def settled_by(found: list[ImportBlock]) -> dict[str, SettledFile]:
     """What is saved when all that was read is settled."""
     counts: dict[str, SettledFile] = {}
     for block in found:
-        if block.records and block.file is not None:
+        if block.records:
             name = block.files[block.file].name
             records = counts.get(name, SettledFile(0)).records + block.records
             counts[name] = SettledFile(records, records, block.digest)
@@ -83,7 +81,7 @@ def test_files_are_begun_read_and_ended_in_their_order(tmp_path: Path) -> None:
     """Each file is known from its first block on, also if it has no records, and ends with its last."""
     source = write(tmp_path, a=[line(n) for n in range(10)], b=[], c=[line(n) for n in range(10, 15)])
     found = read(source, tmp_path)
-    order = [block.file for block in found if block.file is not None]
+    order = [block.file for block in found]
     assert order == sorted(order)
     assert {number: Path(file.name).name for number, file in found[0].files.items()} == {0: "a.jsonl", 1: "b.jsonl", 2: "c.jsonl"}
     assert [(block.file, block.broken) for block in found if block.ended] == [(0, None), (1, None), (2, None)]

@@ -11,23 +11,32 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from forwarder.sources.imports import manifest as manifests
+from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks, RefusalExample
 from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob, SourceContent
-from forwarder.sources.imports.manifest import FileManifest, ImportManifest, balance, outcome, periods, plain, sentence, top
 from forwarder.sources.imports.report import (
     FILES,
     JSON,
+    MANIFEST,
     NAMES,
     PAGE,
+    FileManifest,
+    ImportManifest,
     ImportStatus,
     as_json,
     as_text,
+    balance,
     complete_reports,
     file_progress,
     html_page,
+    outcome,
+    periods,
+    read_manifest,
+    sentence,
+    top,
     write_reports,
 )
+from forwarder.telemetry.readable import plain
 from tests.sources.imports.samples.manifests import JOB, STARTED, manifest
 from tests.sources.imports.samples.manifests import checkpoint as sample
 
@@ -272,7 +281,7 @@ def test_mended_records_have_a_tile_if_there_are_any() -> None:
     assert b"<dt>of these repaired since</dt><dd>3</dd>" in html_page(made)
 
 
-REPORT_FILES = {manifests.FILE, JSON, PAGE}
+REPORT_FILES = {MANIFEST, JSON, PAGE}
 
 
 def checkpoint() -> ImportCheckpoint:
@@ -284,7 +293,7 @@ def test_all_of_them_are_written(tmp_path: Path) -> None:
     """The manifest last: where it is, the others are."""
     write_reports(manifest(2), tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == REPORT_FILES
-    assert manifests.read(tmp_path / manifests.FILE) == manifest(2)
+    assert read_manifest(tmp_path / MANIFEST) == manifest(2)
 
 
 @pytest.mark.parametrize("lost", [*sorted(REPORT_FILES), ""])
@@ -296,7 +305,7 @@ def test_what_a_kill_left_out_is_made_of_the_checkpoint(tmp_path: Path, lost: st
     made = complete_reports(checkpoint(), tmp_path)
     assert (made.complete, made.ended) == (True, "2025-06-15T15:16:40.000Z")
     assert {each.name for each in tmp_path.iterdir()} == REPORT_FILES
-    assert manifests.read(tmp_path / manifests.FILE) == made
+    assert read_manifest(tmp_path / MANIFEST) == made
 
 
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
@@ -391,3 +400,61 @@ def test_the_progress_for_machines() -> None:
     assert whole["books"]["difference"] == 0
     assert whole["files"] == {"done": 2, "known": 2, "all_known": True}
     assert (whole["first"], whole["written"]) == ("2024-01-01T00:00:00.000Z", "2025-06-15T15:06:40Z")
+
+
+def test_it_says_what_was_read_and_what_became_of_it() -> None:
+    """Of each file and of all together, with times that people can read."""
+    made = manifest(days=2)
+    assert (made.started, made.ended) == ("2025-06-15T15:06:40.000Z", "2025-06-15T18:06:40.000Z")
+    assert (made.first, made.last) == ("2024-01-01T00:00:00.000Z", "2024-01-02T00:00:06.000Z")
+    assert list(made.days) == ["2024-01-01", "2024-01-02"]
+    assert made.books.difference == 0
+    assert made.books.read == sum(file.books.read for file in made.files)
+    assert made.events == sum(made.names.values()) == sum(day.delivered for day in made.days.values())
+    assert made.source_events == made.events + made.books.refused["rejected_400"]
+    assert list(made.names.values()) == sorted(made.names.values(), reverse=True)
+    assert made.complete
+
+
+def test_an_import_that_goes_on_is_not_complete() -> None:
+    """One file that isn't read to its end is enough."""
+    assert not manifest(days=1, ended=False).complete
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    """A former one is replaced; people can read it as well. The same manifest gives the same bytes: two can be compared by anything."""
+    path = tmp_path / MANIFEST
+    write_reports(manifest(days=3), tmp_path)
+    first = path.read_bytes()
+    write_reports(manifest(days=1), tmp_path)
+    write_reports(manifest(days=3), tmp_path)
+    assert read_manifest(path) == manifest(days=3)
+    assert path.read_bytes() == first
+    assert path.read_text().startswith('{\n  "version": 1,')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"version": 1', '"version": 7', "it is of version 7, this forwarder reads version 1"),
+        ('"complete": true', '"complete": "yes"', "Expected `bool`"),
+        ('"repeats": ', '"repeats": 1', "books don't balance"),
+        ('"mended": ', '"mended": 9', "books don't balance"),
+        ('"events": ', '"events": 1', "days don't add up"),
+        ("{", "", "malformed|Expected"),
+    ],
+)
+def test_one_that_was_changed_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+    """What doesn't add up verifies nothing."""
+    write_reports(manifest(days=1), tmp_path)
+    path = tmp_path / MANIFEST
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(ConfigurationError, match=words):
+        read_manifest(path)
+
+
+def test_one_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """The hint says which file is meant."""
+    with pytest.raises(ConfigurationError, match="No such file") as caught:
+        read_manifest(tmp_path / MANIFEST)
+    assert "manifest.json" in caught.value.hint

@@ -26,13 +26,13 @@ from forwarder.sources.imports.sorting import (
     EventSorter,
     EventSpool,
     SortedEvent,
-    SortLimits,
     SpoolDamaged,
     least_room,
 )
 from tests.sources.imports.lives import JOB, body, life, line, nameless, uuid_of, write
 
-SMALL = SortLimits(memory=5_000, runs=2)
+SMALL = (5_000, 2)
+"""Bytes in memory, and runs that are merged at once."""
 """Some nine events, two runs."""
 
 
@@ -59,9 +59,9 @@ def ordered(sorter: EventSorter) -> Iterator[FinishedEvent]:
     return (FinishedEvent(entry.time, *entry[2:-1]) for entry in sorter.ordered())
 
 
-def sort(events: Iterable[FinishedEvent], folder: Path, limits: SortLimits | None = None) -> list[FinishedEvent]:
+def sort(events: Iterable[FinishedEvent], folder: Path, limits: tuple[int, ...] = ()) -> list[FinishedEvent]:
     """Some events, sorted."""
-    with EventSorter(folder, limits) as sorter:
+    with EventSorter(folder, *limits) as sorter:
         for event in events:
             sorter.add(event)
         for _ in sorter.merge():
@@ -90,7 +90,7 @@ def test_what_fits_in_memory_makes_no_file(tmp_path: Path) -> None:
 def test_what_doesnt_fit_goes_through_runs(tmp_path: Path) -> None:
     """With far more runs than may be open, all comes out in order, and no file stays, in the end or after."""
     events = some(1_000)
-    with EventSorter(tmp_path, SMALL) as sorter:
+    with EventSorter(tmp_path, *SMALL) as sorter:
         for event in events:
             sorter.add(event)
         assert len(files(tmp_path)) > 50
@@ -104,7 +104,7 @@ def test_what_doesnt_fit_goes_through_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("events", "written"), [(3, []), (4, [2]), (6, [3, 5])])
 def test_no_more_is_written_again_than_has_to_be(tmp_path: Path, events: int, written: list[int]) -> None:
     """Three runs may be read together, and each has one event here: of four, just two are made one."""
-    with EventSorter(tmp_path, SortLimits(memory=1, runs=3)) as sorter:
+    with EventSorter(tmp_path, memory=1, runs=3) as sorter:
         for event in some(events):
             sorter.add(event)
         assert list(sorter.merge()) == written
@@ -115,18 +115,18 @@ def test_what_is_to_be_known_of_an_event_stays_with_it(tmp_path: Path) -> None:
     """In memory, and through runs."""
     events = some(40)
     known = [None, SharedRecord(is_last=True), SharedRecord(is_last=False, reason="too_large", detail="two MB")]
-    for limits in (None, SMALL):
-        with EventSorter(tmp_path, limits) as sorter:
+    for limits in ((), SMALL):
+        with EventSorter(tmp_path, *limits) as sorter:
             for number, event in enumerate(events):
                 sorter.add(event, known[number % 3])
-            assert len(list(sorter.merge())) == (0 if limits is None else 3)
+            assert len(list(sorter.merge())) == (3 if limits else 0)
             assert all(entry.shared == known[entry.turn % 3] for entry in sorter.ordered())
 
 
 def test_blocks_of_a_run_are_read_one_after_the_other(tmp_path: Path) -> None:
     """Runs of several blocks, and events larger than a block or than memory, come out as they went in."""
     events = [finished(-number % 7, number)._replace(data=bytes([number]) * size) for number, size in enumerate([200_000, 700_000, 9] * 6)]
-    assert sort(events, tmp_path, SortLimits(memory=1_000_000, runs=3)) == by_time(events)
+    assert sort(events, tmp_path, (1_000_000, 3)) == by_time(events)
 
 
 def test_nothing_gives_nothing(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_nothing_gives_nothing(tmp_path: Path) -> None:
 def test_no_file_is_left_when_reading_stops_early(tmp_path: Path) -> None:
     """Whoever leaves the block before the end leaves no file behind, and none open; so does who stops merging."""
     for steps in (1, 1_000):
-        with EventSorter(tmp_path, SMALL) as sorter:
+        with EventSorter(tmp_path, *SMALL) as sorter:
             for event in some(200):
                 sorter.add(event)
             merging = sorter.merge()
@@ -167,7 +167,7 @@ def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
 
 def test_a_run_that_the_disk_has_changed_is_told(tmp_path: Path) -> None:
     """Other events than those that were taken never come out."""
-    with EventSorter(tmp_path, SMALL) as sorter:
+    with EventSorter(tmp_path, *SMALL) as sorter:
         for event in some(30):
             sorter.add(event)
         for _ in sorter.merge():
@@ -184,7 +184,7 @@ def test_any_order_comes_out_sorted_and_stable(times: list[int], memory: int, ru
     """Whatever comes, and however little is held: it is Python's stable sort."""
     events = [finished(time, number) for number, time in enumerate(times)]
     with TemporaryDirectory() as folder:
-        assert sort(events, Path(folder), SortLimits(memory, runs)) == by_time(events)
+        assert sort(events, Path(folder), (memory, runs)) == by_time(events)
         assert files(Path(folder)) == []
 
 

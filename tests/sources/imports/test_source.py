@@ -25,8 +25,7 @@ from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, So
 from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
 from forwarder.sources.imports.format import RefusalReason
-from forwarder.sources.imports.ledger import ImportLedger
-from forwarder.sources.imports.source import SHARE, ImportSource, SendChunks
+from forwarder.sources.imports.source import SHARE, ImportLedger, ImportSource, SendChunks
 from tests.support.clock import FakeClock, settle
 from tests.support.waiting import eventually
 
@@ -44,12 +43,15 @@ def event(number: int) -> FinishedEvent:
 def block(first: int, count: int = 2, refused: int | None = None) -> ImportBlock:
     """Neighbouring records; the format refuses one."""
     sent = [number for number in range(first, first + count) if number != refused]
-    made = ConvertedRecords([int(number in sent) for number in range(first, first + count)], events=EventColumns.of(list(map(event, sent))))
+    counts = [int(number in sent) for number in range(first, first + count)]
+    made = ConvertedRecords(counts, events=EventColumns.of(list(map(event, sent))), first=first)
     if refused is not None:
         made.fates[refused - first] = RecordFate(FateKind.REFUSED, "no_time")
         place = RecordLocation("a.jsonl", refused + 1)
         made.refused.append(ImportDeadLetter(place, 0, refused, 0, b"{}", RefusalReason.NO_TIME, "there is none"))
-    return ImportBlock.of(made, 0, first, FILES, LIMITS)
+    block = ImportBlock(FILES, file=0)
+    block.take(made, LIMITS)
+    return block
 
 
 class ScriptedIntake:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.uuid_digest import digest_hex, uuid_hash, uuid_hashes
+from forwarder.sources.imports.books import digest_hex, uuid_hash, uuid_hashes
 
 MASK = (1 << 128) - 1
 GOLDEN = "127941135f3ac5316c84cbb946b6449c"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.books import DayTally
+from forwarder.core.errors import ConfigurationError
+from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.imports.books import DayTally, uuid_hash
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.format import ImportedEvent
-from forwarder.sources.imports.manifest import ImportManifest
+from forwarder.sources.imports.report import ImportManifest
 from forwarder.sources.imports.times import day_of, when
-from forwarder.sources.imports.uuid_digest import uuid_hash
-from forwarder.sources.imports.verification import StoredDays, verify
+from forwarder.sources.imports.verification import StoredDays, read_exports, verify
 from tests.sources.imports.samples.manifests import JOB, REJECTED, events, manifest
 
 Event = ImportedEvent | FinishedEvent
@@ -42,12 +42,11 @@ def holding(some: Sequence[Event]) -> StoredDays:
     return held
 
 
-def held_of(lines: list[bytes], job: str | None, folder: Path | None = None) -> StoredDays:
+def held_of(lines: list[bytes], job: str | None, folder: Path) -> StoredDays:
     """What an export of these lines holds."""
-    with closing(StoredDays(folder)) as held:
-        for each in lines:
-            held.add_row(each, job)
-    return held
+    path = folder / "export.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    return read_exports([str(path)], job, ReadOptions(), folder, lambda _: None)
 
 
 def line(each: Event, **more: Any) -> bytes:
@@ -158,10 +157,10 @@ def test_an_import_that_is_not_complete_says_so() -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_row_that_is_none_is_an_error(wrong: bytes) -> None:
+def test_a_row_that_is_none_is_an_error(tmp_path: Path, wrong: bytes) -> None:
     """An export that can't be read verifies nothing."""
-    with pytest.raises(ValueError, match=r".+"):
-        held_of([line(delivered()[0]), wrong], None)
+    with pytest.raises(ConfigurationError, match=r"export\.jsonl:2 is not an exported event: ."):
+        held_of([line(delivered()[0]), wrong], None, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), api_key="phc_co
 class Shout:
     """A mapping that knows a few words."""
 
-    def map_record(self, data: bytes) -> bytes | None:
+    def map_record(self, data: bytes, time: float | None = None) -> bytes | None:
         """Words in capitals; None for silence."""
         if data == b"rubbish":
             raise NotJson("it is no JSON text")

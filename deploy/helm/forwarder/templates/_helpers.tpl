@@ -34,6 +34,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml .Values.config -}}
 {{- end }}
 
+{{/* Pods that read the nodes' logs: no Service for senders leads to them, so they have a name of their own. */}}
+{{- define "forwarder.logs.selector" -}}
+app.kubernetes.io/name: forwarder-logs
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "forwarder.logs.labels" -}}
+{{ include "forwarder.logs.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The configuration file of the nodes. Where it names no upstream, that of `config`. */}}
+{{- define "forwarder.logs.config" -}}
+{{- if not (dig "sources" "logs" list .Values.logs.config) -}}
+{{- fail "logs.config.sources.logs is needed: what to read on the nodes, and what becomes of it" -}}
+{{- end -}}
+{{- toYaml (merge (deepCopy .Values.logs.config) (dict "upstream" (deepCopy .Values.config.upstream))) -}}
+{{- end }}
+
 {{/* Seconds, rounded up, of a time as forwarder writes it: 500ms, 30s, 5m, 1h, 1d, or 0. */}}
 {{- define "forwarder.seconds" -}}
 {{- $text := . | toString | replace " " "" -}}
@@ -46,12 +67,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
-{{/* The grace period: forwarder's own stop, and 15 seconds more; what is set must hold it. The defaults are forwarder's. */}}
+{{/* The grace period: forwarder's own stop, and 15 seconds more; what is set must hold it. */}}
 {{- define "forwarder.grace" -}}
-{{- $delay := include "forwarder.seconds" (dig "shutdown" "delay" "0s" .Values.config) | int -}}
-{{- $drain := include "forwarder.seconds" (dig "shutdown" "drain_timeout" "25s" .Values.config) | int -}}
+{{- include "forwarder.graceOf" (dict "config" .Values.config "given" .Values.terminationGracePeriodSeconds) -}}
+{{- end }}
+
+{{/* The same for any configuration (`config`) and what is set (`given`). The defaults are forwarder's. */}}
+{{- define "forwarder.graceOf" -}}
+{{- $delay := include "forwarder.seconds" (dig "shutdown" "delay" "0s" .config) | int -}}
+{{- $drain := include "forwarder.seconds" (dig "shutdown" "drain_timeout" "25s" .config) | int -}}
 {{- $needed := add $delay $drain -}}
-{{- $given := .Values.terminationGracePeriodSeconds -}}
+{{- $given := .given -}}
 {{- if and $given (le (int64 $given) $needed) -}}
 {{- fail (printf "terminationGracePeriodSeconds (%v) must be more than config.shutdown.delay and config.shutdown.drain_timeout together (%d s)" $given $needed) -}}
 {{- end -}}

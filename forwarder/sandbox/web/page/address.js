@@ -3,7 +3,7 @@
 export const FILTERS = ["text", "event", "distinct_id", "api_key", "organization", "project"];
 export const VIEWS = {
   events: ["events", "requests", "persons", "groups"],
-  management: ["organizations", "projects", "members", "invites", "domains", "dashboards", "batch-exports"],
+  management: ["organizations", "projects", "members", "invites", "domains", "flags", "dashboards", "batch-exports"],
 };
 const TABS = Object.values(VIEWS).flat();
 const OF_EVENTS = ["text", "event", "distinct_id", "api_key"];

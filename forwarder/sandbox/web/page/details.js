@@ -2,33 +2,45 @@
 
 import { ask } from "./asking.js";
 import { comparison } from "./compare.js";
+import { flagsOf } from "./flags.js";
 import { asSent, pretty } from "./json.js";
 import { badge, button, copyButton, facts, kindBadge, properties, statusBadge } from "./parts.js";
+import { patch } from "./patch.js";
 import { Resources } from "./resources.js";
-import { alike, bytes, clock, count, day, el, outside, plural, utf8, visible } from "./text.js";
+import { bytes, clock, count, day, el, outside, plural, utf8, visible } from "./text.js";
 
 const LISTED = 50; // events, ids or headers that are listed
+const GOING = 1500; // milliseconds between two looks at what runs
 
 export class Details {
   // `go` opens another item by its name in the address; `filter` lists events, and `list` something else, by filters; `leave` is called
-  // when somebody closes the panel.
-  constructor(panel, { go, filter, list, leave }) {
+  // when somebody closes the panel, `changed` when something was changed in it, `going` after a while if something in it runs.
+  constructor(panel, { go, filter, list, leave, changed, going }) {
     this.panel = panel;
     this.go = go;
     this.filter = filter;
     this.leave = leave;
-    this.resources = new Resources({ go, filter, list });
+    this.going = going;
+    this.resources = new Resources({ go, filter, list, changed });
     this.shown = "";
-    this.asked = 0;
+    this.asked = 0; // times that something was opened or closed
+    this.looked = 0; // times that what is open was asked for again
+    this.timer = 0;
   }
 
   async open(name) {
     if (name === this.shown) return;
+    const before = this.shown;
     this.shown = name;
     const turn = (this.asked += 1);
     const content = await this.content(name).catch((error) => this.failed(error));
     if (turn !== this.asked) return;
+    if (item(before) === item(name) && !this.panel.hidden) {
+      patch(this.panel, content); // the same with another question: where somebody is in it stays
+      return;
+    }
     this.panel.replaceChildren(...content);
+    this.watch();
     this.panel.hidden = false;
     this.panel.scrollTop = 0;
     this.panel.focus({ preventScroll: false });
@@ -39,26 +51,34 @@ export class Details {
     const [kind, ...rest] = name.split(":");
     const own = { event: () => this.event(...rest), request: () => this.request(rest[0]), person: () => this.person(rest[0]), group: () => this.group(rest.join(":")) };
     if (Object.hasOwn(own, kind)) return (await own[kind]()) ?? this.missing();
-    const found = await this.resources.whole(kind, rest[0]);
+    const found = await this.resources.whole(kind, rest[0], rest.slice(1).join(":"));
     return found ? [this.head(...found.head), ...found.parts] : this.missing();
   }
 
   // Look whether a resource has changed since it was opened, and show it as it is now, at the same place.
   async again() {
-    const [name, turn] = [this.shown, this.asked];
-    if (!this.resources.knows(name.split(":")[0])) return;
-    const content = await this.content(name).catch(() => null);
-    if (content === null || turn !== this.asked) return;
-    if (alike(el("div", {}, ...content).childNodes, this.panel.childNodes)) return;
-    const [top, focused] = [this.panel.scrollTop, [...this.panel.querySelectorAll("button")].indexOf(document.activeElement)];
-    this.panel.replaceChildren(...content);
-    this.panel.scrollTop = top;
-    if (focused >= 0) (this.panel.querySelectorAll("button")[focused] ?? this.panel).focus({ preventScroll: true });
+    if (!this.resources.knows(this.shown.split(":")[0])) return;
+    const [opened, turn] = [this.asked, (this.looked += 1)];
+    const content = await this.content(this.shown).catch(() => null);
+    if (opened !== this.asked || turn !== this.looked) return;
+    if (content !== null) {
+      const focused = [...this.panel.querySelectorAll("button")].indexOf(document.activeElement);
+      patch(this.panel, content);
+      if (focused >= 0 && !this.panel.contains(document.activeElement)) (this.panel.querySelectorAll("button")[focused] ?? this.panel).focus({ preventScroll: true });
+    }
+    this.watch();
+  }
+
+  // Look again soon while something in the panel runs.
+  watch() {
+    clearTimeout(this.timer);
+    if (this.panel.querySelector("[data-running]")) this.timer = setTimeout(this.going, GOING);
   }
 
   close() {
     if (!this.shown) return;
     this.asked += 1;
+    clearTimeout(this.timer);
     this.shown = "";
     this.panel.hidden = true;
     this.panel.replaceChildren();
@@ -192,6 +212,7 @@ export class Details {
     const person = (await ask("persons", { person: id, limit: 1 })).results[0];
     if (!person) return null;
     const { count: total, results } = await ask("events", { person: id, order: "newest", limit: LISTED });
+    const flags = await flagsOf(person, this.go);
     const ids = person.distinct_ids.slice(0, LISTED).map((each) => el("li", {}, this.filterLink("distinct_id", each)));
     return [
       this.head(outside(person.distinct_id, 200), person.is_identified ? badge("identified", "good") : badge("not identified")),
@@ -200,6 +221,7 @@ export class Details {
       properties(person.properties),
       el("h3", {}, plural(person.distinct_ids.length, "distinct id")),
       el("ul", { class: "plain" }, ...ids),
+      ...flags,
       ...this.eventsOf(results, total),
     ];
   }
@@ -219,6 +241,11 @@ export class Details {
       ...this.eventsOf(events, own ? total : events.length),
     ];
   }
+}
+
+// What a name in the address opens, without what is asked about it: `flag:1` of `flag:1:{"distinct_id": "ann"}`.
+function item(name) {
+  return name.startsWith("flag:") ? name.split(":", 2).join(":") : name;
 }
 
 async function personOf(event) {

@@ -49,6 +49,8 @@ const details = new Details(at("detail"), {
   filter: (wanted) => show({ tab: "events", ...wanted, ...(overlays() ? { open: "" } : {}) }, true),
   list: (wanted) => show({ organization: "", project: "", text: "", ...wanted, ...(overlays() ? { open: "" } : {}) }, true),
   leave: () => leave(),
+  changed: () => Promise.all([details.again(), listings[view.tab]?.ask()]),
+  going: () => document.hidden || pause.on || Promise.all([details.again(), listings[view.tab]?.soon()]),
 });
 const tiles = new Tiles(at("tiles"), (tab, problems) => show({ tab, problems, open: "" }, true));
 const stream = new Stream({
@@ -67,7 +69,7 @@ function show(change, step) {
   const before = view;
   view = { ...view, ...change };
   address.write(view, step);
-  follow(before);
+  return follow(before);
 }
 
 function follow(before) {
@@ -75,10 +77,9 @@ function follow(before) {
   if (filtered) fillIn();
   if (before === null || String(address.query(before)) !== String(address.query(view))) refilter();
   if (before?.tab !== view.tab || filtered) tab();
-  if (view.open) details.open(view.open);
-  else details.close();
   lists[view.tab].choose(view.open);
   behind();
+  return view.open ? details.open(view.open) : details.close();
 }
 
 function fillIn() {
@@ -204,7 +205,7 @@ function behind() {
 }
 
 function pressed(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || at("sure").open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const field = event.target.closest("input, textarea, select");
   if (event.key === "Escape") escape(field);
   else if (field) return;
@@ -265,9 +266,12 @@ function start() {
   at("clear").addEventListener("click", () => at("sure").showModal());
   at("keep").addEventListener("click", () => at("sure").close());
   at("delete").addEventListener("click", clearAll);
+  at("confirm-no").addEventListener("click", () => at("confirm").close("no"));
+  at("confirm-yes").addEventListener("click", () => at("confirm").close("yes"));
   document.addEventListener("keydown", pressed);
   addEventListener("popstate", () => moved());
   addEventListener("resize", behind);
+  document.addEventListener("visibilitychange", () => document.hidden || pause.on || renew());
   setInterval(announce, SAY_EVERY);
   setInterval(() => pause.on || renew(), LOOK_EVERY);
   follow(null);

@@ -1,15 +1,17 @@
 // The lists of the management half: the cells of their rows, what filters them, and what to do where one is empty.
 
+import { release } from "./conditions.js";
 import { badge } from "./parts.js";
 import { count, day, el, outside, visible } from "./text.js";
 
-export const OF_PROJECTS = ["dashboards", "batch-exports"];
-const RUNS = { Completed: "good", Running: "info", Starting: "info", Cancelled: "warn", ContinuedAsNew: "" };
+export const OF_PROJECTS = ["flags", "dashboards", "batch-exports"];
+const RUNS = { Completed: "good", Running: "info", Starting: "info", FailedRetryable: "warn", Cancelled: "warn", Terminated: "warn", ContinuedAsNew: "" };
 
 export const mood = {
   level: (member) => badge(member.level_name, member.level_name === "member" ? "" : "info"),
   invite: (invite) => (invite.is_expired ? badge("expired", "warn") : badge("pending", "info")),
   domain: (domain) => (domain.is_verified ? badge("verified", "good") : badge("not verified", "warn")),
+  active: (flag) => (flag.definition.deleted ? badge("deleted", "bad") : flag.active ? badge("on", "good") : badge("off")),
   paused: (batchExport) => (batchExport.paused ? badge("paused", "warn") : badge("on", "good")),
   run: (run) => badge(run.status, RUNS[run.status] ?? "bad"),
   events: (project) => (project.ingested_event ? badge("has events", "good") : badge("no events yet")),
@@ -82,6 +84,12 @@ export const MANAGED = {
     cells: (item) => [item.verified_at ? day(item.verified_at) : soft("not yet"), name(item.domain, mood.domain(item)), soft(signOn(item)), soft(item.organization.name)],
     open: (item) => `domain:${item.id}`,
   },
+  flags: {
+    ...plain,
+    heads: ["Made", "Flag", "Release", "Calls", "Project"],
+    cells: (item) => [day(item.created_at), name(item.key, mood.active(item)), soft(release(item.definition), 200), number(item.calls), soft(item.project_name ?? item.api_key)],
+    open: (item) => `flag:${item.id}`,
+  },
   dashboards: {
     ...plain,
     heads: ["Made", "Dashboard", "Id", "Project", "Organization"],
@@ -120,12 +128,17 @@ function command(words, view) {
   return ["Make one: ", el("code", {}, text), ". Organizations and keys come with --seed FILE."];
 }
 
+function flag() {
+  return `curl -X PUT '${location.origin}/sandbox/flags/new-checkout?api_key=phc_…' -H 'Content-Type: application/json' -d '{"active": true, "filters": {"groups": [{"properties": [], "rollout_percentage": 50}]}}'`;
+}
+
 const TITLES = {
   organizations: ["Organizations", () => ["No organizations. ", ...seed()]],
   projects: ["Projects", (view) => ["No projects. ", ...command("projects create --name Shop", view)]],
   members: ["Members", () => ["No members. ", ...seed()]],
   invites: ["Invites", (view) => ["No invites. ", ...command("invites create --target-email someone@example.com", view)]],
   domains: ["Domains", (view) => ["No domains. ", ...command("domains create --domain example.com", view)]],
+  flags: ["Flags", () => ["No flags. Set one: ", el("code", {}, flag()), ", or start the sandbox with --seed FILE."]],
   dashboards: ["Dashboards", (view) => ["No dashboards. Each new project gets one. ", ...command("projects create --name Shop", view)]],
   "batch-exports": ["Batch exports", () => ["No batch exports. ", ...seed()]],
 };

@@ -2,7 +2,9 @@
 
 import { ask } from "./asking.js";
 import { fullName, listed, marks, mood, signOn } from "./managed.js";
+import { Flags } from "./flags.js";
 import { badge, button, copyButton, facts, properties } from "./parts.js";
+import { Runs } from "./runs.js";
 import { count, day, el, outside, plural } from "./text.js";
 
 const LISTED = 50; // of each kind that belongs to something
@@ -13,13 +15,17 @@ const NAMES = {
   invites: (item) => [`invite:${item.id}`, item.target_email, mood.invite(item), mood.level(item)],
   domains: (item) => [`domain:${item.id}`, item.domain, mood.domain(item)],
   dashboards: (item) => [`dashboard:${item.id}`, item.name, ...marks(item)],
+  flags: (item) => [`flag:${item.id}`, item.key, mood.active(item)],
   "batch-exports": (item) => [`batch-export:${item.id}`, item.name, mood.paused(item)],
 };
 
 export class Resources {
-  // `go` opens another item by its name in the address; `filter` lists events, and `list` something else, by filters.
-  constructor({ go, filter, list }) {
+  // `go` opens another item by its name in the address; `filter` lists events, and `list` something else, by filters; `changed` is called
+  // when something was changed.
+  constructor({ go, filter, list, changed }) {
     this.go = go;
+    this.runs = new Runs({ go, changed });
+    this.flags = new Flags({ go, changed });
     this.filter = filter;
     this.list = list;
     this.builds = {
@@ -29,6 +35,7 @@ export class Resources {
       invite: ["invites", (item) => this.invite(item)],
       domain: ["domains", (item) => this.domain(item)],
       dashboard: ["dashboards", (item) => this.dashboard(item)],
+      flag: ["flags", (item, more) => this.flag(item, more)],
       "batch-export": ["batch-exports", (item) => this.batchExport(item)],
     };
   }
@@ -37,13 +44,14 @@ export class Resources {
     return Object.hasOwn(this.builds, kind);
   }
 
-  // What there is to see of a resource: what stands in its head, and the parts below; null if there is no such thing.
-  async whole(kind, id) {
+  // What there is to see of a resource: what stands in its head, and the parts below; null if there is no such thing. `more` is what stands
+  // behind its id in the address.
+  async whole(kind, id, more) {
     if (!this.knows(kind)) return null;
     const [listing, build] = this.builds[kind];
     const item = (await ask(listing, { id, limit: 1 })).results[0];
     if (!item) return null;
-    const { head, parts } = await build(item);
+    const { head, parts } = await build(item, more);
     return { head, parts: parts.flat().filter(Boolean) };
   }
 
@@ -54,7 +62,7 @@ export class Resources {
   }
 
   async project(item) {
-    const kinds = ["dashboards", "batch-exports"];
+    const kinds = ["flags", "dashboards", "batch-exports"];
     const found = await Promise.all(kinds.map((kind) => this.belonging(kind, { project: item.id })));
     const events = button("Show its events", () => this.filter({ api_key: item.api_key, text: "", organization: "", project: "" }), { class: "link" });
     return {
@@ -167,31 +175,14 @@ export class Resources {
     };
   }
 
+  async flag(item, subject) {
+    const places = item.project === null ? [] : [["project", this.link(item.project_name, `project:${item.project}`)]];
+    return { head: [outside(item.key, 200), mood.active(item)], parts: await this.flags.parts(item, places, subject) };
+  }
+
   async batchExport(item) {
-    const failed = item.latest_runs[0]?.latest_error;
-    return {
-      head: [outside(item.name, 200), mood.paused(item)],
-      parts: [
-        failed ? el("p", { class: "note bad" }, outside(failed, 1000)) : "",
-        facts([
-          ["id", copied(item.id, "id")],
-          ["project", this.link(item.project.name, `project:${item.project.id}`)],
-          ["organization", this.owner(item)],
-          ["model", item.model],
-          ["interval", item.interval],
-          ["from", item.start_at && day(item.start_at)],
-          ["until", item.end_at && day(item.end_at)],
-          ["last paused", item.last_paused_at && day(item.last_paused_at)],
-          ["made", day(item.created_at)],
-          ["changed", day(item.last_updated_at)],
-          ["query", item.hogql_query && outside(item.hogql_query, 1000, "mono")],
-        ]),
-        command(`batch-exports ${item.paused ? "unpause" : "pause"} ${item.id} --project ${item.project.id}`),
-        heading("Destination ", badge(item.destination.type)),
-        properties(Object(item.destination.config)),
-        ...runs(item),
-      ],
-    };
+    const places = [["project", this.link(item.project.name, `project:${item.project.id}`)], ["organization", this.owner(item)]];
+    return { head: [outside(item.name, 200), mood.paused(item)], parts: await this.runs.parts(item, places) };
   }
 
   // What of a kind belongs to something, each of it to be opened.
@@ -245,29 +236,4 @@ function keys(found) {
   if (!found.length) return [heading("Personal keys"), el("p", { class: "soft" }, "None: a seed gives them.")];
   const items = found.map((key) => [key.label || "without a label", outside(key.scopes.includes("*") ? "everything" : key.scopes.join(", "), 500, "mono")]);
   return [heading(plural(found.length, "personal key")), facts(items.map(([label, scopes]) => [outside(label, 80), scopes]))];
-}
-
-function runs(item) {
-  if (!item.runs) return [heading("Runs"), el("p", { class: "soft" }, "None: nothing runs exports here. A backfill makes one.")];
-  const shown = item.latest_runs.map((run) =>
-    el(
-      "li",
-      { class: "run" },
-      el("p", { class: "name" }, mood.run(run), day(run.created_at)),
-      facts([
-        ["id", copied(run.id, "id of the run")],
-        ["records", records(run)],
-        ["from", run.data_interval_start && day(run.data_interval_start)],
-        ["until", run.data_interval_end && day(run.data_interval_end)],
-        ["finished", run.finished_at && day(run.finished_at)],
-        ["error", run.latest_error],
-      ]),
-    ),
-  );
-  const more = item.runs > shown.length ? [el("li", { class: "soft" }, `${count(item.runs - shown.length)} older`)] : [];
-  return [heading(plural(item.runs, "run")), el("ul", { class: "plain runs" }, ...shown, ...more)];
-}
-
-function records(run) {
-  return run.records_total_count === null ? count(run.records_completed) : `${count(run.records_completed)} of ${count(run.records_total_count)}`;
 }

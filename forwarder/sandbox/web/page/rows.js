@@ -134,7 +134,8 @@ export class Rows {
 
   // Whoever closes what a row opened is back at that row.
   select(key, row, item) {
-    const chosen = this.columns.open(item) === this.shown;
+    const name = this.columns.open(item);
+    const chosen = this.shown === name || this.shown.startsWith(`${name}:`);
     row.setAttribute("aria-selected", String(chosen));
     if (!chosen) return;
     this.chosen = key;

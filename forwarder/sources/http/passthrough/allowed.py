@@ -16,7 +16,7 @@ from typing import Final
 from multidict import CIMultiDict
 
 from forwarder.core.path import HEADER
-from forwarder.sources.http.protocol.request import HeaderLine, value_of
+from forwarder.sources.http.protocol.headers import HeaderLine, value_of
 from forwarder.sources.http.protocol.routes import Route, count_requests, origin_form
 
 _SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")

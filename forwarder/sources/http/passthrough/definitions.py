@@ -26,7 +26,7 @@ from forwarder.sources.http.passthrough.allowed import (
 )
 from forwarder.sources.http.passthrough.upstream import PassThroughUpstream, PausableTimeout
 from forwarder.sources.http.protocol.answers import HttpAnswer
-from forwarder.sources.http.protocol.request import HeaderLine, value_of
+from forwarder.sources.http.protocol.headers import HeaderLine, value_of
 
 _OF_THE_SENDER: Final = frozenset({b"accept-encoding", b"cache-control", b"pragma"})
 """Headers that say what one sender wants, and are not sent on for all."""

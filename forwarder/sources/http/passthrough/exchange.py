@@ -21,8 +21,8 @@ from forwarder.sources.http.passthrough.allowed import PassedRequest
 from forwarder.sources.http.passthrough.upstream import PausableTimeout
 from forwarder.sources.http.protocol.answer_queue import AnswerQueue, StreamedAnswer
 from forwarder.sources.http.protocol.answers import HttpAnswer
+from forwarder.sources.http.protocol.headers import HeaderLine
 from forwarder.sources.http.protocol.lifecycle import Lifecycle
-from forwarder.sources.http.protocol.request import HeaderLine
 from forwarder.sources.http.protocol.routes import Route
 
 WINDOW: Final = 64 * 1024

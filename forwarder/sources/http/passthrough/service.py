@@ -25,8 +25,8 @@ from forwarder.sources.http.passthrough.upstream import RETRY_AFTER, BreakerPerm
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answer_queue import AnswerQueue
 from forwarder.sources.http.protocol.answers import HttpAnswer
+from forwarder.sources.http.protocol.headers import HeaderLine, value_of
 from forwarder.sources.http.protocol.lifecycle import Lifecycle
-from forwarder.sources.http.protocol.request import HeaderLine, value_of
 
 log = structlog.get_logger(__name__)
 

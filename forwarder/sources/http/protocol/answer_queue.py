@@ -65,8 +65,8 @@ class AnswerQueue:
         """Answer a complete request: now, or behind those that are pending."""
         life = self._life
         last = life.last or answer is answers.INTERNAL_ERROR
-        if route.v1:
-            answer = answers.in_json(answer)
+        if route.protocol is not None:
+            answer = route.protocol.error(answer)
         if self.pending:
             self._enqueue_known(route, answer, headers, bodiless=bodiless)
             if last:
@@ -83,8 +83,8 @@ class AnswerQueue:
 
     def send_last(self, route: Route, answer: HttpAnswer, headers: bytes, *, bodiless: bool = False) -> None:
         """Answer a request that isn't read to its end, and end the connection: now, or behind those that are pending."""
-        if route.v1:
-            answer = answers.in_json(answer)
+        if route.protocol is not None:
+            answer = route.protocol.error(answer)
         if self.pending:
             self._enqueue_known(route, answer, headers, bodiless=bodiless).unfinished = True
             self._life.phase = ENDING
@@ -142,9 +142,10 @@ class AnswerQueue:
             return
         if error is not None:
             answer = answer_to(error)
-            pending.answer, pending.accepted = answers.in_json(answer) if pending.route is not None and pending.route.v1 else answer, b""
-        elif pending.results is not None:
-            pending.answer, pending.results = answers.of_results(pending.results), None
+            protocol = None if pending.route is None else pending.route.protocol
+            pending.answer, pending.accepted = answer if protocol is None else protocol.error(answer), b""
+        elif pending.results is not None and pending.route is not None:
+            pending.answer, pending.results = pending.route.answer_with(pending.results), None
         pending.due = True
         self.write_due()
 

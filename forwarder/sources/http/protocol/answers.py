@@ -102,7 +102,7 @@ _OF_CODES: Final[Mapping[str, Rejection]] = {
 class HttpAnswer:
     """A status with its body. `plain` is the whole answer on a connection that stays open, to a request without `Origin`."""
 
-    __slots__ = ("_body", "_headers", "_start", "plain", "reason", "status")
+    __slots__ = ("_body", "_headers", "_start", "_text", "plain", "reason", "status")
 
     def __init__(
         self, status: int, body: bytes = b"", *, content_type: bytes = _TEXT, headers: bytes = b"", reason: Rejection | None = None
@@ -112,6 +112,8 @@ class HttpAnswer:
         self.reason = reason
         """Why the request is rejected; None if it isn't."""
         self._body = body
+        self._text: str | None = None
+        """What it says to a person, if its body isn't that."""
         self._headers = headers
         self._start = b"HTTP/1.1 %d %b\r\n%b%b" % (status, HTTPStatus(status).phrase.encode(), described, headers)
         self.plain = self.render()
@@ -122,13 +124,19 @@ class HttpAnswer:
 
     @property
     def text(self) -> str:
-        """Its body as text."""
-        return self._body.decode("utf-8", "replace").strip()
+        """What it says to a person."""
+        return self._body.decode("utf-8", "replace").strip() if self._text is None else self._text
 
     def in_json(self) -> HttpAnswer:
         """The same error as the SDKs of the v1 protocol read it."""
         body = {"error": _ERRORS.get(self.status, HTTPStatus(self.status).name.lower()), "error_description": self.text}
-        return HttpAnswer(self.status, msgspec.json.encode(body), content_type=_JSON, headers=self._headers, reason=self.reason)
+        return self.with_body(msgspec.json.encode(body), _JSON)
+
+    def with_body(self, body: bytes, content_type: bytes) -> HttpAnswer:
+        """The same in another form: what it says to a person stays."""
+        found = HttpAnswer(self.status, body, content_type=content_type, headers=self._headers, reason=self.reason)
+        found._text = self.text
+        return found
 
 
 _ERRORS: Final = {400: "invalid_request", 401: "invalid_api_token", 408: "request_timeout", 413: "payload_too_large"}
@@ -177,9 +185,9 @@ def of_error(error: Exception) -> HttpAnswer | None:
     return None
 
 
-def of_results(results: EventResults) -> HttpAnswer:
-    """200 with the result of each event; with Retry-After if some have to come again."""
-    return HttpAnswer(200, results.body(), content_type=_JSON, headers=b"Retry-After: 1\r\n" if results.retries else b"")
+def of_results(results: EventResults, content_type: bytes = _JSON) -> HttpAnswer:
+    """200 with the results of the events; with Retry-After if some have to come again."""
+    return HttpAnswer(200, results.body(), content_type=content_type, headers=b"Retry-After: 1\r\n" if results.retries else b"")
 
 
 @lru_cache(maxsize=256)

@@ -66,6 +66,8 @@ class HttpPolicy:
     cors_origins: tuple[str, ...] = ("*",)
     path_prefixes: tuple[str, ...] = ()
     """Paths below which all others are served too, each with a slash first and none at its end."""
+    otlp: bool = False
+    """Whether log records of OpenTelemetry are accepted."""
 
     @property
     def sweep_interval(self) -> float:

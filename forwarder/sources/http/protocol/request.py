@@ -8,22 +8,19 @@ hold every line of it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Final, TypeAlias
 
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import InvalidAck
 from forwarder.core.path import HEADER, RequestPath, parse_path
-from forwarder.core.ports import Incoming, V1Head
+from forwarder.core.ports import Incoming
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import HttpAnswer
+from forwarder.sources.http.protocol.headers import HeaderLine
 from forwarder.sources.http.protocol.limits import HttpPolicy
 from forwarder.sources.http.protocol.routes import Route
-
-HeaderLine: TypeAlias = tuple[bytes, bytes]
-"""A header's name and value, as on the wire."""
 
 _HEADER_OVERHEAD: Final = 4
 """A colon, a space and the end of the line."""
@@ -229,25 +226,6 @@ def parse_ack_level(value: bytes) -> AckLevel:
     if level is None:
         raise InvalidAck("Forwarder-Ack is one of memory, disk, delivered.")
     return level
-
-
-_REQUEST_ID: Final = re.compile(rb"[0-9A-Za-z_.:{}-]{1,128}")
-
-
-def v1_head(lines: Sequence[HeaderLine]) -> V1Head:
-    """The headers of the v1 protocol that the intake needs (docs/v1.md)."""
-    return V1Head(value_of(lines, b"authorization"), value_of(lines, b"posthog-sdk-info"), value_of(lines, b"posthog-request-timestamp"))
-
-
-def echo_request_id(lines: Sequence[HeaderLine]) -> bytes:
-    """The header line that names the request as its sender did; empty if that can't be echoed safely."""
-    request_id = value_of(lines, b"posthog-request-id")
-    return b"PostHog-Request-Id: %b\r\n" % request_id if _REQUEST_ID.fullmatch(request_id) else b""
-
-
-def value_of(lines: Iterable[HeaderLine], name: bytes) -> bytes:
-    """The value of a header, several lines joined by commas; empty if there is none."""
-    return b", ".join([value for each, value in lines if each.lower() == name])
 
 
 MAX_KNOWN_HEADS: Final = 512

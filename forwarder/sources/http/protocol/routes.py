@@ -11,7 +11,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection
+from forwarder.core.ports import EventResults, OtlpHead, V1Head
+from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection, of_results
+from forwarder.sources.http.protocol.headers import HeaderLine
+from forwarder.sources.http.protocol.route_protocols import OTLP_JSON, OTLP_PROTOBUF, V1, RouteProtocol
+from forwarder.wire.otlp import JSON_TYPE, PROTOBUF_TYPE
 
 _PATHS: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
 """All mean the same: each accepts any shape and encoding, a second wrapping in base64 too (the service undoes that on some only)."""
@@ -22,25 +26,44 @@ _NAMES: Final = {b"/engage": b'"$identify"'}
 _V1: Final = b"/i/v1/analytics/events"
 """It has a protocol of its own (docs/v1.md)."""
 
+_OTLP_LOGS: Final = b"/v1/logs"
+"""It has a protocol of its own, and exists where that is configured (docs/otlp.md)."""
+
 _ORIGIN: Final = re.compile(rb"\Ahttps?://[^/?#]*", re.IGNORECASE)
 
 
 class Route:
     """A path, with and without its slash. `accepted` counts the usual answer, 200; `codes` all others.
 
-    `v1`: it has a protocol of its own, with a key in the head, results event by event, and errors in JSON.
+    `protocol`: one of its own, with its own form of answers. `variants`: the same path by content type, where the form depends on that.
     `event`: the name of events that have none, as JSON text; empty if they are invalid.
     """
 
-    __slots__ = ("accepted", "codes", "event", "name", "rejected", "v1")
+    __slots__ = ("accepted", "codes", "event", "name", "protocol", "rejected", "variants")
 
-    def __init__(self, name: str, *, v1: bool = False, event: bytes = b"") -> None:
+    def __init__(self, name: str, *, protocol: RouteProtocol | None = None, event: bytes = b"") -> None:
         self.name = name
-        self.v1 = v1
+        self.protocol = protocol
         self.event = event
         self.accepted = 0
         self.codes: defaultdict[int, int] = defaultdict(int)
         self.rejected: dict[Rejection, RejectionCount] = {}
+        self.variants: dict[bytes, Route] = {}
+
+    def add_variant(self, content_type: bytes, protocol: RouteProtocol) -> None:
+        """Requests of this type have another protocol. They count with the others."""
+        variant = self.variants[content_type] = Route(self.name, protocol=protocol, event=self.event)
+        variant.codes, variant.rejected = self.codes, self.rejected
+
+    def begin(self, content_type: bytes, lines: Sequence[HeaderLine]) -> tuple[Route, V1Head | OtlpHead | None, bytes]:
+        """A request of its protocol: the route for its type, what the intake needs of the head, and what every answer repeats of it."""
+        route = self.variants.get(content_type.partition(b";")[0].strip().lower(), self)
+        head, repeated = (None, b"") if route.protocol is None else route.protocol.read(lines)
+        return route, head, repeated
+
+    def answer_with(self, results: EventResults) -> HttpAnswer:
+        """200 with the results of a request's events."""
+        return of_results(results, JSON_TYPE if self.protocol is None else self.protocol.content_type)
 
     def count(self, status: int) -> None:
         """One request was answered with `status`."""
@@ -81,9 +104,12 @@ class RejectionCount:
 
 
 class Routes:
-    """One listener's routes and their counts. `prefixes`: paths below which every route exists a second time."""
+    """One listener's routes and their counts.
 
-    def __init__(self, prefixes: Sequence[str] = ()) -> None:
+    `prefixes`: paths below which every route exists a second time. `otlp`: whether log records of OpenTelemetry are accepted.
+    """
+
+    def __init__(self, prefixes: Sequence[str] = (), *, otlp: bool = False) -> None:
         self.other = Route("other")
         self.by_path: dict[bytes, Route] = {}
         """With prefixes and without."""
@@ -91,7 +117,11 @@ class Routes:
         self._prefixes = tuple([prefix.encode() for prefix in prefixes])
         for path in _PATHS:
             self._add(path, Route(path.decode(), event=_NAMES.get(path, b"")))
-        self._add(_V1, Route(_V1.decode(), v1=True))
+        self._add(_V1, Route(_V1.decode(), protocol=V1))
+        if otlp:
+            logs = Route(_OTLP_LOGS.decode(), protocol=OTLP_JSON)
+            logs.add_variant(PROTOBUF_TYPE, OTLP_PROTOBUF)
+            self._add(_OTLP_LOGS, logs)
 
     def _add(self, path: bytes, route: Route) -> None:
         self._plain[path] = self._plain[path + b"/"] = route

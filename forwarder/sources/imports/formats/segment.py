@@ -131,14 +131,15 @@ class SegmentConverter(RecordConverter):
 
     def _event(self, call: _SegmentCall, user: str, properties: dict[str, Any]) -> str:
         """The name of a call's event, after what its kind adds to the properties. Raises `RecordRefused`."""
+        if call.type in ("page", "screen"):  # libraries write both into the properties too, but servers needn't
+            _add(properties, "name", call.name)
+            _add(properties, "category", call.category)
         match call.type:
             case "page":
-                _add_name_and_category(call, properties)
                 for ours, theirs in zip(PAGE, _PageContext.__struct_fields__, strict=True):  # of servers: they have no page around them
                     _add(properties, ours, properties.get(theirs, ABSENT))
                 return "$pageview"
             case "screen":
-                _add_name_and_category(call, properties)
                 _add(properties, "$screen_name", properties.get("name", ABSENT))
                 return "$screen"
             case "identify":
@@ -203,12 +204,6 @@ def _is_there(raw: Raw) -> bool:
 def _add(properties: dict[str, Any], name: str, raw: Raw) -> None:
     if name not in properties and _is_there(raw):
         properties[name] = raw
-
-
-def _add_name_and_category(call: _SegmentCall, properties: dict[str, Any]) -> None:
-    """Libraries write both into the properties too, but servers needn't."""
-    _add(properties, "name", call.name)
-    _add(properties, "category", call.category)
 
 
 def _add_traits(call: _SegmentCall, properties: dict[str, Any], name: str) -> None:

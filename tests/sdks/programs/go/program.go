@@ -4,7 +4,7 @@
 //
 // Each event that was answered 200 is a line of the journal: its name, its distinct_id, and its number `n` where it has one; this SDK
 // gives events no uuid. With --parts 3 it stops after a third and after two thirds, says so on its output, and goes on when it is told to
-// by a line of input.
+// by a line of input. `program flags …` decides flags instead: flags.go.
 package main
 
 import (
@@ -163,6 +163,10 @@ func (s *shop) definitions() []string {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "flags" {
+		decideFlags(os.Args[2:])
+		return
+	}
 	host, key := flag.String("host", "", "where forwarder listens"), flag.String("key", "", "the project's key")
 	count, parts := flag.Int("count", 1000, "events"), flag.Int("parts", 1, "pauses between, plus one")
 	path, mode := flag.String("journal", "", "file to write"), flag.String("mode", "batches", "batches or historical")

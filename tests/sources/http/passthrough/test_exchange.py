@@ -279,7 +279,7 @@ async def acknowledge(to: Listening, chance: random.Random, stop: asyncio.Event)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.binary(max_size=40)), max_size=14),
     st.randoms(use_true_random=False),

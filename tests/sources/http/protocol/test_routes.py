@@ -118,7 +118,7 @@ def test_a_prefix_changes_no_answer(prefix: str, rest: str) -> None:
     for scheme in (b"", b"http://h", b"HTTPS://h:8"):
         route, query = plain.find(scheme + target)
         found, found_query = prefixed.find(scheme + prefix.encode() + target)
-        assert (found.name, found.v1, found.event, found_query) == (route.name, route.v1, route.event, query)
+        assert (found.name, found.protocol, found.event, found_query) == (route.name, route.protocol, route.event, query)
         assert prefixed.target(scheme + prefix.encode() + target) == origin_form(target)
     if prefixed.target(target) == origin_form(target):
         assert prefixed.find(target)[0].name == plain.find(target)[0].name

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.books import uuid_hash
+from forwarder.sources.imports.conversion import EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import when
-from forwarder.sources.imports.uuid_digest import uuid_hash
 from tests.sources.imports.samples.native import STRANGE, as_json, block, complete_events, sample
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"

@@ -28,8 +28,7 @@ import yaml
 from forwarder.mapping import Mapping as RecordMapping
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.conversion import FinishedBlock
-from forwarder.sources.imports.finishing import EventFinisher, FinishPolicy
+from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
 from forwarder.sources.imports.format import (
     NAMESPACE,
     ChosenMapping,

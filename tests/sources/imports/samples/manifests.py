@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from forwarder.sources.imports.books import FateKind, ImportTotals, RecordBooks, RecordFate, RefusalExample, count_kind
+from forwarder.sources.imports.books import FateKind, ImportTotals, RecordBooks, RecordFate, RefusalExample, count_kind, uuid_hash
 from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob, SourceContent
 from forwarder.sources.imports.columns import FinishedEvent
-from forwarder.sources.imports.manifest import ImportManifest, manifest_of
-from forwarder.sources.imports.uuid_digest import uuid_hash
+from forwarder.sources.imports.report import ImportManifest, manifest_of
 
 NAMES = ["$pageview", "sign up", "<script>alert(1)</script>", "Ünïcode 名前", "$identify"]
 BEGINNING = 1_704_067_200_000_000
@@ -32,7 +31,7 @@ def events(days: int) -> list[FinishedEvent]:
 
 def manifest(days: int, *, ended: bool = True) -> ImportManifest:
     """Of an import of two files, with refusals, what was left out, and repeats."""
-    return manifest_of(checkpoint(days, ended=ended), "0.1.0", STARTED + 3 * 3600)
+    return manifest_of(checkpoint(days, ended=ended), STARTED + 3 * 3600)
 
 
 def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:

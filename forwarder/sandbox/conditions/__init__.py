@@ -1,0 +1,1 @@
+"""Property conditions, as flags, cohorts and batch exports have them."""

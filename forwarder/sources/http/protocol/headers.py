@@ -1,0 +1,14 @@
+"""Header lines of a message, as they are on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+HeaderLine: TypeAlias = tuple[bytes, bytes]
+"""A header's name and value."""
+
+
+def value_of(lines: Iterable[HeaderLine], name: bytes) -> bytes:
+    """The value of a header, several lines joined by commas; empty if there is none."""
+    return b", ".join([value for each, value in lines if each.lower() == name])

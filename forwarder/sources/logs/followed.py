@@ -1,0 +1,255 @@
+"""A followed file, what is read of it, and what is known of all of them.
+
+A `FollowedFile` is a content: it keeps its identity, its generation and its offsets when its file is renamed, and when a copy of the file,
+compressed or not, takes its place. A file whose content is replaced (copy-truncate) gets another `FollowedFile`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from forwarder.core.watermark import Span, Watermark
+from forwarder.sources.logs.contents import NOTHING
+from forwarder.sources.logs.positions import DONE, GONE, LEFT, PACKED, RENAMED, REPLACED, ReadTime, StoredPosition
+from forwarder.sources.logs.reading import FileReader, cut_records
+from forwarder.telemetry.readable import line_excerpt, plain
+from forwarder.telemetry.snapshot import LogFile
+
+if TYPE_CHECKING:
+    from forwarder.sources.logs.splitting import LogRecords
+
+FileKey = tuple[int, int]
+"""Device and inode."""
+
+SKIPPED: Final = 2**62
+"""The position of a compressed file that was there before the source, where that reads from the ends of files."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class FollowedFile:
+    """One content. Its identity and generation never change once they are known."""
+
+    key: FileKey
+    path: str
+    size: int = 0
+    modified: int = 0
+    """When it was written last, nanoseconds since 1970."""
+    changed_at: float = 0.0
+    """When its size, time or path changed last, monotonic seconds."""
+    identity: str = ""
+    """Empty as long as it isn't known; then nothing is read."""
+    generation: int = 0
+    fingerprint: str = ""
+    """Of the first line; empty as long as it isn't complete."""
+    head: bytes | None = None
+    """The first bytes after the first line, as far as it had them when it was found; None: not known."""
+    original: FollowedFile | None = None
+    """What it may be a copy of; as long as that is followed, nothing is read of the copy."""
+    before: str = ""
+    """The identity of the content that was replaced by this one."""
+    initial: int = 0
+    """Its size when the source was started for the first time, where that reads from the ends of files."""
+    recalled: bool = False
+    """Whether it is known what was stored for the file."""
+    packed: bool = False
+    """Whether it is compressed."""
+    position: int = 0
+    """All before it is settled; an offset in the decompressed content."""
+    position_check: bytes = NOTHING
+    check: bytes = NOTHING
+    """The digest of what is before `boundary`; that before `position` is `position_check`."""
+    anchor: int = 0
+    anchor_check: bytes = NOTHING
+    """The digest of what is before `anchor`: so far the content was known when it was recognized or stored."""
+    times: Sequence[ReadTime] = ()
+    """When records that aren't settled were read for the first time, if that is kept."""
+    reader: FileReader | None = None
+    examined: tuple[int, int] | None = None
+    """Size and time when there was nothing more to be read."""
+    queued: bool = False
+    done: bool = False
+    """Whether it was read to its end, and is compressed or a copy."""
+    renamed: bool = False
+    """Whether it was renamed or copied: then no more is written to it, as a rule."""
+    finished: bool = False
+    """Whether a last line without its end was read as it was."""
+    left: float | None = None
+    """Since when it doesn't match any more, monotonic seconds: it was renamed or removed."""
+    replaced: bool = False
+    """Whether this content is no longer in its file."""
+    gone: bool = False
+    """Whether nothing more is to be read of it, because it was removed or doesn't match any more."""
+    seen: float = 0.0
+    """What its row says of when it was there, wall-clock seconds; 0 as long as it has no row: then nothing is read."""
+    last_line: bytes = b""
+    last_read: float | None = None
+    _watermark: Watermark | None = None
+    """None while nothing is outstanding and the file isn't open."""
+    _checks: deque[tuple[int, bytes]] | None = None
+    """The digests at the ends of what isn't settled."""
+
+    @classmethod
+    def from_row(cls, row: StoredPosition, now: float) -> FollowedFile:
+        """What is stored of it."""
+        file = cls((row.device, row.inode), row.path, row.size, row.modified, now)
+        file.adopt(row)
+        file.replaced, file.gone = bool(row.state & REPLACED), bool(row.state & GONE)
+        file.left = now if row.state & LEFT else None
+        return file
+
+    def adopt(self, row: StoredPosition) -> None:
+        """This is the stored content, at the path and with the size that were found."""
+        self.identity, self.generation, self.fingerprint = row.identity, row.generation, row.fingerprint
+        self.position, self.position_check, self.check = row.position, row.tail, row.tail
+        self.anchor, self.anchor_check = row.anchor, row.anchor_tail
+        self.done, self.renamed, self.packed = bool(row.state & DONE), bool(row.state & RENAMED), bool(row.state & PACKED)
+        self.seen = row.seen
+
+    def row(self, now: float) -> StoredPosition:
+        """What is to be stored of it."""
+        done = self.done and not self.outstanding  # what isn't settled has to be read again after a kill
+        state = DONE * done | RENAMED * self.renamed | REPLACED * self.replaced | GONE * self.gone | PACKED * self.packed
+        if self.left is not None:
+            state |= LEFT
+        if self.boundary >= self.anchor and self.check:
+            self.anchor, self.anchor_check = self.boundary, self.check
+        known = self.position, self.position_check, self.anchor, self.anchor_check
+        name = self.identity, self.generation, self.fingerprint, *self.key, self.path
+        return StoredPosition(*name, *known, self.size, self.modified, state, now)
+
+    @property
+    def boundary(self) -> int:
+        """Where the next block begins."""
+        return self.position if self._watermark is None else self._watermark.read
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether a block of it is not settled."""
+        return self._watermark is not None and self._watermark.outstanding
+
+    @property
+    def unread(self) -> bool:
+        """Whether there may be something to be read."""
+        return (self.size, self.modified) != self.examined
+
+    @property
+    def lag(self) -> int:
+        """Bytes that aren't settled; of compressed ones those of the file that weren't read, and none of what may be a copy."""
+        if self.original is not None:
+            return 0
+        if self.packed:
+            read = 0 if self.reader is None else self.reader.content.consumed
+            return 0 if self.done else max(0, self.size - read)
+        return max(0, self.size - self.position)
+
+    def split_by_time(self, records: LogRecords, now: float) -> tuple[list[tuple[float, LogRecords]], list[ReadTime]]:
+        """The records, which begin at `boundary`, by the time when they were read first; and the new times, which aren't stored yet."""
+        parts: list[tuple[float, LogRecords]] = []
+        new: list[ReadTime] = []
+        first = self.boundary
+        for time in self.times:
+            if time.first <= first < min(time.end, records.end):
+                part, rest = cut_records(records, time.end) if time.end < records.end else (records, records)
+                parts.append((time.at, part))
+                first, records = part.end, rest
+        if first < records.end:
+            new.append(ReadTime(first, records.end, now))
+            self.times = [*self.times, *new]
+            parts.append((now, records))
+        return parts, new
+
+    def add_block(self, records: LogRecords, at: float, check: bytes) -> Block:
+        """These records begin at `boundary`; `check`: the digest of what is before their end."""
+        if self._watermark is None or self._checks is None:
+            self._watermark, self._checks = Watermark(self.position), deque()
+        first = self._watermark.read
+        span = self._watermark.open(first, records.end, len(records.values) + len(records.overlong))
+        self._checks.append((records.end, check))
+        self.check = check
+        place = self.identity, self.generation, first
+        return Block(self, *place, records, self.modified / 1e9, at, span, self._watermark, records.end - first)
+
+    def settle(self, span: Span) -> None:
+        """The records of the span are settled."""
+        if self._watermark is None or self._checks is None:
+            return
+        self._watermark.settle(span)
+        while self._checks and self._checks[0][0] <= self._watermark.position:
+            self.position, self.position_check = self._checks.popleft()
+        if self.times and self.times[0].end <= self.position:
+            self.times = [time for time in self.times if time.end > self.position]
+        if self.reader is None:
+            self.release()
+
+    def rewind(self, span: Span, first: int) -> set[Span]:
+        """What was read from there on is read again; the spans that count no more."""
+        if self._watermark is None or self._checks is None:
+            return set()
+        gone = self._watermark.rewind(span, first)
+        while self._checks and self._checks[-1][0] > first:
+            self._checks.pop()
+        self.check = self._checks[-1][1] if self._checks else self.position_check
+        self.examined, self.done, self.finished = None, False, False
+        return set(gone)
+
+    def release(self) -> None:
+        """Keep less, if nothing is outstanding: it isn't open."""
+        if not self.outstanding:
+            self._watermark = self._checks = None
+
+    def statistics(self) -> LogFile:
+        """How far it is."""
+        position = 0 if self.position == SKIPPED else self.position
+        excerpt = line_excerpt(self.last_line)
+        return LogFile(plain(self.path), self.identity, position, self.size, self.lag, excerpt, self.last_read, self.reader is not None)
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Neighbouring records of one file."""
+
+    file: FollowedFile
+    identity: str
+    generation: int
+    first: int
+    """The offset at which it begins."""
+    records: LogRecords
+    reference: float
+    """A time, in seconds since 1970, before which its lines were written: the file's last change."""
+    at: float
+    """When its records were read for the first time, wall-clock seconds; the same after a restart where the policy stores times."""
+    span: Span
+    watermark: Watermark
+    size: int
+    """Bytes of the file from `first` to the end of the last record."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowStatistics:
+    """All files of a source."""
+
+    files: tuple[LogFile, ...] = ()
+    """At most `snapshot.LOG_FILES`; the totals count all."""
+    followed: int = 0
+    open: int = 0
+    unreadable: int = 0
+    """Files and folders that can't be read now."""
+    lag: int = 0
+    bytes: int = 0
+    """Read since the start."""
+    found: int = 0
+    """Files that were found since the start."""
+    rotations: Mapping[str, int] = field(default_factory=dict)
+    """By kind: `rename`, `truncate`."""
+    commits: Mapping[str, int] = field(default_factory=dict)
+    """Attempts to store positions, by result: `ok`, `failed`."""
+    last_commit: float | None = None
+    failing: str = ""
+    """Why positions can't be stored now; empty if they can."""
+    why: str = ""
+    """Another error that a person should know, such as a file that can't be opened; empty if there is none."""
+    hint: str = ""
+    """What can be done about either."""

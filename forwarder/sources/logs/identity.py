@@ -1,0 +1,379 @@
+"""Whose content a file has: a known one that was renamed or copied, or a new one.
+
+A content is recognized by its first line (its fingerprint), and by the bytes before the offset up to which it was read.
+- A file that has the inode, the first line and those bytes of a stored row has that content. If it has the inode alone, it was truncated:
+  its new content gets a generation of its own, or an identity.
+- A content whose file is gone or was truncated is continued in another file that has its first line and those bytes: it was moved to
+  another device, copied before the truncation, or compressed.
+- A file that has nothing but what a followed one begins with may be a copy in the making. Nothing is read of it until that one is gone or
+  truncated, or the two differ, or the copy has not changed for `rotate_wait`: then it is a file of its own. A compressed one with the name
+  of the original and a suffix stays a copy, and so does one whose original is kept open though it was renamed or removed.
+
+Invariants: no two contents have the same identity and generation, in memory or in the store; one content is in one file at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from forwarder.sources.logs.contents import NOTHING, FileContent, first_line, is_beginning, tail_digest
+from forwarder.sources.logs.followed import SKIPPED, FileKey, FollowedFile
+from forwarder.sources.logs.policy import LogPolicy
+from forwarder.sources.logs.positions import PositionStore, StoredPosition
+
+_LAST_LINE: Final = 1 << 20
+"""How far the beginning of the last line is searched for, where reading begins at the end."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Recognition:
+    """The contents of a source, by file and by first line."""
+
+    def __init__(
+        self,
+        policy: LogPolicy,
+        store: PositionStore,
+        monotonic: Callable[[], float],
+        *,
+        on_trouble: Callable[[str, OSError], None],
+        on_close: Callable[[FollowedFile], None],
+    ) -> None:
+        """`on_trouble`: called with the path of what can't be read, each time. `on_close`: has to close the file, if it is open."""
+        self.files: dict[FileKey, FollowedFile] = {}
+        """What is in the files that are there."""
+        self.dirty: set[FollowedFile] = set()
+        """Whose rows have to be stored."""
+        self.rotations: Counter[str] = Counter()
+        self.lost: list[FollowedFile] = []
+        """Contents whose files were removed or truncated, and are not found in others yet."""
+        self._alike: dict[str, list[FollowedFile]] = {}
+        """By fingerprint: what is in files, or is not stored or settled yet."""
+        self._kin: dict[str, _Kin] = {}
+        """By fingerprint, while contents are recognized: what is known of contents that begin alike, stored ones too."""
+        self._policy = policy
+        self._store = store
+        self._monotonic = monotonic
+        self._on_trouble = on_trouble
+        self._close = on_close
+
+    def is_in_file(self, file: FollowedFile) -> bool:
+        """Whether a file has this content."""
+        return self.files.get(file.key) is file
+
+    def recognize(self, files: Iterable[FollowedFile]) -> list[FollowedFile]:
+        """Find out whose contents these are; those that are known now. Raises what the store raises; then it has to be repeated.
+
+        Contents that files had before come first, then possible copies, then the rest.
+        """
+        self._kin.clear()
+        unknown = sorted(files, key=lambda each: (each.original is None, each.before == "", each.modified, each.path))
+        known = [file for file in unknown if not file.recalled and self._is_recalled(file)]
+        found = [self._look_inside(file) for file in unknown if not file.identity and self.is_in_file(file)]
+        self._kin.clear()
+        return known + [file for file in found if file is not None]
+
+    def replace(self, file: FollowedFile, size: int, modified: int) -> None:
+        """The file was truncated, or has another content of this size."""
+        self._close(file)
+        other = FollowedFile(file.key, file.path, size, modified, self._monotonic())
+        other.left, other.before, other.recalled = file.left, file.identity, True
+        self.files[file.key] = other
+        file.replaced = True
+        self.rotations["truncate"] += 1
+        self.lose(file)
+
+    def remove(self, file: FollowedFile) -> None:
+        """The file is gone, or isn't followed any more."""
+        self._close(file)
+        self.files.pop(file.key, None)
+        if file.identity:
+            self.mark(file)
+
+    def lose(self, file: FollowedFile) -> None:
+        """No file has this content, unless a copy is found."""
+        self._remember(file)
+        self.mark(file)
+        if file.fingerprint in self._kin:
+            self._kin[file.fingerprint].absent[_name(file)] = file
+        if file not in self.lost:
+            self.lost.append(file)
+
+    def mark(self, file: FollowedFile) -> None:
+        """Its row has to be stored."""
+        self.dirty.add(file)
+
+    def release(self, file: FollowedFile) -> None:
+        """Forget a content that is in no file, if it is stored and settled."""
+        if not self.is_in_file(file) and not file.outstanding and file not in self.dirty and file not in self.lost:
+            alike = self._alike.get(file.fingerprint, [])
+            if file in alike:
+                alike.remove(file)
+                if not alike:
+                    del self._alike[file.fingerprint]
+
+    def was_replaced(self, file: FollowedFile, content: FileContent) -> bool:
+        """Whether a file's content isn't the known one. Raises `OSError`.
+
+        It may be shorter than it was when it was stored (after a loss of power), if more than its first line agrees.
+        """
+        line = None
+        if content.packed or file.boundary == 0 or not file.check:
+            line = first_line(content, finished=file.finished)
+            if line is None or line.fingerprint != file.fingerprint:
+                return True
+        if 0 < file.boundary < SKIPPED and file.check and tail_digest(content, file.boundary) != file.check:
+            return True
+        if file.anchor <= file.boundary:
+            return False
+        tail = tail_digest(content, file.anchor)
+        if tail is None:
+            line = line or first_line(content, finished=True)
+            return line is None or file.boundary <= line.end
+        return tail != file.anchor_check
+
+    @contextmanager
+    def opened(self, file: FollowedFile, *, apart: bool = False) -> Iterator[FileContent | None]:
+        """Its open file, or another one for this purpose (`apart`: always); None if it can't be opened, or is another one by now."""
+        if file.reader is not None and not apart:
+            yield file.reader.content
+            return
+        content = self.open(file)
+        try:
+            yield content
+        finally:
+            if content is not None:
+                content.close()
+
+    def open(self, file: FollowedFile) -> FileContent | None:
+        """Open its file; None if it can't be opened, or is another one by now."""
+        try:
+            content = FileContent(file.path)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self._on_trouble(file.path, error)
+            return None
+        status = content.status()
+        if (status.st_dev, status.st_ino) == file.key:
+            return content
+        content.close()
+        return None
+
+    def _is_recalled(self, file: FollowedFile) -> bool:
+        """Whether a file has the content that is stored for it."""
+        row = self._store.in_file(self._policy.name, *file.key)
+        file.recalled = row is None
+        try:
+            return row is not None and self._recall(file, row)
+        except OSError as error:
+            self._on_trouble(file.path, error)
+            return False
+
+    def _recall(self, file: FollowedFile, row: StoredPosition) -> bool:
+        """Whether a file has a stored content. If it has another one, that content is lost for now."""
+        if any(_name(each) == (row.identity, row.generation) for each in self._alike.get(row.fingerprint, ())):
+            file.recalled = True
+            return False  # it was moved since, and that isn't stored yet
+        if (row.size, row.modified) == (file.size, file.modified):
+            self._adopt(file, row)
+            return True
+        with self.opened(file) as content:
+            if content is None:
+                return False
+            line = first_line(content)
+            known = FollowedFile.from_row(row, file.changed_at)
+            if line is not None and line.fingerprint == row.fingerprint and not self.was_replaced(known, content):
+                file.packed, file.head = content.packed, line.head
+                self._adopt(file, row)
+                return True
+        file.recalled = True
+        if not known.gone:  # else the system has given its inode to another file
+            known.replaced, file.before = True, row.identity
+            self.rotations["truncate"] += 1
+            self.lose(known)
+        return False
+
+    def _adopt(self, file: FollowedFile, row: StoredPosition) -> None:
+        file.adopt(row)
+        file.times = self._store.times(self._policy.name, row.identity, row.generation) if self._policy.stores_times else ()
+        unchanged = (row.size, row.modified) == (file.size, file.modified)
+        file.done = file.done and unchanged
+        file.packed = file.packed or file.done
+        if file.done or (unchanged and file.position == file.size):
+            file.examined = file.size, file.modified
+        if file.path != row.path:
+            file.renamed = True
+            self.rotations["rename"] += 1
+        self._remember(file)
+        self.mark(file)
+
+    def _look_inside(self, file: FollowedFile) -> FollowedFile | None:
+        """What a file has whose content isn't known, if that can be found out now."""
+        due = self._monotonic() - file.changed_at >= self._policy.rotate_wait
+        finished = due and (file.left is not None or file.renamed)
+        again = finished if file.original is None else due or not self.is_in_file(file.original)
+        if not file.size or not (file.unread or again):
+            return None
+        with self.opened(file) as content:
+            if content is None:
+                return None
+            try:
+                return self._compare(file, content, due=due, finished=finished)
+            except OSError as error:
+                self._on_trouble(file.path, error)
+                return None
+
+    def _compare(self, file: FollowedFile, content: FileContent, *, due: bool, finished: bool) -> FollowedFile | None:
+        """The known content that the file has, or a new one; None if that isn't known yet."""
+        original = None if file.unread else file.original
+        file.examined = file.size, file.modified
+        line = first_line(content, finished=finished)
+        if line is None:
+            return None
+        file.fingerprint, file.head, file.packed = line.fingerprint, line.head, content.packed
+        file.original = None if file.initial else self._original(file, content) or original
+        if file.original is not None and self.is_in_file(file.original):
+            stays = file.original.left is not None or (file.packed and file.path.startswith(f"{file.original.path}."))
+            if stays or not due:
+                file.changed_at = self._monotonic() if due else file.changed_at
+                return None
+        former = None if file.initial else self._former(file, content)
+        if former is not None:
+            return self._move(former, file, content)
+        self._name_content(file, content)
+        return file
+
+    def _original(self, file: FollowedFile, content: FileContent) -> FollowedFile | None:
+        """The followed file that this one may be a copy of."""
+        head = file.head or b""
+        alike = [each for each in self._alike.get(file.fingerprint, ()) if each.head is None or head.startswith(each.head[: len(head)])]
+        for other in alike:
+            if other is file or not self.is_in_file(other):
+                continue
+            with self.opened(other, apart=other.packed) as whole:
+                if whole is None:
+                    continue
+                if (other.unread or not whole.packed) and self.was_replaced(other, whole):
+                    status = whole.status()
+                    self.replace(other, status.st_size, status.st_mtime_ns)
+                    continue
+                size = content.status().st_size
+                if (file.packed or whole.packed or size <= whole.status().st_size) and is_beginning(content, size, whole):
+                    return other
+        return None
+
+    def _former(self, file: FollowedFile, content: FileContent) -> FollowedFile | None:
+        """The content of a file that is gone or was truncated, if this file has it; of several, the one that was read furthest."""
+        absent = self._alike_with(file.fingerprint).absent.values()
+        found = [each for each in absent if not (each.replaced and each.key == file.key) and self._has(file, content, each)]
+        return max(found, key=lambda each: (each is file.original, file.path.startswith(each.path), each.position), default=None)
+
+    def _alike_with(self, fingerprint: str) -> _Kin:
+        """What is known of contents with this first line."""
+        if (kin := self._kin.get(fingerprint)) is not None:
+            return kin
+        kin = self._kin[fingerprint] = _Kin({}, {})
+        for row in self._store.alike(self._policy.name, fingerprint):
+            former = FollowedFile.from_row(row, self._monotonic())
+            there = self.files.get(former.key)
+            if there is None or there.identity or former.replaced or former.gone:  # else it isn't known whether it is still there
+                kin.absent[_name(former)] = former
+            kin.add(former)
+        for known in self._alike.get(fingerprint, ()):
+            if known.identity:
+                kin.absent.pop(_name(known), None)
+                kin.add(known)
+                if not self.is_in_file(known):
+                    kin.absent[_name(known)] = known
+        return kin
+
+    def _has(self, file: FollowedFile, content: FileContent, former: FollowedFile) -> bool:
+        """Whether the file has that content, as far as it was read; a copy may lack what was written after it was made."""
+        if former is file.original:
+            return True
+        if former.position >= SKIPPED:
+            return False
+        if former.outstanding and tail_digest(content, former.boundary) is None:
+            line = first_line(content, finished=True)
+            return line is not None and former.position > line.end and tail_digest(content, former.position) == former.position_check
+        return not self.was_replaced(former, content)
+
+    def _move(self, former: FollowedFile, file: FollowedFile, content: FileContent) -> FollowedFile:
+        """The former content is in this file now."""
+        lacking = former.boundary < SKIPPED and tail_digest(content, former.boundary) is None
+        self._close(file)
+        former.key, former.path, former.size, former.modified = file.key, file.path, file.size, file.modified
+        former.packed, former.head, former.changed_at, former.left = content.packed, file.head, file.changed_at, file.left
+        former.renamed, former.replaced, former.gone, former.finished = True, False, False, False
+        former.done = lacking
+        former.examined = (file.size, file.modified) if lacking else None
+        if not former.times and self._policy.stores_times:
+            former.times = self._store.times(self._policy.name, former.identity, former.generation)
+        self.files[file.key] = former
+        self._alike_with(former.fingerprint).absent.pop(_name(former), None)
+        if former in self.lost:
+            self.lost.remove(former)
+        self._remember(former)
+        self.mark(former)
+        return former
+
+    def _name_content(self, file: FollowedFile, content: FileContent) -> None:
+        """It is a new content: give it an identity, and say where reading begins."""
+        kin = self._alike_with(file.fingerprint)
+        if file.before.startswith(file.fingerprint):
+            file.identity = file.before
+        elif (former := next((each for each in kin.absent.values() if each.replaced and each.key == file.key), None)) is not None:
+            file.identity = former.identity
+        elif file.fingerprint not in kin.generations:
+            file.identity = file.fingerprint
+        else:
+            file.identity = f"{file.fingerprint}-{file.key[0]}-{file.key[1]}"
+        file.generation = kin.generations.get(file.identity, -1) + 1
+        kin.add(file)
+        file.original, file.examined = None, None
+        if not content.packed and (tail := tail_digest(content, file.size)) is not None:
+            file.anchor, file.anchor_check = file.size, tail
+        if file.initial and content.packed:
+            file.position, file.done, file.examined = SKIPPED, True, (file.size, file.modified)
+        elif file.initial:
+            file.position = _last_line(content, file.initial)
+            file.check = file.position_check = tail_digest(content, file.position) or NOTHING
+            self._close(file)
+        self._remember(file)
+        self.mark(file)
+
+    def _remember(self, file: FollowedFile) -> None:
+        alike = self._alike.setdefault(file.fingerprint, [])
+        if file not in alike:
+            alike.append(file)
+
+
+@dataclass
+class _Kin:
+    """Contents with the same first line."""
+
+    generations: dict[str, int]
+    """The latest generation of each identity."""
+    absent: dict[tuple[str, int], FollowedFile]
+    """Those that are in no file."""
+
+    def add(self, file: FollowedFile) -> None:
+        """This identity and generation are used."""
+        self.generations[file.identity] = max(file.generation, self.generations.get(file.identity, 0))
+
+
+def _name(file: FollowedFile) -> tuple[str, int]:
+    return file.identity, file.generation
+
+
+def _last_line(content: FileContent, size: int) -> int:
+    """Where the last line begins that isn't complete before that size; `size` if that is too far."""
+    begin = max(0, size - _LAST_LINE)
+    end = content.exactly(begin, size - begin).rfind(b"\n")
+    return begin + end + 1 if end >= 0 or not begin else size

@@ -1,0 +1,263 @@
+"""The positions of log files in `logs.db`, an SQLite file whose `user_version` is the version of this format.
+
+`positions`: one row for each file's content, whatever the file is called and wherever it was moved.
+- `source`, `identity`, `generation`: which content it is; part of the uuids of its events, so a row never gets another content.
+- `fingerprint`: the digest of its first line; `device`, `inode`, `path`: where it is or was; `modified`: nanoseconds since 1970.
+- `position`: all before it is settled (an offset in the decompressed content); `tail`: the digest of the bytes before it (`contents.py`).
+- `anchor`, `anchor_tail`: an offset beyond that, up to which the content is known, too, and the digest of the bytes before it.
+- `state`: bits. 1: a compressed file that was read to its end. 2: it was renamed or copied. 4: the content was replaced in its file, and
+  wasn't found in another one. 8: the file was removed, or renamed so that it no longer matches, and was read to its end.
+  16: it is compressed. 32: it doesn't match any more, because it was renamed.
+- `seen`: when it was last there (seconds since 1970). Rows that were not seen for 30 days are removed.
+
+`times`: when the records of a row in offsets from `first` to before `end` were read for the first time, for sources whose events get that
+time. Removed when they are settled. `sources`: when each source was started for the first time.
+
+Write-ahead log, synchronous: what `save` has returned for is on the disk, all of it or, after an error, nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from forwarder.core.errors import ConfigurationError
+from forwarder.storage.private import make_file
+
+FILE: Final = "logs.db"
+VERSION: Final = 1
+KEPT_SECONDS: Final = 30 * 86400.0
+FAILURES: Final = (sqlite3.Error, OSError)
+"""What storing and looking up raise when the disk is full, or fails."""
+
+DONE, RENAMED, REPLACED, GONE, PACKED, LEFT = 1, 2, 4, 8, 16, 32
+"""Bits of `StoredPosition.state`."""
+
+_BUSY_SECONDS: Final = 5.0
+_COLUMNS: Final = "identity, generation, fingerprint, device, inode, path, position, tail, anchor, anchor_tail, size, modified, state, seen"
+_SCHEMA: Final = (
+    """CREATE TABLE positions (
+        source TEXT NOT NULL,
+        identity TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        fingerprint TEXT NOT NULL,
+        device INTEGER NOT NULL,
+        inode INTEGER NOT NULL,
+        path BLOB NOT NULL,
+        position INTEGER NOT NULL,
+        tail BLOB NOT NULL,
+        anchor INTEGER NOT NULL,
+        anchor_tail BLOB NOT NULL,
+        size INTEGER NOT NULL,
+        modified INTEGER NOT NULL,
+        state INTEGER NOT NULL,
+        seen REAL NOT NULL,
+        PRIMARY KEY (source, identity, generation)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX positions_by_fingerprint ON positions (source, fingerprint)",
+    "CREATE INDEX positions_by_file ON positions (source, device, inode)",
+    """CREATE TABLE times (
+        source TEXT NOT NULL,
+        identity TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        "end" INTEGER NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (source, identity, generation, first)
+    ) WITHOUT ROWID""",
+    "CREATE TABLE sources (name TEXT PRIMARY KEY, started REAL NOT NULL) WITHOUT ROWID",
+)
+
+
+class StoredPosition(NamedTuple):
+    """A row; its columns are described above."""
+
+    identity: str
+    generation: int
+    fingerprint: str
+    device: int
+    inode: int
+    path: str
+    position: int
+    tail: bytes
+    anchor: int
+    anchor_tail: bytes
+    size: int
+    modified: int
+    state: int
+    seen: float
+
+
+class ReadTime(NamedTuple):
+    """Records in offsets from `first` to before `end` were read for the first time at the wall-clock time `at`."""
+
+    first: int
+    end: int
+    at: float
+
+
+class PositionStore:
+    """The positions of all log sources, in one database. Any thread may use it. Its methods raise one of `FAILURES`."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it, or create it. Raises `ConfigurationError` if it is damaged, of another version, or can't be used."""
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            make_file(path)
+            self._connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        except FAILURES as error:
+            raise _unusable(path, error) from error
+        try:
+            self._prepare()
+        except BaseException as error:
+            self._connection.close()
+            if isinstance(error, FAILURES):
+                raise _unusable(path, error) from error
+            raise
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._connection.close()
+
+    def is_new(self, source: str) -> bool:
+        """Whether nothing was ever saved for the source."""
+        return not self._all("SELECT 1 FROM sources WHERE name = ?", source)
+
+    def in_file(self, source: str, device: int, inode: int) -> StoredPosition | None:
+        """The content that this file had when it was seen last."""
+        where = f"INDEXED BY positions_by_file WHERE source = ? AND device = ? AND inode = ? AND NOT state & {REPLACED} ORDER BY seen DESC"
+        return next(iter(self._rows(where, source, _signed(device), _signed(inode))), None)
+
+    def alike(self, source: str, fingerprint: str) -> list[StoredPosition]:
+        """All contents with this first line."""
+        return self._rows("INDEXED BY positions_by_fingerprint WHERE source = ? AND fingerprint = ?", source, fingerprint)
+
+    def present(self, source: str) -> list[StoredPosition]:
+        """The contents whose files were there when they were seen last."""
+        return self._rows(f"WHERE source = ? AND NOT state & {REPLACED | GONE}", source)
+
+    def times(self, source: str, identity: str, generation: int) -> list[ReadTime]:
+        """The times of a content's records, in the order of their offsets."""
+        found = self._all(
+            'SELECT first, "end", at FROM times WHERE source = ? AND identity = ? AND generation = ? ORDER BY first',
+            *(source, identity, generation),
+        )
+        return [ReadTime(*each) for each in found]
+
+    def save(
+        self, source: str, rows: Collection[StoredPosition], times: Collection[tuple[str, int, ReadTime]] = (), now: float = 0.0
+    ) -> None:
+        """Store rows, and times by identity and generation, durably and all together; times before a row's position are removed."""
+        stored = [(source, *row[:3], _signed(row.device), _signed(row.inode), os.fsencode(row.path), *row[6:]) for row in rows]
+        with self._lock:
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (source, now))
+                connection.executemany(f"INSERT OR REPLACE INTO positions VALUES ({', '.join('?' * 15)})", stored)  # noqa: S608 - constant
+                connection.executemany(
+                    "INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?, ?, ?)",
+                    [(source, identity, generation, *time) for identity, generation, time in times],
+                )
+                connection.executemany(
+                    'DELETE FROM times WHERE source = ? AND identity = ? AND generation = ? AND "end" <= ?',
+                    [(source, row.identity, row.generation, row.position) for row in rows],
+                )
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def forget(self, source: str, before: float) -> None:
+        """Remove the rows that were last seen before this wall-clock time."""
+        with self._lock:
+            self._connection.execute("DELETE FROM positions WHERE source = ? AND seen < ?", (source, before))
+            self._connection.execute(
+                "DELETE FROM times WHERE source = ? AND NOT EXISTS (SELECT 1 FROM positions AS p WHERE p.source = times.source"
+                " AND p.identity = times.identity AND p.generation = times.generation)",
+                (source,),
+            )
+
+    def _rows(self, where: str, *values: object) -> list[StoredPosition]:
+        found = self._all(f"SELECT {_COLUMNS} FROM positions {where}", *values)  # noqa: S608 - constants
+        return [_row(each) for each in found]
+
+    def _all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock, closing(self._connection.execute(statement, values)) as cursor:
+            return cursor.fetchall()
+
+    def _prepare(self) -> None:
+        """Check the file, and create the tables of a new one."""
+        connection = self._connection
+        version = _check_version(connection, self.path)
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(str(found).replace("\n", " "))
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {4 << 20}")
+        if not version:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute("COMMIT")
+
+
+def read_positions(path: Path) -> dict[str, list[StoredPosition]]:
+    """All positions by source, while the file may be in use; nothing is written. Raises `ConfigurationError`."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)) as connection:
+            _check_version(connection, path)
+            rows = connection.execute(f"SELECT source, {_COLUMNS} FROM positions").fetchall()  # noqa: S608 - constants
+    except FAILURES as error:
+        raise _unusable(path, error) from error
+    found: dict[str, list[StoredPosition]] = {}
+    for source, *row in rows:
+        found.setdefault(source, []).append(_row(row))
+    return found
+
+
+def _row(columns: Sequence[Any]) -> StoredPosition:
+    row = StoredPosition(*columns)
+    return row._replace(path=os.fsdecode(row.path), device=row.device % 2**64, inode=row.inode % 2**64)
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of the file's format, 0 for a new one. Raises `ConfigurationError`."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version not in (0, VERSION):
+        raise ConfigurationError(
+            f"{path} is of version {version} of the format; this forwarder reads {VERSION}",
+            hint="Run the version of forwarder that has written it.",
+        )
+    return int(version)
+
+
+def _signed(number: int) -> int:
+    """A device's or inode's number as SQLite keeps it."""
+    return number if number < 2**63 else number - 2**64
+
+
+def _unusable(path: Path, error: sqlite3.Error | OSError) -> ConfigurationError:
+    if (
+        getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        or type(error) is sqlite3.DatabaseError
+    ):
+        return ConfigurationError(
+            f"the positions of log files in {path} are damaged: {error}",
+            hint="Restore the file from a backup; or remove it, and those beside it that begin with its name: then the files are read from "
+            "the beginning, and their events have the same uuids as before.",
+        )
+    return ConfigurationError(
+        f"the positions of log files in {path} can't be used: {getattr(error, 'strerror', None) or error}",
+        hint="Let this user write in that directory, and see that its disk has room.",
+    )

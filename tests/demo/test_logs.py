@@ -1,0 +1,98 @@
+"""The demo with log files: its lines and its rotation, and the demo with a real sandbox and a real pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from forwarder.demo import logs
+from forwarder.demo.demo import choose_ports
+from forwarder.demo.logs import LogDemo, RotatingLog, lines, open_log_demo
+from forwarder.sources.logs.formats import line_format
+
+MOMENT = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+async def demo() -> AsyncIterator[LogDemo]:
+    """A demo."""
+    async with open_log_demo(choose_ports(0)) as opened:
+        yield opened
+
+
+@pytest.mark.slow
+async def test_everything_arrives(demo: LogDemo) -> None:
+    """The page views are in the sandbox, each of them, over several rotations; other lines are counted; the books balance."""
+    await demo.traffic(60)
+    assert await demo.settle()
+    found = await demo.verdict()
+    assert found.good
+    assert found.sent == found.stored > 100
+    [source] = demo.snapshot().logs
+    assert source.lines["taken"] == found.sent
+    assert source.lines["filtered"] > 100
+    assert source.lines["unmatched"] == 1
+    assert "rotated 3" in demo.details()
+
+
+@pytest.mark.slow
+async def test_a_page_view_that_wasnt_written_is_noticed(demo: LogDemo) -> None:
+    """A line of somebody else's makes the verdict bad."""
+    await demo.traffic(1)
+    demo._log.write(next(line for line in lines(9) if line.page is not None).text(MOMENT))
+    assert await demo.settle()
+    found = await demo.verdict()
+    assert (found.good, found.missing, found.stored) == (False, 0, found.sent + 1)
+
+
+@pytest.mark.slow
+async def test_endless_traffic_stops_when_told(demo: LogDemo) -> None:
+    """`stop_traffic` ends the story; what was written by then is delivered."""
+    task = asyncio.create_task(demo.traffic(None, pause=0.001))
+    async with asyncio.timeout(10):
+        while not demo.sent:
+            await asyncio.wait({task}, timeout=0.01)
+    demo.stop_traffic()
+    await task
+    assert await demo.settle()
+    assert (await demo.verdict()).good
+
+
+def test_it_holds_what_logs_hold() -> None:
+    """Page views of many visitors, files, forms, errors, crawlers, IPv6, tokens in queries; and one line of another format."""
+    parse = line_format("combined", None, None, None, "sources.logs[0]").parse
+    story = list(lines(60))
+    assert [line for line in story if parse(line.text(MOMENT), 0.0) is None] == [
+        line for line in story if line.page is None and "[error]" in line.after
+    ]
+    text = b"\n".join(line.text(MOMENT) for line in story).decode()
+    assert all(part in text for part in ("2001:db8::", "Googlebot", " 304 ", " 404 ", "POST ", ".css", "token=s3cret", '"-"'))
+    assert Counter(line.page is None for line in story)[False] > 100
+
+
+def test_the_story_is_the_same_for_the_same_seed() -> None:
+    """And has no end, if it isn't told how many visitors there are."""
+    assert list(lines(20)) == list(lines(20)) != list(lines(20, seed=1))
+    assert len(list(islice(lines(None), 5000))) == 5000
+
+
+def test_the_log_rotates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renamed, compressed the next time, and deleted in the end: what is left is the newest, in order."""
+    monkeypatch.setattr(logs, "ROTATE_EVERY", 2)
+    monkeypatch.setattr(logs, "KEPT", 3)
+    with RotatingLog(tmp_path / "log") as log:
+        for number in range(11):
+            log.write(b"%d" % number)
+    names = sorted(path.name for path in (tmp_path / "log").iterdir())
+    assert names == ["access.log", "access.log.1", "access.log.2.gz", "access.log.3.gz"]
+    contents = [path.read_bytes() for path in (log.path, log.path.with_name("access.log.1"))]
+    packed = [gzip.decompress(log.path.with_name(f"access.log.{number}.gz").read_bytes()) for number in (2, 3)]
+    assert [*contents, *packed] == [b"10\n", b"8\n9\n", b"6\n7\n", b"4\n5\n"]
+    assert (log.lines, log.rotations) == (11, 5)

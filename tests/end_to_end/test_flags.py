@@ -1,0 +1,118 @@
+"""Flags end to end: what the official Python SDK decides from the definitions is what the sandbox answers, directly and through forwarder.
+
+The SDK is the version of `requirements/dev.txt`, unchanged. Where it can't decide a flag by itself (what it isn't told about a visitor,
+what only the service has), nothing is compared; the table of `test_flag_operators.py` has these cases.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+from posthog.feature_flags import PROPERTY_OPERATORS
+
+from forwarder.core.clock import SystemClock
+from forwarder.sandbox import Sandbox
+from tests.support.flag_answers import DECIDE, FLAGS, FlagAnswers, ask_all, decide, define, differences, python_sdk
+from tests.support.flags import ODD, SURE, FlagMaker, FlagProject, Visitor, visitors
+from tests.support.waiting import in_thread
+from tests.support.whole import KEY, Whole
+
+SEED: Final = 12
+"""One whose flags are on for some visitors and off for others, whatever the operator."""
+VISITORS: Final = 1000
+PART: Final = 10
+"""Every tenth visitor is asked about by each further way."""
+
+
+@dataclass
+class FlagService:
+    """A sandbox with a project's flags, and a forwarder before it."""
+
+    project: FlagProject
+    direct: str
+    forwarder: str
+    session: aiohttp.ClientSession
+
+    def local(self, visitors: Sequence[Visitor]) -> list[FlagAnswers]:
+        """What the SDK decides by the definitions that it gets through forwarder. Blocks."""
+        with python_sdk(self.forwarder, KEY) as client:
+            return decide(client, visitors)
+
+    async def ask_all(self, url: str, path: str, visitors: Sequence[Visitor]) -> list[FlagAnswers]:
+        """What is answered about each visitor."""
+        return await ask_all(self.session, url, KEY, path, visitors)
+
+
+@asynccontextmanager
+async def flag_service(project: FlagProject) -> AsyncIterator[FlagService]:
+    """A sandbox and a forwarder in this process, whose answers may take as long as a busy machine needs."""
+    slow = {"connect_timeout": "10s", "flags_timeout": "20s"}
+    async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), passthrough=slow) as whole, aiohttp.ClientSession() as session:
+        await define(session, sandbox.url, KEY, project)
+        yield FlagService(project, sandbox.url, f"http://{whole.address}", session)
+
+
+def test_every_operator_of_the_sdk_is_tried() -> None:
+    """The flags have each operator that the SDK knows."""
+    assert set(SURE) == set(ODD) == set(PROPERTY_OPERATORS)
+
+
+async def test_the_sdk_decides_as_the_service_does() -> None:
+    """Each flag that the SDK decides for each of 1,000 visitors has that value and payload in `/flags` and `/decide`, by either way."""
+    people = visitors(VISITORS, SEED)
+    async with flag_service(FlagMaker(SEED).project()) as service:
+        decided = await in_thread(lambda: service.local(people))
+        assert unvaried(service.project, decided) == []
+        answered = await service.ask_all(service.direct, FLAGS, people)
+        assert differences(decided, answered, people) == []
+        assert {frozenset(each.values) for each in answered} == {frozenset(service.project.by_key)}
+        assert not any(each.failed for each in answered)
+        for number, (url, path) in enumerate([(service.direct, DECIDE), (service.forwarder, FLAGS), (service.forwarder, DECIDE)]):
+            again = await service.ask_all(url, path, people[number::PART])
+            assert again == answered[number::PART]
+
+
+def unvaried(project: FlagProject, decided: Sequence[FlagAnswers]) -> list[str]:
+    """Families, and operators of conditions, of which the SDK decided none, or only one way."""
+    values: dict[str, Counter[str]] = {}
+    for key in project.by_key:
+        family = key.rpartition("-")[0] or key
+        values.setdefault(family, Counter()).update(str(each.values[key]) for each in decided if key in each.values)
+    one_way = {"operator-is_set", "operator-is_not_set", "switched"}  # the SDK can't decide what it isn't told
+    return [family for family, counts in values.items() if len(counts) < (1 if family in one_way else 2)]
+
+
+async def test_the_sdk_asks() -> None:
+    """Without definitions the SDK asks, and reads the same from the answers that it would decide itself."""
+    people = visitors(20, SEED)
+    async with flag_service(FlagMaker(SEED).project()) as service:
+
+        def asked() -> list[FlagAnswers]:
+            with python_sdk(service.forwarder, KEY, None) as client:
+                return decide(client, people, locally=False)
+
+        decided, told = await in_thread(lambda: service.local(people)), await in_thread(asked)
+        assert differences(decided, told, people) == []
+        assert {frozenset(each.values) for each in told} == {frozenset(service.project.by_key)}
+
+
+async def test_where_the_sdk_decides_otherwise() -> None:
+    """The one exception: of a flag of groups that another depends on, the SDK asks whether the person would have it.
+
+    The service, and posthog-node, decide it as they do by itself: nobody is in a company here, so it is off, and so is what needs it.
+    """
+    everybody = {"properties": [], "rollout_percentage": 100}
+    of_companies = {"key": "of-companies", "active": True, "filters": {"groups": [everybody], "aggregation_group_type_index": 0}}
+    needs = {"key": "of-companies", "type": "flag", "value": True, "operator": "flag_evaluates_to"}
+    needing = {"key": "needs", "active": True, "filters": {"groups": [{**everybody, "properties": [needs]}]}}
+    alone = [Visitor("ann", {}, {}, {})]
+    async with flag_service(FlagProject([of_companies, needing], [])) as service:
+        decided = await in_thread(lambda: service.local(alone))
+        assert decided[0].values == {"of-companies": False, "needs": True}
+        for url in (service.direct, service.forwarder):
+            assert (await service.ask_all(url, FLAGS, alone))[0].values == {"of-companies": False, "needs": False}

@@ -1,0 +1,164 @@
+"""Batches of a log: lines parsed, mapped and completed; what is left out, and what becomes a dead letter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid5
+
+from forwarder.core.ports import Reason
+from forwarder.core.uuids import uuid5 as fast_uuid5
+from forwarder.mapping import MappingRules, TimestampRule
+from forwarder.sources.logs.batches import MAX_BYTES, MAX_RECORDS, NAMESPACE, LogBatch, cut
+from forwarder.sources.logs.policy import LogPolicy
+from tests.support.clock import MIDNIGHT
+from tests.support.log_blocks import KEY, PATH, LogFile, log_line, log_policy
+
+ACCESS = b'192.0.2.1 - - [10/Oct/2025:13:55:36 +0200] "GET /a HTTP/1.1" 200 5 "-" "curl/8"'
+
+
+def batch(*lines: bytes, policy: LogPolicy | None = None, at: float = MIDNIGHT) -> LogBatch:
+    """The only batch of these lines."""
+    [found] = cut(policy or log_policy(), LogFile().block(lines, at=at))
+    return found
+
+
+def events(found: LogBatch) -> list[dict[str, Any]]:
+    """Its events."""
+    return [json.loads(value) for value in found.values]
+
+
+def test_a_line_becomes_a_complete_event() -> None:
+    """It has a uuid from its position and bytes, and as its time that of the first reading; nothing is left to be added."""
+    line = log_line(1)
+    found = batch(line, at=MIDNIGHT + 0.25)
+    name = f"web-1/app/f1/0/0/{line.decode()}"
+    assert events(found) == [
+        {
+            "uuid": str(uuid5(UUID(bytes=NAMESPACE), name)),
+            "timestamp": "2026-01-01T00:00:00.250Z",
+            "event": "seen",
+            "distinct_id": "u1",
+            "properties": {"n": 1},
+        }
+    ]
+    assert (found.api_key, found.foreign, found.count) == (KEY, True, 1)
+
+
+def test_a_derived_uuid_is_that_of_the_standard_library() -> None:
+    """Whatever the name."""
+    for name in ("", "a", "ü/1", "x" * 300):
+        assert fast_uuid5(NAMESPACE, name.encode()).decode() == str(uuid5(UUID(bytes=NAMESPACE), name))
+
+
+def test_the_uuid_tells_hosts_sources_files_generations_positions_and_bytes_apart() -> None:
+    """And is the same for a line that is read again, at whatever time."""
+
+    def made(line: bytes = b'{"type":"a","user":"u"}', before: bytes = b"", **changes: Any) -> str:
+        policy = log_policy(**{name: value for name, value in changes.items() if name in ("host", "name")})
+        file = LogFile(identity=changes.get("identity", "f1"))
+        file.file.generation = changes.get("generation", 0)
+        [found] = cut(policy, file.block([before, line] if before else [line], at=changes.get("at", MIDNIGHT)))
+        uuid = events(found)[-1]["uuid"]
+        assert isinstance(uuid, str)
+        return uuid
+
+    several: list[dict[str, Any]] = [
+        {},
+        {"host": "b"},
+        {"name": "b"},
+        {"identity": "f2"},
+        {"generation": 1},
+        {"before": b"x"},
+        {"line": b'{"type":"b","user":"u"}'},
+    ]
+    assert len({made(**changes) for changes in several}) == len(several)
+    assert made() == made(at=MIDNIGHT + 5)
+
+
+def test_the_lines_own_time_is_the_events() -> None:
+    """Where the format knows one."""
+    policy = log_policy(MappingRules(event='"hit"', distinct_id='"d"', properties="{}"), "combined")
+    assert events(batch(ACCESS, policy=policy))[0]["timestamp"] == "2025-10-10T11:55:36.000Z"
+
+
+def test_what_the_mapping_gives_stays() -> None:
+    """A uuid or a time of its own; a line in which it finds none gets ours."""
+    rules = MappingRules(event=".type", distinct_id=".user", uuid=".id", timestamp=TimestampRule(".at"), properties="{}")
+    uuid, at = "01890a5d-ac96-774b-bcce-b302099a8057", "2025-05-05T05:05:05Z"
+    lines = (log_line(1, id=uuid, at=at), log_line(2, id=uuid), log_line(3, at=at), log_line(4))
+    found = events(batch(*lines, policy=log_policy(rules)))
+    assert [event["uuid"] == uuid for event in found] == [True, True, False, False]
+    assert [event["timestamp"].startswith("2025") for event in found] == [True, False, True, False]
+    assert [sorted(event) for event in found] == [["distinct_id", "event", "properties", "timestamp", "uuid"]] * 4
+
+
+def test_what_is_no_event_is_counted() -> None:
+    """Lines that `where` leaves out, lines of another format, and lines with bytes that aren't UTF-8."""
+    rules = MappingRules(event=".type", distinct_id=".user", where=".n > 1", properties="{}")
+    found = batch(log_line(1), b"no JSON", log_line(2), b'{"type":"\xff","user":"u","n":7}', policy=log_policy(rules))
+    assert [event["event"] for event in events(found)] == ["seen", "\N{REPLACEMENT CHARACTER}"]
+    assert (found.filtered, found.unmatched, found.replaced, found.count) == (1, 1, 1, 4)
+    assert found.rejected == []
+
+
+def test_what_cant_be_mapped_is_rejected() -> None:
+    """With the line as it was read, where it stands, and all that its uuid is made of."""
+    found = batch(log_line(1), b'{"type":5,"user":"u"}')
+    [rejected] = found.rejected
+    assert (rejected.reason, rejected.data) == (Reason.UNMAPPABLE, b'{"type":5,"user":"u"}')
+    assert rejected.why == "event: the expression gives the number 5; the event's name is needed"
+    assert rejected.facts.name == f"{PATH}:{len(log_line(1)) + 1}"
+    assert json.loads(rejected.attributes) == {
+        "source": "app",
+        "host": "web-1",
+        "path": PATH,
+        "offset": len(log_line(1)) + 1,
+        "identity": "f1",
+        "generation": 0,
+    }
+    assert (found.facts(0).name, json.loads(found.attributes(0))["offset"]) == (f"{PATH}:0", 0)
+
+
+def test_a_record_that_is_too_long_is_rejected() -> None:
+    """Its beginning is kept."""
+    file = LogFile()
+    [found] = cut(log_policy(max_line=1000), file.block([log_line(1)], [(40, b"x" * 1000)]))
+    [rejected] = found.rejected
+    assert (rejected.reason, len(rejected.data), rejected.facts.name) == (Reason.TOO_LARGE, 1000, f"{PATH}:40")
+    assert rejected.why == "the record is longer than 1000 B (max_line); its beginning is kept"
+    assert (found.overlong, found.count, len(found.values)) == (1, 2, 1)
+    [alone] = cut(log_policy(), file.block([], [(0, b"x")]))
+    assert (alone.count, list(alone.values), len(alone.rejected)) == (1, [], 1)
+
+
+def counts(found: Sequence[LogBatch]) -> list[int]:
+    """Records of each."""
+    return [each.count for each in found]
+
+
+def test_batches_hold_so_much() -> None:
+    """So many records, and so many bytes; a larger record is by itself."""
+    policy, file = log_policy(), LogFile()
+    assert counts([*cut(policy, file.block([log_line(n) for n in range(2 * MAX_RECORDS + 1)]))]) == [MAX_RECORDS, MAX_RECORDS, 1]
+    large = log_line(0, text="x" * (MAX_BYTES // 2))
+    assert counts([*cut(policy, file.block([large] * 3 + [log_line(1), log_line(2, text="x" * MAX_BYTES), log_line(3)]))]) == [
+        1,
+        1,
+        2,
+        1,
+        1,
+    ]
+
+
+def test_halves_are_the_whole() -> None:
+    """However often it is halved, each record is in one part, in order."""
+    policy, file = log_policy(max_line=1000), LogFile()
+    [whole] = cut(policy, file.block([log_line(n) for n in range(5)], [(n, b"x" * 1000) for n in range(3)]))
+    parts = [whole]
+    while any(part.count > 1 for part in parts):
+        parts = [half for part in parts for half in (part.halves() if part.count > 1 else (part,))]
+    assert counts(parts) == [1] * 8
+    assert [value for part in parts for value in part.values] == list(whole.values)
+    assert [each.facts.name for part in parts for each in part.rejected] == [each.facts.name for each in whole.rejected]

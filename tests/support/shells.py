@@ -1,0 +1,94 @@
+"""Shell blocks of documents, run as a reader would: in a folder of their own, with `forwarder` and `jq` at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from tests.support.commands import LIMIT, Finished, environment
+
+JQ: Final = f"""#!{sys.executable}
+import json, sys, jq
+options = {{each for each in sys.argv[1:] if each.startswith("-")}}
+program, *files = [each for each in sys.argv[1:] if not each.startswith("-")] or ["."]
+text = "".join(open(file).read() for file in files) if files else sys.stdin.read()
+found = jq.compile(program).input_text(text).all()
+for each in found:
+    compact = "-c" in options
+    print(each if "-r" in options and isinstance(each, str) else json.dumps(each, separators=(",", ":") if compact else None))
+sys.exit("-e" in options and not (found and found[-1]))
+"""
+"""What the pages need of jq, for machines that haven't got it."""
+NEEDED: Final = ("bash", "curl", "gzip")
+"""What the pages' commands use beside ours."""
+
+
+def missing() -> list[str]:
+    """The programs that this machine lacks."""
+    return [each for each in NEEDED if shutil.which(each) is None]
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs blocks in `folder`, with these variables."""
+
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Put the tools in place."""
+        tools = self.folder / "bin"
+        tools.mkdir()
+        if shutil.which("jq") is None:
+            self._program(tools / "jq", JQ)
+        self._program(tools / "forwarder", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m forwarder "$@"\n')
+
+    @staticmethod
+    def _program(path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o700)
+
+    async def started(self, block: str) -> asyncio.subprocess.Process:
+        """A bash that runs a block and ends at the first command that fails; both outputs are pipes."""
+        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        return await asyncio.create_subprocess_exec(
+            *("bash", "-euo", "pipefail", "-c", block),
+            cwd=self.folder,
+            env=environment({**self.variables, "PATH": path, "STATE_DIRECTORY": str(self.folder)}),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, block: str) -> Finished:
+        """What a block leaves; it is killed after `LIMIT` seconds."""
+        process = await self.started(block)
+        try:
+            async with asyncio.timeout(LIMIT):
+                out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+        assert process.returncode is not None
+        return Finished(process.returncode, out.decode(), err.decode())
+
+    async def done(self, block: str) -> str:
+        """What a block says that does what it should."""
+        found = await self.run(block)
+        assert found.code == 0, found
+        return found.out
+
+
+async def posted(url: str, content: object) -> None:
+    """A request with a body, which is answered 200."""
+    async with aiohttp.ClientSession() as session, session.post(url, json=content) as answer:
+        assert answer.status == 200, await answer.text()
