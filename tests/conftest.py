@@ -1,4 +1,4 @@
-"""What holds for every test: it leaves no task, thread, file or socket behind, and it ends within its time."""
+"""What holds for every test: it leaves no task, thread, file, socket or HTTP session behind, and it ends within its time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from forwarder.telemetry.logs import StandardErrorHandler
 from tests.support.clock import FakeClock
-from tests.support.leaks import leaked_files, leaked_tasks, leaked_threads, open_files
+from tests.support.leaks import leaked_files, leaked_sessions, leaked_tasks, leaked_threads, open_files, open_sessions, watch_sessions
 
 ASYNC_LIMIT: Final = 45.0
 """Seconds for an asynchronous test, or for one example of a property. Less than pytest's own limit, which can only end the whole run:
@@ -30,6 +30,8 @@ pytest_plugins = ["tests.support.kafka", "tests.support.secure_kafka"]
 
 _places: Final = itertools.count()
 
+watch_sessions()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the check for tasks around asynchronous tests and their fixtures (set up first, torn down last), and a limit around each body."""
@@ -41,13 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_open() -> Iterator[None]:
-    """Fail the test that leaves a thread, a file or a socket behind, naming it. Its loop is closed by then."""
-    files, threads, handlers = open_files(), threading.enumerate(), list(logging.root.handlers)
+    """Fail the test that leaves a thread, a file, a socket or an HTTP session behind, naming it. Its loop is closed by then."""
+    files, sessions, threads, handlers = open_files(), open_sessions(), threading.enumerate(), list(logging.root.handlers)
     yield
     for handler in [each for each in logging.root.handlers if isinstance(each, StandardErrorHandler) and each not in handlers]:
         logging.root.removeHandler(handler)  # a command that ran in this process: its timer would be another test's thread
         handler.close()
-    _fail_for([*leaked_threads(threads), *leaked_files(files)])
+    _fail_for([*leaked_threads(threads), *leaked_files(files), *leaked_sessions(sessions)])
 
 
 @pytest_asyncio.fixture

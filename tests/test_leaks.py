@@ -13,7 +13,7 @@ from tests.support.repository import ROOT
 pytestmark = pytest.mark.slow
 
 LEAKY = """
-import asyncio, socket, threading
+import aiohttp, asyncio, socket, threading
 
 kept = []
 
@@ -29,6 +29,9 @@ def test_file(tmp_path):
 
 async def test_socket():
     kept.append(socket.create_server(("127.0.0.1", 0)))
+
+async def test_session():
+    kept.append(aiohttp.ClientSession())
 """
 
 CLEAN = """
@@ -66,9 +69,12 @@ def run_pytest(directory: Path, source: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False).stdout
 
 
-@pytest.mark.parametrize("words", ["task 'forgotten' in Event.wait", "thread 'idle'", "left-open", "at ('127.0.0.1'", "4 errors"])
+NAMED = ("task 'forgotten' in Event.wait", "thread 'idle'", "left-open", "at ('127.0.0.1'", "HTTP session made in", "5 errors")
+
+
+@pytest.mark.parametrize("words", NAMED)
 def test_leaks_are_named(words: str, leaky_output: str) -> None:
-    """A task, a thread, a file and a socket left behind each fail their test, and the failure names them."""
+    """A task, a thread, a file, a socket and a session left behind each fail their test, and the failure names them."""
     assert words in leaky_output
 
 

@@ -1,4 +1,4 @@
-"""What a test has left behind: tasks of its loop, threads, open files and sockets, each named so that it can be found.
+"""What a test has left behind: tasks of its loop, threads, open files and sockets, HTTP sessions, each named so that it can be found.
 
 Something that is about to end (a cancelled task, a thread past its last line) gets a moment to do so; what then remains is a leak.
 """
@@ -6,13 +6,18 @@ Something that is about to end (a cancelled task, a thread past its last line) g
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 import socket
+import sys
 import threading
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+import aiohttp
 
 GRACE: Final = 0.5
 """Seconds that whatever is ending already may take to end."""
@@ -22,6 +27,11 @@ Files: TypeAlias = dict[int, str]
 
 SPARE: Final = "/dev/null"
 """libuv keeps a descriptor of it in reserve for each loop that has listened, until the loop object itself is gone."""
+
+Sessions: TypeAlias = dict[aiohttp.ClientSession, str]
+"""Open sessions of HTTP clients, and where each was made."""
+
+_sessions: Final = weakref.WeakKeyDictionary[aiohttp.ClientSession, str]()
 
 DESCRIPTORS: Final = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
 
@@ -54,6 +64,30 @@ def leaked_threads(before: Iterable[threading.Thread]) -> list[str]:
     for thread in started:
         thread.join(GRACE)
     return [f"thread {thread.name!r}" for thread in started if thread.is_alive()]
+
+
+def watch_sessions() -> None:
+    """Remember the sessions that are made from now on. One that isn't closed may have no socket any more, and warns only when its garbage
+    is collected, which fails whatever test runs then."""
+    make = aiohttp.ClientSession.__init__
+
+    @functools.wraps(make)
+    def remembered(session: aiohttp.ClientSession, *arguments: Any, **named: Any) -> None:
+        make(session, *arguments, **named)
+        caller = sys._getframe(1)
+        _sessions[session] = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+
+    aiohttp.ClientSession.__init__ = remembered  # type: ignore[assignment, method-assign]
+
+
+def open_sessions() -> Sessions:
+    """The sessions that are open now."""
+    return {session: place for session, place in _sessions.items() if not session.closed}
+
+
+def leaked_sessions(before: Sessions) -> list[str]:
+    """The sessions that are open now and were not `before`."""
+    return [f"HTTP session made in {place}" for session, place in open_sessions().items() if session not in before]
 
 
 async def leaked_tasks() -> list[str]:

@@ -42,9 +42,8 @@ class Relay(Upstream):
         await super().__aenter__()
         return self
 
-    async def stop(self) -> None:
-        """See `Upstream.stop`."""
-        await super().stop()
+    async def _close(self) -> None:
+        await super()._close()
         await self._client.close()
 
     async def _act(self, request: Request, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
