@@ -6,6 +6,7 @@ import asyncio
 import functools
 import itertools
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final
@@ -23,7 +24,8 @@ ASYNC_LIMIT: Final = 45.0
 an exception that a signal raises inside a running loop ends whichever task it meets, not the test."""
 
 # No limit for one example: what a machine does in a given moment is no property of the code. Pytest's own limit ends what hangs.
-hypothesis.settings.register_profile("tests", deadline=None)
+# In continuous integration a change is judged by the same examples each time, as in Hypothesis's own profile for it; elsewhere they vary.
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=os.environ.get("CI") == "true")
 hypothesis.settings.load_profile("tests")
 
 pytest_plugins = ["tests.support.kafka", "tests.support.secure_kafka"]

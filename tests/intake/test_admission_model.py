@@ -49,12 +49,20 @@ class Levels(RuleBasedStateMachine):
         """The buffer has written what it was offered, or couldn't."""
         (self.rig.slow.hold if well else self.rig.slow.fail)()
 
-    @rule()
-    def send(self) -> None:
-        """Delivery takes what waits longest."""
+    @rule(whole=st.booleans())
+    def send(self, *, whole: bool) -> None:
+        """Delivery takes what waits longest; of a chunk that is too large for a batch the first event, and the rest goes back at once."""
         queue = self.rig.buffer.queue(LANE)
-        if queue:
-            self.flying.append(queue.popleft())
+        if not queue:
+            return
+        chunk = queue.popleft()
+        if whole or chunk.count == 1:
+            self.flying.append(chunk)
+            return
+        parts = [chunk.part(event, 1, chunk.ids, index) for index, event in enumerate(chunk.events())]
+        self.rig.buffer.replace(chunk, parts)
+        self.flying.append(parts[0])
+        queue.put_back(parts[1:])
 
     @rule(fate=st.sampled_from(list(Fate)))
     def land(self, fate: Fate) -> None:
@@ -67,16 +75,6 @@ class Levels(RuleBasedStateMachine):
                 self.rig.books.bury(LANE, Reason.REFUSED, chunk.count)
             self.rig.buffer.settle([chunk], fate)
             self.settled.add(chunk.events()[0].split(b'"')[3].decode())
-
-    @rule()
-    def cut(self) -> None:
-        """What is in flight is cut, and its end goes back."""
-        if self.flying and self.flying[0].count > 1:
-            whole = self.flying[0]
-            parts = [whole.part(event, 1, whole.ids, index) for index, event in enumerate(whole.events())]
-            self.rig.buffer.replace(whole, parts)
-            self.flying[:1] = parts[:1]
-            self.rig.buffer.queue(LANE).put_back(parts[1:])
 
     @rule()
     def time_passes(self) -> None:
