@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Request, async_playwright, expect
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 """What the browser may be called, the first one found is taken; `CHROMIUM` in the environment names another."""
@@ -42,6 +42,7 @@ async def chromium() -> AsyncIterator[Browser]:
     arguments = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost", "--disable-component-update"]
     if os.geteuid() == 0:
         arguments.append("--no-sandbox")  # it refuses to run as root with its sandbox; the pages are our own
+    expect.set_options(timeout=LIMIT)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=arguments)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -13,10 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from forwarder.sandbox import SandboxOptions
-from tests.browser.chromium import Visit, visit
+from tests.browser.chromium import LIMIT, Visit, visit
 from tests.browser.looking import box, overflowing, unreadable
 from tests.sandbox.client import Client, Reply, batch, event, talking
 from tests.support import management as seed
@@ -235,6 +236,27 @@ async def test_filters_of_the_management_half(browser: Browser, tmp_path: Path) 
         await expect(page.locator(".empty")).to_have_text("Nothing that is here matches the filter.")
         await page.click('button[type="reset"]')
         await expect(page.locator("tr.row")).to_have_count(7)
+
+
+async def test_a_choice_counts_at_once(browser: Browser, tmp_path: Path) -> None:
+    """An answer that was under way when somebody chose doesn't put the old choice back."""
+    async with showing(browser, seeded(tmp_path)) as shown:
+        page = await shown.open("#tab=dashboards")
+        await expect(page.locator('[name="organization"] option')).to_have_count(3)
+        asked, chosen = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            asked.set()
+            await chosen.wait()
+            await route.continue_()
+
+        await page.route(re.compile("/sandbox/organizations"), hold, times=1)
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        await asyncio.wait_for(asked.wait(), LIMIT / 1000)
+        await page.select_option('[name="organization"]', label="Example Inc.")
+        chosen.set()
+        await expect(page.locator("tr.row")).to_have_count(6)
+        await expect(page.locator('[name="organization"] option:checked')).to_have_text("Example Inc.")
 
 
 async def test_a_project_leads_to_its_events(browser: Browser, tmp_path: Path) -> None:

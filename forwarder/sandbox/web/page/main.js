@@ -227,12 +227,16 @@ function leave() {
   lists[view.tab].focus();
 }
 
-function typed() {
+// What is typed counts once the typing rests; what is chosen counts at once, before an answer under way can put the old choice back.
+function entered(event) {
   clearTimeout(typing);
-  typing = setTimeout(() => {
-    const form = at("filters").elements;
-    show({ ...Object.fromEntries(address.FILTERS.map((name) => [name, form[name].value])), problems: form.problems.checked }, false);
-  }, TYPING);
+  if (event.target.matches("select, [type=checkbox]")) filter();
+  else typing = setTimeout(filter, TYPING);
+}
+
+function filter() {
+  const form = at("filters").elements;
+  show({ ...Object.fromEntries(address.FILTERS.map((name) => [name, form[name].value])), problems: form.problems.checked }, false);
 }
 
 function tabbed(event) {
@@ -252,7 +256,7 @@ async function clearAll() {
 }
 
 function start() {
-  at("filters").addEventListener("input", typed);
+  at("filters").addEventListener("input", entered);
   at("filters").addEventListener("submit", (event) => event.preventDefault());
   at("filters").addEventListener("reset", () => show({ ...Object.fromEntries(address.FILTERS.map((name) => [name, ""])), problems: false }, true));
   for (const tabs of [at("tabs"), at("management")]) {
