@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from forwarder.sources.imports.sorting import FILE, EventSorter, EventSpool, sor
 from forwarder.sources.imports.times import date_of
 from forwarder.storage import failpoints
 from tests.daemon.imports import FIRST_DAY, JOB, OK, Service, Setting, events_in, line, uuid_of, write
+from tests.support.waiting import LIMIT
 
 REFUSED = Reply(400, "text/plain", body=b"no")
 
@@ -35,6 +37,9 @@ def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
 class SortedSetting(Setting):
     """An import with `--sort`."""
 
+    goes_on: Event | None = None
+    """Everything is read and nothing is in order yet until this is set."""
+
     def blocks(
         self, source: FileSource, conversion: Conversion, checkpoint: ImportCheckpoint, limits: ChunkLimits
     ) -> Generator[ImportBlock]:
@@ -45,6 +50,8 @@ class SortedSetting(Setting):
     def does(self, what: str) -> None:
         """It does this before it sends."""
         self.doing = what
+        if self.goes_on is not None and "in order" in what:
+            assert self.goes_on.wait(LIMIT)
 
 
 def shuffled(folder: Path, count: int = 60, seed: int = 1) -> Path:
@@ -90,10 +97,12 @@ async def test_dead_letters_that_cant_be_kept_hold_up_the_sorting(tmp_path: Path
 async def test_stopped_while_it_sorts_it_ends_soon_and_begins_again(tmp_path: Path) -> None:
     """Nothing was sent, nothing counts yet, and nothing of it is left but what was refused."""
     setting = SortedSetting([shuffled(tmp_path, 400)], tmp_path / "state")
+    goes_on = setting.goes_on = Event()
 
     async def stop(it: Setting) -> None:
         if it.letters:
             it.pipeline.stop()
+            goes_on.set()
 
     await setting.run(stop)
     assert setting.saved is not None
