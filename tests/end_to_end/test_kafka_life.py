@@ -38,7 +38,7 @@ async def test_the_broker_is_down_at_the_start(kafka: Kafka, topic: MakeTopic, t
     await in_thread(kafka.broker.stop)
     try:
         async with group(tmp_path, stream) as (members, upstream):
-            member = await members.start("one")
+            member = await members.start("one", program=HURRIED)
             shown = await member.until(lambda shown: any(kafka.bootstrap in warning for warning in shown.warnings))
             assert shown.ready
             assert await member.ready() == 200
@@ -60,7 +60,7 @@ async def test_a_broker_that_restarts_is_waited_for(kafka: Kafka, topic: MakeTop
     async with group(tmp_path, stream) as (members, upstream):
         upstream.answer = lambda _: Answer(when=go_on)
         await stream.write(raw[:1000])
-        member = await members.start("one")
+        member = await members.start("one", program=HURRIED)
         await upstream.until(lambda: upstream.in_flight > 0)
         await in_thread(lambda: broker.restart(kill=True))
         go_on.set()

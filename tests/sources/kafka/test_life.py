@@ -86,6 +86,13 @@ def values(count: int) -> list[bytes]:
     return [b'{"n":%d}' % number for number in range(count)]
 
 
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster is looked at every second, where it is every 30: a client that a starting broker told nothing asks soon again."""
+    monkeypatch.setattr("forwarder.sources.kafka.client.METADATA_SECONDS", 1.0)
+    monkeypatch.setattr("forwarder.sources.kafka.membership.CHECK_SECONDS", 1.0)
+
+
 async def test_everything_is_read_once_and_committed(kafka: Kafka, topic: MakeTopic) -> None:
     """All records of all partitions, in order in each; the commits end at the partitions' ends, and the lag at 0."""
     name = await topic(4)
@@ -175,6 +182,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(kafka: Kafka, topi
     assert set((again.names + other.names).values()) == {1}
 
 
+@pytest.mark.usefixtures("hurried")
 async def test_the_broker_is_restarted(kafka: Kafka, topic: MakeTopic) -> None:
     """In mid-stream, killed: the state says so, and it goes on by itself, with every record."""
     name = await topic(2)
@@ -192,6 +200,7 @@ async def test_the_broker_is_restarted(kafka: Kafka, topic: MakeTopic) -> None:
         await reader.until(Condition.READING)
 
 
+@pytest.mark.usefixtures("hurried")
 async def test_the_broker_is_down_at_the_start(kafka: Kafka, topic: MakeTopic) -> None:
     """It says why and is tried again; it reads as soon as there is a broker."""
     name = await topic()
@@ -309,10 +318,9 @@ async def test_a_missing_topic_may_be_an_error(kafka: Kafka, topic: MakeTopic) -
         assert "never" in reader.source.statistics().why
 
 
-async def test_new_topics_and_partitions_are_found(kafka: Kafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("hurried")
+async def test_new_topics_and_partitions_are_found(kafka: Kafka, topic: MakeTopic) -> None:
     """By a pattern, while it runs."""
-    monkeypatch.setattr("forwarder.sources.kafka.client.METADATA_SECONDS", 1.0)
-    monkeypatch.setattr("forwarder.sources.kafka.membership.CHECK_SECONDS", 1.0)
     prefix = unique("orders")
     first = await topic(1, prefix)
     async with reading(replace(policy_of(kafka), topics_pattern=prefix)) as reader:
