@@ -6,7 +6,7 @@ import struct
 import zlib
 from typing import Any, Final
 
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 LEAST_CONTRAST: Final = 4.5
 """Of text to what is behind it (WCAG 2.2, success criterion 1.4.3)."""
@@ -37,6 +37,12 @@ _UNREADABLE: Final = """
   return found;
 }
 """
+
+
+async def settled(page: Page) -> None:
+    """Wait until the sandbox's page is connected, and its list shows what was asked for."""
+    await expect(page.locator("#state")).to_have_text("live")
+    await expect(page.locator("#panel")).to_have_attribute("aria-busy", "false")
 
 
 async def unreadable(page: Page) -> list[str]:

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.browser.chromium import Visit, visit
-from tests.browser.looking import box, colours, overflowing, unreadable
+from tests.browser.looking import box, colours, overflowing, settled, unreadable
 from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
 from tests.support import whole
 
@@ -44,9 +44,9 @@ class Shown:
     visit: Visit
 
     async def open(self, hash_: str = "") -> None:
-        """Go to the page, and wait until it is connected."""
+        """Go to the page, and wait until it is connected and shows what there is."""
         await self.visit.page.goto(f"{self.client.sandbox.url}/{hash_}")
-        await expect(self.visit.page.locator("#state")).to_have_text("live")
+        await settled(self.visit.page)
 
     async def focused(self) -> str:
         """What has the focus: its id, or else its text."""
@@ -82,6 +82,31 @@ async def test_events_appear_as_they_arrive(browser: Browser) -> None:
         await expect(page.locator("#chart")).to_have_attribute("aria-label", re.compile("at most 2; 0 conflicts, 0 refusals"))
         await expect(page.locator("#chart .bars")).to_have_attribute("d", re.compile("^M"))
         assert [urlsplit(url).path for url in shown.visit.urls].count("/") == 1
+
+
+async def test_it_says_that_there_is_nothing_only_once_it_knows(browser: Browser) -> None:
+    """While the sandbox has not answered, the page says neither that there is nothing nor that nothing matches, but that it waits."""
+    async with showing(browser) as shown:
+        page, asked, answer = shown.visit.page, asyncio.Event(), asyncio.Event()
+
+        async def held(route: Route) -> None:
+            asked.set()
+            await answer.wait()
+            await route.continue_()
+
+        await page.route("**/sandbox/live?*", held)
+        await page.goto(shown.client.sandbox.url)
+        for words in ("Nothing yet", "Nothing that is here matches"):
+            await asyncio.wait_for(asked.wait(), 10)
+            await expect(page.locator("#panel")).to_have_attribute("aria-busy", "true")
+            await expect(page.locator(".empty")).to_have_text("")
+            answer.set()
+            await expect(page.locator(".empty")).to_contain_text(words)
+            await expect(page.locator("#panel")).to_have_attribute("aria-busy", "false")
+            asked.clear()
+            answer.clear()
+            await page.fill('[name="event"]', "none")
+        answer.set()
 
 
 async def test_a_view_is_in_the_address(browser: Browser) -> None:
@@ -164,7 +189,7 @@ async def test_a_conflict_is_shown_byte_by_byte(browser: Browser) -> None:
         await page.click("tr.row")
         versions = page.locator("#detail .versions > div")
         await expect(versions).to_have_count(2)
-        assert await versions.locator("mark").all_inner_texts() == ["25", "26"]
+        await expect(versions.locator("mark")).to_have_text(["25", "26"])
         assert [json.loads(text)["properties"]["total"] for text in await versions.locator("pre").all_inner_texts()] == [25, 26]
         sent = json.dumps(event(uuid=UUID, properties={"total": 25, "currency": "EUR"}))
         place = sent.index("25,") + 1
@@ -410,7 +435,7 @@ async def test_two_pages_at_once(browser: Browser) -> None:
     async with showing(browser) as shown, visit(browser) as other:
         await shown.open("#event=a")
         await other.page.goto(f"{shown.client.sandbox.url}/#event=b")
-        await expect(other.page.locator("#state")).to_have_text("live")
+        await settled(other.page)
         await asyncio.gather(*[shown.client.post("/batch/", batch(event(event=name))) for name in "aabbb"])
         await expect(shown.visit.page.locator("tr.row")).to_have_count(2)
         await expect(other.page.locator("tr.row")).to_have_count(3)

@@ -86,6 +86,11 @@ export class Listing {
     this.known = known;
   }
 
+  // Whether what is shown is not yet what was asked for.
+  get asking() {
+    return this.known === null;
+  }
+
   get more() {
     return this.offset + SIZE < this.total;
   }

@@ -23,6 +23,7 @@ const pause = { on: false, held: { events: [], requests: [] }, missed: 0 };
 const news = { events: 0, skipped: { events: 0, requests: 0 }, older: { events: 0, requests: 0 } };
 let view = address.read();
 let typing = 0;
+let told = false; // whether the stream has said what there is: only then does an empty list mean that there is nothing
 
 const open = (kind) => (item) => show({ open: lists[kind].columns.open(item) }, true);
 const of = (kind, title, what) => new Listing(kind, title, (item) => open(kind)(item), () => notice(), what);
@@ -92,6 +93,7 @@ function refilter() {
   lists.requests.clear();
   release(false);
   Object.assign(news, { skipped: { events: 0, requests: 0 }, older: { events: 0, requests: 0 } });
+  told = false;
   stream.open(address.query(view));
 }
 
@@ -107,6 +109,7 @@ function tab() {
 // What there is to say beside the tabs about the list.
 function notice() {
   const listing = listings[view.tab];
+  at("panel").setAttribute("aria-busy", String(listing ? listing.asking : !told || lists[view.tab].drawing));
   if (listing) {
     at("notice").textContent = listing.words;
     at("pager").hidden = !listing.more && listing.offset === 0;
@@ -120,7 +123,12 @@ function notice() {
   if (older) parts.push(`${count(older)} older`);
   if (missed) parts.push(`${count(missed)} skipped: they came too fast to show`);
   at("notice").textContent = parts.join(" · ");
-  rows.say(Object.keys(Object.fromEntries(address.query(view))).length ? "Nothing that is here matches the filter." : `Nothing yet. Send events to ${location.origin}/batch/ and they appear here.`);
+  rows.say(told ? nothing() : "");
+}
+
+function nothing() {
+  if (Object.keys(Object.fromEntries(address.query(view))).length) return "Nothing that is here matches the filter.";
+  return `Nothing yet. Send events to ${location.origin}/batch/ and they appear here.`;
 }
 
 function arrived(kind, item) {
@@ -147,7 +155,9 @@ function cleared() {
   Object.assign(news, { skipped: { events: 0, requests: 0 }, older: { events: 0, requests: 0 } });
 }
 
+// The figures come after the rows that they count.
 function figures(summary) {
+  told = true;
   tiles.set(summary);
   if (pause.on) heldBack();
   else renew();

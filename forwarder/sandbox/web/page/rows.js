@@ -34,6 +34,11 @@ export class Rows {
     return this.items.size;
   }
 
+  // Whether there are rows that are not drawn yet.
+  get drawing() {
+    return this.waiting.length > 0;
+  }
+
   // Put an item on top; soon, not at once.
   add(item) {
     if (this.waiting.push(item) > 2 * MOST) this.waiting = this.waiting.slice(-MOST);
