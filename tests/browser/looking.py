@@ -39,7 +39,7 @@ _UNREADABLE: Final = """
 """
 
 
-async def settled(page: Page) -> None:
+async def wait_for_list(page: Page) -> None:
     """Wait until the sandbox's page is connected, and its list shows what was asked for."""
     await expect(page.locator("#state")).to_have_text("live")
     await expect(page.locator("#panel")).to_have_attribute("aria-busy", "false")

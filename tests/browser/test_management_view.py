@@ -18,7 +18,7 @@ from playwright.async_api import Browser, Page, Route, expect
 
 from forwarder.sandbox import SandboxOptions
 from tests.browser.chromium import LIMIT, Visit, visit
-from tests.browser.looking import box, overflowing, settled, unreadable
+from tests.browser.looking import box, overflowing, unreadable, wait_for_list
 from tests.sandbox.client import Client, Reply, batch, event, talking
 from tests.support import management as seed
 from tests.support.management import seeded
@@ -55,7 +55,7 @@ class Shown:
     async def open(self, hash_: str) -> Page:
         """Go to the page, and wait until it is connected and shows what there is."""
         await self.visit.page.goto(f"{self.client.sandbox.url}/{hash_}")
-        await settled(self.visit.page)
+        await wait_for_list(self.visit.page)
         return self.visit.page
 
     async def call(self, method: str, path: str, **body: Any) -> Reply:

@@ -18,7 +18,7 @@ from playwright.async_api import Browser, Route, expect
 
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.browser.chromium import Visit, visit
-from tests.browser.looking import box, colours, overflowing, settled, unreadable
+from tests.browser.looking import box, colours, overflowing, unreadable, wait_for_list
 from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
 from tests.support import whole
 
@@ -46,7 +46,7 @@ class Shown:
     async def open(self, hash_: str = "") -> None:
         """Go to the page, and wait until it is connected and shows what there is."""
         await self.visit.page.goto(f"{self.client.sandbox.url}/{hash_}")
-        await settled(self.visit.page)
+        await wait_for_list(self.visit.page)
 
     async def focused(self) -> str:
         """What has the focus: its id, or else its text."""
@@ -435,7 +435,7 @@ async def test_two_pages_at_once(browser: Browser) -> None:
     async with showing(browser) as shown, visit(browser) as other:
         await shown.open("#event=a")
         await other.page.goto(f"{shown.client.sandbox.url}/#event=b")
-        await settled(other.page)
+        await wait_for_list(other.page)
         await asyncio.gather(*[shown.client.post("/batch/", batch(event(event=name))) for name in "aabbb"])
         await expect(shown.visit.page.locator("tr.row")).to_have_count(2)
         await expect(other.page.locator("tr.row")).to_have_count(3)

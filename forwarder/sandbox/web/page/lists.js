@@ -8,12 +8,12 @@ const AGAIN = 2000; // milliseconds between two questions, at least
 const FRESH = 4000; // milliseconds for which a row that is new or changed is marked
 
 export class Listing {
-  // `told` is called whenever what there is to say about the page has changed. `wanted` makes the parameters of a view, `empty` says what
+  // `changed` is called whenever what there is to say about the page has changed. `wanted` makes the parameters of a view, `empty` says what
   // to do where there is nothing; with `marks`, a row that is new or changed is marked for a while.
-  constructor(kind, title, open, told, { wanted, empty, marks = false }) {
+  constructor(kind, title, open, changed, { wanted, empty, marks = false }) {
     this.kind = kind;
     this.rows = new Rows(kind, title, open);
-    this.told = told;
+    this.changed = changed;
     this.parameters = wanted;
     this.empty = empty;
     this.marks = marks;
@@ -64,7 +64,7 @@ export class Listing {
     this.total = answer.count;
     this.put(answer.results.filter((item) => !this.masked || item.api_key === this.masked));
     this.rows.say(this.empty(this.view));
-    this.told();
+    this.changed();
   }
 
   put(items) {
@@ -86,9 +86,9 @@ export class Listing {
     this.known = known;
   }
 
-  // Whether what is shown is not yet what was asked for.
-  get asking() {
-    return this.known === null;
+  // Whether what is shown is what was asked for.
+  get loaded() {
+    return this.known !== null;
   }
 
   get more() {

@@ -3,16 +3,18 @@
 const AGAIN = 2000; // milliseconds until a stream that was refused is tried again
 
 export class Stream {
-  // `hear` has a function for each kind of message, and `state`, which is told "connecting", "live" or "disconnected".
+  // `hear` has a function for each kind of message, and `state`, which gets "connecting", "live" or "disconnected".
   constructor(hear) {
     this.hear = hear;
     this.source = null;
     this.timer = 0;
+    this.loaded = false; // whether all that there was has come: an empty list means that there is nothing
   }
 
   open(wanted) {
     this.close();
     this.wanted = wanted;
+    this.loaded = false;
     const source = new EventSource(`sandbox/live?${wanted}`);
     this.source = source;
     source.addEventListener("open", () => this.hear.state("live"));
@@ -30,6 +32,7 @@ export class Stream {
 
   heard(kind, message) {
     if (message.target !== this.source) return;
+    this.loaded ||= kind === "summary"; // it comes after the rows that it counts
     try {
       this.hear[kind](JSON.parse(message.data));
     } catch (error) {

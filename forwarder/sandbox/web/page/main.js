@@ -23,7 +23,6 @@ const pause = { on: false, held: { events: [], requests: [] }, missed: 0 };
 const news = { events: 0, skipped: { events: 0, requests: 0 }, older: { events: 0, requests: 0 } };
 let view = address.read();
 let typing = 0;
-let told = false; // whether the stream has said what there is: only then does an empty list mean that there is nothing
 
 const open = (kind) => (item) => show({ open: lists[kind].columns.open(item) }, true);
 const of = (kind, title, what) => new Listing(kind, title, (item) => open(kind)(item), () => notice(), what);
@@ -89,12 +88,16 @@ function fillIn() {
 }
 
 function refilter() {
+  discard();
+  stream.open(address.query(view));
+}
+
+// What was listed, kept back or left out counts no more.
+function discard() {
   lists.events.clear();
   lists.requests.clear();
   release(false);
   Object.assign(news, { skipped: { events: 0, requests: 0 }, older: { events: 0, requests: 0 } });
-  told = false;
-  stream.open(address.query(view));
 }
 
 function tab() {
@@ -109,7 +112,7 @@ function tab() {
 // What there is to say beside the tabs about the list.
 function notice() {
   const listing = listings[view.tab];
-  at("panel").setAttribute("aria-busy", String(listing ? listing.asking : !told || lists[view.tab].drawing));
+  at("panel").setAttribute("aria-busy", String(listing ? !listing.loaded : !stream.loaded || lists[view.tab].drawing));
   if (listing) {
     at("notice").textContent = listing.words;
     at("pager").hidden = !listing.more && listing.offset === 0;
@@ -123,7 +126,7 @@ function notice() {
   if (older) parts.push(`${count(older)} older`);
   if (missed) parts.push(`${count(missed)} skipped: they came too fast to show`);
   at("notice").textContent = parts.join(" · ");
-  rows.say(told ? nothing() : "");
+  rows.say(stream.loaded ? nothing() : "");
 }
 
 function nothing() {
@@ -148,16 +151,11 @@ function skipped(left) {
 }
 
 function cleared() {
-  lists.events.clear();
-  lists.requests.clear();
+  discard();
   chart.clear();
-  release(false);
-  Object.assign(news, { skipped: { events: 0, requests: 0 }, older: { events: 0, requests: 0 } });
 }
 
-// The figures come after the rows that they count.
 function figures(summary) {
-  told = true;
   tiles.set(summary);
   if (pause.on) heldBack();
   else renew();
