@@ -8,7 +8,7 @@ for a thread of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,8 +35,8 @@ class FileSource(AbstractContextManager["FileSource"]):
         """What tells this source from another, in hex: of the content of its files in their order, whatever they are called."""
         return _digest("".join(f"{origin.fingerprint.digest}\n" for origin in self.origins))
 
-    def files(self) -> Iterator[SourceFile]:
-        """All files with records, in their order. Each is open until the next is asked for."""
+    def files(self) -> Generator[SourceFile, None, None]:
+        """All files with records, in their order. Each is open until the next is asked for, or this is closed."""
         for origin in self.origins:
             content = origin.fingerprint.digest
             with origin.open() as opened:

@@ -110,13 +110,16 @@ async def test_only_2xx_is_success(status: int) -> None:
 
 @pytest.mark.parametrize("status", [200, 201, 204])
 async def test_success(status: int) -> None:
-    """Whatever the body is."""
+    """Whatever the body is; the part is posted once."""
+    posted = list[str]()
 
-    async def accept(_: web.Request) -> web.Response:
+    async def accept(request: web.Request) -> web.Response:
+        posted.append(request.path)
         return web.Response(status=status, text=None if status == 204 else "x" * 1_000_000)
 
     async with service(accept) as url:
         await post(url)
+    assert posted == ["/batch/"]
 
 
 async def test_a_service_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

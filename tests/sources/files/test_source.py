@@ -288,7 +288,7 @@ def test_members_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_what_cant_be_read_is_told_for_what_it_is(tmp_path: Path, content: bytes, why: str) -> None:
     """One finding with what to do, instead of thousands of lines that are no JSON; also in an archive, whose other files are read."""
     path = written(tmp_path, {"x.zip": zipped({"a": content, "b": A})}) / "x.zip"
-    with open_source([str(path)]) as source, closing(source.files()) as files:  # type: ignore[type-var]  # a generator
+    with open_source([str(path)]) as source, closing(source.files()) as files:
         with pytest.raises(BrokenSource, match=why):
             list(source.blocks(next(files)))
         assert numbered(list(source.blocks(next(files)))) == [(1, IN_A[0]), (2, IN_A[1])]
@@ -355,11 +355,20 @@ def test_parquet_is_read_from_disk_and_out_of_archives(tmp_path: Path) -> None:
 def test_a_reading_can_be_given_up(tmp_path: Path) -> None:
     """Its files are closed, also those on disk inside archives."""
     (tmp_path / "x").write_bytes(zipped({"in.zip": zipped({"a": MANY})}))
-    with open_source([str(tmp_path)], ReadOptions(block_bytes=100)) as source:
-        files = source.files()
-        file = next(files)
-        with source.blocks(file) as reading:
-            next(reading)
+    before = opened()
+    with (
+        open_source([str(tmp_path)], ReadOptions(block_bytes=100)) as source,
+        closing(source.files()) as files,
+        source.blocks(next(files)) as reading,
+    ):
+        next(reading)
+        assert opened() - before
+    assert opened() == before
+
+
+def opened() -> set[str]:
+    """The files that this process has open."""
+    return {str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
 
 
 def test_a_file_that_is_passed_over_while_it_is_read_is_an_error(tmp_path: Path) -> None:
