@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -15,9 +14,18 @@ import hypothesis
 import pytest
 import pytest_asyncio
 
-from forwarder.telemetry.logs import StandardErrorHandler
 from tests.support.clock import FakeClock
-from tests.support.leaks import leaked_files, leaked_sessions, leaked_tasks, leaked_threads, open_files, open_sessions, watch_sessions
+from tests.support.leaks import (
+    leaked_files,
+    leaked_sessions,
+    leaked_tasks,
+    leaked_threads,
+    logging_restored,
+    open_files,
+    open_sessions,
+    open_signal_pipe,
+    watch_sessions,
+)
 
 ASYNC_LIMIT: Final = 45.0
 """Seconds for an asynchronous test, or for one example of a property. Less than pytest's own limit, which can only end the whole run:
@@ -33,24 +41,29 @@ pytest_plugins = ["tests.support.kafka", "tests.support.secure_kafka"]
 _places: Final = itertools.count()
 
 watch_sessions()
+open_signal_pipe()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the check for tasks around asynchronous tests and their fixtures (set up first, torn down last), and a limit around each body."""
+    """Put the check for tasks around asynchronous tests and their fixtures, and a limit around each body.
+
+    The check for what is open is around that: it looks once the test's loop is closed.
+    """
     for item in items:
         if isinstance(item, pytest.Function) and pytest_asyncio.is_async_test(item):
-            item.fixturenames.insert(0, "leaves_no_task")
+            item.fixturenames.insert(item.fixturenames.index("leaves_nothing_open") + 1, "leaves_no_task")
             _limit(item)
 
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_open() -> Iterator[None]:
-    """Fail the test that leaves a thread, a file, a socket or an HTTP session behind, naming it. Its loop is closed by then."""
-    files, sessions, threads, handlers = open_files(), open_sessions(), threading.enumerate(), list(logging.root.handlers)
-    yield
-    for handler in [each for each in logging.root.handlers if isinstance(each, StandardErrorHandler) and each not in handlers]:
-        logging.root.removeHandler(handler)  # a command that ran in this process: its timer would be another test's thread
-        handler.close()
+    """Fail the test that leaves a thread, a file, a socket or an HTTP session behind, naming it. Its loop is closed by then.
+
+    Logging is as before the test, too.
+    """
+    files, sessions, threads = open_files(), open_sessions(), threading.enumerate()
+    with logging_restored():
+        yield
     _fail_for([*leaked_threads(threads), *leaked_files(files), *leaked_sessions(sessions)])
 
 

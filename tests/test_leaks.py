@@ -35,8 +35,10 @@ async def test_session():
 """
 
 CLEAN = """
-import asyncio
+import asyncio, logging
 import pytest
+import structlog
+from forwarder.telemetry.logs import configure_logging
 from hypothesis import given, settings, strategies as st
 
 async def test_tidy(tmp_path):
@@ -44,6 +46,15 @@ async def test_tidy(tmp_path):
     await asyncio.to_thread((tmp_path / "file").write_text, "closed")
     server.close()
     await server.wait_closed()
+
+def test_logging_is_configured():
+    configure_logging("json", "error")
+
+def test_logging_is_as_before():
+    with structlog.testing.capture_logs() as logs:
+        structlog.get_logger().info("heard")
+    assert [line["event"] for line in logs] == ["heard"]
+    assert logging.getLogger().level == logging.WARNING
 
 async def test_a_cancelled_task_may_end():
     asyncio.create_task(asyncio.Event().wait()).cancel()
@@ -85,5 +96,5 @@ def leaky_output(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_tidy_tests_pass(tmp_path: Path) -> None:
-    """Tests that clean up pass: with sockets, threads, cancelled tasks, and hypothesis in both its forms."""
-    assert "4 passed" in run_pytest(tmp_path, CLEAN)
+    """Tests that clean up pass: with sockets, threads, cancelled tasks, hypothesis in both its forms, and logging that was configured."""
+    assert "= 6 passed in" in run_pytest(tmp_path, CLEAN)

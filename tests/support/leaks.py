@@ -1,4 +1,5 @@
-"""What a test has left behind: tasks of its loop, threads, open files and sockets, HTTP sessions, each named so that it can be found.
+"""What a test has left behind: tasks of its loop, threads, open files and sockets, HTTP sessions, each named so that it can be found; and
+what it configured for the whole process, which is undone.
 
 Something that is about to end (a cancelled task, a thread past its last line) gets a moment to do so; what then remains is a leak.
 """
@@ -8,16 +9,22 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import logging
 import os
 import socket
 import sys
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import aiohttp
+import structlog
+import uvloop
+
+from forwarder.telemetry.logs import StandardErrorHandler
 
 GRACE: Final = 0.5
 """Seconds that whatever is ending already may take to end."""
@@ -34,6 +41,23 @@ Sessions: TypeAlias = dict[aiohttp.ClientSession, str]
 _sessions: Final = weakref.WeakKeyDictionary[aiohttp.ClientSession, str]()
 
 DESCRIPTORS: Final = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() else Path("/dev/fd")
+
+
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    """Undo `configure_logging` at the end: a command that runs in this process would else decide what later tests find in the log."""
+    root, access = logging.getLogger(), logging.getLogger("aiohttp.access")
+    handlers, levels = list(root.handlers), (root.level, access.level)
+    try:
+        yield
+    finally:
+        for handler in [each for each in root.handlers if isinstance(each, StandardErrorHandler) and each not in handlers]:
+            root.removeHandler(handler)
+            handler.close()  # its timer would be another test's thread
+        root.setLevel(levels[0])
+        access.setLevel(levels[1])
+        logging.captureWarnings(capture=False)
+        structlog.reset_defaults()
 
 
 def open_files() -> Files:
@@ -55,6 +79,11 @@ def leaked_files(before: Files) -> list[str]:
         return []
     gc.collect()
     return [f"file {number}: {_describe(number, target)}" for number, target in _opened_since(before).items()]
+
+
+def open_signal_pipe() -> None:
+    """Let libuv open the pipe that the first of its loops opens and that stays for the process: it is no test's."""
+    uvloop.new_event_loop().close()
 
 
 def leaked_threads(before: Iterable[threading.Thread]) -> list[str]:

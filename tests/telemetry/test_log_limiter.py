@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -108,28 +107,14 @@ def test_every_line_is_written_or_counted(steps: list[tuple[str, str, float]]) -
 # The handler
 
 
-@pytest.fixture
-def root() -> Iterator[logging.Logger]:
-    """The root logger, as it was before."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield root
-    for handler in [handler for handler in root.handlers if handler not in handlers]:
-        root.removeHandler(handler)
-        handler.close()
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
-
-
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """What was written, line by line."""
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def limited(root: logging.Logger) -> FakeClock:
+def limited() -> FakeClock:
     """Let the configured handler's time be a fake clock's."""
-    clock = FakeClock()
+    root, clock = logging.getLogger(), FakeClock()
     (configured,) = [handler for handler in root.handlers if isinstance(handler, StandardErrorHandler)]
     handler = StandardErrorHandler(LogLimiter(), clock)
     handler.setFormatter(configured.formatter)
@@ -137,10 +122,10 @@ def limited(root: logging.Logger) -> FakeClock:
     return clock
 
 
-async def test_the_count_is_written_when_the_interval_is_over(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_count_is_written_when_the_interval_is_over(capsys: pytest.CaptureFixture[str]) -> None:
     """Also if nothing else is logged; forwarder's own lines and those of libraries."""
     configure_logging("json")
-    clock = limited(root)
+    clock = limited()
     for number in range(610):
         structlog.get_logger("forwarder.test").warning("poison", lane="a", events=number)
         logging.getLogger("asyncio").error("accept failed: %d", number)
@@ -153,7 +138,7 @@ async def test_the_count_is_written_when_the_interval_is_over(root: logging.Logg
     assert clock.pending == 0
 
 
-def test_the_count_is_written_at_the_end(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_count_is_written_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     """A process that ends, or configures its log again, doesn't keep it to itself; no thread stays."""
     configure_logging("json")
     for _ in range(BURST + 5):
@@ -165,7 +150,7 @@ def test_the_count_is_written_at_the_end(root: logging.Logger, capsys: pytest.Ca
     assert "exception" not in line
 
 
-def test_at_level_debug_every_line_is_written(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_level_debug_every_line_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever asks for everything gets it."""
     configure_logging("json", "debug")
     for _ in range(50):

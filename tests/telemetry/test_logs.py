@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,20 +14,6 @@ import structlog
 from forwarder.telemetry.logs import LogFormat, StandardErrorHandler, configure_logging
 
 KEY = "phc_0123456789hunter2last"
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """Undo what the test configures, for this process is not its own."""
-    root, access = logging.getLogger(), logging.getLogger("aiohttp.access")
-    root_level, access_level = root.level, access.level
-    yield
-    for handler in [handler for handler in root.handlers if isinstance(handler, StandardErrorHandler)]:
-        root.removeHandler(handler)
-    root.setLevel(root_level)
-    access.setLevel(access_level)
-    logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
