@@ -57,8 +57,8 @@ class Shell:
         path.write_text(text)
         path.chmod(0o700)
 
-    async def started(self, block: str) -> asyncio.subprocess.Process:
-        """A bash that runs a block and ends at the first command that fails; both outputs are pipes."""
+    async def started(self, block: str, *, alone: bool = False) -> asyncio.subprocess.Process:
+        """A bash that runs a block and ends at the first command that fails; both outputs are pipes. `alone`: in a session of its own."""
         path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         return await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", block),
@@ -66,6 +66,7 @@ class Shell:
             env=environment({**self.variables, "PATH": path, "STATE_DIRECTORY": str(self.folder)}),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=alone,
         )
 
     async def run(self, block: str) -> Finished:
