@@ -18,6 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 WIDTH: Final = 110
 """Help is at most this wide, or as wide as the terminal."""
+_CONTEXT: Final = {"max_content_width": WIDTH, "help_option_names": ["-h", "--help"]}
 
 
 class Output(StrEnum):
@@ -96,13 +97,13 @@ class CommandGroup(typer.Typer):
             no_args_is_help=True,
             add_completion=add_completion,
             rich_markup_mode=None,
-            context_settings={"max_content_width": WIDTH},
+            context_settings=_CONTEXT,
             pretty_exceptions_enable=False,
         )
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
         """Add a command."""
-        return super().command(name, cls=PlainCommand, context_settings={"max_content_width": WIDTH}, **more)
+        return super().command(name, cls=PlainCommand, context_settings=_CONTEXT, **more)
 
 
 def _example_on_one_line(text: str | None) -> str | None:

@@ -38,8 +38,9 @@ def invoke(*args: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("command", ["", *PATHS])
 def test_help_has_an_example(command: str) -> None:
-    """`--help` of every command ends with an example of its own."""
+    """`--help` and `-h` of every command end with an example of its own."""
     code, output = invoke(*command.split(), "--help")
+    assert (code, output) == invoke(*command.split(), "-h")
     assert code == 0
     assert "Example: " in output
     assert f"forwarder {command}".strip() in output.rpartition("Example: ")[2]
