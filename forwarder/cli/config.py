@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,10 +43,12 @@ def check(
     Example: forwarder config check --config forwarder.yaml --online
     """
     from forwarder.config.checks import advice
+    from forwarder.config.load import examine
 
-    loaded = _load(config, require_upstream=True)
-    _end_with(_mapping_problems(loaded))
-    _end_with(_own_address_problems(loaded))
+    examined = examine(config, os.environ)
+    loaded = examined.loaded
+    examined = examined.add([*_mapping_problems(loaded), *_own_address_problems(loaded)])
+    _end_with(examined.problems)
     typer.echo(f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment")
     for each in advice(loaded.settings):
         typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
@@ -69,8 +70,14 @@ def show(
     Example: forwarder config show --output json
     """
     from forwarder.config.display import as_json, as_yaml
+    from forwarder.config.layers import InvalidConfiguration
+    from forwarder.config.load import load_settings
 
-    loaded = _load(config, require_upstream=False)
+    try:
+        loaded = load_settings(config, os.environ, require_upstream=False)
+    except InvalidConfiguration as error:
+        _end_with(error.problems)
+        raise
     text = json.dumps(as_json(loaded), indent=2, ensure_ascii=False) if output is YamlOutput.JSON else as_yaml(loaded)
     if output is YamlOutput.YAML and os.isatty(1):
         from rich.console import Console
@@ -140,18 +147,6 @@ async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> Upstr
     finally:
         await sink.close()
     return UpstreamAnswer(statuses)
-
-
-def _load(file: Path | None, *, require_upstream: bool) -> Loaded:
-    """The configuration. Ends the command with exit code 2 and every problem if it is invalid."""
-    from forwarder.config.layers import InvalidConfiguration
-    from forwarder.config.load import load_settings
-
-    try:
-        return load_settings(file, os.environ, require_upstream=require_upstream)
-    except InvalidConfiguration as error:
-        _end_with(error.problems)
-        raise
 
 
 def _end_with(problems: Iterable[Problem]) -> None:

@@ -37,8 +37,10 @@ def parse_address(text: str) -> Address:
     if text.startswith("unix:"):
         return Address(path=_socket_path(text.removeprefix("unix:")))
     match = _TCP.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not an address to listen on: write host:port, '[::1]:port' (quoted) or unix:/path")
+    if match is None or match["host"] == "*":
+        from forwarder.config.suggestions import suggest_listen  # noqa: PLC0415 - only a mistake needs it
+
+        raise ValueError(f"{text!r} is not an address to listen on{suggest_listen(text)}")
     port = int(match["port"])
     if port > 65535:
         raise ValueError(f"port {port} doesn't exist: the highest is 65535")
@@ -89,7 +91,8 @@ def _split_http(text: str, example: str) -> SplitResult:
     except ValueError as error:
         raise ValueError(f"it is not an address: its host or port can't be read; write it as {example}") from error
     if parts.scheme not in {"http", "https"}:
-        raise ValueError(f"it must begin with http:// or https://: write it as {example}")
+        meant = f"https://{text}" if re.fullmatch(r"[\w-]+(\.[\w-]+)+(:\d+)?", text, re.ASCII) and example.count("/") == 2 else example
+        raise ValueError(f"it must begin with http:// or https://: write it as {meant}")
     if not host or re.search(r"[\s\x00-\x1f\\]", text):
         raise ValueError(f"it names no host: write it as {example}")
     return parts

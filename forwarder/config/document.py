@@ -19,7 +19,8 @@ import yaml
 
 from forwarder.config.keys import Path, dotted, in_table, keys, lists, sections, short_forms
 from forwarder.config.layers import InvalidConfiguration, Layer, Origin, Place, Problem, Sourced, what_and_hint
-from forwarder.config.suggestions import suggest_key
+from forwarder.config.suggestions import explain_syntax, no_section, spelled_otherwise, suggest_key
+from forwarder.core.users import user_name
 
 TAGS: Final = "tag:yaml.org,2002:"
 _KINDS: Final = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
@@ -41,7 +42,7 @@ def read_document(file: FilePath, environ: Mapping[str, str], path: Path = ()) -
     try:
         return _parse(text, str(file), environ, path)
     except yaml.MarkedYAMLError as error:
-        raise InvalidConfiguration([_syntax_problem(file, error)]) from error
+        raise InvalidConfiguration([_syntax_problem(file, text, error)]) from error
     except RecursionError as error:
         raise InvalidConfiguration([Problem(str(file), "", "is nested too deeply", "settings need six levels at most")]) from error
     except yaml.YAMLError as error:
@@ -64,15 +65,22 @@ def _read(file: FilePath) -> str:
         return file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         reason = error.strerror or "can't be read"
-        raise InvalidConfiguration([Problem(str(file), "", f"can't be read: {reason}", "name a readable file: --config FILE")]) from error
+        raise InvalidConfiguration([Problem(str(file), "", f"can't be read: {reason}", _unreadable_hint(file, error))]) from error
     except UnicodeDecodeError as error:
         raise InvalidConfiguration([Problem(str(file), "", "isn't UTF-8 text", "save it as UTF-8")]) from error
 
 
-def _syntax_problem(file: FilePath, error: yaml.MarkedYAMLError) -> Problem:
-    mark = error.problem_mark or error.context_mark
-    where = f"{file}:{mark.line + 1}" if mark else str(file)
-    return Problem(where, "", f"isn't YAML: {error.problem or error.context}", "quote values that hold any of [ ] { } : # *")
+def _unreadable_hint(file: FilePath, error: OSError) -> str:
+    if isinstance(error, IsADirectoryError):
+        return f"name the file in it: --config {file}/forwarder.yaml"
+    if isinstance(error, PermissionError):
+        return f"run this as a user that may read it, this one is {user_name()}; or name another file: --config FILE"
+    return "name a readable file: --config FILE"
+
+
+def _syntax_problem(file: FilePath, text: str, error: yaml.MarkedYAMLError) -> Problem:
+    line, what, hint = explain_syntax(text, error)
+    return Problem(f"{file}:{line}" if line else str(file), "", f"isn't YAML: {what}", hint)
 
 
 def read_json_list(text: str, path: Path, origin: Origin) -> Layer:
@@ -123,7 +131,7 @@ class NodeReader:
             self._value(node, (*path, short_forms()[in_table(path)]), node)
             return
         if not isinstance(node, yaml.MappingNode):
-            self._problem(node, path, "is a section, and needs keys below it", f"such as {_example(path)}: …")
+            self._problem(node, path, *no_section(path, node))
             return
         for key_node, value_node in self._entries(node, path):
             self._entry(key_node, value_node, (*path, _name(key_node)))
@@ -142,11 +150,13 @@ class NodeReader:
 
         Only before merging (`<<`): a key may stand over a merged one.
         """
-        seen: set[str] = set()
+        seen: dict[str, int] = {}
         for key_node, _ in node.value:
-            if _name(key_node) in seen:
-                self._problem(key_node, (*path, _name(key_node)), "is given twice", "keep one of the two")
-            seen.add(_name(key_node))
+            name = _name(key_node)
+            if name in seen:
+                first = f", first in line {seen[name]}" if seen[name] else ""
+                self._problem(key_node, (*path, name), f"is given twice{first}", "keep one of the two")
+            seen.setdefault(name, self._origin(key_node).line)
         return list({_name(key_node): (key_node, value_node) for key_node, value_node in _merged(node)}.values())
 
     def _entry(self, key_node: yaml.Node, value_node: yaml.Node, path: Path) -> None:
@@ -159,6 +169,8 @@ class NodeReader:
             self._value(value_node, path, key_node)
         else:
             self._problem(key_node, path, "unknown setting", suggest_key(path))
+            if meant := spelled_otherwise(path):  # so that all that is wrong below it is reported too
+                self._entry(key_node, value_node, meant)
 
     def _list(self, node: yaml.Node, path: Path, key_node: yaml.Node) -> None:
         """Read a list of sections."""
@@ -181,7 +193,7 @@ class NodeReader:
         except (ValueError, KeyError) as error:
             self._problem(node, path, *what_and_hint(error))
             return
-        if isinstance(text, str) and self.environ is not None:
+        if isinstance(text, str) and self.environ is not None and (text.lstrip()[:1] in ("[", "{") or "${" in node.value):
             NodeReader(self.layer, self.loader, None, self._origin(node)).json(text, path)
         elif text is not None:
             self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
@@ -244,11 +256,6 @@ class NodeReader:
         self.layer.problems.append(Problem(str(self._origin(node)), dotted(path), message, hint))
 
 
-def _example(path: Path) -> str:
-    """The name of a key in a section."""
-    return next(key.path[len(path)] for key in keys().values() if key.path[: len(path)] == in_table(path))
-
-
 class _Pairs(list[tuple[str, Any]]):
     """An object, as it is written."""
 
@@ -261,7 +268,7 @@ def json_node(text: str) -> yaml.Node:
             raise ValueError("it is JSON, but no list: put it between [ and ]")  # noqa: TRY004 - reported like the others
         return _node(found)
     except json.JSONDecodeError as error:
-        raise ValueError(f'it isn\'t JSON ({error.msg} at character {error.pos}): write [{{"name": "…"}}]') from error
+        raise ValueError(f'it isn\'t JSON ({error.msg} at character {error.pos})\nwrite [{{"name": "…"}}], a list of sections') from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply: settings need six levels at most") from error
 

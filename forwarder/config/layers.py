@@ -35,8 +35,11 @@ class Problem:
 
 
 def what_and_hint(error: Exception | str) -> tuple[str, str]:
-    """An error's text, written as "what is wrong: how to fix it", in its two parts."""
+    """An error's text, written as "what is wrong: how to fix it", in its two parts; a hint that holds a colon has a line of its own."""
     text = str(error)
+    if "\n" in text:
+        what, _, hint = text.partition("\n")
+        return what, hint
     return (text[:at], text[at + 2 :]) if (at := text.rfind(": ")) >= 0 else (text, "")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -37,6 +39,21 @@ class Loaded:
         return next(iter(said), "")
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Everything that is wrong with a configuration, and what can be known beside that.
+
+    `loaded` has the defaults in the places of values that can't be used.
+    """
+
+    loaded: Loaded
+    problems: Sequence[Problem]
+
+    def add(self, found: Iterable[Problem]) -> Examined:
+        """The same with further problems, but for those that may only be there because of others: they name a key that has one."""
+        return replace(self, problems=_in_order([*self.problems, *_independent(found, self.problems)], self.loaded.file))
+
+
 def load_settings(
     path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE, require_upstream: bool = True
 ) -> Loaded:
@@ -45,15 +62,61 @@ def load_settings(
     Without `path`, `default_file` is read if it is there. Raises `InvalidConfiguration` with every problem at once; a missing
     `upstream.url` is one, unless `require_upstream` is false.
     """
+    examined = examine(path, environ, default_file=default_file, require_upstream=require_upstream)
+    if examined.problems:
+        raise InvalidConfiguration(examined.problems)
+    return examined.loaded
+
+
+def examine(path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE, require_upstream: bool = True) -> Examined:
+    """As `load_settings`, but nothing is raised: what is wrong is returned."""
     file, said = _said(path, environ, default_file)
     problems = [*said.problems, *_gaps(said)]
-    settings = _validate(said, problems)
-    if require_upstream and ("upstream", "url") not in said.values and not any(problem.key == "upstream.url" for problem in problems):
-        problems.append(Problem("", "upstream.url", "is missing: the address of the service that events go to", f"for example: {EXAMPLE}"))
-    if problems or settings is None:
-        raise InvalidConfiguration(problems)
+    settings, wrong, unfit = _validate(said)
+    if require_upstream and ("upstream", "url") not in said.values:
+        unfit.append(_no_upstream(file))
+    problems += wrong
+    if not any(not problem.key and problem.where.startswith(str(file)) for problem in problems):  # the whole file was understood
+        problems += _independent(unfit, problems)
     origins = {dotted(path): said.origin(path) for path, _ in leaves(settings.as_document())}
-    return Loaded(settings, origins, file)
+    return Examined(Loaded(settings, origins, file), _in_order(problems, file))
+
+
+def _no_upstream(file: Path | None) -> Problem:
+    what = "is missing: the address of the service that events go to"
+    write = f"write upstream: {{url: https://us.i.example.com}} into {file}, or " if file else "for example: "
+    return Problem("", "upstream.url", what, f"{write}{EXAMPLE}")
+
+
+_NAME: Final = re.compile(rf"{PREFIX}[A-Z0-9_]+|[a-z_0-9]+(?:\[\d+\])?(?:\.[a-z_0-9]+(?:\[\d+\])?)+|^[a-z_]+$")
+"""A variable or a key in a problem's text."""
+
+
+def _names(*texts: str) -> set[str]:
+    """The dotted names of all keys and variables in texts."""
+    found = {name for text in texts for name in _NAME.findall(text)}
+    return {dotted(tuple(name.removeprefix(PREFIX).lower().split(SEPARATOR))) if name.startswith(PREFIX) else name for name in found}
+
+
+def _independent(found: Iterable[Problem], problems: Sequence[Problem]) -> list[Problem]:
+    """The problems among `found` that name no key of which another problem says something: they may go when that is fixed."""
+    known = {name for problem in problems for name in _names(problem.key, problem.where, problem.hint)}
+    return [each for each in found if not any(_related(one, other) for one in _names(each.key, each.message, each.hint) for other in known)]
+
+
+def _related(one: str, other: str) -> bool:
+    """Whether a key is the other, or part of it."""
+    return one == other or one.startswith((f"{other}.", f"{other}["))
+
+
+def _in_order(problems: Iterable[Problem], file: Path | None) -> list[Problem]:
+    """Those of the file by line, then the others as they come."""
+
+    def line(problem: Problem) -> float:
+        number = problem.where.removeprefix(f"{file}:") if file else ""
+        return int(number) if number.isdecimal() else 0 if file and problem.where == str(file) else math.inf
+
+    return sorted(problems, key=line)
 
 
 def load_section(section: str, path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE) -> Loaded:
@@ -101,7 +164,11 @@ def _top(problem: Problem) -> str:
 def _said(path: Path | None, environ: Mapping[str, str], default_file: Path) -> tuple[Path | None, Layer]:
     """The file that is read, if any, and what it and the environment say."""
     file = path or (default_file if _is_there(default_file) else None)
-    return file, overlay(_read_file(file, environ), read_environment(environ))
+    try:
+        written = _read_file(file, environ)
+    except InvalidConfiguration as error:
+        written = Layer(problems=[*error.problems])
+    return file, overlay(written, read_environment(environ))
 
 
 def _read_file(file: Path | None, environ: Mapping[str, str], section: KeyPath = ()) -> Layer:
@@ -133,15 +200,19 @@ def _gaps(said: Layer) -> Iterator[Problem]:
             said.forget(item)
 
 
-def _validate(said: Layer, problems: list[Problem]) -> Settings | None:
-    """The settings, if the values allow it; what doesn't is added to `problems`."""
+def _validate(said: Layer) -> tuple[Settings, list[Problem], list[Problem]]:
+    """The settings, without values that can't be used, which are left out of what is said; what is wrong with those; what doesn't fit."""
+    wrong: list[Problem] = []
     try:
         settings = Settings.parse(nested(said.values, said.items))
     except InvalidValues as error:
-        problems += _problems(error, said)
-        return None
-    problems += [Problem(_where(said, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
-    return _with_key_files(settings, said, problems)
+        wrong = _problems(error, said)
+        for location, _ in error.found:
+            said.forget(_known(location, said))
+        settings = Settings.parse(nested(said.values, said.items))
+    found = [Problem(_where(said, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
+    settings = _with_key_files(settings, said, found)
+    return settings, wrong, found
 
 
 def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) -> Settings:
@@ -184,9 +255,22 @@ def _problems(error: InvalidValues, said: Layer) -> list[Problem]:
 
 
 def _problem(location: Location, message: str, said: Layer) -> Problem:
-    names = tuple(map(str, location))
-    length = next((length for length in range(len(names), 0, -1) if names[:length] in said.values), len(names))
-    path, item = names[:length], location[length] if len(names) > length else None
+    names, path = tuple(map(str, location)), _known(location, said)
+    item = location[len(path)] if len(names) > len(path) else None
     name = dotted(path) + ("" if item is None else f"[{item}]" if isinstance(item, int) else f".{item}")
-    where = str(said.values[path].at(item)) if path in said.values else _where(said, dotted(path))
-    return Problem(where, name, *what_and_hint(message))
+    if path not in said.values:
+        return Problem(_where(said, dotted(path)), name, *what_and_hint(message))
+    sourced = said.values[path]
+    what, hint = what_and_hint(message)
+    reference = _BARE.fullmatch(sourced.value) if isinstance(sourced.value, str) else None
+    return Problem(str(sourced.at(item)), name, what, f"write ${{{reference[1]}}} for a variable's value" if reference else hint)
+
+
+_BARE: Final = re.compile(r"\$([A-Za-z_]\w*)", re.ASCII)
+"""A variable as shells know it."""
+
+
+def _known(location: Location, said: Layer) -> KeyPath:
+    """The path of the value that a location is in."""
+    names = tuple(map(str, location))
+    return next((names[:length] for length in range(len(names), 0, -1) if names[:length] in said.values), names)

@@ -177,8 +177,11 @@ def _plain_kind(annotation: type[Any]) -> Kind:
 
 def read_text(value: object) -> str:
     """`value`, if it is text. What YAML takes for something else isn't shown: it may be a secret. Raises `ValueError`."""
+    if isinstance(value, list | tuple):
+        raise ValueError("it is a list, and this key takes one value: write one item without [ ] and -")  # noqa: TRY004 - collected
     if not isinstance(value, str):
-        raise ValueError("it isn't text: put it in quotes")  # noqa: TRY004 - collected with the others
+        kind = "boolean (as it does yes, no, on and off)" if isinstance(value, bool) else "number"
+        raise ValueError(f"it isn't text, as YAML reads it as a {kind}: put it in quotes")  # noqa: TRY004 - collected with the others
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -220,7 +223,12 @@ class _FilePath(Kind):
 
     def read(self, value: Any) -> Any:
         """The path."""
-        return value if isinstance(value, Path) else Path(read_text(value))
+        if isinstance(value, Path):
+            return value
+        text = read_text(value)
+        if text.startswith("~"):
+            raise ValueError(f"{text!r} begins with ~, which only a shell expands: write the whole path")
+        return Path(text)
 
     def write(self, value: Any) -> Any:
         """As text."""
@@ -243,7 +251,7 @@ class Words(Kind):
     def read(self, value: Any) -> Any:
         """The word."""
         if value not in self.words:
-            raise ValueError(_must_be(self.words))
+            raise ValueError(_must_be(self.words, value))
         return value
 
     def schemas(self) -> list[JsonSchema]:
@@ -262,7 +270,7 @@ class Members(Kind):
         try:
             return self.members(value)
         except ValueError:
-            raise ValueError(_must_be([str(member.value) for member in self.members])) from None
+            raise ValueError(_must_be([str(member.value) for member in self.members], value)) from None
 
     def write(self, value: Any) -> Any:
         """Its value."""
@@ -273,9 +281,12 @@ class Members(Kind):
         return [{"type": "string", "enum": [member.value for member in self.members]}]
 
 
-def _must_be(words: Sequence[str]) -> str:
+def _must_be(words: Sequence[str], value: object) -> str:
+    from forwarder.config.suggestions import suggest_word  # noqa: PLC0415 - only a mistake needs it
+
     *others, last = map(repr, words)
-    return f"must be {', '.join(others)} or {last}"
+    hint = suggest_word(words, value)
+    return f"must be {', '.join(others)} or {last}" + (f": {hint}" if hint else "")
 
 
 @dataclass(frozen=True, slots=True)

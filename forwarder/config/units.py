@@ -24,6 +24,8 @@ TIMES: Final = {"d": Decimal(86400), "h": Decimal(3600), "m": Decimal(60), "s": 
 
 NEVER: Final = "never"
 
+_COMMA: Final = ", as it holds a comma"
+
 _NUMBER: Final = re.compile(r"\s*(\d{1,18}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*", re.ASCII)
 _FOLDED_SIZES: Final = {unit.lower(): factor for unit, factor in SIZES.items()}
 
@@ -40,11 +42,13 @@ def parse_size(text: str | int) -> int:
     """
     parts = _parts(str(text))
     if isinstance(text, bool) or parts is None:
-        raise ValueError(f"{text!r} is not a size: write it as 20MB, 16MiB or a number of bytes")
+        raise ValueError(f"{text!r} is not a size{_COMMA if ',' in str(text) else ''}: write it as 20MB, 16MiB or a number of bytes")
     number, unit = parts
     factor = _FOLDED_SIZES.get(unit or "b")
     if factor is None:
-        raise ValueError(f"{text!r} has no unit of size that is known: use one of {', '.join(reversed(SIZES))}")
+        from forwarder.config.suggestions import suggest_size  # noqa: PLC0415 - only a mistake needs it
+
+        raise ValueError(f"{text!r} has no unit of size that is known: {suggest_size(number, unit)}")
     size = number * factor
     if size != int(size):
         raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -66,13 +70,15 @@ def parse_duration(text: str | float) -> float:
     """
     parts = _parts(str(text))
     if isinstance(text, bool) or parts is None:
-        raise ValueError(f"{text!r} is not a time: write it as 30s, 500ms, 5m or 1h")
+        raise ValueError(f"{text!r} is not a time{_COMMA if ',' in str(text) else ''}: write one number with its unit, as 30s or 5m")
     number, unit = parts
     if not unit and number:
         raise ValueError(f"{text!r} has no unit of time: write {text}s for seconds or {text}ms for milliseconds")
     factor = TIMES.get(unit or "s")
     if factor is None:
-        raise ValueError(f"{text!r} has no unit of time that is known: use one of {', '.join(reversed(TIMES))}")
+        from forwarder.config.suggestions import suggest_time  # noqa: PLC0415 - only a mistake needs it
+
+        raise ValueError(f"{text!r} has no unit of time that is known: {suggest_time(number, unit)}")
     return float(number * factor)
 
 

@@ -104,7 +104,8 @@ class Count(Kind):
         allowed = " or ".join([*self.words, f"a whole number from {self.minimum} to {self.maximum}"])
         number = int(value) if isinstance(value, int | str) and re.fullmatch(r"\d{1,18}", str(value), re.ASCII) else None
         if number is None or not self.minimum <= number <= self.maximum:
-            raise ValueError(f"{value!r} can't be used: write {allowed}")
+            without = " without separators" if isinstance(value, str) and re.fullmatch(r"\d+([,._' ]\d{3})+", value, re.ASCII) else ""
+            raise ValueError(f"{value!r} can't be used: write {allowed}{without}")
         return number
 
     def schemas(self) -> list[JsonSchema]:
@@ -323,7 +324,15 @@ def _unless_empty(check: Callable[[str], str]) -> Callable[[str], str]:
     return lambda text: check(text) if text else text
 
 
-Listen = Annotated[str, Text(check_listen)]
+class _Listen(Text):
+    """An address to listen on. A port alone is a number to YAML, and so are two numbers with a colon between them."""
+
+    def read(self, value: Any) -> Any:
+        """The address as text."""
+        return super().read(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+
+
+Listen = Annotated[str, _Listen(check_listen)]
 HostName = Annotated[str, Text(check_host)]
 UpstreamUrl = Annotated[str, Text(_unless_empty(check_upstream))]
 ManagementUrl = Annotated[str, Text(_unless_empty(check_management))]

@@ -64,7 +64,7 @@ def test_a_list_may_be_empty(tmp_path: Path, text: str) -> None:
     ("item", "line", "message"),
     [
         ("topik: [x]", 4, "sources.kafka[1].topik: unknown setting\n    did you mean sources.kafka[1].topics?"),
-        ("topics: x\n      topics: y", 5, "sources.kafka[1].topics: is given twice\n    keep one of the two"),
+        ("topics: x\n      topics: y", 5, "sources.kafka[1].topics: is given twice, first in line 4\n    keep one of the two"),
         (
             "security:\n        protokol: SSL",
             5,
@@ -79,7 +79,7 @@ def test_a_list_may_be_empty(tmp_path: Path, text: str) -> None:
         ("mapping:\n        set:\n          a: {b: c}", 6, "sources.kafka[1].mapping.set.a: it is a mapping"),
         ("mapping:\n        set:\n          a: '${NONE}'", 6, "sources.kafka[1].mapping.set.a: the environment has no NONE"),
         ("mapping:\n        set:\n          a: b\n          a: c", 7, "sources.kafka[1].mapping.set.a: is given twice"),
-        ("mapping:\n        set: [a]", 5, "sources.kafka[1].mapping.set: it isn't text"),
+        ("mapping:\n        set: [a]", 5, "sources.kafka[1].mapping.set: it is a list"),
         ("topics: x", 4, "sources.kafka[1].bootstrap_servers: is missing"),
         ("just text", 4, "sources.kafka[1]: is a section, and needs keys below it\n    such as name: …"),
         ("[x]", 4, "sources.kafka[1]: is a section"),

@@ -154,7 +154,7 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ("sources.http.path_prefix", "/a,/a/b", "/a and /a/b can't be distinguished"),
         ("sources.http.path_prefix", "/a,/a", "can't be distinguished"),
         ("sources.http.api_keys", "'[broken'", "JSON list"),
-        ("sources.http.listen", "'8320'", "host:port"),
+        ("sources.http.listen", "'8320'", "127.0.0.1:8320"),
         ("admin.listen", "127.0.0.1:99999", "65535"),
     ],
 )
