@@ -47,6 +47,15 @@ def get(address: str, path: str) -> tuple[int, bytes]:
         ) from error
 
 
+def get_status(address: str) -> bytes:
+    """The daemon's status document. Raises `NoDaemon`, also if something else answers, and `ConfigurationError` as `get`."""
+    code, body = get(address, "/status")
+    if code != 200:
+        hint = body.decode(errors="replace").strip() if code == MISDIRECTED else "Is this the address of forwarder's admin server?"
+        raise NoDaemon(f"{address} answered {code} to /status", hint=hint)
+    return body
+
+
 def resolve(admin: str | None, config: Path | None) -> str:
     """The admin address: given, from the environment, from the configuration file, or the default one."""
     return admin or os.environ.get("FORWARDER_ADMIN__LISTEN") or _from_file(config) or DEFAULT_ADDRESS

@@ -20,7 +20,7 @@ from forwarder.cli.options import CommandGroup, Group
 
 COMMANDS: Final = {
     "run": ("run", "Run the daemon: receive events and deliver them to the upstream."),
-    "status": ("status", "Show the running daemon: events in, buffered and out, and what needs attention."),
+    "status": ("status", "Show the running daemon: what needs attention, and events in, buffered and out."),
     "health": ("status", "Exit with 0 if the running daemon is healthy, else with 1."),
     "audit": ("status", "Print the books of each lane: received = delivered + buffered + dead-lettered + dropped."),
     "explain": ("status", "Find one event: buffered, dead-lettered and why, or else delivered or never received."),

@@ -47,12 +47,11 @@ from forwarder.sources.imports.report import (
     as_json,
     as_text,
     complete_reports,
-    plural,
     sentence,
     to_second,
 )
 from forwarder.sources.imports.source import ImportProgress
-from forwarder.telemetry.readable import duration, size
+from forwarder.telemetry.readable import duration, plural, size
 
 if TYPE_CHECKING:
     from forwarder.cli.imports import CommonOptions

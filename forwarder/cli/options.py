@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -43,6 +44,15 @@ Config = Annotated[
 ]
 Admin = Annotated[str | None, typer.Option("--admin", metavar="ADDRESS", help="Admin address of the daemon: host:port or unix:/path.")]
 State = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="State directory to read instead of the configured one.")]
+INTERVAL: Final = 2.0
+"""Seconds between two looks at the daemon, if nothing else was asked for."""
+
+Watch = Annotated[
+    float | None,
+    typer.Option(
+        "--watch", metavar="[SECONDS]", min=0.1, help=f"Show it again and again, every {INTERVAL:g} or so many seconds; Ctrl-C ends it."
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
 Port = Annotated[
     int,
@@ -70,6 +80,14 @@ class PlainCommand(TyperCommand):
     def __init__(self, name: str | None, **attributes: Any) -> None:
         super().__init__(name, **attributes)
         self.help = _example_on_one_line(self.help)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line. An option whose metavar is in brackets may stand without its value, which is `INTERVAL` then."""
+        bare = {name for each in self.get_params(ctx) if _may_be_bare(each) for name in each.opts}
+        completed: list[str] = []
+        for arg, following in pairwise([*args, "-"]):
+            completed += [arg, f"{INTERVAL:g}"] if arg in bare and following.startswith("-") else [arg]
+        return super().parse_args(ctx, completed)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, options of no section, then each section."""
@@ -104,6 +122,10 @@ class CommandGroup(typer.Typer):
     def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
         """Add a command."""
         return super().command(name, cls=PlainCommand, context_settings=_CONTEXT, **more)
+
+
+def _may_be_bare(parameter: Any) -> bool:
+    return parameter.param_type_name == "option" and (parameter.metavar or "").startswith("[")
 
 
 def _example_on_one_line(text: str | None) -> str | None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from forwarder.cli.admin_client import MISDIRECTED, NoDaemon, get, resolve
+from forwarder.cli.admin_client import NoDaemon, get, get_status, resolve
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import Admin, Config, Output, State, TableOrJson
+from forwarder.cli.options import Admin, Config, Output, State, TableOrJson, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,14 +32,21 @@ _DAMAGE: Final = (
 )
 
 
-def status(admin: Admin = None, config: Config = None, output: TableOrJson = Output.TABLE) -> None:
-    """Show the running daemon: events in, buffered and out, and what needs attention.
+def status(admin: Admin = None, config: Config = None, output: TableOrJson = Output.TABLE, watch: Watch = None) -> None:
+    """Show the running daemon: what needs attention, and events in, buffered and out.
+
+    With --watch it is shown again and again, with rates, also after the daemon was restarted; Ctrl-C ends it.
 
     Exit codes: 0 shown; 3 no daemon answers.
 
-    Example: forwarder status --admin 127.0.0.1:8321
+    Example: forwarder status --watch 5
     """
     address = resolve(admin, config)
+    if watch is not None:
+        from forwarder.cli.status_watch import watch_status
+
+        watch_status(address, watch, output)
+        return
     body = ask(address)
     if output is Output.JSON:
         sys.stdout.write(body.decode() + "\n")
@@ -122,18 +129,12 @@ def explain(
 def ask(address: str) -> bytes:
     """The daemon's status document. Ends the command with exit code 3 when no daemon answers."""
     from forwarder.cli.output import report
-    from forwarder.core.errors import ForwarderError
 
     try:
-        code, body = get(address, "/status")
+        return get_status(address)
     except NoDaemon as error:
         report(error)
         raise typer.Exit(ExitCode.UNREACHABLE) from error
-    if code != 200:
-        hint = body.decode(errors="replace").strip() if code == MISDIRECTED else "Is this the address of forwarder's admin server?"
-        report(ForwarderError(f"{address} answered {code} to /status", hint=hint))
-        raise typer.Exit(ExitCode.UNREACHABLE)
-    return body
 
 
 def _from_daemon(address: str) -> Sequence[LaneSnapshot]:

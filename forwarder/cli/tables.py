@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final
 
@@ -17,8 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from forwarder.telemetry.readable import duration, halt_times, size
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, UpstreamState, Worker, by_label
+from forwarder.telemetry.rates import FlowRates
+from forwarder.telemetry.readable import duration, halt_times, plural, size
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, UpstreamState, Worker, by_label, unbalanced
 
 EVERY: Final = 5.0
 """Seconds between two lines of progress where standard error is not a terminal."""
@@ -39,15 +40,17 @@ def plain_table(columns: Mapping[str, bool]) -> Table:
     return table
 
 
-def flow(snapshot: Snapshot) -> Text:
+def flow(snapshot: Snapshot, rates: FlowRates | None = None) -> Text:
     """One line: in, buffer, out."""
     lanes = snapshot.lanes
     text = Text("  in ")
     text.append(f"{sum(lane.total_received for lane in lanes):,}", style="bold")
+    text.append(f" ({rates.received:,.0f}/s)" if rates else "")
     text.append(" → buffer ")
     text.append(f"{sum(lane.buffered for lane in lanes):,}", style="bold")
     text.append(f" ({size(snapshot.buffer_bytes)} of {size(snapshot.buffer_limit_bytes)}) → out ")
     text.append(f"{sum(lane.delivered for lane in lanes):,}", style="bold green")
+    text.append(f" ({rates.delivered:,.0f}/s)" if rates else "")
     for name, count in (("dead letters", sum(lane.total_dead for lane in lanes)), ("dropped", sum(lane.total_dropped for lane in lanes))):
         text.append(f"   {name} ")
         text.append(f"{count:,}", style="bold red" if count else "bold")
@@ -76,19 +79,29 @@ def _reasons(counts: Mapping[str, int]) -> Text:
     return Text("\n".join(f"{count:,} {reason}" for reason, count in shown.items()) or "0")
 
 
-def status_page(snapshot: Snapshot, address: str) -> RenderableType:
-    """The state of a daemon on one screen."""
+def status_page(snapshot: Snapshot, address: str, rates: FlowRates | None = None) -> RenderableType:
+    """The state of a daemon on one screen: what needs attention first."""
     lanes = by_label(snapshot.lanes)
-    parts: list[RenderableType] = [_head(snapshot, address), Text(), flow(snapshot), Text(), lane_table(lanes, books=False), Text()]
-    parts.append(_upstream(snapshot))
+    parts: list[RenderableType] = [_head(snapshot, address), *attention(snapshot)]
+    parts += [Text(), flow(snapshot, rates), Text(), lane_table(lanes, books=False), Text(), _upstream(snapshot)]
     if snapshot.rejected_requests:
         parts.append(_rejected(snapshot.rejected_requests))
     parts.extend(_kafka(cluster, snapshot.now) for cluster in snapshot.kafka)
     parts.extend(log_source(source, snapshot.now) for source in snapshot.logs)
     parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
-    parts.extend(_halts(lanes, snapshot.now))
-    parts.extend(Text(f"! {warning}", style="yellow") for warning in snapshot.warnings)
     return Group(*parts)
+
+
+def attention(snapshot: Snapshot) -> Iterator[Text]:
+    """What needs a person's attention, the most urgent first."""
+    for why in snapshot.not_ready:
+        yield Text(f"! accepts no events: {why}", style="red")
+    off = [lane.label for lane in unbalanced(snapshot)]
+    if off:
+        yield Text(f"! the books don't balance for {', '.join(off)}: `forwarder audit` has the figures", style="red")
+    yield from _halts(by_label(snapshot.lanes), snapshot.now)
+    for warning in snapshot.warnings:
+        yield Text(f"! {warning}", style="yellow")
 
 
 def _head(snapshot: Snapshot, address: str) -> Text:
@@ -99,8 +112,6 @@ def _head(snapshot: Snapshot, address: str) -> Text:
     text.append(f", up {duration(snapshot.now - snapshot.started_at)}; admin {address}")
     if snapshot.addresses:
         text.append(f", listens on {', '.join(snapshot.addresses)}")
-    for why in snapshot.not_ready:
-        text.append(f"\n! accepts no events: {why}", style="red")
     return text
 
 
@@ -109,7 +120,7 @@ def _upstream(snapshot: Snapshot) -> Text:
     upstream = snapshot.upstream
     text = Text(f"  upstream {upstream.url} is ")
     text.append(upstream.state, style="red" if upstream.state is UpstreamState.DOWN else "green")
-    text.append(f"; {snapshot.in_flight:,} requests in flight, at most {snapshot.concurrency_limit:g}")
+    text.append(f"; {plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}")
     answers = ", ".join(f"{code}: {count:,}" for code, count in sorted(snapshot.upstream_requests.items()))
     if answers:
         text.append(f"; answers {answers}")
@@ -130,7 +141,8 @@ def _kafka(cluster: KafkaCluster, now: float) -> Text:
     text = Text(f"  kafka {cluster.name} (group {cluster.group}) is ")
     text.append(cluster.state, style="green" if cluster.reads else "red")
     paused = f", {cluster.paused} of them paused" if cluster.paused else ""
-    text.append(f"; {len(cluster.partitions)} partitions{paused}, lag {cluster.lag:,}, {size(cluster.in_flight_bytes)} not settled")
+    partitions = plural(len(cluster.partitions), "partition")
+    text.append(f"; {partitions}{paused}, lag {cluster.lag:,}, {size(cluster.in_flight_bytes)} not settled")
     if cluster.last_commit is not None:
         text.append(f"; last commit {duration(now - cluster.last_commit)} ago")
     return text
@@ -141,8 +153,7 @@ def log_source(source: LogSourceState, now: float) -> Text:
     text = Text(f"  logs {source.name} is ")
     text.append(source.state, style="green" if source.reads else "red")
     lines = ", ".join(f"{count:,} {_LINES[result]}" for result, count in source.lines.items() if count and result in _LINES)
-    files = "1 file" if source.followed == 1 else f"{source.followed:,} files"
-    text.append(f"; {files}{f', {source.open:,} of them open' if source.open else ''}")
+    text.append(f"; {plural(source.followed, 'file')}{f', {source.open:,} of them open' if source.open else ''}")
     text.append(f", {source.unreadable:,} unreadable" if source.unreadable else "", style="red")
     text.append(f", lag {size(source.lag)}")
     if source.lines:
@@ -164,7 +175,7 @@ _LINES: Final = {
 
 def _worker(worker: Worker) -> str:
     process = f", process {worker.process}" if worker.process else ""
-    return f"  {worker.name} is {worker.state}{process}; {worker.received:,} received, {worker.restarts:,} restarts"
+    return f"  {worker.name} is {worker.state}{process}; {worker.received:,} received, {plural(worker.restarts, 'restart')}"
 
 
 def _halts(lanes: Iterable[LaneSnapshot], now: float) -> Iterable[Text]:

@@ -28,7 +28,7 @@ from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics
 from forwarder.telemetry.books import Account, Books
 from forwarder.telemetry.labels import OTHER, LaneLabels
-from forwarder.telemetry.readable import duration
+from forwarder.telemetry.readable import duration, plural
 from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, by_label, without_credentials
 
 if TYPE_CHECKING:
@@ -152,15 +152,17 @@ class Observer:
             wait = duration(max(0.0, retry.next_attempt - now))
             yield f"lane {self._labels.label(retry.lane)} is sent again in {wait}: {retry.why}; its events stay in the buffer"
         if len(delivery.retries) > MAX_NAMED:
-            yield f"{len(delivery.retries) - MAX_NAMED} more lanes are sent again later"
+            yield f"{plural(len(delivery.retries) - MAX_NAMED, 'more lane')} will be sent again later"
 
     def _buffer_warnings(self, disk: DiskStatistics | None) -> Iterator[str]:
         """Damage of the buffer's files, and events that were dropped because it was full."""
         if disk and disk.quarantined:
-            yield f"{disk.quarantined} quarantined files hold what couldn't be read of the buffer; `forwarder buffer ls` lists them"
+            what = plural(disk.quarantined, "quarantined file")
+            yield f"what couldn't be read of the buffer is in {what}; `forwarder buffer ls` lists what is there"
         dropped = sum(_dropped_when_full(self._parts.books)) - self._dropped_before
         if dropped and self._when_full is not WhenFull.REJECT:
-            yield f"{dropped} events were dropped since the start because the buffer was full (buffer.when_full: {self._when_full.value})"
+            what = plural(dropped, "event")
+            yield f"{what} dropped since the start because the buffer was full (buffer.when_full: {self._when_full.value})"
 
     def _oldest(self) -> dict[Lane, float]:
         """When each lane's oldest event was received, waiting or in flight."""
@@ -223,9 +225,9 @@ def _histogram(counts: HistogramCounts) -> Histogram:
 
 def _warnings(delivery: DeliveryStatistics, nulled: int) -> tuple[str, ...]:
     """Warnings about the upstream and about what it was sent."""
-    found = [f"{count} delivered requests had an unusual answer: {kind}" for kind, count in delivery.warnings.items()]
+    found = [f"{plural(count, 'delivered request')} with an unusual answer: {kind}" for kind, count in delivery.warnings.items()]
     if delivery.upstream.failing:
         found.append(f"the upstream fails: {delivery.upstream.why}; events stay in the buffer")
     if nulled:
-        found.append(f"{nulled} numbers were NaN or infinite, which JSON can't represent, and became null")
+        found.append(f"{plural(nulled, 'number')} became null: JSON can't represent NaN and infinite ones")
     return tuple(found)

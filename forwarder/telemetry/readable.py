@@ -33,6 +33,11 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
+def plural(count: int, what: str) -> str:
+    """A count for a person: `1 record`, `2,000 records`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def halt_times(lane: LaneSnapshot, now: float) -> str:
     """How long the lane is halted and when it is probed next, for a person: `, for 1h 5m, next probe in 12s`; empty if not known."""
     if lane.halted_since is None or lane.next_probe is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from forwarder.storage.directory import worker_directory
 from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.snapshot import State
 from tests.cli.conftest import Answering
-from tests.support.commands import forwarder
+from tests.support.commands import forwarder, running
 from tests.support.disk_logs import LogWriter, write_letters
 from tests.support.snapshots import FULL, GOOD, HALTED
 from tests.support.whole import event
@@ -323,3 +324,29 @@ async def test_what_is_no_uuid() -> None:
     done = await forwarder("explain", "signup")
     assert done.code == 2
     assert "'signup' is not a UUID" in done.err
+
+
+async def test_watch_shows_the_status_again_and_again(daemon: Answering) -> None:
+    """Without a terminal page follows page, with rates from the second on; a daemon that is away is asked again."""
+    async with running("status", "--watch", "0.1", "--admin", daemon.address) as watching:
+        await watching.line("in 1,230 → buffer 70")
+        daemon.snapshot = replace(FULL, now=FULL.now + 1, lanes=(replace(GOOD, received={"http": 1300}),))
+        await watching.line("in 1,300 (100/s)")
+        watching.send(signal.SIGINT)
+        assert await watching.ended() == 130
+    async with running("status", "--admin", NOBODY, "--watch=0.1") as watching:
+        await watching.line("no daemon answers at")
+        await watching.line("no daemon answers at")
+
+
+async def test_watch_as_json_is_a_document_a_line(daemon: Answering) -> None:
+    """Programs read a line for each look; without a number of seconds `--watch` has one of its own."""
+    async with running("status", "--admin", daemon.address, "--output", "json", "--watch") as watching:
+        assert parse((await watching.line("phc_")).encode()) == FULL
+
+
+@pytest.mark.parametrize("given", ["--watch=fast", "--watch=0", "--watch=-1"])
+async def test_watch_needs_a_time(given: str) -> None:
+    """What is no number of seconds, or too small, is wrong usage."""
+    done = await forwarder("status", given)
+    assert (done.code, "--watch" in done.err) == (2, True)

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from forwarder.cli.tables import EVERY, EventProgress, flow, lane_table, status_page
+from forwarder.telemetry.rates import rates_between
 from tests.support.snapshots import FULL, GOOD, HALTED
 
 
@@ -70,3 +71,22 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     with EventProgress("draining", 10) as progress:
         progress.advance(10)
     assert "draining" in capsys.readouterr().err
+
+
+def test_what_needs_attention_comes_first() -> None:
+    """Whoever looks sees what is wrong before the figures, in the order of urgency; counts of one are no plurals."""
+    odd = replace(HALTED, received={"http": 31})
+    snapshot = replace(FULL, lanes=(odd,), in_flight=1, ready=False, not_ready=("the buffer is full",))
+    lines = rendered(status_page(snapshot, "127.0.0.1:8321")).splitlines()
+    marks = [line for line in lines if line.startswith("!")]
+    assert lines[1 : 1 + len(marks) + 1] == [*marks[:3], "  what to do: Check the project key.", *marks[3:]]
+    starts = ("! accepts no events", "! the books don't balance", f"! lane {odd.label} is halted", "! upstream is down")
+    assert all(mark.startswith(start) for mark, start in zip(marks, starts, strict=True))
+    assert any("; 1 request in flight" in line for line in lines)
+
+
+def test_flow_has_rates_between_two_snapshots() -> None:
+    """Where there is a snapshot before, the flow says how much came and went a second."""
+    later = replace(FULL, now=FULL.now + 2, lanes=(replace(GOOD, received={"http": 3200}, delivered=2150), HALTED))
+    assert flow(later, rates_between(FULL, later)).plain.startswith("  in 3,230 (1,000/s) → buffer 70")
+    assert " → out 2,150 (500/s)" in flow(later, rates_between(FULL, later)).plain

@@ -74,7 +74,7 @@ async def test_what_lies_aside_is_a_warning(clock: FakeClock, tmp_path: Path) ->
         async with Whole(upstream.url, clock, buffer=disk) as whole:
             aside, letters = whole.snapshot.warnings
             number = len([file for file in (worker / ASIDE).iterdir() if file.name != "README"])
-            assert aside.startswith(f"{number} quarantined files hold")
+            assert f"is in {number} quarantined file{'' if number == 1 else 's'};" in aside
             assert "dead letters couldn't be read" in letters
         async with Whole(upstream.url, clock, buffer=disk) as whole:
             assert whole.snapshot.warnings == (aside,)
@@ -148,7 +148,7 @@ async def test_lanes_that_fail_are_named_up_to_a_few(clock: FakeClock) -> None:
         for number in range(5):
             await whole.take(events(1), f"phc_oneofsome{number:04}")
         await whole.until(lambda: len(upstream.requests) == 5 and len(whole.snapshot.warnings) == 4)
-        assert whole.snapshot.warnings[3] == "2 more lanes are sent again later"
+        assert whole.snapshot.warnings[3] == "2 more lanes will be sent again later"
 
 
 async def test_lanes_are_called_by_their_labels(clock: FakeClock) -> None:

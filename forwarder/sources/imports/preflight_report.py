@@ -24,10 +24,9 @@ from forwarder.core.secrets import mask_secrets
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.format import PersonProperties, RefusalReason
 from forwarder.sources.imports.pacing import UNPACED
-from forwarder.sources.imports.report import plural
 from forwarder.sources.imports.times import RECENT, SECOND
 from forwarder.storage.private import atomic_file
-from forwarder.telemetry.readable import duration, plain, size
+from forwarder.telemetry.readable import duration, plain, plural, size
 
 PREFLIGHT: Final = "preflight.json"
 """The analysis before the first run, in the state folder."""

@@ -204,11 +204,6 @@ def by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
 
-def plural(count: int, what: str) -> str:
-    """A count for a person: `1 record`, `2,000 records`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
 def write_reports(found: ImportManifest, folder: Path) -> None:
     """Write the manifest, too, instead of former ones. Raises `ConfigurationError` if that can't be."""
     manifest = msgspec.json.format(msgspec.json.encode(found), indent=2)

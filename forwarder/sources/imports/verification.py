@@ -27,7 +27,8 @@ from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import DayTally, digest_hex, uuid_hash
 from forwarder.sources.imports.repeats import Repeats
-from forwarder.sources.imports.report import ImportManifest, plural
+from forwarder.sources.imports.report import ImportManifest
+from forwarder.telemetry.readable import plural
 
 JOB_PROPERTY: Final = "$import_job_id"
 PAGE: Final = 10_000
