@@ -109,6 +109,7 @@ requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade take
 	$(COMPILE) --output-file requirements/run.txt pyproject.toml
 	$(COMPILE) --output-file requirements/build.txt requirements/build.in
 	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --extra msk --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
+	$(COMPILE) --output-file requirements/full.txt --extra demo --extra import --extra kafka-demo --extra msk --constraint requirements/dev.txt pyproject.toml
 	$(COMPILE) --output-file requirements/browser.txt --extra browser --constraint requirements/dev.txt pyproject.toml
 	$(COMPILE) --output-file tests/sdks/programs/python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/python/requirements.in
 	$(COMPILE) --output-file tests/sdks/programs/otel-python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/otel-python/requirements.in

@@ -23,7 +23,7 @@ LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 PIN = re.compile(r"^[a-z0-9][a-z0-9._-]*==\S+(?: ; .+?)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
-REQUIREMENTS = [ROOT / "requirements" / each for each in ("run.txt", "build.txt", "dev.txt", "browser.txt")]
+REQUIREMENTS = [ROOT / "requirements" / each for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt")]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -86,8 +86,14 @@ def test_requirements_are_pinned_with_hashes_and_name_no_index(path: Path) -> No
 
 @pytest.mark.parametrize(
     ("path", "extras"),
-    [("run.txt", ()), ("build.txt", ("build",)), ("dev.txt", ("", "demo", "dev", "build")), ("browser.txt", ("", "browser"))],
-    ids=["run", "build", "dev", "browser"],
+    [
+        ("run.txt", ()),
+        ("build.txt", ("build",)),
+        ("full.txt", ("", "demo", "import", "kafka-demo", "msk")),
+        ("dev.txt", ("", "demo", "dev", "build")),
+        ("browser.txt", ("", "browser")),
+    ],
+    ids=["run", "build", "full", "dev", "browser"],
 )
 def test_requirements_cover_what_pyproject_asks_for(path: str, extras: tuple[str, ...]) -> None:
     """Each dependency that pyproject.toml names is pinned in the files that promise it."""
@@ -101,8 +107,8 @@ def test_requirements_cover_what_pyproject_asks_for(path: str, extras: tuple[str
 def test_requirements_agree_with_each_other() -> None:
     """What is tested is what runs: no package is pinned to two versions."""
     pins = [dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE)) for path in REQUIREMENTS]
-    run, build, dev, browser = pins
-    assert {each: version for each, version in {**run, **build}.items() if dev.get(each) != version} == {}
+    run, build, full, dev, browser = pins
+    assert {each: version for each, version in {**run, **build, **full}.items() if dev.get(each) != version} == {}
     assert {each: version for each, version in browser.items() if dev.get(each, version) != version} == {}
 
 

@@ -6,18 +6,21 @@ import asyncio
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 import uvloop
 
 from forwarder.config.addresses import check_host
 from forwarder.core.errors import ForwarderError
+from forwarder.core.installation import shipped
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.app import split_address
 from forwarder.sandbox.ingest.validation import check_token
 from forwarder.sandbox.manage.dns import FileResolver, Resolver
 from forwarder.sandbox.protocol.http import RequestRejected
+
+EXAMPLE_SEED: Final = Path("example")
 
 
 def sandbox(
@@ -26,7 +29,9 @@ def sandbox(
     host: Annotated[list[str] | None, typer.Option(help="A further name of this host, for its page and lists; repeatable.")] = None,
     database: Annotated[Path | None, typer.Option(help="SQLite file that stores everything. Default: memory.")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="A known project key; repeatable. Default: any well-formed key.")] = None,
-    seed: Annotated[Path | None, typer.Option(help="YAML or JSON file with the initial organizations, keys, flags and exports.")] = None,
+    seed: Annotated[
+        Path | None, typer.Option(help="File with the initial organizations, keys, flags and exports, or `example`: a shipped one.")
+    ] = None,
     dns: Annotated[Path | None, typer.Option(help="YAML file of TXT records (name: text) to verify domains with. Default: DNS.")] = None,
     export_root: Annotated[Path | None, typer.Option(help="Folder that batch exports to folders write below. Default: they fail.")] = None,
     allow_private_destinations: Annotated[
@@ -46,9 +51,14 @@ def sandbox(
     for key in keys:
         _check(key)
     hosts = frozenset(map(_host, host or ()))
-    kept = SandboxOptions(listen=listen, hosts=hosts, database=database, api_keys=keys, seed=seed, geoip=geoip)
+    kept = SandboxOptions(listen=listen, hosts=hosts, database=database, api_keys=keys, seed=_seed(seed), geoip=geoip)
     exporting = replace(kept, export_root=_folder(export_root), allow_private_destinations=allow_private_destinations)
     uvloop.run(_serve(replace(exporting, strict=strict, resolver=_resolver(dns))))
+
+
+def _seed(path: Path | None) -> Path | None:
+    """The seed's file; a file that is called as the shipped one comes first."""
+    return shipped("config") / "sandbox-seed.yaml" if path == EXAMPLE_SEED and not path.exists() else path
 
 
 def _folder(path: Path | None) -> Path | None:
@@ -83,11 +93,11 @@ def _check(key: str) -> None:
         raise ForwarderError(f"--api-key: {refusal.message}", hint="A project key looks like phc_….") from None
 
 
-def _management(organizations: int) -> str:
+def _management(organizations: int, seed: Path | None) -> str:
     if not organizations:
-        return "The management API has no organizations yet: add some, and personal keys, with --seed FILE (config/sandbox-seed.yaml)."
+        return "The management API has no organizations yet: add some, and personal keys, with --seed example, or --seed FILE."
     count = "1 organization" if organizations == 1 else f"{organizations} organizations"
-    return f"The management API has {count}; call it with a personal key of the seed (forwarder manage --help)."
+    return f"The management API has {count}; call it with a personal key of {seed or 'the seed'} (forwarder manage --help)."
 
 
 async def _serve(options: SandboxOptions) -> None:
@@ -98,6 +108,7 @@ async def _serve(options: SandboxOptions) -> None:
         loop.add_signal_handler(number, stop.set)
     async with Sandbox(options) as running:
         kept = f"in {options.database}" if options.database else "in memory until it stops (--database FILE stores them)"
-        typer.echo(f"Sandbox listening on {running.url}\nEvents are kept {kept}.\n{_management(await running.organizations())}")
+        management = _management(await running.organizations(), options.seed)
+        typer.echo(f"Sandbox listening on {running.url}\nEvents are kept {kept}.\n{management}")
         await stop.wait()
         typer.echo("Sandbox stopping.")

@@ -142,11 +142,6 @@ class ConfigurationError(ForwarderError):
     code = "configuration"
 
 
-def install_extra(extra: str) -> str:
-    """The hint for a package of an extra that is missing. It names no package index: forwarder is published on none."""
-    return f"Install the extra from a clone of the repository: pipx install --force '.[{extra}]'"
-
-
 def cannot_listen(key: str, listen: str, error: OSError) -> ConfigurationError:
     """The error for an address that can't be listened on; `key` is the setting that holds it."""
     if error.errno == errno.EADDRINUSE:

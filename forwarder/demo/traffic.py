@@ -13,7 +13,8 @@ from random import Random
 from typing import Any, Protocol
 from uuid import uuid4
 
-from forwarder.core.errors import ConfigurationError, install_extra
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import install_extra
 
 PROJECT_KEY = "phc_demoShopOfTheForwarder2026"
 

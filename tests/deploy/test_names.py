@@ -50,7 +50,7 @@ def test_versions_are_the_projects() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     named = {each for _, text in EVERYTHING for each in re.findall(r"\bforwarder(?:-sample-app)?:(?:\d+\.[\w.-]*\w|latest)\b", text)}
-    assert named == {IMAGE, IMAGE.replace("forwarder", "forwarder-sample-app")}
+    assert named == {IMAGE, f"{IMAGE}-full", IMAGE.replace("forwarder", "forwarder-sample-app")}
 
 
 def test_other_images_are_pinned() -> None:

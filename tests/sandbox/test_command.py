@@ -11,8 +11,6 @@ import pytest
 from tests.sandbox.client import KEY, batch, event, names
 from tests.support.commands import forwarder, running
 
-SEED = Path(__file__).parents[2] / "config" / "sandbox-seed.yaml"
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -35,8 +33,8 @@ async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -
 
 @pytest.mark.slow
 async def test_it_begins_with_a_seed() -> None:
-    """What the example holds is there at once, and its project exists; its organization is counted, and no key is shown."""
-    async with running("sandbox", "--listen", "127.0.0.1:0", "--seed", str(SEED)) as command:
+    """What the shipped example holds is there at once, and its project exists; its organization is counted, and no key is shown."""
+    async with running("sandbox", "--listen", "127.0.0.1:0", "--seed", "example") as command:
         url = (await command.line("listening on")).split()[-1]
         assert "1 organization;" in await command.line("management API")
         assert "phx_" not in "\n".join(command.lines)

@@ -17,10 +17,22 @@ class Dockerfile:
         self.text = re.sub(r"\\\n\s*", "", path.read_text())
         self.instructions = [line.split(maxsplit=1) for line in self.text.splitlines() if line and not line.startswith("#")]
 
-    def last(self, instruction: str) -> list[str]:
-        """What follows each use of an instruction in the last stage."""
-        start = max(number for number, line in enumerate(self.instructions) if line[0] == "FROM")
-        return [line[1] for line in self.instructions[start:] if line[0] == instruction]
+    @property
+    def stages(self) -> list[tuple[str, str, list[list[str]]]]:
+        """Each stage: its name or nothing, what it begins with, its instructions."""
+        found: list[tuple[str, str, list[list[str]]]] = []
+        for line in self.instructions:
+            if line[0] == "FROM":
+                base, _, name = line[1].partition(" AS ")
+                found.append((name, base, []))
+            found[-1][2].append(line)
+        return found
+
+    def last(self, instruction: str, target: str = "") -> list[str]:
+        """What follows each use of an instruction in the image: in a stage, the last one by default, and in those that it is based on."""
+        known = {name: (base, lines) for name, base, lines in self.stages}
+        base, lines = known[target]
+        return (self.last(instruction, base) if base in known else []) + [line[1] for line in lines if line[0] == instruction]
 
     @property
     def copied(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""forwarder's wheel, built as the image builds it, and environments that have it installed."""
+"""forwarder's wheel, built as the image builds it, its source archive, and environments that have it installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import venv
 from pathlib import Path
 
 from tests.support.dockerfile import FORWARDER
-from tests.support.repository import ROOT
+from tests.support.repository import ROOT, files
 
 
 def build_wheel(folder: Path) -> Path:
@@ -21,6 +21,24 @@ def build_wheel(folder: Path) -> Path:
             _copy(ROOT / source, folder / target / ("" if source.endswith("/") else Path(source).name))
     [command] = re.findall(r"\bpip (wheel [^&]*[^&\s])", FORWARDER.text)
     _pip(*command.split(), cwd=folder)
+    [made] = (folder / "wheels").iterdir()
+    return made
+
+
+def build_sdist(folder: Path) -> Path:
+    """The source archive, made of a copy of the repository in a folder."""
+    for path in files():
+        _copy(path, folder / path.relative_to(ROOT))
+    command = "import setuptools.build_meta as build; build.build_sdist('dist')"
+    done = subprocess.run([sys.executable, "-c", command], cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    [made] = (folder / "dist").iterdir()
+    return made
+
+
+def wheel_of(sdist: Path, folder: Path) -> Path:
+    """The wheel, made of a source archive in a folder, with what is installed here to build it."""
+    _pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", "wheels", str(sdist), cwd=folder)
     [made] = (folder / "wheels").iterdir()
     return made
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from forwarder.core.errors import ForwarderError, install_extra
+from forwarder.core.errors import ForwarderError
+from forwarder.core.installation import install_extra
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 TOGETHER: Final = 8

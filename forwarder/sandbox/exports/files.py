@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import zstandard
 
-from forwarder.core.errors import install_extra
+from forwarder.core.installation import install_extra
 from forwarder.sandbox.exports.jobs import ExportMisconfigured
 from forwarder.sandbox.exports.records import ColumnKind, ExportRecord
 

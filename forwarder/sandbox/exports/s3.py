@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from forwarder.core.errors import install_extra
+from forwarder.core.installation import install_extra
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportJob, ExportMisconfigured
 from forwarder.sandbox.exports.network import DestinationRequest, DestinationUrl, scrub, send
 from forwarder.sandbox.protocol.times import parse_time

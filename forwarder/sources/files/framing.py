@@ -17,7 +17,8 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from forwarder.core.errors import ConfigurationError, install_extra
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import install_extra
 from forwarder.sources.files.records import DamagedContent, Framing, LineRecords, ReadOptions, reason
 from forwarder.sources.files.unpacking import FAILURES, PeekedStream
 

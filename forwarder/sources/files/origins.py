@@ -24,7 +24,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from forwarder.core.errors import ConfigurationError, install_extra
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import install_extra
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
 

@@ -29,7 +29,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator
 from aiokafka.errors import KafkaError
 
-from forwarder.core.errors import ForwarderError, install_extra
+from forwarder.core.errors import ForwarderError
+from forwarder.core.installation import install_extra
 
 PASSWORDS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 

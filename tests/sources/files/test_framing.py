@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import install_extra
 from forwarder.sources.files.framing import MAX_COLUMNS, NumberedRecords, frame
 from forwarder.sources.files.records import DamagedContent, Framing, ReadOptions
 from forwarder.sources.files.unpacking import PeekedStream
@@ -304,4 +305,4 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigurationError, match="without pyarrow") as caught:
         list(parquet_rows(io.BytesIO()))
-    assert "pipx install --force '.[import]'" in caught.value.hint
+    assert caught.value.hint == install_extra("import")

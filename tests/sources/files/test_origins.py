@@ -12,6 +12,7 @@ import pytest
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import install_extra
 from forwarder.sources.files import origins
 from forwarder.sources.files.origins import check_addresses, connect, redact
 from forwarder.sources.files.records import BrokenSource, ReadOptions
@@ -165,4 +166,4 @@ def test_a_store_is_made_from_the_url_of_its_bucket(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ConfigurationError, match="without obstore") as caught:
         open_source(["gs://bucket/x"])
-    assert "pipx install --force '.[import]'" in caught.value.hint
+    assert caught.value.hint == install_extra("import")

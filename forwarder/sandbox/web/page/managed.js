@@ -119,7 +119,7 @@ export function signOn(domain) {
 }
 
 function seed() {
-  return ["No endpoint of the interface makes one: start the sandbox with ", el("code", {}, "--seed FILE"), ", such as config/sandbox-seed.yaml."];
+  return ["No endpoint of the interface makes one: start the sandbox with ", el("code", {}, "--seed example"), ", or with a seed of your own."];
 }
 
 function command(words, view) {

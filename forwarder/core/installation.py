@@ -1,0 +1,51 @@
+"""How this forwarder was installed: where the files are that came with it, and how missing packages are added.
+
+A clone has `config/` and `docs/` at its root; a wheel, and so the image, has them inside the package (`setup.py`). forwarder itself is
+published on no package index, so no command here names it as a requirement: whoever takes the name there would be installed.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Literal
+
+from forwarder import __version__
+
+DISTRIBUTION: Final = "analytics-forwarder"
+IMAGE_MARK: Final = "forwarder-image"
+"""The Dockerfile makes a file of this name in the folder of the environment."""
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+
+
+def shipped(folder: Literal["config", "docs"]) -> Path:
+    """The folder with the example configurations and the sandbox's seed, or the one with the documents (Markdown, in any folders)."""
+    inside = _PACKAGE / "shipped" / folder
+    return inside if inside.is_dir() else _PACKAGE.parent / folder
+
+
+def install_extra(extra: str) -> str:
+    """The hint for the packages of an extra that are missing: one command that works for this installation."""
+    if (Path(sys.prefix) / IMAGE_MARK).exists():
+        return f"Use the image with all extras, built in a clone: docker build --target full --tag forwarder:{__version__}-full ."
+    try:
+        packages = _packages(extra)
+    except metadata.PackageNotFoundError:
+        return f"Install the packages that pyproject.toml lists for the extra {extra}."
+    return f"Install the extra {extra}: {_installer()} {shlex.join(packages)}"
+
+
+def _packages(extra: str) -> list[str]:
+    marked = (each.partition(";") for each in metadata.requires(DISTRIBUTION) or ())
+    return [requirement.strip() for requirement, _, marker in marked if f'extra == "{extra}"' in marker]
+
+
+def _installer() -> str:
+    """The command that adds packages to the environment that this Python is of."""
+    if (Path(sys.prefix) / "pipx_metadata.json").exists():
+        return f"pipx inject {DISTRIBUTION}"
+    if (metadata.distribution(DISTRIBUTION).read_text("INSTALLER") or "").strip() == "uv":
+        return f"uv pip install --python {shlex.quote(sys.executable)}"
+    return f"{shlex.quote(sys.executable)} -m pip install"
