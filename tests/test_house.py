@@ -9,11 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tests.support.documents import page
 from tests.support.repository import ROOT, files, name
 
 SHARED: Final = 0.03
 """The share of class names that may occur twice; none of them public."""
-PAGE: Final = ROOT / "docs" / "architecture.md"
+PAGE: Final = page("architecture")
 _NAMED: Final = re.compile(r"`((?:forwarder|tests|docs|benchmarks)/[\w./-]+)`")
 _MODULE: Final = re.compile(r"`(?:[a-z_]+/)*([a-z_0-9]+\.py)`")
 

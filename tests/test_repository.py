@@ -20,6 +20,7 @@ UNCODED = re.compile(r"#\s*type:\s*ignore(?!\[)|#\s*noqa(?!:)")
 SLEEP = re.compile(r"\btime[.]sleep\(|asyncio[.]sleep\((?!0\))")
 SKIP = re.compile(r"mark[.](?:skip|xfail)\(\s*\)|mark[.](?:skip|xfail)\s*$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+DOCUMENT = re.compile(r"(?<![\w/-])docs/[\w/-]+\.md")
 PIN = re.compile(r"^[a-z0-9][a-z0-9._-]*==\S+(?: ; .+?)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
@@ -116,6 +117,12 @@ def test_links_between_documents_lead_somewhere() -> None:
     """Every relative link in a Markdown file is a file of the repository."""
     links = [(path, link) for path in files(".md") for link in LINK.findall(path.read_text())]
     assert [f"{name(path)}: {link}" for path, link in links if not (path.parent / link).exists()] == []
+
+
+def test_documents_that_are_named_exist() -> None:
+    """A comment, a message or a document that names a path in docs/ names a file."""
+    named = [(path, each) for path in files() for each in DOCUMENT.findall(path.read_text(errors="replace"))]
+    assert [f"{name(path)}: {each}" for path, each in named if not (ROOT / each).exists()] == []
 
 
 def test_decisions_are_numbered_without_gaps() -> None:

@@ -1,4 +1,4 @@
-"""`docs/sdks.md` and the pins of tests/sdks agree, and every SDK is pinned as exactly as its package client can."""
+"""`docs/reference/sdks.md` and the pins of tests/sdks agree, and every SDK is pinned as exactly as its package client can."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 
 from tests.sdks.older import CLIENTS
 from tests.sdks.toolchains import TOOLS
+from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
 PROGRAMS = ROOT / "tests" / "sdks" / "programs"
-DOCUMENT = (ROOT / "docs" / "sdks.md").read_text()
+DOCUMENT = text_of("sdks")
 
 
 def pinned() -> dict[str, str]:
@@ -80,7 +81,7 @@ def test_the_versions_of_opentelemetry() -> None:
     """The document on log records names the versions that are tested."""
     node = json.loads(_text("otel-node/package.json"))["dependencies"]["@opentelemetry/sdk-logs"]
     python = _found(r"^opentelemetry-sdk==(\S+) ", "otel-python/requirements.txt")
-    versions = re.findall(r"^\| `[^|]+ \| (\d+\.\d[^ |]*) \|", (ROOT / "docs" / "otlp.md").read_text(), re.MULTILINE)
+    versions = re.findall(r"^\| `[^|]+ \| (\d+\.\d[^ |]*) \|", text_of("otlp"), re.MULTILINE)
     assert versions == [python, node]
 
 

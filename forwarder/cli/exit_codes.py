@@ -1,4 +1,4 @@
-"""The exit codes of every command; `docs/commands.md` has the same table."""
+"""The exit codes of every command; `docs/reference/commands.md` has the same table."""
 
 from __future__ import annotations
 

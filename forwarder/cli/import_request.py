@@ -174,7 +174,7 @@ def _mapping(section: ImportSettings, file: Path | None) -> tuple[MappingSetting
         found = load_part(_MAPPING, file, os.environ).import_.mapping
     except InvalidConfiguration as error:
         problems = "\n".join(str(each).replace(f"{_MAPPING}.", "").replace(" --config FILE", " --mapping FILE") for each in error.problems)
-        raise ConfigurationError(f"--mapping: {problems}", hint="docs/mapping.md describes the rules.") from None
+        raise ConfigurationError(f"--mapping: {problems}", hint="docs/reference/mapping.md describes the rules.") from None
     if not found.given:
         raise ConfigurationError(f"--mapping: {file} has no rules", hint="Write at least event, distinct_id and timestamp.")
     return found, str(file)

@@ -1,7 +1,7 @@
 """The ingestion endpoints and the events that they accept (interface document, "B. Ingestion API", "Events"), as data, named to the letter.
 
-Every other field than these is kept as it was sent. What SDKs send in other forms and to other paths is not of the contract; `docs/http.md`
-has it.
+Every other field than these is kept as it was sent. What SDKs send in other forms and to other paths is not of the contract;
+`docs/reference/http.md` has it.
 """
 
 from __future__ import annotations

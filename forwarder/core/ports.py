@@ -24,7 +24,7 @@ class Ordering(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an event became a dead letter (closed set; documented in docs/operations.md)."""
+    """Why an event became a dead letter (closed set; documented in docs/how-to/operations.md)."""
 
     MISSING_EVENT = "missing_event"
     MISSING_DISTINCT_ID = "missing_distinct_id"
@@ -60,7 +60,7 @@ class WhenFull(StrEnum):
 
 
 class DropReason(StrEnum):
-    """Why an event was dropped (closed set; documented in docs/operations.md)."""
+    """Why an event was dropped (closed set; documented in docs/how-to/operations.md)."""
 
     INVALID_OVERFLOW = "invalid_overflow"
     """Rejected at receipt, and the dead letters' share for such is full."""
@@ -132,7 +132,7 @@ class EventResults(Protocol):
 
 @dataclass(slots=True)
 class V1Head:
-    """What the head of a request says in the protocol whose answers have a result for each event (docs/v1.md)."""
+    """What the head of a request says in the protocol whose answers have a result for each event (docs/reference/v1.md)."""
 
     authorization: bytes = b""
     sdk_info: bytes = b""
@@ -145,7 +145,7 @@ class V1Head:
 
 @dataclass(slots=True)
 class OtlpHead:
-    """What the head of a request with log records of OpenTelemetry says (docs/otlp.md)."""
+    """What the head of a request with log records of OpenTelemetry says (docs/reference/otlp.md)."""
 
     authorization: bytes = b""
     protobuf: bool = False

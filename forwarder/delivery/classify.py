@@ -19,7 +19,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
 class DeliveryWarning(StrEnum):
-    """Oddities of an answer that counts as delivered (closed set; documented in docs/delivery.md)."""
+    """Oddities of an answer that counts as delivered (closed set; documented in docs/explanation/delivery.md)."""
 
     OTHER_2XX = "other_2xx"
     """Another 2xx than 200."""

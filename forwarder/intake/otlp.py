@@ -1,4 +1,4 @@
-"""Log records of OpenTelemetry become events by the rules of `sources.http.otlp.mapping` (docs/otlp.md).
+"""Log records of OpenTelemetry become events by the rules of `sources.http.otlp.mapping` (docs/reference/otlp.md).
 
 Each record is mapped by itself: one that the rules leave out is counted, one of which they make no event is rejected, and becomes a dead
 letter with the record as the rules see it. All events of a request are of the one configured project.

@@ -28,7 +28,7 @@ class ResultProtocol(Protocol):
 
 
 class V1Protocol:
-    """See `ResultProtocol`; docs/v1.md."""
+    """See `ResultProtocol`; docs/reference/v1.md."""
 
     def __init__(self, head: V1Head) -> None:
         self._head = head

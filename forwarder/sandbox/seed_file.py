@@ -45,7 +45,7 @@ def read_seed(path: Path) -> Seed:
 
 
 def _load(path: Path) -> Any:
-    hint = "A seed is a file in YAML or JSON; docs/sandbox.md shows one."
+    hint = "A seed is a file in YAML or JSON; docs/reference/sandbox.md shows one."
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigurationError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes", hint="Send the events to the sandbox instead.")
@@ -69,7 +69,7 @@ def _validate(path: Path, content: Any) -> Seed:
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             sections = ", ".join(Seed.model_fields)
             raise ConfigurationError(f"{path}: there is no section {where!r}", hint=f"A seed has {sections}.") from None
-        raise ConfigurationError(f"{path}: {where or 'the file'}: {problem}", hint="docs/sandbox.md shows a seed.") from None
+        raise ConfigurationError(f"{path}: {where or 'the file'}: {problem}", hint="docs/reference/sandbox.md shows a seed.") from None
 
 
 def _check_unique(path: Path, seed: Seed) -> None:

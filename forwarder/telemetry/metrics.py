@@ -1,6 +1,6 @@
 """The metrics of a snapshot. Figures are plain integers in the parts; they become metrics only for a scrape.
 
-Invariants: names and labels are those of docs/metrics.md (a test holds the two together); every label set appears once; the number
+Invariants: names and labels are those of docs/reference/metrics.md (tested); every label set appears once; the number
 of series is bounded (lanes by `labels.MAX_LABELS`, files by `snapshot.LOG_FILES` a source, reasons, routes and sources by closed sets).
 """
 

@@ -163,7 +163,7 @@ class AnalyticsSandbox:
     def add_fault(self, **members: object) -> None:
         """Add a fault after those that are there, of requests for events unless `path` names others.
 
-        With `when="after"` the events are stored and only the answer is lost. docs/testing.md has the members.
+        With `when="after"` the events are stored and only the answer is lost. docs/how-to/testing.md has the members.
         """
         self.call("POST", "/sandbox/faults", {name: value for name, value in members.items() if value is not None})
 

@@ -1,7 +1,7 @@
 """OTLP logs: from the body of an export request, protobuf or JSON, to log records in plain JSON; and the messages of the answers.
 
 Plain JSON: an attribute is a member of one object, the last one of a name wins; what is unset and what is not finite is null; bytes are
-base64; an integer keeps all its digits. A record has always the same members (docs/otlp.md).
+base64; an integer keeps all its digits. A record has always the same members (docs/reference/otlp.md).
 
 The body may be hostile. Nothing is made of more values than `Effort` allows, nesting has a bound, and text that is not UTF-8, which other
 programs write where the schema forbids it, comes with U+FFFD in its place. The schema is the one that OpenTelemetry publishes; it is

@@ -4,7 +4,8 @@ Its envelope is `{"created_at": …, "batch": [event, …], "historical_migratio
 which it was sent; `created_at` stays the same when a part of a batch is sent again, and says nothing that is needed here.
 
 Unlike the service, which refuses a whole request for one event without a uuid, say, each event is validated by itself; and a request is
-accepted where the service would refuse it for something that forwarder has no need of, such as an attempt that is no number (docs/v1.md).
+accepted where the service would refuse it for something that forwarder has no need of, such as an attempt that is no number
+(docs/reference/v1.md).
 """
 
 from __future__ import annotations

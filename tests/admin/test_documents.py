@@ -1,4 +1,4 @@
-"""docs/operations.md, and the reasons of docs/dead-letters.md, compared with the program."""
+"""docs/how-to/operations.md, and the reasons of docs/how-to/dead-letters.md, compared with the program."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from forwarder.cli.app import COMMANDS
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason
+from tests.support.documents import text_of
 
-DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "operations.md").read_text()
+TEXT = text_of("operations")
 
 
 def table(title: str, text: str = TEXT) -> set[str]:
@@ -29,7 +29,7 @@ def table(title: str, text: str = TEXT) -> set[str]:
 )
 def test_closed_sets_are_documented(page: str, title: str, values: type[HaltReason | Reason | DropReason]) -> None:
     """Each reason that exists is documented, and no other."""
-    assert table(title, (DOCS / f"{page}.md").read_text()) == {value.value for value in values}
+    assert table(title, text_of(page)) == {value.value for value in values}
 
 
 def test_exit_codes_are_documented() -> None:

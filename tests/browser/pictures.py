@@ -278,4 +278,4 @@ async def main(folder: Path, *, dark: bool) -> None:
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     wanted = [Path(each) for each in arguments if each != "--dark"]
-    asyncio.run(main(wanted[0] if wanted else ROOT / "docs", dark="--dark" in arguments))
+    asyncio.run(main(wanted[0] if wanted else ROOT / "docs" / "pictures", dark="--dark" in arguments))

@@ -18,10 +18,11 @@ from forwarder.storage.directory import LockedDirectory
 from tests.cli.test_dead_letters import invoke
 from tests.daemon.lettered import bury, opened, refused
 from tests.deadletter.rig import query
+from tests.support.documents import text_of
 
 CUT = b'{"event":"sign up","text":"\xff'
 JOB = ImportJob("0190a0a0-0000-5000-8000-000000000000", "mixpanel", "/data/export")
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "dead-letters.md").read_text()
+DOCUMENT = text_of("dead-letters")
 
 
 @pytest.fixture

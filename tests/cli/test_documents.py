@@ -1,4 +1,4 @@
-"""docs/commands.md is held against the commands: each command and each option is in its table, and nothing else.
+"""docs/reference/commands.md is held against the commands: each command and each option is in its table, and nothing else.
 
 Those of the management API stand there as one: `test_manage_documents.py` holds the page that has them one by one. Imports of all formats
 have their common options there once, and each format its own.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
@@ -17,8 +16,9 @@ from forwarder.cli.app import app, load
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.imports import parameters
 from forwarder.sources.imports.formats import catalog
+from tests.support.documents import text_of
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+DOCUMENT = text_of("commands")
 MANAGE = "forwarder manage"
 IMPORT = "forwarder import"
 FORMATS = {f"{IMPORT} {each.name}" for each in catalog.FORMATS}

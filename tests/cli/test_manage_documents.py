@@ -1,4 +1,4 @@
-"""docs/manage.md says what the commands are; its examples work."""
+"""docs/how-to/manage.md says what the commands are; its examples work."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from forwarder.sandbox import SandboxOptions
 from tests.cli.managing import aside
 from tests.contract.calls import Challenges
 from tests.sandbox.client import Client, talking
+from tests.support.documents import text_of
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = (ROOT / "docs" / "manage.md").read_text("utf-8")
+PAGE: Final = text_of("manage")
 ORGANIZATION: Final = "01900000-0000-7000-8000-000000000001"
 KEY: Final = "phx_sandbox_olga_everything_0001"
 

@@ -22,10 +22,11 @@ from forwarder.config.source_settings import KafkaSettings, LogSourceSettings
 from forwarder.daemon.mappings import mapping_of
 from forwarder.sources.imports.pacing import QuietHours
 from tests.support.certificates import make_certificate
+from tests.support.documents import page
 
 ROOT = Path(__file__).parents[2]
 ALL = ROOT / "config" / "all.yaml"
-PAGE = ROOT / "docs" / "configuration.md"
+PAGE = page("configuration")
 
 
 def row(key: Key) -> str:

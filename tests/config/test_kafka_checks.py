@@ -10,7 +10,7 @@ import pytest
 from forwarder.config.checks import conflicts
 from forwarder.config.settings import Settings
 from tests.support.certificates import make_certificate
-from tests.support.repository import ROOT
+from tests.support.documents import text_of
 
 CLUSTER: dict[str, Any] = {"bootstrap_servers": "h:9092", "topics": "x"}
 FOREIGN: dict[str, Any] = {**CLUSTER, "format": "json"}
@@ -196,4 +196,4 @@ def test_certificates_that_belong_together_fit(tmp_path: Path) -> None:
 
 def test_the_page_tells_what_is_sent_in_the_clear() -> None:
     """There is no place for warnings in a check: the document has it."""
-    assert "SASL_PLAINTEXT with PLAIN sends the password" in (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    assert "SASL_PLAINTEXT with PLAIN sends the password" in text_of("configuration")

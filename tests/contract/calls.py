@@ -1,4 +1,4 @@
-"""Calls of the management endpoints over plain HTTP, by the rows of `docs/interface.md`: of a sandbox with two organizations."""
+"""Calls of the management endpoints over plain HTTP, by the rows of `docs/reference/interface.md`: of a sandbox with two organizations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the interface document lists, typed from it by hand: neither the contract package nor `docs/interface.md` may leave one out.
+"""What the interface document lists, typed from it by hand: neither the contract package nor `interface.md` may leave one out.
 
 Endpoints: method, path, scope, status, answer. Fields: name and type, those of a resource in its order; then what is accepted, by name.
 """

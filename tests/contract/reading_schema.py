@@ -1,4 +1,4 @@
-"""Says of a JSON schema of the contract what `docs/interface.md` says of the field: its type, whether it can be null, its rule."""
+"""Says of a JSON schema of the contract what `interface.md` says of the field: its type, whether it can be null, its rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the tables of `docs/interface.md`: what a person reads there is what tests go by."""
+"""Reads the tables of `docs/reference/interface.md`: what a person reads there is what tests go by."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from tests.support.repository import ROOT
+from tests.support.documents import page
 
-DOCUMENT: Final = ROOT / "docs" / "interface.md"
+DOCUMENT: Final = page("interface")
 NOTHING: Final = "—"
 
 Row: TypeAlias = dict[str, str]

@@ -1,4 +1,4 @@
-"""`docs/interface.md` and the contract package say the same, in both directions, and neither leaves out what the interface has."""
+"""`interface.md` and the contract package say the same, in both directions, and neither leaves out what the interface has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.contract import names
 from tests.contract.reading_schema import fields as contract_fields
 from tests.contract.reading_schema import kind
 from tests.contract.tables import DOCUMENT, FieldRow, endpoints, fields, headings, plain, rows, spans
-from tests.guides.reading import anchors, links
+from tests.support.documents import anchors, links
 from tests.support.repository import ROOT, files
 
 RESOURCES: Final[dict[str, Any]] = {

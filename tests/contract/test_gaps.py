@@ -10,9 +10,9 @@ import pytest
 
 from forwarder.contract.gaps import GAPS
 from tests.contract.calls import Service, error_of, serving
-from tests.guides.reading import shown_in
 from tests.support import management as seed
 from tests.support.clock import FakeClock
+from tests.support.documents import shown_in
 
 DAY: Final = 24 * 3600.0
 Test = TypeVar("Test", bound=Callable[..., Any])

@@ -1,4 +1,4 @@
-"""Every odd body of `docs/interface.md` put to the sandbox, to the strict sandbox and to forwarder: the answers are those of the table."""
+"""Every odd body of `interface.md` put to the sandbox, to the strict sandbox and to forwarder: the answers are those of the table."""
 
 from __future__ import annotations
 

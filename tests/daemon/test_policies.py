@@ -11,7 +11,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering
 from forwarder.daemon.policies import LIVE_KEYS, LIVE_SECTIONS, batch_policy, changed_keys, keys_needing_restart, lane_ordering
-from tests.support.repository import ROOT
+from tests.support.documents import text_of
 from tests.support.whole import KEY, settings
 
 NOWHERE = "http://127.0.0.1:9"
@@ -53,8 +53,8 @@ def test_only_what_a_reload_cannot_change_needs_a_restart() -> None:
 
 
 def test_what_can_be_reloaded_exists_and_is_documented() -> None:
-    """Each name in the lists of live keys is a setting, or a section of them, that docs/operations.md names."""
-    document = (ROOT / "docs" / "operations.md").read_text()
+    """Each name in the lists of live keys is a setting, or a section of them, that docs/how-to/operations.md names."""
+    document = text_of("operations")
     names = {".".join(path) for path in keys()}
     assert names >= LIVE_KEYS
     assert all(any(name.startswith(section) for name in names) for section in LIVE_SECTIONS)

@@ -15,6 +15,7 @@ import yaml
 from forwarder.config.settings import Settings
 from tests.support.certificates import make_certificate
 from tests.support.deployment import ALERTS, CHART, DASHBOARD, Document, documents, of_kind, pods, port, settings
+from tests.support.documents import text_of
 from tests.support.go_tools import BUILDING, HELM
 from tests.support.manifests import (
     NEWEST,
@@ -244,7 +245,7 @@ def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: 
     assert says in done.stderr
 
 
-DOCUMENT = (ROOT / "docs" / "deploy.md").read_text()
+DOCUMENT = text_of("deploy")
 
 
 @pytest.mark.parametrize("block", [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each])

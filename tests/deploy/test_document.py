@@ -1,4 +1,4 @@
-"""docs/deploy.md: what it tells people to type. Names in it are held by test_names, helm's part by test_chart."""
+"""docs/how-to/deploy.md: what it tells people to type. Names in it are held by test_names, helm's part by test_chart."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 import yaml
 
 from tests.support.deployment import DEPLOY, KUBERNETES, STATE, holds, settings
+from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
-TEXT = (ROOT / "docs" / "deploy.md").read_text()
+TEXT = text_of("deploy")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.DOTALL)
 COMMANDS = [line for language, block in BLOCKS if not language for line in block.splitlines()]
 

@@ -14,6 +14,7 @@ from forwarder.storage.directory import state_directories
 from tests.support.deployment import DIGEST, STATE, USER, port, settings
 from tests.support.dockerfile import FORWARDER as IMAGE
 from tests.support.dockerfile import Dockerfile
+from tests.support.documents import page
 from tests.support.repository import ROOT, files, name
 from tests.test_repository import PYPROJECT
 
@@ -125,5 +126,5 @@ def test_the_samples_requirements_are_those_that_are_tested() -> None:
 
 def test_no_file_names_an_image_without_version() -> None:
     """`latest` is in no file that is deployed: nobody could say what runs."""
-    where = [*files("", "deploy"), ROOT / "Dockerfile", ROOT / "docs" / "deploy.md"]
+    where = [*files("", "deploy"), ROOT / "Dockerfile", page("deploy")]
     assert [name(path) for path in where if re.search(r"\w:latest\b", path.read_text())] == []

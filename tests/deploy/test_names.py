@@ -12,11 +12,12 @@ from forwarder import __version__
 from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
 from tests.support.deployment import CHART, DEPLOY, DIGEST, IMAGE, port, texts
+from tests.support.documents import page
 from tests.support.go_tools import PROMTOOL
 from tests.support.repository import ROOT, name
 from tests.support.typed import command, commands, options
 
-DOCUMENT = ROOT / "docs" / "deploy.md"
+DOCUMENT = page("deploy")
 EVERYTHING = [*texts(), (DOCUMENT, DOCUMENT.read_text())]
 KEYS = {".".join(path) for path in keys()}
 SECTIONS = {key.partition(".")[0] for key in KEYS if "." in key}

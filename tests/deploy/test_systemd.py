@@ -19,6 +19,7 @@ from forwarder.config.environment import read_environment
 from forwarder.sources.http.listener import BACKLOG
 from tests.support.commands import LIMIT, Running
 from tests.support.deployment import CONFIGURATION, STATE, holds, settings
+from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
 UNIT = ROOT / "deploy" / "forwarder.service"
@@ -39,6 +40,7 @@ os.execv(sys.executable, [sys.executable, "-m", "forwarder", "run"])
 
 PASSES_SOCKETS = """
 import os, sys
+from tests.support.documents import text_of
 kept = [os.dup(int(each)) for each in sys.argv[1:]]
 for number, each in enumerate(kept):
     os.dup2(os.dup(each), 10 + number)
@@ -141,8 +143,8 @@ def test_systemd_understands_it(tmp_path: Path) -> None:
 
 
 def test_systemd_understands_the_documents_addition(tmp_path: Path) -> None:
-    """What docs/deploy.md adds to the unit, for logs that a group may read, leaves nothing to be said either."""
-    [addition] = re.findall(r"```ini\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.DOTALL)
+    """What docs/how-to/deploy.md adds to the unit, for logs that a group may read, leaves nothing to be said either."""
+    [addition] = re.findall(r"```ini\n(.*?)```", text_of("deploy"), re.DOTALL)
     unit = tmp_path / UNIT.name
     unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", TEXT, flags=re.MULTILINE))
     (tmp_path / f"{UNIT.name}.d").mkdir()

@@ -21,7 +21,7 @@ INSTALLATION = re.compile(r"(?:pipx|uv tool) install (?:--force )?'?([^\s`;,)'\"
 EXTRA = re.compile(r"""(?:install_extra\("|'\.\[)([\w-]+)""")
 ELSEWHERE = re.compile(r"\b(?:[\w-]+\.)+[a-z]+(?::\d+)?/(?:[\w-]+/)*forwarder(?::\S+)?(?=[\s\"'`,}]|$)|docker pull")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-FIRST = ("README.md", "docs/quick-start.md")
+FIRST = ("README.md", "docs/how-to/connect-sdks.md")
 """The pages that a new user types from."""
 
 

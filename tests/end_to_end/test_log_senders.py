@@ -1,4 +1,4 @@
-"""Log collectors that post to the listener, with the configurations of docs/log-recipes.md: the requests that they make, written by us.
+"""Log collectors that post to the listener, with the configurations of log-recipes.md: the requests that they make, written by us.
 
 What each sends is taken from its own source code: the order and spelling of headers, the body's frame, the escapes, and which answers it
 repeats. The programs themselves don't run here. What the configuration decides is read from it.

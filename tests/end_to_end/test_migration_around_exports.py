@@ -1,4 +1,4 @@
-"""The migration around exports, as docs/migration.md has it: its commands are taken from the page, and run by a shell.
+"""The migration around exports, as docs/how-to/migration.md has it: its commands are taken from the page, and run by a shell.
 
 The service is a sandbox in a process of its own, with a database and an organization whose batch export goes to a folder.
 """
@@ -19,12 +19,12 @@ import pytest
 import yaml
 
 from forwarder.sources.imports.report import MANIFEST, read_manifest
-from tests.guides.reading import DOCS, text_of
 from tests.support.commands import LIMIT, running
+from tests.support.documents import text_of
 from tests.support.management import EXPORT, ORGANIZATION, OWNER_KEY, PAUSED_EXPORT, PROJECT, SEED, TOKEN
 from tests.support.shells import Shell, posted
 
-PAGE: Final = text_of(DOCS / "migration.md")
+PAGE: Final = text_of("migration")
 [RECIPE] = re.findall(r"^## Around a project's exports\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)
 FIRST: Final = datetime(2024, 2, 27, 23, 59, 59, 250_000, UTC)
 """The last second of a day; the events go on into March, by way of the 29th of February."""

@@ -1,4 +1,4 @@
-"""docs/alerts.md, the rules in deploy/, and the metrics say the same."""
+"""docs/how-to/alerts.md, the rules in deploy/, and the metrics say the same."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.guides.reading import DOCS, text_of
+from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
 ROW = re.compile(r"^\| `(Forwarder\w+)` \| (\w+) \| ([\w ]+) \| ([^|]+) \|", re.MULTILINE)
-ROWS = ROW.findall(text_of(DOCS / "alerts.md"))
+ROWS = ROW.findall(text_of("alerts"))
 DOCUMENTED = {name: (severity, "" if after == "at once" else after) for name, severity, after, _ in ROWS}
 THRESHOLDS = {
     "ForwarderEventsOld": ("300", "over 5 minutes"),
@@ -45,8 +45,8 @@ def test_every_alert_is_documented_as_it_is(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_every_metric_in_the_rules_exists(file: Path) -> None:
-    """What a rule asks for is one of docs/metrics.md, which is held against the code."""
-    known = set(re.findall(r"^\| `(forwarder_\w+)`", text_of(DOCS / "metrics.md"), re.MULTILINE))
+    """What a rule asks for is one of docs/reference/metrics.md, which is held against the code."""
+    known = set(re.findall(r"^\| `(forwarder_\w+)`", text_of("metrics"), re.MULTILINE))
     named = {name for rule in rules_in(file) for name in re.findall(r"\bforwarder_\w+", rule["expr"])}
     assert {name for name in named if name not in known and not name.endswith(SUFFIXES)} == set()
     assert named

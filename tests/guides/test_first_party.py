@@ -1,4 +1,4 @@
-"""docs/first-party.md: its configurations say what forwarder serves. nginx and Caddy run with theirs in tests/sdks/test_first_party.py."""
+"""first-party.md: its configurations say what forwarder serves. nginx and Caddy run with theirs in tests/sdks/test_first_party.py."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import yaml
 from forwarder.config.load import load_settings
 from forwarder.sources.http.passthrough.allowed import PassedRoutes
 from forwarder.sources.http.protocol.routes import Routes
-from tests.guides.reading import DOCS, snippet, text_of
 from tests.sdks.toolchains import require
+from tests.support.documents import page, snippet, text_of
 
-FILE = DOCS / "first-party.md"
+FILE = page("first-party")
 [OURS, TRAEFIK] = re.findall(r"^```yaml\n(.*?)^```", text_of(FILE), re.DOTALL | re.MULTILINE)
 [INIT, NEXT] = re.findall(r"^```js\n(.*?)^```", text_of(FILE), re.DOTALL | re.MULTILINE)
 ADDRESS = "http://127.0.0.1:8320"

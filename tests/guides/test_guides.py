@@ -9,14 +9,14 @@ import pytest
 
 from forwarder.cli.app import COMMANDS
 from forwarder.config.keys import keys
-from tests.guides.reading import DOCS, GUIDES, anchors, links, proofs, sections, shown_in, spans, text_of
+from tests.support.documents import DOCS, GUIDES, anchors, links, proofs, sections, shown_in, spans, text_of
 from tests.support.repository import ROOT
 
-METRICS = set(re.findall(r"^\| `(forwarder_\w+)`", text_of(DOCS / "metrics.md"), re.MULTILINE))
+METRICS = set(re.findall(r"^\| `(forwarder_\w+)`", text_of("metrics"), re.MULTILINE))
 PARTS = ("- **Sender:** ", "- **Events:** ", "- **You see:** ", "- **Do:** ", "Shown by `tests/")
 
 
-@pytest.mark.parametrize("file", sorted(DOCS.glob("*.md")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(DOCS.rglob("*.md")), ids=lambda file: file.stem)
 def test_the_tests_that_a_document_names_exist(file: Path) -> None:
     """A claim that names its proof has one."""
     assert [proof for proof in proofs(text_of(file)) if proof[1] not in shown_in(proof[0])] == []
@@ -32,7 +32,7 @@ def test_links_lead_somewhere(file: Path) -> None:
 
 @pytest.mark.parametrize("file", [file for file in GUIDES if file.stem != "testing"], ids=lambda file: file.stem)
 def test_metrics_are_real(file: Path) -> None:
-    """Each metric is one of docs/metrics.md, which is held against the code. In docs/testing.md these are fixtures."""
+    """Each metric is one of docs/reference/metrics.md, which is held against the code. In docs/how-to/testing.md these are fixtures."""
     assert set(re.findall(r"`(forwarder_[a-z_]+)", text_of(file))) <= METRICS
 
 
@@ -54,7 +54,7 @@ def test_commands_are_real(file: Path) -> None:
     assert set(re.findall(r"`make ([a-z-]+)", text_of(file))) <= set(targets)
 
 
-@pytest.mark.parametrize(("title", "text"), sections(text_of(DOCS / "what-happens-when.md")).items())
+@pytest.mark.parametrize(("title", "text"), sections(text_of("what-happens-when")).items())
 def test_each_situation_is_told_whole(title: str, text: str) -> None:
     """What the sender sees, what becomes of the events, what a person sees, what to do, and at least one test that shows it."""
     assert [part for part in PARTS if text.count(part) != 1] == []
@@ -63,5 +63,5 @@ def test_each_situation_is_told_whole(title: str, text: str) -> None:
 
 def test_security_is_shown_by_tests() -> None:
     """Each thing that a hostile sender can try names the test that holds it off, but what nothing prevents."""
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", sections(text_of(DOCS / "security.md"))["Hostile senders"], re.MULTILINE)
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", sections(text_of("security"))["Hostile senders"], re.MULTILINE)
     assert {attempt for attempt, answer in rows if not proofs(answer)} == {"attempt", "forged events"}

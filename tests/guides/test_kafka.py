@@ -1,4 +1,4 @@
-"""docs/kafka.md: its configurations can be used, and what it says of defaults, reasons and metrics is so."""
+"""docs/how-to/kafka.md: its configurations can be used, and what it says of defaults, reasons and metrics is so."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import yaml
 from forwarder.config.load import load_settings
 from forwarder.config.source_settings import KafkaSettings
 from forwarder.core.ports import Reason
-from tests.guides.reading import DOCS, sections, text_of
 from tests.support.certificates import make_certificate
+from tests.support.documents import sections, text_of
 
-TEXT = text_of(DOCS / "kafka.md")
+TEXT = text_of("kafka")
 PARTS = sections(TEXT)
 SECURITY = re.findall(r"^\| ([^|]+) \| `(\{.*?\})`", PARTS["Security"], re.MULTILINE)
 DEFAULTS = KafkaSettings()
@@ -73,11 +73,11 @@ def test_defaults_are_as_told() -> None:
     assert DEFAULTS.halt_after == 3600
     assert DEFAULTS.missing_topics == "wait"
     assert DEFAULTS.commit == "delivered"
-    assert "(5 s)" in text_of(DOCS / "decisions" / "0017-rebalances-settle-then-return.md")
+    assert "(5 s)" in text_of("0017-rebalances-settle-then-return")
     assert DEFAULTS.revocation_timeout == 5
 
 
 def test_every_kafka_metric_is_told() -> None:
     """The page has all of them, and no others."""
-    known = set(re.findall(r"^\| `(forwarder_kafka_\w+)`", text_of(DOCS / "metrics.md"), re.MULTILINE))
+    known = set(re.findall(r"^\| `(forwarder_kafka_\w+)`", text_of("metrics"), re.MULTILINE))
     assert set(re.findall(r"`(forwarder_kafka_\w+)`", PARTS["Watching"])) == known

@@ -1,4 +1,4 @@
-"""docs/logs.md and docs/log-recipes.md: configurations can be used, and what they say of formats, keys, metrics and files is so.
+"""logs.md and log-recipes.md: configurations can be used, and what they say of formats, keys, metrics and files is so.
 
 What the recipes do is shown by `tests/end_to_end/test_log_recipes.py` and `tests/end_to_end/test_log_senders.py`.
 """
@@ -22,12 +22,12 @@ from forwarder.demo.logs import MAPPING
 from forwarder.sources.logs import following, positions
 from forwarder.sources.logs.flow import RESULTS
 from forwarder.sources.logs.formats import line_format
-from tests.guides.reading import DOCS, sections, spans, text_of
+from tests.support.documents import sections, spans, text_of
 from tests.support.repository import ROOT
 
-TEXT: Final = text_of(DOCS / "logs.md")
+TEXT: Final = text_of("logs")
 PARTS: Final = sections(TEXT)
-RECIPES: Final = text_of(DOCS / "log-recipes.md")
+RECIPES: Final = text_of("log-recipes")
 FOLDER: Final = ROOT / "config" / "recipes"
 DEFAULTS: Final = LogSourceSettings()
 SAMPLES: Final = {
@@ -148,14 +148,14 @@ def test_reasons_are_those_of_dead_letters() -> None:
 
 def test_every_metric_is_told() -> None:
     """The page has all of logs, and no others; and each result of a line."""
-    known = set(re.findall(r"^\| `(forwarder_logs?_\w+)`", text_of(DOCS / "metrics.md"), re.MULTILINE))
+    known = set(re.findall(r"^\| `(forwarder_logs?_\w+)`", text_of("metrics"), re.MULTILINE))
     assert set(re.findall(r"`(forwarder_logs?_\w+)`", PARTS["Watching"])) == known
     assert set(re.findall(r"by `source` and `result`: (.*) \|", TEXT)[0].replace("`", "").split(", ")) == set(RESULTS) - {"unmatched"}
 
 
 def test_every_recipe_is_described() -> None:
     """Each file of config/recipes is linked, once at least."""
-    assert set(re.findall(r"\(\.\./config/recipes/([\w.-]+)\)", RECIPES)) == {file.name for file in FOLDER.iterdir()}
+    assert set(re.findall(r"\(\.\./\.\./config/recipes/([\w.-]+)\)", RECIPES)) == {file.name for file in FOLDER.iterdir()}
 
 
 def test_commands_are_those_of_the_files() -> None:

@@ -1,4 +1,4 @@
-"""docs/migration.md: what it tells to type can be typed, and what it says of files, messages, exit codes and defaults is so.
+"""docs/how-to/migration.md: what it tells to type can be typed, and what it says of files, messages, exit codes and defaults is so.
 
 Its recipe around exports is run by `tests/end_to_end/test_migration_around_exports.py`.
 """
@@ -28,11 +28,11 @@ from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.preflight_report import STOPPING, PreflightResult
 from forwarder.sources.imports.times import RECENT, SECOND
-from tests.guides.reading import DOCS, sections, spans, text_of
+from tests.support.documents import page, sections, spans, text_of
 from tests.support.repository import ROOT
 from tests.support.upstream import OK, Answer, Request, Upstream
 
-TEXT: Final = text_of(DOCS / "migration.md")
+TEXT: Final = text_of("migration")
 PARTS: Final = sections(TEXT)
 BLOCK: Final = re.compile(r"^```(?:sh)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BLOCKS: Final = BLOCK.findall(TEXT)
@@ -47,7 +47,7 @@ def command_lines(text: str) -> list[str]:
     return [each for each in typed if each.split()[1] in {"import", "dead-letters", "manage"}]
 
 
-TYPED: Final = (DOCS / "migration.md", DOCS / "dead-letters.md", ROOT / "README.md")
+TYPED: Final = (page("migration"), page("dead-letters"), ROOT / "README.md")
 
 
 def groups() -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_each_option_in_the_text_exists(page: str) -> None:
     """Those of imports, and what goes with them."""
     every = groups()
     known = {option for name in ("import", "dead-letters", "sandbox") for option in options(every[name])} | {"--config"}
-    named = {option for span in spans(text_of(DOCS / f"{page}.md")) for option in OPTION.findall(span)}
+    named = {option for span in spans(text_of(page)) for option in OPTION.findall(span)}
     assert named
     assert named <= known
 

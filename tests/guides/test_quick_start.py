@@ -1,4 +1,4 @@
-"""docs/quick-start.md: the one line of each SDK names an option that the SDK has, and an address that forwarder can have."""
+"""docs/how-to/connect-sdks.md: the one line of each SDK names an option that the SDK has, and an address that forwarder can have."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import re
 import pytest
 
 from forwarder.config.settings import Settings
-from tests.guides.reading import DOCS, text_of
+from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
-TEXT = text_of(DOCS / "quick-start.md")
+TEXT = text_of("connect-sdks")
 BLOCKS = dict(re.findall(r"^\*\*(\w+)\*\* \([^\n]*\)\n```\w+\n(.*?)\n```", TEXT, re.DOTALL | re.MULTILINE))
 LANGUAGES = ("python", "node", "js", "go", "java", "ruby", "php", "elixir", "ios", "android", "rs")
 PROGRAMS = {

@@ -1,4 +1,4 @@
-"""docs/sandbox-flags.md and docs/sandbox-exports.md: their commands run as they stand, one after the other, and answer what they show."""
+"""sandbox-flags.md and sandbox-exports.md: their commands run as they stand, one after the other, and answer what they show."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from tests.guides.reading import DOCS, text_of
 from tests.support.commands import LIMIT, running
+from tests.support.documents import text_of
 from tests.support.repository import ROOT
 from tests.support.shells import Shell, missing, posted
 
@@ -20,9 +20,9 @@ BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 MARK: Final = "--- end of a block ---"
 
 
-def blocks(page: str) -> tuple[list[str], list[tuple[str, str | None]]]:
+def blocks(title: str) -> tuple[list[str], list[tuple[str, str | None]]]:
     """The command that starts the sandbox, as words, and each block of commands with the output that is shown right below it."""
-    text = text_of(DOCS / f"{page}.md")
+    text = text_of(title)
     found = list(BLOCK.finditer(text))
     start = next(each[2].split() for each in found if each[2].startswith("forwarder sandbox "))
     examples: list[tuple[str, str | None]] = []

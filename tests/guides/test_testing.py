@@ -1,4 +1,4 @@
-"""docs/testing.md: its commands run, its tables are complete, and its files for CI can be read. Its Python runs in tests/testing."""
+"""docs/how-to/testing.md: its commands run, its tables are complete, and its files for CI can be read. Its Python runs in tests/testing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from forwarder.cli.sandbox import sandbox as command
 from forwarder.sandbox.web.faults import FaultSpec
 from forwarder.testing import plugin
 from forwarder.testing.sandbox import AnalyticsSandbox, running_sandbox
-from tests.guides.reading import DOCS, sections, text_of
+from tests.support.documents import sections, text_of
 
-TEXT: Final = text_of(DOCS / "testing.md")
+TEXT: Final = text_of("testing")
 BLOCKS: Final = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 SHELL: Final = [block for language, block in BLOCKS if language == "sh" and "curl" in block]
 FILES: Final = {language: [block for name, block in BLOCKS if name == language] for language in ("yaml", "js", "go")}

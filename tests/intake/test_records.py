@@ -290,7 +290,7 @@ def test_what_is_no_good_becomes_a_dead_letter(record: bytes, reason: Reason, la
     ids=str,
 )
 def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
-    """What is odd about a body and accepted over HTTP is accepted of a record, too (docs/interface.md, Odd bodies)."""
+    """What is odd about a body and accepted over HTTP is accepted of a record, too (docs/reference/interface.md, Odd bodies)."""
     rig = RecordsRig()
     take(rig, record_list({**stamped_event(), **odd}))
     assert rig.dead_letters.letters == []

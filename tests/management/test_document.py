@@ -1,4 +1,4 @@
-"""What docs/manage.md says "From Python" runs as it stands there, against a sandbox, and names what there is."""
+"""What docs/how-to/manage.md says "From Python" runs as it stands there, against a sandbox, and names what there is."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from forwarder.management import ApiError
 from forwarder.management.client import TIMEOUT
 from tests.contract.calls import serving
 from tests.support import management as seed
+from tests.support.documents import text_of
 from tests.support.repository import ROOT
 from tests.support.waiting import in_thread
 
-SECTION = (ROOT / "docs" / "manage.md").read_text().partition("\n## From Python\n")[2].partition("\n## ")[0]
+SECTION = text_of("manage").partition("\n## From Python\n")[2].partition("\n## ")[0]
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
 SHOWN = [
     ["Add this TXT record to the DNS: ", "olga@example.com 15", "mia@example.com 1", "domains update: HTTP 400 verification_needed: "],

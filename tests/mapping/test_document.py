@@ -1,4 +1,4 @@
-"""docs/mapping.md is held against the rules: its examples give what it says, and it names every rule and format."""
+"""docs/reference/mapping.md is held against the rules: its examples give what it says, and it names every rule and format."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from forwarder.config.load import load_settings
 from forwarder.config.section import keys_of
 from forwarder.config.source_settings import MappingSettings
 from forwarder.daemon.mappings import kafka_mapping
+from tests.support.documents import text_of
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "mapping.md").read_text()
+DOCUMENT = text_of("mapping")
 EXAMPLES = re.findall(
     r"## Example: ([^\n]+)\n.*?```yaml\n(.*?)```\n```json\n(.*?)```\nbecomes[^\n]*\n```json\n(.*?)```", DOCUMENT, re.DOTALL
 )

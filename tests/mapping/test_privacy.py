@@ -42,7 +42,7 @@ def visitor(mapping: Mapping, record: bytes, time: float | None = None) -> str |
 
 
 def netstrings(*values: str) -> bytes:
-    """What is hashed, as docs/mapping.md describes it."""
+    """What is hashed, as docs/reference/mapping.md describes it."""
     return b"".join(b"%d:%b," % (len(value.encode()), value.encode()) for value in values)
 
 

@@ -30,9 +30,9 @@ from forwarder.sandbox.seed_entries import (
     SeedProjectKey,
     SeedRun,
 )
-from tests.support.repository import ROOT
+from tests.support.documents import text_of
 
-TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("sandbox", "sandbox-flags", "sandbox-exports"))
+TEXT = "\n".join(text_of(page) for page in ("sandbox", "sandbox-flags", "sandbox-exports"))
 SIGN_ON = set(Domain.__annotations__) - {"id", "domain", "is_verified", "verified_at", "verification_challenge", "has_saml"}
 SECTIONS: dict[str, type[SeedEntry]] = {
     "`organizations`": SeedOrganization,

@@ -88,7 +88,7 @@ async def test_json_is_a_seed_too(tmp_path: Path) -> None:
     ("content", "words", "hint"),
     [
         ({"flags": []}, "no section 'flags'", "organizations, projects, persons, groups, events"),
-        ({"projects": [{}]}, "projects[0].api_key: Field required", "docs/sandbox.md"),
+        ({"projects": [{}]}, "projects[0].api_key: Field required", "docs/reference/sandbox.md"),
         ({"projects": [{"api_key": "phx_secret_personal"}]}, "projects[0].api_key: this is a personal key, not a project key", "docs"),
         ({"projects": PROJECTS, "persons": [{"distinct_id": " "}]}, "persons[0].distinct_id", "docs"),
         ({"projects": PROJECTS, "persons": [{"distinct_id": "a", "colour": 1}]}, "persons[0].colour", "docs"),

@@ -1,4 +1,4 @@
-"""Web servers that pass a path of a website to forwarder, configured by the snippets of docs/first-party.md.
+"""Web servers that pass a path of a website to forwarder, configured by the snippets of docs/how-to/first-party.md.
 
 A snippet stays as it is in the document, but for its three addresses: where the site is, where its files are, where forwarder is.
 """
@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from tests.guides.reading import DOCS, snippet
 from tests.sdks.toolchains import refuse
+from tests.support.documents import page, snippet
 from tests.support.waiting import tick
 
-DOCUMENT: Final = DOCS / "first-party.md"
+DOCUMENT: Final = page("first-party")
 PREFIX: Final = "/ingest"
 SITE: Final = "shop.example.com"
 ROOT: Final = "/srv/shop"

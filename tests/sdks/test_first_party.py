@@ -1,4 +1,4 @@
-"""posthog-js in a browser by a path of the site itself, through nginx and Caddy as docs/first-party.md configures them."""
+"""posthog-js in a browser by a path of the site itself, through nginx and Caddy as docs/how-to/first-party.md configures them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The Prometheus exposition, held against docs/metrics.md."""
+"""The Prometheus exposition, held against docs/reference/metrics.md."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from prometheus_client import Metric
@@ -14,15 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from forwarder.telemetry.exposition import expose, gauge
 from forwarder.telemetry.metrics import metrics
 from forwarder.telemetry.snapshot import LOG_FILES, LogFile, LogSourceState, Snapshot, State, most_behind
+from tests.support.documents import text_of
 from tests.support.snapshots import FULL, GOOD, HALTED, LOGS
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(forwarder_\w+)` \| (\w+) \| (.*?) ?\| (.*) \|$", re.MULTILINE)
 
 
 def documented() -> dict[str, tuple[str, frozenset[str], str]]:
     """Type, labels and meaning of each metric in the table."""
-    rows = ROW.findall(DOCS.read_text())
+    rows = ROW.findall(text_of("metrics"))
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows}
 
 

@@ -7,7 +7,6 @@ import re
 import urllib.request
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,9 @@ import pytest
 from forwarder.sandbox.flags.definitions import parse_flag
 from forwarder.testing.process import ServerFailed
 from forwarder.testing.sandbox import FILTERS, AnalyticsSandbox, SandboxEvent, flag_definition, running_sandbox
+from tests.support.documents import page
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "sandbox.md"
+DOCUMENT = page("sandbox")
 
 
 @pytest.fixture(scope="module")

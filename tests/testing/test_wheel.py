@@ -1,4 +1,4 @@
-"""A project whose environment has forwarder's wheel: the examples of docs/testing.md are its tests, and the plugin is just there."""
+"""A project whose environment has forwarder's wheel: the examples of docs/how-to/testing.md are its tests, and the plugin is just there."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.guides.reading import DOCS, text_of
+from tests.support.documents import text_of
 from tests.support.wheels import build_wheel, install_wheel
 from tests.testing.projects import run_tests, write
 
-FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text_of(DOCS / "testing.md"), re.DOTALL | re.MULTILINE))
+FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text_of("testing"), re.DOTALL | re.MULTILINE))
 FAILING = """
 from posthog import Posthog
 

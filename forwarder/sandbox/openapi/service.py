@@ -2,7 +2,7 @@
 key is a header.
 
 An endpoint accepts more encodings than a schema can describe: JSON is described as the contract has it, beside the content types in which
-SDKs send it encoded (docs/http.md).
+SDKs send it encoded (docs/reference/http.md).
 """
 
 from __future__ import annotations

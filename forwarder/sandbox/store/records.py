@@ -26,7 +26,7 @@ _MARKED: Final = "events.id IN (SELECT event FROM marks WHERE {} = ?)"
 
 
 class NotIngested(StrEnum):
-    """Why an event of a request that was answered 200 is not among the ingested ones (closed set; documented in docs/sandbox.md)."""
+    """Why an event of a request that was answered 200 is not among the ingested ones (closed set; see docs/reference/sandbox.md)."""
 
     NOT_AN_OBJECT = "not_an_object"
     NO_NAME = "no_name"

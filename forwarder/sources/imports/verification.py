@@ -1,6 +1,6 @@
 """Whether the events of an import are there: a manifest compared per UTC day with what a sandbox or an export of the service holds.
 
-A sandbox is asked page by page over one connection (docs/sandbox.md: An import into it). An export is files of events, one object per row.
+A sandbox is asked page by page over one connection (docs/reference/sandbox.md). An export is files of events, one object per row.
 Counts say how many events are missing or extra, digests whether those that are there are the same. Only uuids are compared: they follow
 from the source's records, and the service keeps them. Memory doesn't grow with the number of events: what was seen goes to a file
 (`repeats`).

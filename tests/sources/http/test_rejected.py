@@ -13,9 +13,9 @@ from forwarder.core import errors
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.protocol.answers import Rejection, of_error
 from tests.support.answered import asked, get
+from tests.support.documents import text_of
 from tests.support.listening import listening, post
 from tests.support.origin import ok, origin, through
-from tests.support.repository import ROOT
 
 V1: Final = "/i/v1/analytics/events"
 _START: Final = b"POST /e HTTP/1.1\r\nHost: a\r\n"
@@ -141,8 +141,8 @@ def _said(line: object) -> tuple[object, ...]:
 
 
 def test_reasons_are_documented() -> None:
-    """The table of docs/http.md has each reason once, and no other."""
-    section = (ROOT / "docs" / "http.md").read_text("utf-8").partition("## Rejected requests")[2].partition("\n## ")[0]
+    """The table of docs/reference/http.md has each reason once, and no other."""
+    section = text_of("http").partition("## Rejected requests")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`[^|]*) \| (?:\d|v1)", section, re.MULTILINE)
     assert sorted(name for cell in cells for name in re.findall(r"`(\w+)`", cell)) == sorted(Rejection)
 

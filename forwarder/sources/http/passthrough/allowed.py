@@ -3,7 +3,7 @@
 Invariants: what is passed on has no `.` or `..` segment, no empty segment, no percent sign, backslash or fragment in its path, so that no
 reading of it leads out of the list: not `/static/../api/x`, not `/i/%2e%2e/api`, not `/static//api`. Slashes at its beginning count as
 one. Hop-by-hop headers end here, those that `Connection` names too (RFC 9110, 7.6.1). Every other header goes on as it came, credentials
-and cookies too, and none of them is logged. docs/passthrough.md has the lists.
+and cookies too, and none of them is logged. docs/reference/passthrough.md has the lists.
 """
 
 from __future__ import annotations

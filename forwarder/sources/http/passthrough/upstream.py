@@ -41,7 +41,7 @@ _BROKEN: Final = re.compile(rb"[\r\n\0]")
 
 _OUT_OF_TIME: Final = answers.unavailable("The upstream did not answer in time.", RETRY_AFTER, Rejection.UPSTREAM)
 _FAILED: Final = answers.unavailable("The upstream could not be reached, or broke off.", RETRY_AFTER, Rejection.UPSTREAM)
-"""Not 502 and 504: SDKs repeat a call for flags on just these, and their application waits for longer (docs/sdks.md)."""
+"""Not 502 and 504: SDKs repeat a call for flags on just these, and their application waits for longer (docs/reference/sdks.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

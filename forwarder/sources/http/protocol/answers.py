@@ -45,7 +45,7 @@ KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
 
 
 class Rejection(StrEnum):
-    """Why a request was rejected (closed set; documented in docs/http.md)."""
+    """Why a request was rejected (closed set; documented in docs/reference/http.md)."""
 
     UNDECODABLE = "undecodable"
     """Its body can't be read as events."""

@@ -31,7 +31,7 @@ class RouteProtocol:
 
 
 def _read_v1(lines: Sequence[HeaderLine]) -> tuple[V1Head, bytes]:
-    """See docs/v1.md. The request's name is repeated if that can be done safely."""
+    """See docs/reference/v1.md. The request's name is repeated if that can be done safely."""
     request_id = value_of(lines, b"posthog-request-id")
     head = V1Head(value_of(lines, b"authorization"), value_of(lines, b"posthog-sdk-info"), value_of(lines, b"posthog-request-timestamp"))
     return head, b"PostHog-Request-Id: %b\r\n" % request_id if _REQUEST_ID.fullmatch(request_id) else b""

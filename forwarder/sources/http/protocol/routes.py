@@ -24,10 +24,10 @@ _NAMES: Final = {b"/engage": b'"$identify"'}
 """The name of an event without one on a path, as JSON text (wire facts: older versions of the browser SDK rely on it)."""
 
 _V1: Final = b"/i/v1/analytics/events"
-"""It has a protocol of its own (docs/v1.md)."""
+"""It has a protocol of its own (docs/reference/v1.md)."""
 
 _OTLP_LOGS: Final = b"/v1/logs"
-"""It has a protocol of its own, and exists where that is configured (docs/otlp.md)."""
+"""It has a protocol of its own, and exists where that is configured (docs/reference/otlp.md)."""
 
 _ORIGIN: Final = re.compile(rb"\Ahttps?://[^/?#]*", re.IGNORECASE)
 

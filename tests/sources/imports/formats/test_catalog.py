@@ -21,6 +21,7 @@ from forwarder.sources.imports.formats.csv import CsvConverter
 from forwarder.sources.imports.formats.mixpanel import ProjectZone
 from forwarder.sources.imports.formats.native import NativeConverter
 from tests.sources.imports.samples import csv, mapped
+from tests.support.documents import text_of
 
 NEW_YEAR = 1_704_067_200_000_000
 """2024, in microseconds, UTC."""
@@ -53,7 +54,7 @@ def test_every_file_with_a_description_is_listed() -> None:
 
 def test_every_format_is_documented() -> None:
     """Each has a section, or stands in that of its vendor, in the document that says what becomes of its fields."""
-    text = (ROOT / "docs" / "import-formats.md").read_text("utf-8")
+    text = text_of("import-formats")
     assert [form.name for form in FORMATS if f"`{form.name}`" not in text] == []
 
 
