@@ -1,4 +1,5 @@
-"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`. It only reads: snapshots, and where an event is.
+"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`, `/tap`. It only reads: snapshots, where
+an event is, and events as they pass (`tapping`).
 
 Invariants: `/livez` answers as long as the loop runs, whatever else is broken; `/readyz` fails only when nothing can be accepted (a
 failing upstream must not make an orchestrator remove the buffers); no answer contains a secret; all but `/livez` answers known host names
@@ -20,6 +21,7 @@ from forwarder.admin.event_lookup import NotAUuid, Sighting, WantedUuid
 from forwarder.admin.page import page
 from forwarder.admin.page import routes as page_routes
 from forwarder.admin.status import encode
+from forwarder.admin.tapping import PollTap, TapEndpoint, TapPermission
 from forwarder.core.errors import cannot_listen
 from forwarder.core.host_port import split_host_port
 from forwarder.pages.files import HEADERS
@@ -43,10 +45,14 @@ Explain: TypeAlias = Callable[[WantedUuid], Sequence[Sighting] | Awaitable[Seque
 class AdminServer:
     """Serves the snapshots of `take_snapshot`, which may be awaitable. An exception in it makes the answer 500."""
 
-    def __init__(self, take_snapshot: Callable[[], Snapshot | Awaitable[Snapshot]], explain: Explain | None = None) -> None:
-        """`explain`: where an event is, as far as the daemon has it in memory; without it `/explain` doesn't exist."""
+    def __init__(
+        self, take_snapshot: Callable[[], Snapshot | Awaitable[Snapshot]], explain: Explain | None = None, tap: PollTap | None = None
+    ) -> None:
+        """`explain`: where an event is, as far as the daemon has it in memory; without it `/explain` doesn't exist. `tap`: what a tap has
+        collected; without it `/tap` doesn't exist."""
         self._take_snapshot = take_snapshot
         self._explain = explain
+        self._poll_tap = tap
         self._runner: web.AppRunner | None = None
         self._listening: list[socket.socket] = []
         self._socket: tuple[Path, int] | None = None
@@ -54,15 +60,23 @@ class AdminServer:
         self.address = ""
         """Where it listens, once it does: `host:port` or `unix:/path`."""
 
-    async def start(self, listen: str, hosts: Sequence[str] = (), inherited: Sequence[int] = (), *, removes_file: bool = False) -> None:
-        """Listen on `host:port` or `unix:/path`; `hosts` are further names that it answers to.
+    async def start(
+        self,
+        listen: str,
+        hosts: Sequence[str] = (),
+        inherited: Sequence[int] = (),
+        *,
+        removes_file: bool = False,
+        tap: TapPermission = "local",
+    ) -> None:
+        """Listen on `host:port` or `unix:/path`; `hosts` are further names that it answers to, `tap` says who may use `/tap`.
 
         With `inherited` descriptors it listens on those instead of the address; `removes_file`: it removes their socket file at its
         end. Raises `ConfigurationError` when it can't listen. Cancelled, it listens nowhere.
         """
         sockets = self._sockets(listen, inherited, removes_file=removes_file)
         known = _known(describe(sockets[0]) if inherited else listen, hosts)
-        runner = web.AppRunner(self._application(known), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(self._application(known, tap), access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         try:
             self.address = await self._listen(runner, sockets)
@@ -117,7 +131,7 @@ class AdminServer:
         snapshot = self._take_snapshot()
         return await snapshot if inspect.isawaitable(snapshot) else snapshot
 
-    def _application(self, known: KnownHosts | None = None) -> web.Application:
+    def _application(self, known: KnownHosts | None = None, tap: TapPermission = "local") -> web.Application:
         application = web.Application(middlewares=() if known is None else [known.middleware(_is_livez)])
         application.add_routes(
             [
@@ -130,6 +144,8 @@ class AdminServer:
                 *page_routes(),
             ]
         )
+        if self._poll_tap is not None:
+            TapEndpoint(self._poll_tap, tap).add_to(application)
         return application
 
     async def _metrics(self, request: web.Request) -> web.Response:

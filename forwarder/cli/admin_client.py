@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -40,11 +42,32 @@ def get(address: str, path: str) -> tuple[int, bytes]:
         finally:
             connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
-        raise NoDaemon(
-            f"no daemon answers at {address}: {why}",
-            hint="Start one with `forwarder run`, or name its address with `--admin ADDRESS` (its setting `admin.listen`).",
-        ) from error
+        raise _no_daemon(address, error) from error
+
+
+@contextlib.contextmanager
+def stream(address: str, path: str) -> Iterator[tuple[int, http.client.HTTPResponse]]:
+    """The status code of `GET path` and its answer, to be read as it comes. A server that sends nothing for `TIMEOUT` is gone.
+
+    Raises `NoDaemon`, also while it is read, and `ConfigurationError` if `address` is invalid.
+    """
+    connection = _connection(address)
+    try:
+        connection.request("GET", path, headers={"Accept": "application/x-ndjson"})
+        response = connection.getresponse()
+        yield response.status, response
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _no_daemon(address, error) from error
+    finally:
+        connection.close()
+
+
+def _no_daemon(address: str, error: Exception) -> NoDaemon:
+    why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
+    return NoDaemon(
+        f"no daemon answers at {address}: {why}",
+        hint="Start one with `forwarder run`, or name its address with `--admin ADDRESS` (its setting `admin.listen`).",
+    )
 
 
 def get_status(address: str) -> bytes:

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "health": ("status", "Exit with 0 if the running daemon is healthy, else with 1."),
     "audit": ("status", "Print the books of each lane: received = delivered + buffered + dead-lettered + dropped."),
     "explain": ("status", "Find one event: buffered, dead-lettered and why, or else delivered or never received."),
+    "tap": ("tap", "Show events as they pass the running daemon: a sample of those received, delivered, dead-lettered, dropped."),
     "logs": ("logs", "Show how far the files of log sources are read: position, size, lag and last line of each."),
     "config": ("config", "Check the configuration, show the effective values, print the schema."),
     "buffer": ("buffer", "List, verify, export or drain a disk buffer, also while its daemon is down."),

@@ -171,6 +171,8 @@ class AdminSettings(Section):
     """Address to listen on: host:port, '[::1]:port' or unix:/path."""
     hosts: Annotated[tuple[HostName, ...], Listed()] = ()
     """Further allowed host names. IP addresses, localhost and this machine's own name always work; others are answered 421."""
+    tap: Literal["local", "any", "never"] = "local"
+    """Who may watch events pass (`forwarder tap`): clients on this machine, any that reaches the address, or none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""Masking secrets: a key keeps its kind and its last four characters, an address loses its credentials."""
+"""Masking secrets: a key keeps its kind and its last four characters, an address its host, a property that is named like one its name."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 _KEY: Final = re.compile(r"(ph[cxs]_)(\w+)", re.ASCII)
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s\"'<>]*@")
@@ -26,3 +26,21 @@ def mask_secrets(text: str) -> str:
     """`text` with everything masked that looks like a key (`phc_`, `phx_`, `phs_` …) or like credentials in an address."""
     masked = _KEY.sub(lambda match: mask_key(match[0]), text) if "ph" in text else text
     return mask_credentials(masked)
+
+
+_SECRET_NAME: Final = re.compile(r"passw|secret|token|credential|authori[sz]ation|cookie|api.?key|private.?key", re.IGNORECASE)
+_SECRET_PARAMETER: Final = re.compile(rf"([?&;#][^=&;#\s]*(?:{_SECRET_NAME.pattern})[^=&;#\s]*=)[^&;#\s]+", re.IGNORECASE)
+HIDDEN: Final = "…"
+
+
+def redact(value: Any) -> Any:
+    """Decoded JSON without secrets: what a property holds whose name looks like a secret's, and so do parameters in addresses, is `…`;
+    keys and credentials in texts are masked (`mask_secrets`).
+
+    Raises `RecursionError` for what is nested too deep.
+    """
+    if isinstance(value, str):
+        return mask_secrets(_SECRET_PARAMETER.sub(rf"\1{HIDDEN}", value) if "=" in value else value)
+    if isinstance(value, dict):
+        return {name: HIDDEN if _SECRET_NAME.search(name) else redact(each) for name, each in value.items()}
+    return [redact(each) for each in value] if isinstance(value, list) else value

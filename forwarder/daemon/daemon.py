@@ -37,6 +37,7 @@ from forwarder.storage.directory import LOG, worker_directories, worker_director
 from forwarder.telemetry.labels import LaneLabels
 from forwarder.telemetry.readable import size
 from forwarder.telemetry.snapshot import Snapshot, State
+from forwarder.telemetry.taps import TapBatch, TapRequest
 
 INTERRUPTED: Final = 130
 """Exit code after a second signal, SIGINT and SIGTERM alike (surface: Exit codes)."""
@@ -80,6 +81,9 @@ class Runnable(Protocol):
 
     def explain(self, wanted: WantedUuid) -> Sequence[Sighting]:
         """Where an event is, as far as it is in memory."""
+
+    def tap(self, request: TapRequest) -> TapBatch:
+        """What a tap has collected."""
 
     def reload(self, settings: Settings) -> list[str]:
         """Use other settings from now on; returns the keys that need a restart."""
@@ -163,7 +167,7 @@ class Daemon:
         self._exit_now = exit_now
         self._pipeline = build_pipeline(settings, self._clock, role)
         self._pipeline.on_input_end(self.on_input_end)
-        self._admin = AdminServer(self.snapshot, self._pipeline.explain)
+        self._admin = AdminServer(self.snapshot, self._pipeline.explain, self._pipeline.tap)
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
         self.restarting = PendingRestart(restart, self._stop)
@@ -287,7 +291,7 @@ class Daemon:
         """Make the state visible, before the pipeline starts."""
         removes_file = bool(self._inherited.admin_listen)
         admin = self._settings.admin
-        await self._admin.start(admin.listen, admin.hosts, self._inherited.admin, removes_file=removes_file)
+        await self._admin.start(admin.listen, admin.hosts, self._inherited.admin, removes_file=removes_file, tap=admin.tap)
 
     async def _close(self) -> None:
         """End what `_open` began."""

@@ -25,6 +25,7 @@ from forwarder.core.lanes import LaneQueue
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
 from forwarder.core.shares import Headroom
+from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.key_memory import KeyMemory
 from forwarder.daemon.observation import Observer, PipelineParts
@@ -58,6 +59,7 @@ from forwarder.sources.http.sockets import adopt
 from forwarder.sources.http.tls import load_tls, reload_tls
 from forwarder.telemetry.books import Books
 from forwarder.telemetry.snapshot import Snapshot, State
+from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
 
 if TYPE_CHECKING:
     from forwarder.daemon.kafka import KafkaSources
@@ -96,6 +98,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     buffer, dead_letters = stores.buffer, stores.dead_letters
     key_memory = KeyMemory(known, stores.state, clock) if keys is not None and stores.state is not None else None
 
+    taps = TapPoint()
     batcher = Batcher(buffer, batch_policy(settings))
     delivery = Delivery(
         batcher=batcher,
@@ -109,6 +112,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         ordering_of=ordering_of,
         halts=halts,
         keys=keys,
+        taps=taps,
     )
 
     http = http_policy(settings, role)
@@ -128,6 +132,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         on_accepted=delivery.wake,
         when_full=settings.buffer.when_full,
         ack_timeout=settings.buffer.ack_timeout,
+        taps=taps,
     )
     policy = intake_policy(settings)
     otlp = _otlp_mapping(settings)
@@ -156,7 +161,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         kafka=kafka,
         logs=logs,
     )
-    return Pipeline(settings, clock, role, parts)
+    return Pipeline(settings, clock, role, parts, taps)
 
 
 def _known_keys(settings: Settings, keys: KeyCheck | None) -> KnownKeys:
@@ -211,13 +216,15 @@ class KeptDescriptors:
 class Pipeline:
     """A pipeline's life: start, accept and deliver, shut down, close."""
 
-    def __init__(self, settings: Settings, clock: Clock, role: Role, parts: PipelineParts) -> None:
+    def __init__(self, settings: Settings, clock: Clock, role: Role, parts: PipelineParts, taps: TapPoint) -> None:
         self._settings = settings
         """What it was built with: keys that can't be reloaded keep these values."""
         self._clock = clock
         self._role = role
         self._parts = parts
         self._observer = Observer(settings, clock, parts)
+        self._point = taps
+        self._taps = Taps(taps, clock)
         self._tls: ssl.SSLContext | None = None
         self.state = State.STARTING
 
@@ -350,6 +357,8 @@ class Pipeline:
         returned = {chunk: None for chunk in left if chunk.ack is not None and not chunk.ack.comes_again}
         for chunk in returned:
             self._parts.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
+            if self._point.tap is not None:
+                self._point.tap.chunks(TapOutcome.DROPPED, (chunk,), DropReason.RETURNED_TO_BROKER)
             stores.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
         if stores.disk_buffer is not None:
             return []
@@ -360,6 +369,8 @@ class Pipeline:
         letters = letters_of(chunk, reason, why, chunk.received_at)
         self._parts.stores.dead_letters.bury_at_exit(letters)
         self._parts.books.bury(chunk.lane, reason, len(letters))
+        if self._point.tap is not None:
+            self._point.tap.letters(TapOutcome.DEAD_LETTERED, letters)
         self._parts.stores.buffer.settle([chunk], Fate.BURIED)
         return letters
 
@@ -371,6 +382,10 @@ class Pipeline:
         """Where an event is, as far as it is in memory."""
         stores = self._parts.stores
         return find_in_memory(wanted, stores.buffer, self._parts.delivery.undelivered(), stores.letters_in_memory)
+
+    def tap(self, request: TapRequest) -> TapBatch:
+        """What a tap has collected (`telemetry.taps`)."""
+        return self._taps.poll(request)
 
     def reload(self, settings: Settings) -> list[str]:
         """Use other settings from now on, as far as that is possible live; returns the keys that need a restart, each time until there was

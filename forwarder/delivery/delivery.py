@@ -25,6 +25,7 @@ from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import Buffer, DeadLetters, Ledger, Ordering, Sink
+from forwarder.core.taps import TapPoint
 from forwarder.delivery.batching import BatchSource
 from forwarder.delivery.halting import HaltReport, Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
@@ -71,6 +72,7 @@ class Delivery:
         halts: Halts | None = None,
         keys: KeyCheck | None = None,
         backoff: Backoff | None = None,
+        taps: TapPoint | None = None,
     ) -> None:
         """`concurrency`: a fixed number of requests at once; None: adaptive. `keys`: None where keys aren't verified."""
         self.halts = Halts() if halts is None else halts
@@ -79,7 +81,7 @@ class Delivery:
         self._clock = clock
         self._keys = keys
         self._limiter = Limiter(concurrency)
-        self._settler = Settler(buffer, dead_letters, books)
+        self._settler = Settler(buffer, dead_letters, books, taps)
         self._scheduler = Scheduler(
             batcher=batcher,
             buffer=buffer,

@@ -22,6 +22,7 @@ import structlog
 from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Retry, Scope, Split
 from forwarder.core.ports import Buffer, DeadLetters, Fate, Ledger, Ordering, Reason, letters_of
+from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.lanes import LaneState, Moment, RetryPolicy
 from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup, halves
@@ -193,10 +194,11 @@ class OutcomeHandler:
 class Settler:
     """Settles batches with the dead letters, the books and the buffer: each batch whole or not at all."""
 
-    def __init__(self, buffer: Buffer, dead_letters: DeadLetters, books: Ledger) -> None:
+    def __init__(self, buffer: Buffer, dead_letters: DeadLetters, books: Ledger, taps: TapPoint | None = None) -> None:
         self._buffer = buffer
         self._dead_letters = dead_letters
         self._books = books
+        self._taps = taps or TapPoint()
         self._warned: set[tuple[Lane, str]] = set()
         self.delivered = 0
         self.warnings: Counter[str] = Counter()
@@ -208,6 +210,8 @@ class Settler:
         count = batch.count
         self._books.deliver(batch.lane, count)
         self.delivered += count
+        if self._taps.tap is not None:
+            self._taps.tap.chunks(TapOutcome.DELIVERED, batch.chunks)
         self._buffer.settle(batch.chunks, Fate.DELIVERED)
 
     def bury(self, batch: Batch, reason: Reason, why: str, wall: float) -> bool:
@@ -216,6 +220,8 @@ class Settler:
         if not self._dead_letters.bury(letters):
             return False
         self._books.bury(batch.lane, reason, len(letters))
+        if self._taps.tap is not None:
+            self._taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
         self._buffer.settle(batch.chunks, Fate.BURIED)
         _log.warning("events became dead letters", lane=lane_label(batch.lane), reason=reason.value, events=len(letters), upstream_said=why)
         return True

@@ -28,6 +28,7 @@ from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, BufferFull, DeadLettersFull, Draining, LaneFull, NotAcknowledged, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Buffer, DeadLetter, DropReason, Ledger, Revived, WhenFull
+from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
@@ -210,6 +211,7 @@ class Admission:
         when_full: WhenFull = WhenFull.REJECT,
         ack_timeout: float = 5.0,
         logs_rejected: bool = True,
+        taps: TapPoint | None = None,
     ) -> None:
         """`on_accepted`: called when new events are in the buffer. `ack_timeout`: how long a sender waits for delivery, in seconds.
 
@@ -227,6 +229,7 @@ class Admission:
         self._logs_rejected = logs_rejected
         self._ack_timeout = ack_timeout
         self._on_accepted = on_accepted
+        self._taps = taps or TapPoint()
         self._awaited: dict[Submission, None] = {}
         self.nulled_numbers = 0
         """NaN and Infinity that became null."""
@@ -253,6 +256,8 @@ class Admission:
                     raise
             else:
                 self.books.receive(chunk.lane, chunk.source, chunk.count)
+                if self._taps.tap is not None:
+                    self._taps.tap.chunks(TapOutcome.RECEIVED, chunks)
                 self._on_accepted()
                 return True
         submission = Submission(self, chunks, chunk.source, callback)
@@ -342,6 +347,8 @@ class Admission:
     def _drop_newest(self, submission: Submission) -> None:
         for chunk in submission.chunks:
             self.books.turn_away(chunk.lane, chunk.source, DropReason.DROP_NEWEST, chunk.count)
+        if self._taps.tap is not None:
+            self._taps.tap.chunks(TapOutcome.DROPPED, submission.chunks, DropReason.DROP_NEWEST)
         submission.chunks = ()
         if submission.results is not None:
             submission.results.drop_rest(BUFFER_FULL)
@@ -360,6 +367,8 @@ class Admission:
         for lane, group in groupby(chunks, attrgetter("lane")):
             of_lane = list(group)
             self.books.drop(lane, reason, sum([chunk.count for chunk in of_lane]))
+            if self._taps.tap is not None:
+                self._taps.tap.chunks(TapOutcome.DROPPED, of_lane, reason)
             for chunk in of_lane:
                 if chunk.ack is not None and chunk.ack.comes_again:
                     chunk.ack.end(NotAcknowledged("the events had to make room for newer ones"))
@@ -373,6 +382,8 @@ class Admission:
                 self.books.receive(chunk.lane, chunk.source, chunk.count)
             else:
                 self.books.revive(chunk.lane, submission.revived.reason, chunk.count)
+        if self._taps.tap is not None:
+            self._taps.tap.chunks(TapOutcome.RECEIVED if submission.revived is None else TapOutcome.REPLAYED, chunks)
         if submission.letters:
             self._bury(submission)
         if submission.droppable or submission.overflow:
@@ -429,12 +440,16 @@ class Admission:
         letters = submission.droppable
         kept = self.dead_letters.bury_at_receipt(letters)
         self._count_buried(letters[:kept])
+        if self._taps.tap is not None:
+            self._taps.tap.letters(TapOutcome.DROPPED, letters[kept:], DropReason.INVALID_OVERFLOW)
         dropped = Counter(letter.lane for letter in letters[kept:])
         dropped.update(dict(submission.overflow))
         for lane, count in dropped.items():
             self.books.turn_away(lane, submission.source, DropReason.INVALID_OVERFLOW, count)
 
     def _count_buried(self, letters: Sequence[DeadLetter]) -> None:
+        if self._taps.tap is not None:
+            self._taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
         for (lane, source, reason), count in Counter((letter.lane, letter.source, letter.reason) for letter in letters).items():
             self.books.receive(lane, source, count)
             self.books.bury(lane, reason, count)

@@ -3,6 +3,11 @@
 A page of any site can send a visitor's browser to this server under the site's own name, once that name resolves to this machine's
 address (DNS rebinding): for the browser, the answer is then the site's own. Such a request has the site's name as its host. An address
 can't be made to lead elsewhere, so every address is known; a name is known if it is a loopback name, this machine's or a configured one.
+
+Under this server's own name, a page of another site can send requests whose answers it can't read. Where even that matters,
+`reject_other_sites` recognizes them. A browser says where a request comes from: by `Sec-Fetch-Site` (Fetch Metadata Request Headers,
+section 2), and by `Origin` with every method but GET and HEAD (Fetch standard, "append a request `Origin` header"). A request without
+either is not a browser's.
 """
 
 from __future__ import annotations
@@ -12,12 +17,14 @@ import socket
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 _HOST: Final = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::\d*)?", re.ASCII)
 _SHOWN: Final = 100
+_OWN: Final = frozenset({"same-origin", "none"})
 
 Exempt: TypeAlias = Callable[[web.Request], bool]
 
@@ -69,3 +76,17 @@ def _is_address(kind: type[IPv4Address | IPv6Address], text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def reject_other_sites(request: web.Request) -> None:
+    """Raise 403 if a page of another or an unknown site sent the request."""
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if (site is not None and site not in _OWN) or (origin is not None and not _is_of(origin, request.host)):
+        raise web.HTTPForbidden(text="a page of another site may not do this\n")
+
+
+def _is_of(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False

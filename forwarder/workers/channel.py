@@ -1,6 +1,6 @@
 """The channel between a supervisor and one worker's process, and the assignment that the process starts with.
 
-The channel is a pair of connected sockets that no other process can reach. The supervisor writes commands: one byte, a length of one byte,
+The channel is a pair of connected sockets that no other process can reach. The supervisor writes commands: one byte, a length of two bytes,
 and that much text. The worker writes messages: one byte, a length of four bytes, and that much JSON. Questions are answered in order.
 
 The assignment is a private variable of the process's environment. A worker reads the configuration itself, at each start; where all
@@ -37,6 +37,8 @@ class Command(Enum):
     """Asks for a snapshot."""
     FIND = b"f"
     """Asks where the event with that uuid is."""
+    TAP = b"t"
+    """Asks for what a tap has collected; with a `TapRequest`."""
     STOP = b"s"
     MAKE_WAY = b"w"
     """Stop at once, without `shutdown.delay`: another process replaces it."""
@@ -111,8 +113,8 @@ class WorkersEnd:
     async def _listen(self, reader: asyncio.StreamReader, answers: Answers, actions: Actions, on_orphaned: Callable[[], None]) -> None:
         try:
             while True:
-                head = await reader.readexactly(2)
-                command, text = Command(head[:1]), (await reader.readexactly(head[1])).decode()
+                head = await reader.readexactly(3)
+                command, text = Command(head[:1]), (await reader.readexactly(int.from_bytes(head[1:], "big"))).decode()
                 if command in answers:
                     self.send(Message.ANSWER, _answer(answers[command], text))
                 else:
@@ -160,7 +162,7 @@ class SupervisorsEnd:
         """Send a command; nothing happens if the worker is gone."""
         if self._writer is not None and not self._writer.is_closing():
             body = text.encode()
-            self._writer.write(command.value + bytes([len(body)]) + body)
+            self._writer.write(command.value + len(body).to_bytes(2, "big") + body)
 
     async def ask(self, command: Command, seconds: float, text: str = "") -> bytes:
         """The answer; empty if none came in that time, or the worker is gone. Cancellation only ends the wait."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from forwarder import __version__
@@ -30,6 +31,7 @@ from forwarder.daemon.policies import keys_needing_restart
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, unblock_signals
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot, State
+from forwarder.telemetry.taps import TapBatch, TapRequest, merged
 from forwarder.workers.adoption import leftovers, letters_changed_at, remove_if_empty
 from forwarder.workers.channel import Assignment, Command
 from forwarder.workers.merging import LabelLimit, merge
@@ -86,7 +88,7 @@ class Supervisor:
         self._clock = clock or SystemClock()
         self._exit_now = exit_now
         self._instance = new_instance()
-        self._admin = AdminServer(self.snapshot, self.find)
+        self._admin = AdminServer(self.snapshot, self.find, self.tap)
         self._started_at = self._clock.now()
         self._labels = LabelLimit()
         self._address: SharedAddress | None = None
@@ -110,7 +112,7 @@ class Supervisor:
         inherited.announce()
         try:
             admin = self._settings.admin
-            await self._admin.start(admin.listen, admin.hosts, inherited.admin, removes_file=bool(inherited.admin_listen))
+            await self._admin.start(admin.listen, admin.hosts, inherited.admin, removes_file=bool(inherited.admin_listen), tap=admin.tap)
             self._address = hold_address(self._settings.sources.http.listen, inherited, self._settings.workers)
             return await self._supervise(self._address)
         finally:
@@ -174,6 +176,12 @@ class Supervisor:
         """Where workers have an event in memory. Cancellation only ends the wait for them."""
         found = await asyncio.gather(*(worker.find(wanted) for worker in self._workers.values()))
         return [sighting for sightings in found for sighting in sightings]
+
+    async def tap(self, request: TapRequest) -> TapBatch:
+        """What the workers' taps have collected; each has its part of the rate. Cancellation only ends the wait for them."""
+        wanted = request.wanted and msgspec.structs.replace(request.wanted, rate=request.wanted.rate / max(1, len(self._workers)))
+        asked = TapRequest(request.tap, wanted)
+        return merged(await asyncio.gather(*(worker.tap(asked) for worker in self._workers.values())))
 
     async def _supervise(self, address: SharedAddress) -> int:
         for number in range(self._settings.workers):

@@ -21,6 +21,7 @@ from forwarder.core.errors import ForwarderError
 from forwarder.daemon.daemon import Build, Daemon, Load, run_tuned
 from forwarder.daemon.pipeline import build
 from forwarder.telemetry.snapshot import Snapshot
+from forwarder.telemetry.taps import TapRequest
 from forwarder.workers.channel import Assignment, Command, Message, WorkersEnd, encode_snapshot
 
 CANT_START: Final = 2
@@ -88,7 +89,7 @@ class WorkerDaemon(Daemon):
         self._end.send(Message.INPUT_ENDED, b"")
 
     async def _open(self) -> None:
-        answers = {Command.SHOW: lambda _: encode_snapshot(self.snapshot()), Command.FIND: self._find}
+        answers = {Command.SHOW: lambda _: encode_snapshot(self.snapshot()), Command.FIND: self._find, Command.TAP: self._tap}
         actions = {Command.STOP: self._stop.set, Command.MAKE_WAY: self._stop_at_once, Command.RELOAD: self.reload}
         self._end.serve(answers, actions, self._on_orphaned)
 
@@ -118,6 +119,9 @@ class WorkerDaemon(Daemon):
 
     def _find(self, uuid: str) -> bytes:
         return msgspec.json.encode(list(self._pipeline.explain(WantedUuid.parse(uuid))))
+
+    def _tap(self, request: str) -> bytes:
+        return msgspec.json.encode(self._pipeline.tap(msgspec.json.decode(request, type=TapRequest)))
 
     def _stop_at_once(self) -> None:
         self._settings = _without_delay(self._settings)

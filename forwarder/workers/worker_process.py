@@ -24,6 +24,7 @@ from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.telemetry.snapshot import Snapshot, Worker
+from forwarder.telemetry.taps import TapBatch, TapRequest
 from forwarder.workers.channel import Assignment, Command, SupervisorsEnd
 from forwarder.workers.merging import WorkerShare
 from forwarder.workers.worker import CANT_START
@@ -163,6 +164,13 @@ class WorkerProcess:
         """Where the process has the event in memory. Cancellation only ends the wait."""
         found = await self._line.ask(Command.FIND, ANSWER_SECONDS, wanted.text) if self._line is not None and self.state in ALIVE else b""
         return msgspec.json.decode(found, type=list[Sighting]) if found else []
+
+    async def tap(self, request: TapRequest) -> TapBatch:
+        """What a tap of the process has collected. Cancellation only ends the wait."""
+        if self._line is None or self.state not in ALIVE:
+            return TapBatch()
+        found = await self._line.ask(Command.TAP, ANSWER_SECONDS, msgspec.json.encode(request).decode())
+        return msgspec.json.decode(found, type=TapBatch) if found else TapBatch()
 
     def described(self) -> Worker:
         """Its state, for `/status`."""

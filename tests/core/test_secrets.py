@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.secrets import mask_credentials, mask_key, mask_secrets
+from forwarder.core.secrets import mask_credentials, mask_key, mask_secrets, redact
 
 bodies = st.text(string.ascii_letters + string.digits + "_", min_size=8, max_size=60)
 
@@ -53,3 +53,28 @@ def test_other_text_is_left_alone(text: str) -> None:
 def test_an_address_loses_its_credentials(text: str, shown: str) -> None:
     """User and password go, the host stays; an @ elsewhere means nothing."""
     assert mask_credentials(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"password": "x", "userPasswd": 1, "API-Key": ["x"], "api_key": "x", "Private Key": {}, "sessionCookie": None}, "…"),
+        ({"access_token": "x", "$token": "x", "client_secret": "x", "Authorization": "x", "credentials": "x"}, "…"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(value: dict[str, object], shown: str) -> None:
+    """Whatever a property holds whose name looks like a secret's, in any spelling and depth, is not shown."""
+    assert redact([{"a": value}]) == [{"a": dict.fromkeys(value, shown)}]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://x.example/reset?token=abc&page=2#access_token=abc", "https://x.example/reset?token=…&page=2#access_token=…"),
+        ("key phc_aaaaaaaaaaaa1234 in https://me:pw@x.example/", "key phc_…1234 in https://…@x.example/"),
+        ("a password of mine = 7", "a password of mine = 7"),
+    ],
+)
+def test_secrets_in_texts_are_masked(text: str, shown: str) -> None:
+    """Parameters of addresses that are named like secrets, keys, and credentials; other text stays."""
+    assert redact({"name": text, "n": [1.5, None, True]}) == {"name": shown, "n": [1.5, None, True]}

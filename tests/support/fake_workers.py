@@ -45,13 +45,15 @@ if "input" in how and not sys.stdin.read():
 if not given["role"]["listens"] and "idle" not in how:
     say(b"E", shown)
     sys.exit(0)
-while head := line.recv(2):
-    line.recv(head[1])
+while head := line.recv(3):
+    text = line.recv(int.from_bytes(head[1:], "big"))
     if head[:1] == b"?":
         if not how.get("mute"):
             say(b"=", shown)
     elif head[:1] == b"f":
         say(b"=", json.dumps([{"lane": "lane", "where": "worker " + number, "since": 1.0}]).encode())
+    elif head[:1] == b"t":
+        say(b"=", json.dumps({"events": [json.loads(text)], "skipped": 2, "lost": int(number)}).encode())
     elif head[:1] == b"r":
         shown = json.dumps({**how["shown"], "warnings": ["reloaded"]}).encode()
     elif head[:1] == b"s":

@@ -12,6 +12,7 @@ from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
 from forwarder.daemon.pipeline import KeptDescriptors
 from forwarder.telemetry.snapshot import Snapshot
+from forwarder.telemetry.taps import TapBatch, TapRequest
 from tests.support.snapshots import FULL
 
 
@@ -44,6 +45,10 @@ class FakePipeline:
     def explain(self, wanted: WantedUuid) -> list[Sighting]:
         """Have nothing at hand but what was told."""
         return self.at_hand
+
+    def tap(self, request: TapRequest) -> TapBatch:
+        """Have collected nothing."""
+        return TapBatch()
 
     def reload(self, settings: Settings) -> list[str]:
         """Take other settings."""

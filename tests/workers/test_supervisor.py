@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -20,6 +21,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.daemon import INTERRUPTED
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, balanced
+from forwarder.telemetry.taps import TapFilter, TapRequest
 from forwarder.workers import worker_process as workers
 from forwarder.workers.supervisor import Supervisor
 from forwarder.workers.worker_process import Launch
@@ -282,6 +284,19 @@ async def test_a_question_about_one_event_goes_to_all(life: Life) -> None:
     await life.started()
     found = await life.supervisor.find(WantedUuid.parse("01890a5d-ac96-774b-bcce-b302099a8057"))
     assert [sighting.where for sighting in found] == ["worker 0", "worker 1"]
+    assert await life.stopped() == 0
+
+
+async def test_a_tap_goes_to_all(life: Life) -> None:
+    """Each worker has its part of the rate, and what they have collected is one batch; a long filter reaches them whole."""
+    life.begin(fake(SHOWN))
+    await life.started()
+    wanted = TapFilter(events=("x" * 1000,), rate=20)
+    batch = await life.supervisor.tap(TapRequest("one", wanted))
+    asked = [msgspec.json.decode(event, type=TapRequest) for event in batch.events]
+    assert asked == [TapRequest("one", msgspec.structs.replace(wanted, rate=10))] * 2
+    assert (batch.skipped, batch.lost) == (4, 1)
+    assert len((await life.supervisor.tap(TapRequest("one"))).events) == 2
     assert await life.stopped() == 0
 
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from forwarder.config.units import parse_duration
+from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.protocol.clock import SandboxClock
 from forwarder.sandbox.protocol.http import ManagementError, RequestRejected, invalid, management_error_response, read_body
 from forwarder.sandbox.protocol.times import format_time, parse_time
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.thread import StoreThread
-from forwarder.sandbox.web.queries import reject_other_sites
 
 LARGEST_BODY: Final = 10_000
 """Bytes."""

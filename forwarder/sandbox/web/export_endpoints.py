@@ -17,6 +17,7 @@ from aiohttp import web
 
 from forwarder.contract.endpoints import BACKFILL_BATCH_EXPORT
 from forwarder.contract.resources import BatchExportRun, ErrorType, Timestamp
+from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.exports.batch_exports import change_export, request_backfill
 from forwarder.sandbox.exports.runs import add_retry, run_log, run_resource
 from forwarder.sandbox.exports.scheduler import ExportScheduler
@@ -25,7 +26,7 @@ from forwarder.sandbox.manage.validation import SentBody, body_of
 from forwarder.sandbox.protocol.clock import SandboxClock
 from forwarder.sandbox.protocol.http import ManagementError, RequestRejected, invalid, management_error_response, not_found, read_body
 from forwarder.sandbox.store.thread import StoreThread
-from forwarder.sandbox.web.queries import listing_page, reject_other_sites
+from forwarder.sandbox.web.queries import listing_page
 
 LARGEST_BODY: Final = 10_000
 """Bytes."""

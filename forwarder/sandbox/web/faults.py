@@ -26,10 +26,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.ingest.capture import AI_PATH
 from forwarder.sandbox.ingest.v1 import V1_PATH
 from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse, answer_early, read_body
-from forwarder.sandbox.web.queries import reject_other_sites
 from forwarder.sandbox.web.service import EVENT_PATHS, ServiceEndpoints, cors_headers
 
 DEFAULT_PATHS: Final = (*EVENT_PATHS, V1_PATH, AI_PATH)

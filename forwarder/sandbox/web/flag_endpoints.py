@@ -21,6 +21,7 @@ from aiohttp import web
 from typing_extensions import TypedDict
 
 from forwarder.contract.resources import ErrorType
+from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.flags.definitions import InvalidDefinition
 from forwarder.sandbox.flags.endpoints import show_flag
 from forwarder.sandbox.flags.evaluation import FlagResult
@@ -52,7 +53,7 @@ from forwarder.sandbox.protocol.http import (
 from forwarder.sandbox.store.aggregates import flag_calls
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.thread import StoreThread
-from forwarder.sandbox.web.queries import listing, listing_page, reject_other_sites
+from forwarder.sandbox.web.queries import listing, listing_page
 
 T = TypeVar("T")
 LARGEST_DEFINITION: Final = 10_000_000

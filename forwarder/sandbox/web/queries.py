@@ -5,10 +5,7 @@ Listings are `{count, results}` in the order of arrival, or the newest first wit
 and `offset`; a value that is not a number is ignored. Project keys are shown masked and filtered in full. An event's properties are shown
 with the text that was sent.
 
-A page of another site cannot delete what the sandbox holds through a browser that has the sandbox open. A browser says where a request
-comes from: by `Sec-Fetch-Site` (Fetch Metadata Request Headers, section 2), and by `Origin` with every method but GET and HEAD (Fetch
-standard, "append a request `Origin` header"). A request without either is not a browser's. `forwarder.pages.hosts` rejects a site that uses
-this server's address under another name.
+A page of another site cannot delete what the sandbox holds through a browser that has the sandbox open (`forwarder.pages.hosts`).
 """
 
 from __future__ import annotations
@@ -19,12 +16,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any
 
 from aiohttp import web
 
 from forwarder.core.secrets import mask_secrets
+from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.ingest.parsing import parse_uuid
 from forwarder.sandbox.protocol.http import masked_key
 from forwarder.sandbox.protocol.times import format_time, parse_time
@@ -45,8 +42,6 @@ from forwarder.sandbox.store.records import (
 )
 from forwarder.sandbox.store.thread import StoreThread
 from forwarder.sandbox.web.management_view import MANAGEMENT_LISTINGS, list_management
-
-_OWN: Final = frozenset({"same-origin", "none"})
 
 
 class QueryEndpoints:
@@ -239,17 +234,3 @@ def _time(request: web.Request, name: str) -> str | None:
     if time is None:
         raise web.HTTPBadRequest(text=f"{name} is not an ISO 8601 time")
     return format_time(time)
-
-
-def reject_other_sites(request: web.Request) -> None:
-    """Raise 403 if a page of another or an unknown site sent the request."""
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
-    if (site is not None and site not in _OWN) or (origin is not None and not _is_of(origin, request.host)):
-        raise web.HTTPForbidden(text="a page of another site may not do this\n")
-
-
-def _is_of(origin: str, host: str) -> bool:
-    try:
-        return urlsplit(origin).netloc.lower() == host.lower()
-    except ValueError:
-        return False

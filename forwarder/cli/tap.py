@@ -1,0 +1,223 @@
+"""`forwarder tap`: events as they pass the running daemon.
+
+The daemon selects by name, key, source and outcome, and redacts; expressions are evaluated here, where they can hold up nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+import typer
+
+from forwarder.cli.admin_client import NoDaemon, resolve, stream
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput
+from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.taps import TapOutcome
+
+MAX_RESULTS: Final = 1000
+"""Results of an expression for one event."""
+NOTE_SECONDS: Final = 1.0
+"""Between two notes of what isn't shown."""
+
+
+class Source(StrEnum):
+    """Where events come from."""
+
+    HTTP = "http"
+    OTLP = "otlp"
+    KAFKA = "kafka"
+    LOGS = "logs"
+    REPLAY = "replay"
+
+
+_Events = Annotated[list[str] | None, typer.Option("--event", metavar="NAME", help="Only this name; * and ? are wildcards. Repeatable.")]
+_Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="Only this project key, or its label. Repeatable.")]
+_Sources = Annotated[list[Source] | None, typer.Option("--source", help="Only from this source. Repeatable.")]
+_Outcomes = Annotated[list[TapOutcome] | None, typer.Option("--outcome", help="Only with this outcome. Repeatable.")]
+_Expression = Annotated[str | None, typer.Option("--jq", metavar="EXPRESSION", help="Print what this makes of each event, as JSON.")]
+_Rate = Annotated[
+    float, typer.Option("--rate", min=0.01, max=1000, help="Show so many a second of each outcome at most; count the others.")
+]
+_Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End after so many events.")]
+
+
+def tap(  # noqa: PLR0917 - a command's options
+    event: _Events = None,
+    key: _Keys = None,
+    source: _Sources = None,
+    outcome: _Outcomes = None,
+    jq: _Expression = None,
+    rate: _Rate = 20.0,
+    limit: _Limit = None,
+    output: TextOrJson = TextOutput.TEXT,
+    admin: Admin = None,
+    config: Config = None,
+) -> None:
+    """Show events as they pass the running daemon: a sample of those received, delivered, dead-lettered, dropped.
+
+    Values of properties whose names look like secrets are hidden; keys are shown as labels.
+
+    Exit codes: 0 after --limit events; 3 no daemon answers, or it ended; 130 ended by Ctrl-C.
+
+    Example: forwarder tap --event 'order*' --outcome received --jq .data.properties.total
+    """
+    address = resolve(admin, config)
+    show = printer(output, jq)
+    query: list[tuple[str, object]] = [("event", each) for each in event or ()]
+    query += [("key", label_of(each)) for each in key or ()]
+    query += [("source", each.value) for each in source or ()]
+    query += [("outcome", each.value) for each in outcome or ()]
+    query.append(("rate", f"{rate:g}"))
+    shown = 0
+    try:
+        for record in records(address, f"/tap?{urlencode(query)}"):
+            shown += show(record)
+            if limit is not None and shown >= limit:
+                return
+    except NoDaemon as error:
+        from forwarder.cli.output import report
+
+        report(error)
+        raise typer.Exit(ExitCode.UNREACHABLE) from error
+
+
+def label_of(key: str) -> str:
+    """What the daemon looks for in labels: of a project key its label, so that the key itself is sent nowhere."""
+    from forwarder.telemetry.labels import HISTORICAL, key_label
+
+    return key.removesuffix(HISTORICAL) if "#" in key else key_label(key)
+
+
+def records(address: str, path: str) -> Iterator[dict[str, Any]]:
+    """The events of the stream, as the daemon describes them; how many aren't shown is written to standard error.
+
+    Raises `NoDaemon` when it can't be asked or the stream ends, and `ConfigurationError` if it rejects the request.
+    """
+    notes = Notes()
+    with stream(address, path) as (code, response):
+        if code != 200:
+            raise rejection(address, code, response.read(1000).decode(errors="replace").strip())
+        while line := response.readline():
+            record = json.loads(line) if line.strip() else {}
+            if "outcome" in record:
+                yield record
+            notes.add(record.get("skipped", 0), record.get("lost", 0))
+    raise NoDaemon(f"the daemon at {address} ended the stream", hint="Run the command again when it is back.")
+
+
+def rejection(address: str, code: int, text: str) -> ForwarderError:
+    """What an answer that is no stream means."""
+    if code == 400:
+        return ConfigurationError(text)
+    if code == 404:
+        text = "Is this the address of forwarder's admin server, of this version?"
+    return NoDaemon(f"{address} answered {code} to /tap", hint=text)
+
+
+class Notes:
+    """Says how many events aren't shown, at most once in `NOTE_SECONDS`."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._due = now() + NOTE_SECONDS
+        self._skipped = self._lost = 0
+
+    def add(self, skipped: int, lost: int) -> None:
+        """So many more."""
+        self._skipped += skipped
+        self._lost += lost
+        if not (self._skipped or self._lost) or self._now() < self._due:
+            return
+        lost_text = f"; {self._lost:,} lost, because this command reads too slowly" if self._lost else ""
+        sys.stderr.write(f"… {self._skipped:,} more passed, not shown{lost_text}\n")
+        self._skipped, self._lost, self._due = 0, 0, self._now() + NOTE_SECONDS
+
+
+def printer(output: TextOutput, expression: str | None) -> Callable[[dict[str, Any]], int]:
+    """Prints a record; how many events that shows: one, or none if the expression makes nothing of it.
+
+    Raises `ConfigurationError` for an expression that can't be used.
+    """
+    if expression is not None:
+        return _evaluated(expression)
+    return _as_json if output is TextOutput.JSON else _as_text()
+
+
+def _as_json(record: dict[str, Any]) -> int:
+    from forwarder.cli.output import as_json
+
+    sys.stdout.write(as_json(record) + "\n")
+    sys.stdout.flush()
+    return 1
+
+
+def _evaluated(expression: str) -> Callable[[dict[str, Any]], int]:
+    import jq
+
+    from forwarder.cli.output import as_json, visible
+    from forwarder.mapping.expressions import check
+
+    check("--jq", expression)
+    program = jq.compile(f"limit({MAX_RESULTS}; (\n{expression}\n\n))")
+
+    def show(record: dict[str, Any]) -> int:
+        try:
+            results = program.input_text(json.dumps(record)).all()
+        except ValueError as error:
+            sys.stderr.write(f"jq: {visible(str(error))}\n")
+            return 0
+        sys.stdout.write("".join(as_json(result) + "\n" for result in results))
+        sys.stdout.flush()
+        return bool(results)
+
+    return show
+
+
+def _as_text() -> Callable[[dict[str, Any]], int]:
+    from rich.text import Text
+
+    from forwarder.cli.output import as_json, visible
+    from forwarder.cli.tables import console
+
+    target = console()
+
+    def show(record: dict[str, Any]) -> int:
+        data, reason = record.get("data"), ": ".join(record[part] for part in ("reason", "why") if record.get(part))
+        text = Text(f"{record['time'][11:23]} ", style="dim", end="")
+        text.append(f"{record['outcome']:<13} ", style=f"not dim {_STYLES.get(record['outcome'], 'red')}")
+        text.append(f"{record['lane']} {record['source']}  ")
+        text.append(_word(record.get("event")), style="not dim bold")
+        text.append(f"  {_word(record.get('distinct_id'))}  ", style="not dim")
+        text.append(visible(f"{reason}  ") if reason else "", style="not dim red")
+        text.append(as_json(data.get("properties", {})) if isinstance(data, dict) else visible(str(data)))
+        if target.is_terminal:
+            target.print(text, no_wrap=True, overflow="ellipsis")
+        else:
+            sys.stdout.write(f"{text.plain}\n")
+            sys.stdout.flush()
+        return 1
+
+    return show
+
+
+def _word(value: object) -> str:
+    """A name or id for a person, whatever it is."""
+    from forwarder.cli.output import as_json, visible
+
+    return "-" if value is None else visible(value) if isinstance(value, str) else as_json(value)
+
+
+_STYLES: Final = {
+    TapOutcome.RECEIVED: "cyan",
+    TapOutcome.REPLAYED: "cyan",
+    TapOutcome.DELIVERED: "green",
+    TapOutcome.DEAD_LETTERED: "red",
+    TapOutcome.DROPPED: "red",
+}

@@ -1,0 +1,108 @@
+"""`forwarder tap`: what a person and a program read of a running daemon's events."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from forwarder.admin.server import AdminServer
+from forwarder.cli.tap import label_of
+from forwarder.telemetry.labels import key_label
+from tests.support.commands import forwarder, running
+from tests.support.upstream import Upstream
+from tests.support.whole import KEY, Whole, event
+
+
+@dataclass
+class TappedDaemon:
+    """A pipeline with its admin server."""
+
+    whole: Whole
+    admin: AdminServer
+    address: str
+
+    async def tapped(self) -> None:
+        """Wait until a tap is open."""
+        await self.whole.until(lambda: self.whole.pipeline._point.tap)
+
+
+@pytest.fixture
+async def daemon() -> AsyncIterator[TappedDaemon]:
+    """Both running."""
+    async with Upstream() as upstream, Whole(upstream.url) as whole:
+        admin = AdminServer(whole.pipeline.snapshot, whole.pipeline.explain, whole.pipeline.tap)
+        await admin.start("127.0.0.1:0")
+        yield TappedDaemon(whole, admin, admin.address)
+        await admin.close()
+
+
+async def test_a_line_for_each_event(daemon: TappedDaemon) -> None:
+    """Received, delivered, dead-lettered: with label, name, id and properties, and without what controls a terminal; Ctrl-C ends it."""
+    whole, address = daemon.whole, daemon.address
+    async with running("tap", "--admin", address) as tap:
+        await daemon.tapped()
+        await whole.take([event("order placed", "anna\x1b[31m", properties=b'{"total":5,"token":"x"}'), b'{"distinct_id":"b"}'])
+        line = await tap.line("received", key_label(KEY), "http", "order placed", "anna\\u001b[31m", '{"total": 5, "token": "…"}')
+        assert "\x1b" not in line
+        await tap.line("dead-lettered", "-  b", "missing_event: the event has no name")
+        await tap.line("delivered", "order placed")
+        tap.send(signal.SIGINT)
+        assert await tap.ended() == 130
+    await whole.until(lambda: whole.pipeline._point.tap is None)
+
+
+async def test_an_expression_is_evaluated_for_each_event(daemon: TappedDaemon) -> None:
+    """What it makes of an event is a line of JSON; what raises is reported and the next event shown; `--limit` counts what is shown."""
+    whole, address = daemon.whole, daemon.address
+    options = ("--outcome", "received", "--key", KEY, "--event", "o*", "--limit", "2")
+    expression = "select(.data.properties.total != 7) | [.event, .data.properties.total + 1]"
+    async with running("tap", "--admin", address, *options, "--jq", expression) as tap:
+        await daemon.tapped()
+        for total in (b"5", b"7", b'"text"', b"6"):
+            await whole.take([event(f"o{total.decode()}", properties=b'{"total":%b}' % total), event("another")])
+        assert json.loads(await tap.line("o5")) == ["o5", 6]
+        await tap.line("jq: ", "cannot be added")
+        assert json.loads(await tap.line("o6")) == ["o6", 7]
+        assert await tap.ended() == 0
+
+
+async def test_a_daemon_that_ends_ends_the_tap(daemon: TappedDaemon) -> None:
+    """With exit code 3 and what to do; so does one that isn't there."""
+    async with running("tap", "--admin", daemon.address, "--output", "json") as tap:
+        await daemon.tapped()
+        await daemon.whole.take([event("e")])
+        assert json.loads(await tap.line('"received"'))["data"]["event"] == "e"
+        await daemon.admin.close()
+        await tap.line("ended the stream")
+        assert await tap.ended() == 3
+    done = await forwarder("tap", "--admin", daemon.address)
+    assert (done.code, "no daemon answers" in done.err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--jq", ".a |"], "jq can't compile"),
+        (["--jq", "repeat(1)"], "it may never end"),
+        (["--jq", "env"], "environment"),
+        (["--outcome", "lost"], "--outcome"),
+        (["--source", "mail"], "--source"),
+        (["--rate", "0"], "--rate"),
+        (["--event", ""], "a parameter is empty"),
+    ],
+)
+async def test_wrong_usage(daemon: TappedDaemon, options: list[str], said: str) -> None:
+    """Exit code 2, before anything is shown."""
+    done = await forwarder("tap", "--admin", daemon.address, *options)
+    assert (done.code, said in done.err, done.out) == (2, True, "")
+
+
+def test_a_key_is_not_sent() -> None:
+    """The daemon is asked for its label; what is a label, or its end, stays."""
+    assert label_of(KEY) == key_label(KEY)
+    assert label_of(f"{key_label(KEY)}/historical") == key_label(KEY)
+    assert label_of("1234#abcdef") == "1234#abcdef"
