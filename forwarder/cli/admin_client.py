@@ -19,7 +19,7 @@ MISDIRECTED: Final = 421
 TIMEOUT: Final = 5.0
 """Seconds for connecting and for each part of the answer."""
 
-_ANY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a daemon on all interfaces is reached
+ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a daemon on all interfaces is reached
 
 
 class NoDaemon(ForwarderError):
@@ -108,23 +108,25 @@ def _listen_as_read(path: Path) -> str:
     return load_settings(path, os.environ, require_upstream=False).settings.admin.listen
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=TIMEOUT)
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to a socket file."""
+
+    def __init__(self, path: str, timeout: float = TIMEOUT) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
         """Connect to the socket file."""
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(TIMEOUT)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
 def _connection(address: str) -> http.client.HTTPConnection:
     if address.startswith("unix:"):
-        return _UnixConnection(address.removeprefix("unix:"))
+        return UnixConnection(address.removeprefix("unix:"))
     try:
         host, port = split_host_port(address.removeprefix("http://").rstrip("/"))
     except ValueError:
         raise ConfigurationError(f"{address!r} is not an admin address", hint="Write host:port or unix:/path.") from None
-    return http.client.HTTPConnection(_ANY.get(host, host), port, timeout=TIMEOUT)
+    return http.client.HTTPConnection(ANY.get(host, host), port, timeout=TIMEOUT)

@@ -113,8 +113,8 @@ def explain(
     from forwarder.inspect.explain import search_files
 
     wanted = WantedUuid.parse(uuid)
-    live, asked = _live_traces(wanted.text, admin, config)
-    files = _files_at(path, empty=True) if path is not None else _configured_files(config)
+    live, asked = live_traces(wanted.text, admin, config)
+    files = _files_at(path, empty=True) if path is not None else configured_files(config)
     traces = [*live, *(trace for trace in search_files(wanted, files) if not _is_live(trace, live))]
     for trace in traces:
         typer.echo(_trace_line(trace, time.time()))
@@ -165,7 +165,8 @@ def _files_at(path: Path, *, empty: bool = False) -> list[WorkerFiles]:
     return files
 
 
-def _configured_files(config: Path | None) -> list[WorkerFiles]:
+def configured_files(config: Path | None) -> list[WorkerFiles]:
+    """The files of the configured buffer and dead letters, as far as they exist."""
     from forwarder.config.load import load_settings
     from forwarder.inspect.state_files import files_of
 
@@ -177,7 +178,7 @@ def _files_without_daemon(config: Path | None) -> list[WorkerFiles] | None:
     try:
         get(resolve(None, config), "/livez")
     except NoDaemon:
-        return _configured_files(config) or None
+        return configured_files(config) or None
     return None
 
 
@@ -195,7 +196,7 @@ def _judge(lanes: Sequence[LaneSnapshot], hint: str) -> None:
     raise typer.Exit(ExitCode.NO)
 
 
-def _live_traces(uuid: str, admin: str | None, config: Path | None) -> tuple[list[Trace], bool]:
+def live_traces(uuid: str, admin: str | None, config: Path | None) -> tuple[list[Trace], bool]:
     """What the running daemon knows of the event, and whether one answered."""
     from forwarder.inspect.explain import parse_traces
 

@@ -1,0 +1,412 @@
+"""`forwarder send`: one test event, followed to where it is.
+
+What the daemon answers to `/explain` covers its memory. An event that isn't there was settled, or is in files alone: the counts of its lane
+before and after decide, and where they can't, the files do.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import typer
+
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput
+from forwarder.cli.target import ProjectKey, To, choose_target
+from forwarder.core.errors import ConfigurationError, ForwarderError
+
+if TYPE_CHECKING:
+    from forwarder.admin.event_lookup import WantedUuid
+    from forwarder.cli.target import EventTarget
+    from forwarder.inspect.explain import Trace
+    from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot
+
+PERSON: Final = "forwarder-send"
+"""The distinct_id of test events, so that they all belong to one person."""
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+SURE_AFTER: Final = 0.2
+"""Seconds after which an event that became a dead letter is counted and written as one."""
+RETRY_AFTER: Final = 1.0
+"""Seconds before a request is repeated after a 503 that names no time."""
+_LONGEST_ANSWER: Final = 300
+_REJECTED: Final = {
+    401: "Name a key that is accepted there with --api-key KEY.",
+    404: "Name the base address of a forwarder or of the service with --to URL.",
+    503: "`forwarder status` shows why a daemon accepts no events.",
+}
+"""What to do about a status."""
+
+
+class EventPlace(StrEnum):
+    """Where an event is."""
+
+    DELIVERED = "delivered"
+    BUFFERED = "buffered"
+    DEAD_LETTER = "dead letter"
+    DROPPED = "dropped"
+    UNKNOWN = "unknown"
+    """Settled; how, can't be seen from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an event is, and what a person should know of that."""
+
+    place: EventPlace
+    why: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TestEvent:
+    """The event that is sent."""
+
+    __test__ = False
+
+    event: str
+    distinct_id: str
+    properties: dict[str, Any]
+    uuid: str
+    timestamp: str
+
+    def body(self, api_key: str) -> bytes:
+        """The request's body, as the official SDKs send it."""
+        return json.dumps({"api_key": api_key, "batch": [asdict(self)], "sent_at": _now()}, ensure_ascii=False).encode()
+
+
+def send(
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="Name of the event.")],
+    *,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; JSON where the value is that; repeatable.")
+    ] = None,
+    distinct_id: Annotated[str, typer.Option("--distinct-id", metavar="ID", help="Person of the event.")] = PERSON,
+    api_key: ProjectKey = None,
+    to: To = None,
+    admin: Admin = None,
+    config: Config = None,
+    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long to wait until it is delivered.")] = "30s",
+    output: TextOrJson = TextOutput.TEXT,
+) -> None:
+    """Send one test event, wait until it is delivered, and report where it is.
+
+    Goes to the configured listener and follows the event by the daemon's admin address. An address without a known daemon, such as that of
+    the service, can only say that it accepted the event.
+
+    Exit codes: 0 delivered, or accepted by an address without a known daemon; 1 rejected, dead-lettered, dropped, or not delivered in
+    time; 3 unreachable.
+
+    Example: forwarder send "signed up" --property plan=team --property seats=5
+    """
+    from forwarder.cli.target import checked
+    from forwarder.config.values import Duration
+
+    seconds = checked("--timeout", Duration("100ms", "1h").read, timeout) or 0.0
+    made = TestEvent(_named(event), distinct_id, dict(map(_property, properties or ())), str(uuid4()), _now())
+    journey = Journey(choose_target(to, api_key, admin, config), made, config if admin is None else None, seconds, output)
+    raise typer.Exit(journey.run(by_files=admin is None))
+
+
+class Journey:
+    """The event's way, which is printed as it goes."""
+
+    def __init__(self, target: EventTarget, event: TestEvent, config: Path | None, seconds: float, output: TextOutput) -> None:
+        self._target = target
+        self._event = event
+        self._config = config
+        self._output = output
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._facts: dict[str, Any] = {"uuid": event.uuid, "event": event.event, "distinct_id": event.distinct_id, "to": target.address}
+
+    def run(self, *, by_files: bool) -> ExitCode:
+        """Send it and follow it. Returns the exit code; raises `typer.Exit` if it can't be sent."""
+        from forwarder.admin.event_lookup import WantedUuid
+        from forwarder.cli.output import visible
+        from forwarder.core.secrets import mask_key
+
+        event, target = self._event, self._target
+        where = f"{target.address}, key {mask_key(target.api_key)}"
+        self._say("sent", f"{visible(event.event)!r} of {visible(event.distinct_id)!r} as {event.uuid} to {where}")
+        search = EventSearch.begin(WantedUuid.parse(event.uuid), target, self._config, by_files=by_files) if target.admin else None
+        self._deliver()
+        if search is None:
+            self._say("accepted", f"after {self._took()}")
+            self._note(f"Whether a forwarder or the service answers at {target.address} isn't known, so the event can't be followed.")
+            self._note("Name a forwarder's admin address with --admin ADDRESS to follow it.")
+            return self._end("accepted", ExitCode.DONE)
+        self._say("received", f"by the forwarder at admin address {target.admin} after {self._took()}")
+        return self._follow(search)
+
+    def _deliver(self) -> None:
+        """Post the event, again while the answer is 503. Raises `typer.Exit`."""
+        self._began = time.monotonic()
+        while True:
+            try:
+                status, text, pause = post(self._target, self._event.body(self._target.api_key), self._left())
+            except (OSError, http.client.HTTPException) as error:
+                self._unreachable(error)
+            if status == 200:
+                return
+            if status != 503 or pause > self._left():
+                self._rejected(status, text)
+            self._say("waiting", f"{status} {text}, retried in {pause:g} s")
+            time.sleep(pause)
+
+    def _follow(self, search: EventSearch) -> ExitCode:
+        shown, pause = None, FIRST_PAUSE
+        while True:
+            found = search.look()
+            if found != shown and found.place in {EventPlace.BUFFERED, EventPlace.DELIVERED}:
+                self._say(found.place, f"{found.why}; {self._took()} after it was sent" if found.why else f"after {self._took()}")
+                shown = found
+            if found.place is EventPlace.DELIVERED:
+                return self._end(found.place, ExitCode.DONE)
+            if found.place is not EventPlace.BUFFERED or self._left() <= 0:
+                return self._not_delivered(found)
+            time.sleep(min(pause, max(0.0, self._left())))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _not_delivered(self, found: Whereabouts) -> ExitCode:
+        uuid = self._event.uuid
+        if found.place is EventPlace.BUFFERED:
+            message = f"the event wasn't delivered within {self._seconds:g} s; it stays buffered"
+            hint = f"{found.hint[:1].upper()}{found.hint[1:]}. " if found.hint else ""
+            hint += f"`forwarder explain {uuid}` finds it later."
+        else:
+            message = f"the event is a {found.place}" if found.place is EventPlace.DEAD_LETTER else f"the event was {found.place}"
+            message = "the event was settled, and how can't be seen from here" if found.place is EventPlace.UNKNOWN else message
+            message, hint = f"{message}: {found.why}", found.hint
+        self._error(message, hint)
+        return self._end(found.place, ExitCode.NO, why=found.why)
+
+    def _rejected(self, status: int, text: str) -> NoReturn:
+        reason = f"{status} {text or HTTPStatus(status).phrase if status in set(HTTPStatus) else text}".strip()
+        self._error(f"{self._target.address} rejected the event: {reason}", _REJECTED.get(status, ""))
+        code = ExitCode.UNREACHABLE if status >= 500 and not self._target.admin else ExitCode.NO
+        raise typer.Exit(self._end("rejected", code, why=reason))
+
+    def _unreachable(self, error: Exception) -> NoReturn:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        hint = "Start a daemon with `forwarder run`, or name another address with `--to URL`."
+        self._error(f"nothing accepts events at {self._target.address}: {why}", hint)
+        raise typer.Exit(self._end("unreachable", ExitCode.UNREACHABLE, why=why)) from error
+
+    def _end(self, place: str, code: ExitCode, *, why: str = "") -> ExitCode:
+        if self._output is TextOutput.JSON:
+            from forwarder.cli.output import as_json
+
+            self._facts |= {"where": place, "why": why, "seconds": round(time.monotonic() - self._began, 3)}
+            sys.stdout.write(f"{as_json(self._facts)}\n")
+        return code
+
+    def _say(self, word: str, rest: str) -> None:
+        if self._output is TextOutput.TEXT:
+            sys.stdout.write(f"{word:<10} {rest}\n")
+            sys.stdout.flush()
+
+    def _note(self, text: str) -> None:
+        if self._output is TextOutput.TEXT:
+            sys.stderr.write(f"{text}\n")
+
+    @staticmethod
+    def _error(message: str, hint: str) -> None:
+        from forwarder.cli.output import report_visible
+
+        report_visible(ForwarderError(message, hint=hint))
+
+    def _took(self) -> str:
+        seconds = time.monotonic() - self._began
+        return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+    def _left(self) -> float:
+        return self._seconds - (time.monotonic() - self._began)
+
+
+class EventSearch:
+    """Finds the event by the daemon's memory, the counts of its lane, and if those can't decide, by the configured files."""
+
+    def __init__(
+        self,
+        lane: str,
+        before: LaneSnapshot,
+        *,
+        live: Callable[[], Snapshot | None],
+        traces: Callable[[], Sequence[Trace]],
+        in_files: Callable[[], Sequence[Trace] | None],
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`in_files` returns None where there are no files that can be read."""
+        self._lane = lane
+        self._before = before
+        self._live = live
+        self._traces = traces
+        self._in_files = in_files
+        self._pause = pause
+        self._received_by: float | None = None
+        """A time of the daemon's clock at which it had the event."""
+
+    @classmethod
+    def begin(cls, wanted: WantedUuid, target: EventTarget, config: Path | None, *, by_files: bool) -> EventSearch:
+        """The search for an event that is about to be sent; `by_files`: whether the configured files are those of the target's daemon."""
+        from forwarder.cli.status import configured_files, live_traces
+        from forwarder.cli.target import snapshot_of
+        from forwarder.core.event import Lane
+        from forwarder.inspect.explain import search_files
+        from forwarder.telemetry.labels import lane_label
+
+        def in_files() -> Sequence[Trace] | None:
+            try:
+                files = configured_files(config) if by_files else []
+                return list(search_files(wanted, files)) if files else None
+            except ConfigurationError:
+                return None
+
+        lane = lane_label(Lane(target.api_key))
+        live = snapshot_of(target.admin)
+        return cls(
+            lane,
+            _lane_of(live, lane),
+            live=lambda: snapshot_of(target.admin),
+            traces=lambda: live_traces(wanted.text, target.admin, config)[0],
+            in_files=in_files,
+        )
+
+    def look(self) -> Whereabouts:
+        """Where the event is now. That it was delivered has to be seen twice: an event that becomes a dead letter is shortly nowhere."""
+        found = self._look()
+        if found.place is EventPlace.DELIVERED:
+            self._pause(SURE_AFTER)
+            return self._look()
+        return found
+
+    def _look(self) -> Whereabouts:
+        traces = self._traces()
+        snapshot = self._live()
+        if snapshot is None:
+            return Whereabouts(EventPlace.BUFFERED, "the daemon's admin address doesn't answer any more")
+        now = _lane_of(snapshot, self._lane)
+        if self._received_by is None:
+            self._received_by = snapshot.now
+        if not traces:
+            may_wait = now.oldest_age is not None and snapshot.now - now.oldest_age <= self._received_by
+            if now.total_dead == self._before.total_dead and now.total_dropped == self._before.total_dropped:
+                # nothing of its lane came to another end; what becomes a dead letter is counted once that is written
+                sure = not may_wait and now.delivered > self._before.delivered and not now.difference
+                return Whereabouts(EventPlace.DELIVERED) if sure else self._buffered(now, snapshot)
+            found = self._in_files()
+            if found is None:
+                return self._undecided(now, may_wait=may_wait)
+            traces = found
+        for trace in traces:
+            if trace.where.startswith("dead letter"):
+                return Whereabouts(EventPlace.DEAD_LETTER, ": ".join(filter(None, (trace.reason, trace.why))), trace.note)
+        if traces:
+            return self._buffered(now, snapshot)
+        return self._dropped(now) or Whereabouts(EventPlace.DELIVERED)
+
+    def _undecided(self, now: LaneSnapshot, *, may_wait: bool) -> Whereabouts:
+        """What counts alone say, of a lane in which other events are settled meanwhile or pending."""
+        if now.delivered == self._before.delivered:
+            if now.total_dead > self._before.total_dead:
+                return Whereabouts(EventPlace.DEAD_LETTER, ", ".join(_grown(self._before.dead_lettered, now.dead_lettered)))
+            if dropped := self._dropped(now):
+                return dropped
+        if may_wait:
+            return Whereabouts(EventPlace.BUFFERED, f"or settled: lane {self._lane} has {now.buffered:,} buffered events")
+        words = ", ".join([*_grown(self._before.dead_lettered, now.dead_lettered), *_grown(self._before.dropped, now.dropped)])
+        hint = "Run this as the user that forwarder runs as, with its --config FILE: then dead letters are searched."
+        return Whereabouts(EventPlace.UNKNOWN, f"meanwhile lane {self._lane} had new dead letters or dropped events ({words})", hint)
+
+    def _dropped(self, now: LaneSnapshot) -> Whereabouts | None:
+        if now.total_dropped > self._before.total_dropped and now.delivered == self._before.delivered:
+            return Whereabouts(EventPlace.DROPPED, ", ".join(_grown(self._before.dropped, now.dropped)))
+        return None
+
+    def _buffered(self, now: LaneSnapshot, snapshot: Snapshot) -> Whereabouts:
+        from forwarder.telemetry.snapshot import UpstreamState
+
+        if now.halted:
+            return Whereabouts(EventPlace.BUFFERED, f"lane {now.label} is halted: {now.halted}: {now.why}", now.hint)
+        if snapshot.upstream.state is UpstreamState.DOWN:
+            return Whereabouts(EventPlace.BUFFERED, f"the upstream {snapshot.upstream.url} is down: {snapshot.upstream.last_error}")
+        return Whereabouts(EventPlace.BUFFERED, f"in lane {now.label}")
+
+
+def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, float]:
+    """Status, text and the seconds of Retry-After of the answer. Raises `OSError` or `HTTPException`."""
+    from forwarder.cli.admin_client import UnixConnection
+
+    seconds = max(0.1, seconds)
+    parts = urlsplit(target.url)
+    connection: http.client.HTTPConnection
+    if target.socket:
+        connection = UnixConnection(target.socket, seconds)
+    elif parts.scheme == "https":
+        connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=target.context)
+    else:
+        connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
+    try:
+        connection.request("POST", f"{parts.path}/batch/", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = " ".join(answer.read(_LONGEST_ANSWER).decode(errors="replace").split())
+        return answer.status, text, _pause(answer.headers.get("Retry-After"))
+    finally:
+        connection.close()
+
+
+def _pause(retry_after: str | None) -> float:
+    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdecimal() else RETRY_AFTER
+
+
+def _lane_of(snapshot: Snapshot | None, label: str) -> LaneSnapshot:
+    """The lane's figures, or those of lanes without a label of their own; of a lane that isn't there yet none."""
+    from forwarder.telemetry.labels import OTHER
+    from forwarder.telemetry.snapshot import LaneSnapshot
+
+    lanes = {lane.label: lane for lane in (snapshot.lanes if snapshot else ())}
+    return lanes.get(label) or lanes.get(OTHER) or LaneSnapshot(label)
+
+
+def _grown(before: Any, after: Any) -> list[str]:
+    """The reasons of which there are more than before."""
+    return [reason for reason, count in after.items() if count > before.get(reason, 0)]
+
+
+def _named(event: str) -> str:
+    if not event.strip():
+        raise typer.BadParameter("the event needs a name", param_hint="EVENT")
+    return event
+
+
+def _property(text: str) -> tuple[str, Any]:
+    """Name and value of `NAME=VALUE`; a value that isn't JSON is text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
+    try:
+        return name, json.loads(value, parse_constant=_no_constant)
+    except ValueError:
+        return name, value
+
+
+def _no_constant(name: str) -> NoReturn:
+    """NaN and infinities aren't JSON."""
+    raise ValueError(name)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
