@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "status": ("status", "Show the running daemon: what needs attention, and events in, buffered and out."),
     "health": ("status", "Exit with 0 if the running daemon is healthy, else with 1."),
     "send": ("send", "Send one test event, wait until it is delivered, and report where it is."),
+    "generate": ("generate", "Send realistic traffic at a steady rate, and report latencies and answers."),
     "audit": ("status", "Print the books of each lane: received = delivered + buffered + dead-lettered + dropped."),
     "explain": ("status", "Find one event: buffered, dead-lettered and why, or else delivered or never received."),
     "tap": ("tap", "Show events as they pass the running daemon: a sample of those received, delivered, dead-lettered, dropped."),

@@ -25,6 +25,7 @@ import typer
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput
 from forwarder.cli.target import ProjectKey, To, choose_target
+from forwarder.core.clock import retry_after
 from forwarder.core.errors import ConfigurationError, ForwarderError
 
 if TYPE_CHECKING:
@@ -363,13 +364,10 @@ def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, fl
         connection.request("POST", f"{parts.path}/batch/", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         text = " ".join(answer.read(_LONGEST_ANSWER).decode(errors="replace").split())
-        return answer.status, text, _pause(answer.headers.get("Retry-After"))
+        pause = retry_after(answer.headers.get("Retry-After"), time.time())
+        return answer.status, text, RETRY_AFTER if pause is None else pause
     finally:
         connection.close()
-
-
-def _pause(retry_after: str | None) -> float:
-    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdecimal() else RETRY_AFTER
 
 
 def _lane_of(snapshot: Snapshot | None, label: str) -> LaneSnapshot:

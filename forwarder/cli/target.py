@@ -34,7 +34,7 @@ Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 _UNIX: Final = "unix:"
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class EventTarget:
     @property
     def local(self) -> bool:
         """Whether it is on this machine."""
-        return bool(self.socket) or urlsplit(self.url).hostname in _LOOPBACK
+        return bool(self.socket) or urlsplit(self.url).hostname in LOOPBACK
 
 
 def choose_target(to: str | None, api_key: str | None, admin: str | None, config: Path | None) -> EventTarget:
@@ -155,4 +155,4 @@ def _same(target: EventTarget, listening: str) -> bool:
     parts = urlsplit(target.url)
     if port != (parts.port or (443 if parts.scheme == "https" else 80)):
         return False
-    return parts.hostname == host or (parts.hostname in _LOOPBACK and (host in _LOOPBACK or host in ANY))
+    return parts.hostname == host or (parts.hostname in LOOPBACK and (host in LOOPBACK or host in ANY))

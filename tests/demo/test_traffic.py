@@ -36,7 +36,7 @@ def test_story_is_the_same_for_the_same_seed() -> None:
 def test_story_holds_what_breaks_on_the_way() -> None:
     """An anonymous visitor becomes known, ids are aliased, groups described; there are big integers and text beyond ASCII."""
     events = told(60).events
-    assert {"$pageview", "product added", "$identify", "order placed", "$create_alias", "$groupidentify"} == {
+    assert {"$pageview", "product added", "$identify", "signed up", "order placed", "$create_alias", "$groupidentify"} == {
         event["event"] for event in events
     }
     identify = next(event for event in events if event["event"] == "$identify")

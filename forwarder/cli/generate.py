@@ -1,0 +1,166 @@
+"""`forwarder generate`: realistic traffic at a steady rate, for load tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.options import Admin, Config, Yes
+from forwarder.cli.target import LOOPBACK, ProjectKey, To, checked, choose_target, snapshot_of
+
+if TYPE_CHECKING:
+    from forwarder.cli.target import EventTarget
+    from forwarder.demo.load import LoadFigures, LoadGenerator, LoadPlan
+
+LINE_EVERY: Final = 2.0
+"""Seconds between two lines where there is no terminal."""
+LIVE_EVERY: Final = 0.25
+KEEPS_UP: Final = 0.95
+"""The share of the wanted rate below which it is said that it wasn't reached."""
+
+
+def generate(
+    *,
+    rate: Annotated[str, typer.Option("--rate", metavar="N|unlimited", help="Events a second.")] = "1000",
+    users: Annotated[int, typer.Option("--users", metavar="N", min=1, max=10_000_000, help="Different people.")] = 500,
+    duration: Annotated[str | None, typer.Option("--duration", metavar="TIME", help="How long to send. Default: until Ctrl-C.")] = None,
+    count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="End after this many events.")] = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, max=10_000, help="Events in a request, at most.")] = 100,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Another story; the same seed makes the same events.")] = None,
+    api_key: ProjectKey = None,
+    to: To = None,
+    admin: Admin = None,
+    config: Config = None,
+    yes: Yes = False,
+) -> None:
+    """Send realistic traffic at a steady rate, and report latencies and answers.
+
+    The events are sessions of a shop's visitors: page views, sign-ups, identified persons, orders, groups; about 570 bytes each. A request
+    that is answered 503 is repeated after Retry-After. Ctrl-C ends the load and prints the sums. Events become data of the project that
+    receives them, so the command asks first if that isn't on this machine.
+
+    Exit codes: 0 every event was accepted; 1 some were not; 3 unreachable.
+
+    Example: forwarder generate --rate 1000 --users 500 --duration 1m
+    """
+    from forwarder.cli.import_request import rate as parse_rate
+    from forwarder.config.values import Duration
+    from forwarder.demo.load import LoadPlan
+    from forwarder.demo.traffic import SEED
+
+    seconds = None if duration is None else checked("--duration", Duration("1s", "30d").read, duration)
+    plan = LoadPlan(
+        rate=parse_rate(rate), users=users, batch=batch, seconds=seconds, count=count, seed=SEED if seed is None else seed
+    )  # fmt: skip
+    target = choose_target(to, api_key, admin, config)
+    if not _agreed(target, yes=yes):
+        raise typer.Exit(ExitCode.NO)
+    raise typer.Exit(_run(plan, target))
+
+
+def _agreed(target: EventTarget, *, yes: bool) -> bool:
+    """Whether the events may go where they end up; asks if that isn't on this machine."""
+    from forwarder.cli.output import confirm
+
+    snapshot = snapshot_of(target.admin) if target.admin else None
+    end = snapshot.upstream.url if snapshot else target.address
+    local = target.local and (snapshot is None or urlsplit(end).hostname in LOOPBACK)
+    return local or confirm(f"Generated events become data of a project at {end}. Send them?", yes=yes)
+
+
+def _run(plan: LoadPlan, target: EventTarget) -> ExitCode:
+    import uvloop
+
+    from forwarder.cli.output import report
+    from forwarder.core.errors import ForwarderError
+    from forwarder.demo.load import TargetUnreachable
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            figures = runner.run(_watch(plan, target))
+    except TargetUnreachable as error:
+        hint = "Start a daemon with `forwarder run`, or name another address with `--to URL`."
+        report(ForwarderError(f"nothing accepts events at {target.address}: {error.message}", hint=hint))
+        return ExitCode.UNREACHABLE
+    sys.stdout.write("".join(f"{name:<10} {words}\n" for name, words in _sums(figures).items()))
+    if plan.rate is not None and figures.seconds >= 1 and figures.rate < plan.rate * KEEPS_UP:
+        sys.stderr.write(f"The rate of {plan.rate:,.0f} events/s was not reached: the receiver or this machine is slower.\n")
+    return ExitCode.DONE if figures.accepted == figures.sent else ExitCode.NO
+
+
+async def _watch(plan: LoadPlan, target: EventTarget) -> LoadFigures:
+    """Send the load and show how far it is. Raises `TargetUnreachable`."""
+    from forwarder.cli.tables import console
+    from forwarder.core.clock import SystemClock
+    from forwarder.demo.load import LoadEndpoint, LoadGenerator
+
+    endpoint = LoadEndpoint(f"{target.url}/batch/", target.api_key, target.socket, target.context)
+    load = LoadGenerator(plan, endpoint, SystemClock())
+    _stop_on_signals(load)
+    wanted = "as fast as possible" if plan.rate is None else f"{plan.rate:,.0f} events/s"
+    sys.stdout.write(f"Sending to {target.address}: {wanted}, {plan.users:,} users, {plan.request_events()} events a request\n")
+    sys.stdout.flush()
+    task = asyncio.create_task(load.run())
+    if not sys.stdout.isatty():
+        while not (await asyncio.wait({task}, timeout=LINE_EVERY))[0]:
+            sys.stdout.write(f"{_line(load)}\n")
+            sys.stdout.flush()
+    else:
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(console=console(), auto_refresh=False, transient=True) as live:
+            while not (await asyncio.wait({task}, timeout=LIVE_EVERY))[0]:
+                live.update(Text(f"{_line(load)}  Ctrl-C prints the sums."), refresh=True)
+    await task
+    return load.figures
+
+
+def _stop_on_signals(load: LoadGenerator) -> None:
+    """The first signal ends the load, a second one the process."""
+    loop = asyncio.get_running_loop()
+    seen: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            os._exit(ExitCode.INTERRUPTED)
+        load.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+
+
+def _line(load: LoadGenerator) -> str:
+    figures = load.figures
+    answers = ", ".join(f"{what}: {count:,}" for what, count in sorted(figures.answers.items()))
+    return f"{figures.accepted:,} events accepted, {figures.rate:,.0f}/s, {_latency(figures)}, answers {answers or 'none yet'}"
+
+
+def _latency(figures: LoadFigures) -> str:
+    return f"p50 {_milliseconds(figures, 0.5)}, p99 {_milliseconds(figures, 0.99)}"
+
+
+def _milliseconds(figures: LoadFigures, share: float) -> str:
+    value = figures.latencies.percentile(share) * 1000
+    return f"{value:.1f} ms" if value < 10 else f"{value:,.0f} ms"
+
+
+def _sums(figures: LoadFigures) -> dict[str, str]:
+    """The last lines."""
+    lost = {"rejected": figures.rejected, "given up": figures.unanswered}
+    rest = "".join(f", {count:,} {what}" for what, count in lost.items() if count)
+    megabytes = figures.bytes / 1e6 / figures.seconds if figures.seconds else 0.0
+    return {
+        "sent": f"{figures.sent:,} events in {figures.seconds:.1f} s, {megabytes:.2f} MB/s",
+        "accepted": f"{figures.accepted:,} events, {figures.rate:,.0f}/s{rest}",
+        "answers": ", ".join(f"{what}: {count:,}" for what, count in sorted(figures.answers.items())) or "none",
+        "latency": f"{_latency(figures)} of a request",
+    }
