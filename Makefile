@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks pictures bench requirements clean
+.PHONY: help setup demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks pictures bench docs requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -71,6 +71,15 @@ $(VENV)/.browser: $(VENV)/.installed requirements/browser.txt
 	@$(PIP) install --require-hashes --only-binary :all: -r requirements/browser.txt
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.installed requirements/docs.txt
+	@$(PIP) install --require-hashes --only-binary :all: -r requirements/docs.txt
+	@touch $@
+
+docs: $(VENV)/.docs  ## the documents as a site with search, in build/site; a broken link fails
+	@rm -rf build/site .cache
+	$(BIN)/zensical build --strict
+	@echo "open build/site/index.html; for the search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
+
 unit: setup
 	$(BIN)/pytest $(PARALLEL) -m "not slow"
 
@@ -92,7 +101,7 @@ test-crash-logs: setup  ## follow a log of 1,000,000 lines, rotated 50 times and
 	LINES_OF_A_WEEK=500000 $(BIN)/pytest tests/sources/logs/test_weeks.py
 	$(BIN)/python -m tests.crash.logs $(CRASH)
 
-test-browser: $(VENV)/.browser  ## both pages in the system's Chromium
+test-browser: $(VENV)/.browser docs  ## both pages, and the documents' site, in the system's Chromium
 	$(BIN)/pytest tests/browser
 
 test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, through forwarder; those whose tools aren't here are skipped by name
@@ -111,6 +120,7 @@ requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade take
 	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --extra msk --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
 	$(COMPILE) --output-file requirements/full.txt --extra demo --extra import --extra kafka-demo --extra msk --constraint requirements/dev.txt pyproject.toml
 	$(COMPILE) --output-file requirements/browser.txt --extra browser --constraint requirements/dev.txt pyproject.toml
+	$(COMPILE) --output-file requirements/docs.txt --constraint requirements/dev.txt requirements/docs.in
 	$(COMPILE) --output-file tests/sdks/programs/python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/python/requirements.in
 	$(COMPILE) --output-file tests/sdks/programs/otel-python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/otel-python/requirements.in
 	$(COMPILE) --output-file tests/sdks/programs/older-python/3.7.txt tests/sdks/programs/older-python/3.7.in
@@ -118,5 +128,5 @@ requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade take
 	$(COMPILE) --output-file deploy/compose/app/requirements.txt --constraint requirements/dev.txt deploy/compose/app/requirements.in
 
 clean:  ## remove .venv, caches and what was built
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,7 +24,7 @@ DOCUMENT = re.compile(r"(?<![\w/-])docs/[\w/-]+\.md")
 PIN = re.compile(r"^[a-z0-9][a-z0-9._-]*==\S+(?: ; .+?)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
-REQUIREMENTS = [ROOT / "requirements" / each for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt")]
+REQUIREMENTS = [ROOT / "requirements" / each for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt", "docs.txt")]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -93,13 +93,15 @@ def test_requirements_are_pinned_with_hashes_and_name_no_index(path: Path) -> No
         ("full.txt", ("", "demo", "import", "kafka-demo", "msk")),
         ("dev.txt", ("", "demo", "dev", "build")),
         ("browser.txt", ("", "browser")),
+        ("docs.txt", ("docs",)),
     ],
-    ids=["run", "build", "full", "dev", "browser"],
+    ids=["run", "build", "full", "dev", "browser", "docs"],
 )
 def test_requirements_cover_what_pyproject_asks_for(path: str, extras: tuple[str, ...]) -> None:
     """Each dependency that pyproject.toml names is pinned in the files that promise it."""
     project = PYPROJECT["project"]
     groups = {"": project["dependencies"], "build": PYPROJECT["build-system"]["requires"], **project["optional-dependencies"]}
+    groups["docs"] = re.findall(r"^\w.*", (ROOT / "requirements" / "docs.in").read_text(), re.MULTILINE)
     wanted = {re.split(r"[^A-Za-z0-9._-]", line)[0].lower() for extra in extras or ("",) for line in groups[extra]}
     pinned = set(re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / path).read_text(), re.MULTILINE))
     assert wanted - pinned == set()
@@ -108,9 +110,9 @@ def test_requirements_cover_what_pyproject_asks_for(path: str, extras: tuple[str
 def test_requirements_agree_with_each_other() -> None:
     """What is tested is what runs: no package is pinned to two versions."""
     pins = [dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE)) for path in REQUIREMENTS]
-    run, build, full, dev, browser = pins
+    run, build, full, dev, browser, docs = pins
     assert {each: version for each, version in {**run, **build, **full}.items() if dev.get(each) != version} == {}
-    assert {each: version for each, version in browser.items() if dev.get(each, version) != version} == {}
+    assert {each: version for each, version in {**browser, **docs}.items() if dev.get(each, version) != version} == {}
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.cli.app import COMMANDS
 from forwarder.config.keys import keys
-from tests.support.documents import DOCS, GUIDES, anchors, links, proofs, sections, shown_in, spans, text_of
+from tests.support.documents import DOCS, GUIDES, proofs, sections, shown_in, spans, text_of
 from tests.support.repository import ROOT
 
 METRICS = set(re.findall(r"^\| `(forwarder_\w+)`", text_of("metrics"), re.MULTILINE))
@@ -20,14 +20,6 @@ PARTS = ("- **Sender:** ", "- **Events:** ", "- **You see:** ", "- **Do:** ", "S
 def test_the_tests_that_a_document_names_exist(file: Path) -> None:
     """A claim that names its proof has one."""
     assert [proof for proof in proofs(text_of(file)) if proof[1] not in shown_in(proof[0])] == []
-
-
-@pytest.mark.parametrize("file", GUIDES, ids=lambda file: file.stem)
-def test_links_lead_somewhere(file: Path) -> None:
-    """Each relative link names a file of the repository, and a heading of it."""
-    found = list(links(file))
-    assert [str(target) for target, _ in found if not target.exists()] == []
-    assert [(target.name, anchor) for target, anchor in found if anchor and anchor not in anchors(target)] == []
 
 
 @pytest.mark.parametrize("file", [file for file in GUIDES if file.stem != "testing"], ids=lambda file: file.stem)

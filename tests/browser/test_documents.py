@@ -1,0 +1,58 @@
+"""The documents' site, as `make docs` has built it: it asks nobody else for anything, its search finds, and nothing is cut on a phone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.browser.chromium import visit
+from tests.support.repository import ROOT
+
+SITE = ROOT / "build" / "site"
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """The address of a server of the built files."""
+    assert PAGES, "make docs builds the site"
+    command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(SITE), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        yield "http://127.0.0.1:" + server.stdout.readline().split(" port ")[1].split()[0]
+        server.terminate()
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_pages_are_whole_on_a_phone(browser: Browser, site: str) -> None:
+    """No page is wider than a window of 390 pixels, writes an error to the console, or asks another host for anything."""
+    async with visit(browser, width=390) as visitor:
+        for page in PAGES:
+            await visitor.page.goto(f"{site}/{page}")
+            assert await visitor.page.evaluate("document.documentElement.scrollWidth") <= 390, page
+        assert visitor.complaints == []
+        assert visitor.hosts == {site.removeprefix("http://")}
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_search_finds_a_setting(browser: Browser, site: str) -> None:
+    """A word of a page leads to that page, without a server that searches."""
+    async with visit(browser) as visitor:
+        await visitor.page.goto(f"{site}/index.html")
+        await visitor.page.keyboard.press("Control+k")
+        await visitor.page.keyboard.type("halted lanes")
+        await expect(visitor.page.get_by_role("option", name="Halted lanes").first).to_be_visible()
+
+
+def test_no_page_refers_to_another_host() -> None:
+    """No file of the site loads a script, style, font or picture from elsewhere, whatever the reader does."""
+    for page in PAGES:
+        text = Path(SITE, page).read_text("utf-8")
+        assert 'src="http' not in text, page
+        assert '<link rel="stylesheet" href="http' not in text, page
+        assert "fonts.g" not in text, page

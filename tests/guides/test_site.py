@@ -1,0 +1,36 @@
+"""The documents as a site: its navigation has every page, and no link leaves docs/. `make docs` builds it strictly."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.documents import DOCS, anchors, links
+from tests.support.repository import ROOT, name
+
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def _pages(navigation: list[Any]) -> Iterator[str]:
+    """The pages of a navigation and of its sections, in order."""
+    for entry in navigation:
+        for value in [entry] if isinstance(entry, str) else entry.values():
+            yield from [value] if isinstance(value, str) else _pages(value)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """Each page is there once, and each that is there exists."""
+    navigation = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"]
+    assert sorted(_pages(navigation)) == sorted(path.relative_to(DOCS).as_posix() for path in PAGES)
+
+
+@pytest.mark.parametrize("file", PAGES, ids=name)
+def test_links_lead_somewhere(file: Path) -> None:
+    """Each relative link names a file in docs/, which the site has, and a heading of it."""
+    found = list(links(file))
+    assert [str(target) for target, _ in found if not (target.exists() and target.is_relative_to(DOCS))] == []
+    assert [(target.name, anchor) for target, anchor in found if anchor and anchor not in anchors(target)] == []
