@@ -25,6 +25,7 @@ from forwarder.config.source_settings import MappingSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import mapping_of, rules_of
 from forwarder.sources.files.records import Framing, ReadOptions
+from forwarder.sources.files.transcoding import checked_encoding
 from forwarder.sources.imports import checkpoint, report
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties, RecordRefused
@@ -46,7 +47,7 @@ IMPORTS: Final = "imports"
 _UNLIMITED: Final = "unlimited"
 _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"
-_CHANGES_RECORDS: Final = ("framing", "delimiter", "quote")
+_CHANGES_RECORDS: Final = ("framing", "delimiter", "quote", "encoding")
 """Options for reading that change the records."""
 _KEY_WAYS: Final = "Use --api-key KEY, `import.api_key` or `import.api_key_file` in the configuration, or FORWARDER_IMPORT__API_KEY(_FILE)."
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})", re.ASCII)
@@ -68,7 +69,9 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
     persons: PersonProperties = typed.person_properties.value if typed.person_properties else section.person_properties
     store = {**section.store, **pairs("--store", typed.store or ())}
     cells: dict[str, Any] = {name: character(f"--{name}", more[name]) for name in ("delimiter", "quote") if more.get(name) is not None}
-    reading = ReadOptions(framing=Framing(more.get("framing") or form.framings[0]), store=store, follow_links=typed.follow_links, **cells)
+    encoding = checked_encoding(*(("--encoding", typed.encoding) if typed.encoding is not None else ("import.encoding", section.encoding)))
+    framing = Framing(more.get("framing") or form.framings[0])
+    reading = ReadOptions(framing=framing, encoding=encoding, store=store, follow_links=typed.follow_links, **cells)
     since, until = moment("--since", typed.since), moment("--until", typed.until)
     if since is not None and until is not None and since >= until:
         raise ConfigurationError(f"--since {typed.since} is not before --until {typed.until}: no event is left", hint="Exchange the two.")

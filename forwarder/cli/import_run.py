@@ -35,7 +35,7 @@ from forwarder.cli.output import can_ask, confirm, report_visible
 from forwarder.cli.tables import EVERY, console
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_key
-from forwarder.daemon.imports import ImportRun
+from forwarder.daemon.imports import ImportRun, KeyUnverified
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.preflight_report import PREFLIGHT, PreflightResult, saved_report
@@ -84,17 +84,14 @@ class ImportCommand:
                     "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked",
                     hint="Check the source with --dry-run, then add --yes to the command.",
                 )
-            if not (self.request.api_key and self.request.address):
-                say("The key isn't verified: that requires --upstream URL and --api-key KEY.")
-            elif self.request.settings.upstream.verify_keys:
-                uvloop.run(self.opened.check_key())
+            unchecked = self._check_key()
             if saved is not None:
                 resumed = f"This import resumes from its checkpoint of {to_second(saved.written_at)} ({state}): {sentence(saved.books)}."
                 sent = f"All of the source has been sent; now the marked dead letters in {state} are sent."
                 say(sent if saved.complete else resumed)
                 earlier = saved_report(state)
                 return self._send(None if earlier is None else earlier.to_send)
-            preflight, broken = self._preflight()
+            preflight, broken = self._preflight(unchecked)
             if preflight.stopping:
                 return ExitCode.NO
             if self.typed.dry_run:
@@ -106,11 +103,29 @@ class ImportCommand:
             )
             return self._send(events) if confirm(question, yes=self.typed.yes) else ExitCode.NO
 
-    def _preflight(self) -> tuple[PreflightResult, Sequence[BrokenSource]]:
-        """Analyze the source, and save and show the findings; also the files that can't be read to their end."""
+    def _check_key(self) -> str:
+        """Ask whether the service knows the key; why that isn't known, which only a dry run passes over. Raises `UpstreamRefuses`."""
+        if not (self.request.api_key and self.request.address):
+            return "that requires --upstream URL and --api-key KEY"
+        if not self.request.settings.upstream.verify_keys:
+            return "`upstream.verify_keys` is false"
+        try:
+            uvloop.run(self.opened.check_key())
+        except KeyUnverified as error:
+            if not self.typed.dry_run:
+                raise
+            return error.message
+        return ""
+
+    def _preflight(self, unchecked: str) -> tuple[PreflightResult, Sequence[BrokenSource]]:
+        """Analyze the source, and save and show the findings; also the files that can't be read to their end.
+
+        `unchecked`: why it isn't known whether the service knows the key.
+        """
         state, output = self.opened.state, self.typed.output
         with closing(ImportDisplay()) as display:
             report, broken = self.opened.preflight(display.analyzed)
+        report.unchecked = (f"whether the service knows the project key: {unchecked}",) if unchecked else ()
         preflight = PreflightResult.assess(report, self.request.accepted)
         preflight.save(state)
         if output is TextOutput.TEXT or preflight.stopping or self.typed.dry_run:

@@ -95,6 +95,10 @@ class CommonOptions:
     rate: Annotated[str | None, _option(_HOW, "Events a second. Default: `import.rate`, 2000.", "N|unlimited")] = None
     quiet_hours: Annotated[str | None, _option(_HOW, "Hours without sending: 08:00-20:00 Europe/Berlin, or `none`.", "HOURS")] = None
     sort: Annotated[bool, _option(_HOW, "Sort by time on disk first: for files that are not oldest first.")] = False
+    encoding: Annotated[
+        str | None,
+        _option(_READING, "Encoding of text files, also packed ones: utf-16, cp1252 … Default: `import.encoding`, utf-8.", "NAME"),
+    ] = None
     follow_links: Annotated[bool, _option(_READING, "Also read the targets of links that lead out of the named folder.")] = False
     store: Annotated[
         list[str] | None, _option(_READING, "An option of the object store, such as region=eu-central-1; repeatable.", "NAME=TEXT")
@@ -241,6 +245,7 @@ def verify(
     export: Annotated[
         list[str] | None, typer.Option(metavar="PATH", help="Export of the service: file, folder, pattern or address; repeatable.")
     ] = None,
+    encoding: Annotated[str | None, typer.Option(metavar="NAME", help="Encoding of the export, if it isn't UTF-8.")] = None,
     any_job: Annotated[
         bool, typer.Option("--any-job", help="Count all events of the export, also those that don't name this import.")
     ] = False,
@@ -259,6 +264,7 @@ def verify(
         (state and manifest, "give one of --state and --manifest"),
         (sandbox is not None and export, "give one of --sandbox and --export"),
         (any_job and not export, "--any-job requires --export"),
+        (encoding is not None and not export, "--encoding requires --export"),
     ):
         if is_wrong:
             raise typer.BadParameter(why)
@@ -269,7 +275,7 @@ def verify(
 
     read = loaded_sections(SECTIONS, config)
     kept = read_manifest(manifest) if manifest else _manifest_in(state, read.settings)
-    stored = _of_exports(kept, read, export, any_job=any_job) if export else _of_sandbox(kept, read, sandbox, api_key)
+    stored = _of_exports(kept, read, export, encoding or "utf-8", any_job=any_job) if export else _of_sandbox(kept, read, sandbox, api_key)
     found = compare(kept, stored)
     words = msgspec.json.encode(found).decode() if output is TextOutput.JSON else "\n".join(found.words())
     sys.stdout.write(words + "\n")
@@ -304,12 +310,14 @@ def _manifest_in(folder: Path | None, settings: Settings) -> ImportManifest:
     return written
 
 
-def _of_exports(kept: ImportManifest, read: Loaded, paths: list[str], *, any_job: bool) -> StoredDays:
+def _of_exports(kept: ImportManifest, read: Loaded, paths: list[str], encoding: str, *, any_job: bool) -> StoredDays:
     from forwarder.cli.tables import EventProgress
     from forwarder.sources.files.records import ReadOptions
+    from forwarder.sources.files.transcoding import checked_encoding
     from forwarder.sources.imports.verification import read_exports
 
-    job, options = None if any_job else kept.job.id, ReadOptions(store=read.settings.import_.store, follow_links=True)
+    text, job = checked_encoding("--encoding", encoding), None if any_job else kept.job.id
+    options = ReadOptions(encoding=text, store=read.settings.import_.store, follow_links=True)
     with tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder, EventProgress("Reading the export", kept.events) as progress:
         return read_exports(paths, job, options, Path(folder), progress.advance)
 

@@ -221,6 +221,8 @@ class ImportSettings(Section):
     """Maximum events per second of all imports to one project from this machine; or unlimited."""
     quiet_hours: NonEmpty | None = None
     """Hours in which imports pause, such as 08:00-20:00 Europe/Berlin; the default time zone is this machine's."""
+    encoding: NonEmpty = "utf-8"
+    """Encoding of text files that are imported, such as utf-16 or cp1252: any that Python knows."""
     person_properties: Literal["set_once", "none", "set"] = "set_once"
     """What happens to `$set`: set_once fills missing values, none removes it, set overwrites current values and must be confirmed."""
     store: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)

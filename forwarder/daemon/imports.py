@@ -41,6 +41,7 @@ from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import SOURCE, ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder, read_checkpoint
 from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
+from forwarder.sources.imports.formats.catalog import FORMATS
 from forwarder.sources.imports.job import ImportRequest, absolute, check_apart, check_same, contents_of, folder_name, job_of, until_of
 from forwarder.sources.imports.pacing import UNPACED, ImportPace, PacedSink, RateLine
 from forwarder.sources.imports.preflight import PreflightTerms, run_preflight
@@ -76,6 +77,10 @@ class UpstreamRefuses(ForwarderError):
     """The service isn't there, or doesn't know the key."""
 
     code = "upstream_refuses"
+
+
+class KeyUnverified(UpstreamRefuses):
+    """It isn't known whether the service knows the key: it can't be reached, or answers something else."""
 
 
 class ImportRun:
@@ -134,8 +139,11 @@ class ImportRun:
             person_properties=request.person_properties,
             sort=request.sort,
             zone_said=request.chosen.zone_said,
+            unfit_accepted="unfit-files" in request.accepted,
         )
-        return run_preflight(self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, progress=progress)
+        return run_preflight(
+            self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, progress=progress, formats=FORMATS
+        )
 
     async def check_key(self) -> None:
         """Ask whether the service knows the key: `/batch/` answers 200 to any (wire facts: What the service does not tell).
@@ -149,14 +157,14 @@ class ImportRun:
             await sink.close()
         if reply.status is None:
             hint = "Check the address, proxy and certificates."
-            raise UpstreamRefuses(f"{url} can't be reached: {mask_secrets(reply.error)}", hint=hint)
+            raise KeyUnverified(f"{url} can't be reached: {mask_secrets(reply.error)}", hint=hint)
         if reply.status == _UNKNOWN:
             raise UpstreamRefuses(
                 f"{url} doesn't know the project key {mask_key(key)}: it would accept the events and drop them",
                 hint="Check the key in the project's settings, and that the address is of the region that the project is in.",
             )
         if reply.status != _OK:
-            raise UpstreamRefuses(
+            raise KeyUnverified(
                 f"{url} was asked whether it knows the project key, and answered HTTP {reply.status}",
                 hint="Check the address. `upstream.verify_keys: false` leaves the question out.",
             )

@@ -23,7 +23,7 @@ from forwarder.cli.options import TextOutput
 from forwarder.cli.tables import EVERY
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
-from forwarder.daemon.imports import UpstreamRefuses
+from forwarder.daemon.imports import KeyUnverified, UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from tests.cli.importing import ACCEPTED, BROKEN, KEY, PROGRESS, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
@@ -114,10 +114,25 @@ def test_a_dry_run_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("lacks", [{"api_key": ""}, {"settings": Settings()}])
 def test_a_dry_run_needs_neither_key_nor_service(opened: FakeImport, capsys: pytest.CaptureFixture[str], lacks: dict[str, object]) -> None:
-    """That the key isn't verified is said."""
+    """What isn't checked is said in the report."""
     assert flow(opened, request(**lacks), dry_run=True) == ExitCode.DONE
     assert opened.asked == ["preflight", "close"]
-    assert "isn't verified" in capsys.readouterr().err
+    words = "whether the service knows the project key: that requires --upstream URL and --api-key KEY"
+    assert f"not checked: {words}" in capsys.readouterr().out
+    assert json.loads((opened.state / "preflight.json").read_bytes())["report"]["unchecked"] == [words]
+
+
+def test_a_dry_run_needs_no_service_that_answers(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+    """A key that is known to be wrong ends it; a real run ends with the same error."""
+    opened.refuses = KeyUnverified("https://service.example.com can't be reached: no route", hint="Check the address.")
+    assert flow(opened, dry_run=True) == ExitCode.DONE
+    assert opened.asked == ["check_key", "preflight", "close"]
+    assert "not checked: whether the service knows the project key: https://service.example.com can't be" in capsys.readouterr().out
+    with pytest.raises(KeyUnverified):
+        flow(opened)
+    opened.refuses = refusal()
+    with pytest.raises(UpstreamRefuses):
+        flow(opened, dry_run=True)
 
 
 def test_a_look_as_json_is_one_document(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ SOON: Final = {"FORWARDER_DELIVERY__RETRY__INITIAL": "10ms", "FORWARDER_DELIVERY
 """A service that refuses everything at first is asked again."""
 _UNSTABLE: Final = {"forwarder", "started", "ended", "seconds", "modified", "upstream"}
 """What depends on the moment, the machine or the version."""
-_WORDS: Final = {"sentence", "advice", "requests", "now"}
+_WORDS: Final = {"sentence", "advice", "requests", "now", "format", "files", "unfit", "unfit_files", "unfit_records", "unchecked"}
 """Of the analysis: words, how batches will be cut, and the moment."""
 
 

@@ -129,7 +129,7 @@ def test_defaults_are_as_told() -> None:
     assert "ends 48 h before the first run" in TEXT
     assert RECENT == 48 * 3600 * SECOND
     assert "first and last 64 KiB" in TEXT
-    assert origins._END == 64 << 10
+    assert origins.ENDS == 64 << 10
     assert "Old `$set` becomes `$set_once`" in TEXT
     assert Settings().import_.person_properties == "set_once"
 

@@ -45,7 +45,8 @@ _HINT: Final = (
     "Write s3://bucket/path, gs://bucket/path or az://container/path. Credentials come from the environment or the store's own tools "
     "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY …)."
 )
-_END: Final = 64 << 10
+ENDS: Final = 64 << 10
+"""Bytes at each end of a file that tell it from others."""
 _RANGE: Final = 4 << 20
 _CLIENT: Final = re.compile(
     "(?:aws_|google_|azure_)?(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|http1_only|http2_only|"
@@ -92,6 +93,14 @@ class Fingerprint(NamedTuple):
     """Nanoseconds since 1970; 0 where it says nothing, as of standard input."""
 
 
+def digest_of_ends(size: int, first: bytes, last: bytes) -> str:
+    """What tells a file from others, in hex: its size, and its first and last `ENDS` bytes."""
+    digest = blake2b(b"%d " % size, digest_size=20)
+    digest.update(first)
+    digest.update(last)
+    return digest.hexdigest()
+
+
 class LocalFile:
     """A file of this machine, not looked into.
 
@@ -110,11 +119,10 @@ class LocalFile:
         with self.open() as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            digest = blake2b(b"%d " % size, digest_size=20)
-            digest.update(file.read(_END))
-            file.seek(max(0, size - _END))
-            digest.update(file.read(_END))
-            return Fingerprint(size, digest.hexdigest(), os.fstat(file.fileno()).st_mtime_ns if self._pipe is None else 0)
+            first = file.read(ENDS)
+            file.seek(max(0, size - ENDS))
+            digest = digest_of_ends(size, first, file.read(ENDS))
+            return Fingerprint(size, digest, os.fstat(file.fileno()).st_mtime_ns if self._pipe is None else 0)
 
     def open(self) -> BinaryIO:
         """The file, at its beginning. A pipe is received to its end the first time; what is opened of one shares its position."""

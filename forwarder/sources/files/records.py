@@ -114,6 +114,8 @@ class ReadOptions:
     """Bytes that one file may take on disk where it can't be read in one go."""
     follow_links: bool = False
     """Whether links that lead out of a folder, or out of where a pattern begins, are followed. A link that is named is."""
+    encoding: str = ""
+    """Of all texts, as Python calls it; empty: UTF-8."""
     store: Mapping[str, str] = field(default_factory=dict)
     """Of an object store (`region`, `endpoint`, `skip_signature` …), beside what its usual environment variables say."""
 
@@ -123,14 +125,19 @@ class BrokenSource(ForwarderError):
 
     code = "broken_source"
 
-    def __init__(self, file: str, offset: int, reason: str) -> None:
-        message = f"{file}: can't be read after {offset} bytes of its decompressed content: {reason}"
-        super().__init__(message, hint="Fetch or export this file again.")
+    def __init__(self, file: str, offset: int, reason: str, hint: str = "") -> None:
+        where = f"can't be read after {offset:,} bytes of its decompressed content" if offset else "can't be read"
+        super().__init__(f"{file}: {where}: {reason}", hint=hint or "Fetch or export this file again.")
         self.file, self.offset, self.reason = file, offset, reason
 
 
 class DamagedContent(Exception):
     """Bytes aren't what their beginning promised. Inside this package only: outside it is a `BrokenSource`."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        """`hint`: what to do, if that isn't to fetch the file again."""
+        super().__init__(reason)
+        self.hint = hint
 
 
 def reason(error: BaseException) -> str:

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forwarder.sources.files.framing import frame
-from forwarder.sources.files.origins import SCHEMES, LocalFile, StoredObject, check_addresses, local_files, stored_objects
+from forwarder.sources.files.origins import (
+    ENDS,
+    SCHEMES,
+    LocalFile,
+    StoredObject,
+    check_addresses,
+    digest_of_ends,
+    local_files,
+    stored_objects,
+)
 from forwarder.sources.files.records import BrokenSource, DamagedContent, LineRecords, ReadOptions, RecordBlock, SourceFile
-from forwarder.sources.files.unpacking import OpenedFile, unpack
+from forwarder.sources.files.transcoding import as_utf8
+from forwarder.sources.files.unpacking import OpenedFile, PeekedStream, is_packed, unpack
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -38,9 +48,11 @@ class FileSource(AbstractContextManager["FileSource"]):
     def files(self) -> Generator[SourceFile, None, None]:
         """All files with records, in their order. Each is open until the next is asked for, or this is closed."""
         for origin in self.origins:
-            content = origin.fingerprint.digest
+            content = self._content(origin)
             with origin.open() as opened:
                 for leaf in unpack(opened.read, self._options, opened):
+                    if self._options.encoding and leaf.seekable is None:
+                        leaf.stream = PeekedStream(as_utf8(leaf.stream.read, self._options.encoding))
                     file = SourceFile(origin.name, content)
                     if leaf.member:
                         file = SourceFile(f"{origin.name}!{leaf.member}", _digest(f"{content}!{leaf.member}"))
@@ -49,6 +61,38 @@ class FileSource(AbstractContextManager["FileSource"]):
                         yield file
                     finally:
                         self._unread, leaf.is_open = None, False
+
+    def _content(self, origin: LocalFile | StoredObject) -> str:
+        """What tells the content of a file from others, in hex: of a text that isn't packed, the same in any encoding.
+
+        Of another encoding than UTF-8 all of it is read for that.
+        """
+        if not self._options.encoding or not isinstance(origin, LocalFile):
+            return origin.fingerprint.digest
+        size, first, last = 0, b"", b""
+        with origin.open() as opened:
+            packed = is_packed(opened.read(512))
+            opened.seek(0)
+            read = as_utf8(opened.read, self._options.encoding)
+            try:
+                while not packed and (text := read(ENDS)):
+                    size += len(text)
+                    first += text[: ENDS - len(first)]
+                    last = (last + text)[-ENDS:]
+            except DamagedContent:  # reading raises it again
+                packed = True
+        return origin.fingerprint.digest if packed else digest_of_ends(size, first, last)
+
+    def peek(self, file: SourceFile, size: int) -> tuple[bytes, bool]:
+        """The first bytes of the file that `files` gave last, and whether they are all of it; they are read again."""
+        if self._unread is None or self._unread[0] is not file:
+            raise RuntimeError(f"{file.name}: it was read before, or the next file was asked for")
+        stream = self._unread[1].stream
+        with suppress(DamagedContent):  # reading raises it again
+            data = stream.read(size)
+            stream.give_back(data)
+            return data, len(data) < size
+        return b"", True
 
     def blocks(self, file: SourceFile) -> BlockReader:
         """The blocks of the file that `files` gave last, once. Reading raises `BrokenSource` after the last good block."""
@@ -106,7 +150,7 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
         try:
             part = next(self._parts)
         except DamagedContent as error:
-            raise BrokenSource(self.name, self._leaf.stream.offset, str(error)) from None
+            raise BrokenSource(self.name, self._leaf.stream.offset, str(error), error.hint) from None
         self._before, self._first, self._block = self._after, self._first + len(self._block), part[0]
         self._after = _digested(self._before, self._block)
         return RecordBlock(self._file, self._first, *part)

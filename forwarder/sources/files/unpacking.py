@@ -8,6 +8,7 @@ A member that can't be read fails alone. Memory is bounded by the format (a zstd
 from __future__ import annotations
 
 import bz2
+import codecs
 import lzma
 import re
 import struct
@@ -26,6 +27,7 @@ from isal import isal_zlib
 
 from forwarder.sources.files.origins import is_wanted, natural, plain_name
 from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
+from forwarder.sources.files.transcoding import guess_encoding
 
 FAILURES: Final = (
     DamagedContent,
@@ -46,17 +48,21 @@ _OUTPUT: Final = 256 << 10
 _COPY: Final = 1 << 20
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 4, 8, 16, 2
 _SOMETHING_ELSE: Final = "what follows the compressed data is something else"
+_ENCRYPTED: Final = 1
+"""Of a zip member's flags."""
 _PARQUET: Final = b"PAR1"
 _ZIPS: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_PACKED: Final = "Decompress it, or compress it by gzip or zstd."
+_ARCHIVED: Final = "Unpack it, or pack it as a zip."
 _FOREIGN: Final = {
-    b"\xfd7zXZ\x00": "compressed by xz: decompress it, or compress it by gzip or zstd",
-    b"\x04\x22\x4d\x18": "compressed by lz4: decompress it, or compress it by gzip or zstd",
-    b"\xff\x06\x00\x00sNaPpY": "compressed by snappy: decompress it, or compress it by gzip or zstd",
-    b"7z\xbc\xaf\x27\x1c": "a 7z archive: unpack it, or pack it as a zip",
-    b"Rar!\x1a\x07": "a RAR archive: unpack it, or pack it as a zip",
-    b"Obj\x01": "an Avro file: convert it to JSON lines or Parquet",
-    b"\xff\xfe": "UTF-16 text: convert it to UTF-8",
-    b"\xfe\xff": "UTF-16 text: convert it to UTF-8",
+    b"\xfd7zXZ\x00": ("compressed by xz", _PACKED),
+    b"\x04\x22\x4d\x18": ("compressed by lz4", _PACKED),
+    b"\xff\x06\x00\x00sNaPpY": ("compressed by snappy", _PACKED),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", _ARCHIVED),
+    b"Rar!\x1a\x07": ("a RAR archive", _ARCHIVED),
+    b"Obj\x01": ("an Avro file", "Convert it to JSON lines or Parquet."),
+    b"%PDF-": ("a PDF document", "Leave it out, or export the data as JSON lines or CSV."),
+    b"SQLite format 3\x00": ("an SQLite database", "Export its table as CSV or JSON lines."),
 }
 """What isn't read here, by its first bytes: one failure, where lines would be thousands of them."""
 
@@ -110,7 +116,7 @@ class PeekedStream:
         except _DAMAGED as error:
             self._failure = DamagedContent(f"it is damaged: {error}")
         except FAILURES as error:
-            self._failure = DamagedContent(reason(error))
+            self._failure = DamagedContent(reason(error), getattr(error, "hint", ""))
         whole = b"".join(parts)
         self._unread = whole[size:]
         return whole[:size]
@@ -207,6 +213,11 @@ def find_decompressor(head: bytes) -> Decompress | None:
     return next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
 
 
+def is_packed(head: bytes) -> bool:
+    """Whether a file with these first bytes, 512 of them if it has so many, is compressed, an archive, or Parquet."""
+    return find_decompressor(head) is not None or head.startswith((*_ZIPS, _PARQUET)) or head[257:262] == b"ustar"
+
+
 @dataclass
 class OpenedFile:
     """A file with records in it, open until the next one is asked for."""
@@ -236,17 +247,21 @@ def unpack(
         yield from _unpack_sought(peeked, options, seekable, member, depth)
     elif is_tar:
         yield from _unpack_tar(peeked, options, member, depth)
+    elif not options.encoding and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        guess = guess_encoding(head)
+        yield _failed(member, f"it is {guess} text", f"Add --encoding {guess} to the command.")
     elif (foreign := next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)) is not None:
-        yield _failed(member, f"it is {foreign}")
+        what, todo = foreign
+        yield _failed(member, f"it is {what}", todo)
     else:
         yield OpenedFile(member, peeked)
 
 
-def _failed(member: str, failure: str) -> OpenedFile:
+def _failed(member: str, failure: str, hint: str = "") -> OpenedFile:
     """A file of which nothing can be read."""
 
     def fail(_size: int) -> bytes:
-        raise DamagedContent(failure)
+        raise DamagedContent(failure, hint)
 
     return OpenedFile(member, PeekedStream(fail))
 
@@ -276,6 +291,9 @@ def _unpack_sought(peeked: PeekedStream, options: ReadOptions, seekable: BinaryI
             for info in sorted(archive.infolist(), key=lambda each: natural(each.filename)):
                 inner = _inner(member, info.filename, names)
                 if info.is_dir() or inner is None:
+                    continue
+                if info.flag_bits & _ENCRYPTED:
+                    yield _failed(inner, "it is encrypted by a password", "Unpack the archive by its password, and name the folder.")
                     continue
                 try:
                     content = archive.open(info)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Prot
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from forwarder.core.uuids import as_uuid5
 from forwarder.sources.files.records import Framing, RecordBlock
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from forwarder.mapping import MappingRules
 
 _encode: Final = msgspec.json.Encoder().encode
+_decode_text: Final = msgspec.json.Decoder(str).decode
 NAMESPACE: Final = UUID("6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02")
 """Of the uuids that follow from natural keys; it never changes, or a second run would double what the first brought."""
 
@@ -149,6 +150,14 @@ def place_uuid(name: str, block: RecordBlock, index: int, *member: int) -> str:
     return key_uuid(name, block.file.identity, block.first + index, *member)
 
 
+def text_in(members: Mapping[str, Raw], name: str) -> str:
+    """The text that an object has under a name; empty if it has none, or something else."""
+    try:
+        return _decode_text(members[name])
+    except (KeyError, ValueError):  # msgspec's errors are such
+        return ""
+
+
 Options = TypeVar("Options")
 OF_JSON: Final = (Framing.AUTO, Framing.LINES, Framing.JSON, Framing.PARQUET)
 
@@ -233,6 +242,10 @@ class ImportFormat(Generic[Options]):
     """A new converter, for one pass over a source from its start. Raises `ConfigurationError` for options that don't fit together."""
     times: Callable[[Options, FormatContext], Sequence[str]]
     """Where its records have their times: the first of these that is there; `name.name` one level down. For the preflight's look."""
+    looks_like: str = ""
+    """What an export of it is called, where a file of it is met in place of another: `Segment's logs`."""
+    recognizes: Callable[[Mapping[str, Raw]], bool] = lambda _: False
+    """Whether an object looks like one of its records and of no other format, by the fields that it has; it needn't be a good one."""
     zone_said: Callable[[Options, FormatContext], bool] = lambda _, given: given.time_offset is not None
     """Whether it is known what a time without a zone means: usually if the offset is given."""
     framings: tuple[Framing, ...] = OF_JSON

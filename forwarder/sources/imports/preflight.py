@@ -22,7 +22,15 @@ from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLoc
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.conversion import EventFilters, EventFinisher, FinishedBlock, FinishPolicy, left_out
-from forwarder.sources.imports.format import ChosenFormat, ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason
+from forwarder.sources.imports.format import (
+    ChosenFormat,
+    ImportedEvent,
+    ImportFormat,
+    NativeEvents,
+    PersonProperties,
+    RecordRefused,
+    RefusalReason,
+)
 from forwarder.sources.imports.preflight_report import (
     EventTimes,
     KeyCount,
@@ -35,6 +43,7 @@ from forwarder.sources.imports.preflight_report import (
     SendVolume,
     TimeKind,
 )
+from forwarder.sources.imports.recognition import SHOWN, UnfitFile, looks_of
 from forwarder.sources.imports.times import AFTER_LAST, DAY, RECENT, SECOND, date_of, when
 
 TOP_NAMES: Final = 1000
@@ -48,6 +57,8 @@ LONGEST: Final = 200
 """Characters that are kept of a key; what differs only after them counts as one."""
 MOST_DAYS: Final = 36_600
 """A century. A source that has more days is no history of events; those past it are counted together."""
+HOPELESS: Final = 10_000
+"""Records of a file none of which fits its format: no more of them are read."""
 _LONGEST_EXAMPLE: Final = 16_384
 """A longer record is no use as an example."""
 _FIRST_MONTH: Final = 31 * DAY
@@ -79,6 +90,8 @@ class PreflightTerms:
     person_properties: PersonProperties = "set_once"
     sort: bool = False
     """Events are sorted before they are sent."""
+    unfit_accepted: bool = False
+    """Files of which nothing fits the format are read to their ends."""
     zone_said: bool = False
     """Times without a zone are known for what they are: the format says so, or `--time-offset`."""
 
@@ -101,14 +114,17 @@ def run_preflight(
     filters: EventFilters,
     terms: PreflightTerms,
     progress: Callable[[int, int], None],
+    formats: Sequence[ImportFormat[Any]] = (),
 ) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
     """Read the whole source: the report, and the files that couldn't be read to their end.
 
-    `progress` gets the records and bytes so far, a block at a time. Synchronous: one pass, in bounded memory.
+    `progress` gets the records and bytes so far, a block at a time. `formats`: by which files are recognized that don't fit the chosen
+    one; of such a file only the beginning is read, unless it was accepted. Synchronous: one pass, in bounded memory.
     """
     preflight, converter, finisher = Preflight(terms, chosen.time_fields), chosen.make(), EventFinisher(finish)
     but_until = replace(filters, until=None)  # the preflight itself reports what `--until` leaves out
     broken: list[BrokenSource] = []
+    fit = FormatFit()
     records = size = selected = 0
 
     def is_full() -> bool:
@@ -124,23 +140,70 @@ def run_preflight(
         return True
 
     for file in source.files():
+        before = preflight.records
+        fit.begin(file.name)
         with source.blocks(file) as reading:
             try:
                 for block in reading:
                     analysed = PreflightBlock(finisher)
                     converter.convert_block(block, analysed)
                     analysed.show(preflight, block, accepts)
+                    fit.add(len(block.records), analysed)
                     records += len(block.records)
                     size += sum(map(len, block.records))
                     progress(records, size)
-                    if is_full():
+                    if is_full() or (fit.is_hopeless and not terms.unfit_accepted):
                         break
             except BrokenSource as error:
                 broken.append(error)
+        fit.end(preflight.records - before)
         if is_full():
             break
     upper_case: int = getattr(converter, "upper_case_ids", 0)  # of Mixpanel alone
-    return preflight.report(upper_case_ids=upper_case, broken=[error.message for error in broken]), tuple(broken)
+    report = preflight.report(upper_case_ids=upper_case, broken=[error.message for error in broken])
+    report.format, report.files, report.unfit_files, report.unfit_records = chosen.name, fit.files, fit.unfit_files, fit.unfit_records
+    looks = looks_of(source, [name for name, _, _ in fit.unfit], formats)
+    report.unfit = tuple(UnfitFile(name, count, looks[name], why) for name, count, why in fit.unfit if name in looks)
+    return report, tuple(broken)
+
+
+class FormatFit:
+    """Which files have no record that fits the format: the first of them, and how many there are."""
+
+    def __init__(self) -> None:
+        self.files = self.unfit_files = self.unfit_records = 0
+        """`unfit_records`: as the report counts them."""
+        self.unfit: list[tuple[str, int, str]] = []
+        """Names of files, how many of their records were converted, and why the first of these doesn't fit."""
+        self._name = self._why = ""
+        self._records = self._fitting = 0
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether so many records of a file were converted in vain that the rest of it isn't worth the time."""
+        return not self._fitting and self._records >= HOPELESS
+
+    def begin(self, name: str) -> None:
+        """The records of the next file come."""
+        self._name, self._why, self._records, self._fitting = name, "", 0, 0
+
+    def add(self, records: int, made: FinishedBlock) -> None:
+        """So many records were converted."""
+        self._records += records
+        self._fitting += records
+        if made.refused:
+            self._fitting -= len({record for record, *_ in made.refused}.difference(made.records))
+            self._why = self._why or made.refused[0][1].detail
+
+    def end(self, counted: int) -> None:
+        """The file ends; so many of its records count in the report."""
+        self.files += 1
+        if self._fitting:
+            return
+        self.unfit_files += bool(self._records)
+        self.unfit_records += counted if self._records else 0
+        if len(self.unfit) < SHOWN:
+            self.unfit.append((self._name, self._records, self._why))
 
 
 class Preflight:
@@ -173,6 +236,11 @@ class Preflight:
         self.days: dict[int, PreflightDay] = {}
         self._other_days = PreflightDay("other")
         """Those that came when there were too many."""
+
+    @property
+    def records(self) -> int:
+        """How many were counted so far."""
+        return self._found.records
 
     def add(
         self, place: RecordLocation, record: bytes, outcome: Sequence[ImportedEvent] | RecordRefused, finished: Sequence[bytes] = ()

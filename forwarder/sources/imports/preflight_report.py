@@ -24,6 +24,7 @@ from forwarder.core.secrets import mask_secrets
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.format import PersonProperties, RefusalReason
 from forwarder.sources.imports.pacing import UNPACED
+from forwarder.sources.imports.recognition import UnfitFile, unfit_table
 from forwarder.sources.imports.times import RECENT, SECOND
 from forwarder.storage.private import atomic_file
 from forwarder.telemetry.readable import duration, plain, plural, size
@@ -71,6 +72,7 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
     "no-zone": (_STOPS, "State the zone that they were written in with --time-offset (0 for UTC)."),
     "illegal-ids": (_STOPS, "Give these records ids of their own, or accept that they are left out."),
     "overwrites-persons": (_STOPS, "Use --person-properties set_once, which only adds what is missing."),
+    "unfit-files": (_STOPS, "Leave these files out; accepted, their records become dead letters."),
     "many-refused": (_STOPS, _REFUSED),
     "nothing-to-send": (_WARNS, "Check the format, the filters, and what is refused."),
     "some-refused": (_WARNS, _REFUSED),
@@ -225,6 +227,18 @@ class PreflightReport(Struct, kw_only=True):
     zone_said: bool
     examples: tuple[PreflightExample, ...] = ()
     sort: bool = False
+    format: str = ""
+    """The chosen one."""
+    files: int = 0
+    """That were read."""
+    unfit_files: int = 0
+    """Those that have records of which none fits the format."""
+    unfit_records: int = 0
+    """Of these files, as far as they were read."""
+    unfit: tuple[UnfitFile, ...] = ()
+    """The first files without a record that fits, also empty ones, with what they look like."""
+    unchecked: tuple[str, ...] = ()
+    """What a dry run couldn't check, and why."""
     broken: tuple[str, ...] = ()
     """Of each file that can't be read to its end: which, where, and why."""
 
@@ -242,6 +256,11 @@ class PreflightReport(Struct, kw_only=True):
     def refused_share(self) -> float:
         """Of all records, from 0 to 1."""
         return share(self.refused_records, self.records)
+
+    @property
+    def fits_nothing(self) -> bool:
+        """Whether no file has a record that fits the format."""
+        return bool(self.unfit_files) and self.unfit_records >= self.records
 
 
 class PreflightFinding(Struct, frozen=True):
@@ -279,12 +298,18 @@ def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
     if report.broken:
         more = f", and {len(report.broken) - 1:,} more" if len(report.broken) > 1 else ""
         yield _finding("broken-files", f"{report.broken[0]}{more}.", files=len(report.broken))
-    if refused := report.refused_records:
-        sentence = f"{refused:,} of {plural(report.records, 'record')} would be refused ({percent(report.refused_share)})."
-        code = "many-refused" if report.refused_share > MANY else "some-refused"
-        yield _finding(code, sentence, records=refused, share=round(report.refused_share, 6))
+    if report.unfit_files:
+        yield _unfit(report)
+    records = report.records - report.unfit_records  # a file of which nothing fits is of another format
+    if refused := report.refused_records - report.unfit_records:
+        refused_share = share(refused, records)
+        sentence = f"{refused:,} of {plural(records, 'record')} would be refused ({percent(refused_share)})."
+        code = "many-refused" if refused_share > MANY else "some-refused"
+        yield _finding(code, sentence, records=refused, share=round(refused_share, 6))
     if not report.volume.events:
         yield _finding("nothing-to-send", f"Of {plural(report.records, 'record')} nothing would be sent.", records=report.records)
+    if report.fits_nothing:
+        return
     ids = ", ".join(repr(each.key) for each in report.illegal_ids[:5])
     counts = {each.reason: each.records for each in report.refused}
     for code, reason, what in (
@@ -296,6 +321,20 @@ def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
         if count := counts.get(reason):
             part = f" ({percent(share(count, report.records))})" if code.startswith("no-") else ""
             yield _finding(code, f"{_have(count, 'record')} {what}{part}, and would be refused.", records=count)
+
+
+def _unfit(report: PreflightReport) -> PreflightFinding:
+    looks = list(dict.fromkeys(each.looks.text for each in report.unfit if each.records))
+    todo = list(dict.fromkeys(filter(None, [each.looks.todo(report.format) for each in report.unfit])))
+    if report.fits_nothing:
+        what = f"No record of {plural(report.unfit_files, 'file')} fits the format {report.format}"
+    else:
+        are = _BE[report.unfit_files != 1]
+        what = f"{report.unfit_files:,} of {plural(report.files, 'file')} {are} of another format than {report.format}"
+    like = f": looks like {'; '.join(looks[:3])}" if looks else ""
+    finding = _finding("unfit-files", f"{what}{like}.", files=report.unfit_files, records=report.unfit_records)
+    advice = " ".join(todo[:3]) if todo else "See why their records are refused, and the options of the format."
+    return msgspec.structs.replace(finding, advice=advice if report.fits_nothing else f"{advice} {finding.advice}")
 
 
 def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
@@ -393,10 +432,13 @@ class PreflightResult:
             text = Text(f"{accepted} {each.code}: ", style=_STYLES[each.severity])
             shown.append(Text().append_text(text).append(f"{_clean(each.sentence)}\n  {each.advice}"))
         end = Text("Nothing stops this import.", style="green")
-        if accept := " ".join(f"--accept {each.code}" for each in self.stopping):
+        if self.stopping and self.report.fits_nothing:
+            end = Text("This import doesn't start: there is nothing in these files that it could send.", style="bold red")
+        elif accept := " ".join(f"--accept {each.code}" for each in self.stopping):
             words = "This import doesn't start: what it would do can't be undone. Fix the cause, or accept it:"
             end = Text(f"{words} {accept}", style="bold red")
-        return Group(*_records(self.report), _figures(self.report), Text(), *shown, end)
+        unchecked = [Text(f"not checked: {_clean(each)}", style="yellow") for each in self.report.unchecked]
+        return Group(*_records(self.report), _figures(self.report), Text(), *shown, *unchecked, end)
 
 
 class _Saved(Struct):
@@ -427,6 +469,8 @@ def _records(report: PreflightReport) -> Iterator[RenderableType]:
         if len(periods) <= _SHOWN_PERIODS or title == "year":
             yield from _bars(title, [(period, count, 0) for period, count in periods.items()], report.other_days)
             break
+    if report.unfit_files or (report.unfit and not report.events):
+        yield from unfit_table(report.unfit, max(0, report.unfit_files - len(report.unfit)))
     for refused in report.refused:
         yield Text(f"{plural(refused.records, 'record')} refused, {refused.reason}:", style="red")
         yield from (Text(f"  {_clean(first.file)}, line {first.line}: {_clean(first.detail)}") for first in refused.first)

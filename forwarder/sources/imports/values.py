@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Raw
 
+from forwarder.sources.files.transcoding import not_utf8
 from forwarder.sources.imports.format import RecordRefused, RefusalReason
 
 _KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no"}
@@ -48,7 +49,7 @@ def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str 
     is of another type (`wrong`: how the refusal begins), `NOT_JSON` for anything else."""
     try:
         if not record.isascii():
-            record.decode()
+            check_utf8(record)
         return decode(record)
     except msgspec.ValidationError as error:
         if record.lstrip()[:1] == b"{":
@@ -56,6 +57,14 @@ def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str 
         raise RecordRefused(RefusalReason.NOT_JSON, f"{wrong}{error}" if wrong else "the record isn't a JSON object") from error
     except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
         raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
+
+
+def check_utf8(record: bytes) -> None:
+    """Raises `RecordRefused` (`NOT_JSON`) if a record isn't UTF-8, with the byte that isn't and the encoding that it may have."""
+    try:
+        record.decode()
+    except UnicodeDecodeError as error:
+        raise RecordRefused(RefusalReason.NOT_JSON, not_utf8(record, error)) from error
 
 
 def text_or_number(raw: Raw | None, name: str) -> str | None:

@@ -38,6 +38,7 @@ IRREVERSIBLE = [
     "no-zone",
     "illegal-ids",
     "overwrites-persons",
+    "unfit-files",
     "many-refused",
 ]
 
@@ -113,7 +114,7 @@ def test_each_finding(code: str, source: Callable[[], Iterator[Seen]], terms: di
 def test_every_code_has_a_case_above() -> None:
     """The list is closed, and each of it is tested."""
     marks = test_each_finding.pytestmark
-    assert {case[0] for case in marks[0].args[1]} == set(FINDINGS)
+    assert {case[0] for case in marks[0].args[1]} == set(FINDINGS) - {"unfit-files"}  # of files: tests/sources/imports/test_recognition.py
 
 
 def test_what_cannot_be_undone_stops() -> None:

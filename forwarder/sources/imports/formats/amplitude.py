@@ -14,7 +14,7 @@ so it is never the same uuid at another time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, cast
 
@@ -223,12 +223,18 @@ class FirstSeenKeys:
         return not known
 
 
+def _recognizes(members: Mapping[str, Raw]) -> bool:
+    return "event_type" in members and not members.keys().isdisjoint({"user_id", "device_id", "amplitude_id", "event_time", "$insert_id"})
+
+
 DESCRIPTION: Final = ImportFormat(
     name="amplitude",
     summary="Amplitude's export, as it was downloaded: a ZIP of gzip files, or what is in it.",
     example="export.zip --dry-run",
     options=NoOptions,
     make=lambda _, given: AmplitudeConverter(given.minutes, given.since),
+    looks_like="Amplitude's export",
+    recognizes=_recognizes,
     times=lambda *_: ("event_time", "client_event_time", "server_received_time"),
     zone_said=lambda *_: True,  # Amplitude writes UTC
 )

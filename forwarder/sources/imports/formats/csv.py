@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +30,7 @@ from forwarder.sources.imports.format import (
     place_uuid,
 )
 from forwarder.sources.imports.times import parse_time
-from forwarder.sources.imports.values import check_id, decode_record
+from forwarder.sources.imports.values import check_id, check_utf8, decode_record
 
 BOOLEANS: Final = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
@@ -38,6 +41,12 @@ BOOLEANS: Final = {
 _is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
 _is_uuid: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
 
+_SYNONYMS: Final = {
+    "event": ("eventname", "eventtype", "name", "action", "kind", "type", "activity"),
+    "distinct_id": ("userid", "user", "personid", "customerid", "visitorid", "anonymousid", "email", "uid", "id"),
+    "timestamp": ("time", "eventtime", "createdat", "occurredat", "datetime", "date", "ts", "at", "when"),
+}
+"""What columns are often called, by what they are for; without case and signs."""
 _decode_row: Final = msgspec.json.Decoder(dict[str, str | None]).decode
 _decode_raw: Final = msgspec.json.Decoder(Raw).decode
 _decode_object: Final = msgspec.json.Decoder(dict[str, Raw] | None).decode
@@ -86,9 +95,9 @@ class CsvConverter(RecordConverter):
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one row. Raises `RecordRefused`."""
         options, row = self._options, _row(block.records[index])
-        event = _needed(row, options.event, RefusalReason.NO_EVENT)
-        distinct_id = check_id(_needed(row, options.distinct_id, RefusalReason.NO_ID))
-        time = parse_time(_needed(row, options.timestamp, RefusalReason.NO_TIME), self._offset_minutes)
+        event = _needed(row, options, "event", RefusalReason.NO_EVENT)
+        distinct_id = check_id(_needed(row, options, "distinct_id", RefusalReason.NO_ID))
+        time = parse_time(_needed(row, options, "timestamp", RefusalReason.NO_TIME), self._offset_minutes)
         cell = (row.get(options.uuid) or "").strip()
         properties = self._properties(row)
         if not cell:
@@ -113,16 +122,34 @@ class CsvConverter(RecordConverter):
 
 def _row(record: bytes) -> dict[str, str | None]:
     if not record.lstrip().startswith(b"{"):
-        detail = "the row has more or fewer cells than the header, a quote without an end, or isn't UTF-8"
-        raise RecordRefused(RefusalReason.NOT_JSON, detail)
+        check_utf8(record)
+        raise RecordRefused(RefusalReason.NOT_JSON, "the row has more or fewer cells than the header, or a quote without an end")
     return decode_record(record, _decode_row, "the row isn't an object of texts: ")
 
 
-def _needed(row: dict[str, str | None], name: str, why: RefusalReason) -> str:
+def _needed(row: dict[str, str | None], options: CsvOptions, role: str, why: RefusalReason) -> str:
+    """The cell of a role's column."""
+    name: str = getattr(options, role)
     cell = row.get(name)
     if not cell or cell.isspace():
-        raise RecordRefused(why, f"column {name} is {'empty' if name in row else 'not there'}")
+        raise RecordRefused(why, f"column {name} is empty" if name in row else _missing(role, name, tuple(row)))
     return cell
+
+
+@lru_cache(maxsize=16)
+def _missing(role: str, name: str, columns: tuple[str, ...]) -> str:
+    """Why a row has no cell for a role: which columns there are, and the option that names one. Each row of a file has the same."""
+    flag = f"--{role.replace('_', '-')}-column"
+    by_name = {_bare(each): each for each in reversed(columns)}
+    nearest = by_name.get(_bare(name)) or next((by_name[each] for each in _SYNONYMS[role] if each in by_name), "")
+    if not nearest:
+        nearest = next((by_name[each] for each in get_close_matches(_bare(name), by_name, n=1, cutoff=0.6)), "")
+    found = f"there is no column {name}: name it by {flag}{f', perhaps {flag} {shlex.quote(nearest)}' if nearest else ''}"
+    return f"{found}; the columns are {', '.join(columns)}"
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _value(name: str, cell: str, read: Callable[[str], Any], wanted: str) -> Any:
@@ -164,6 +191,7 @@ DESCRIPTION: Final = ImportFormat(
     example="orders.csv --event-column kind --timestamp-column created_at --number-column amount",
     options=CsvOptions,
     make=lambda options, given: CsvConverter(options, given.minutes),
+    looks_like="a table (CSV)",
     times=lambda options, _: (options.timestamp,),
     framings=(Framing.CSV,),
 )

@@ -28,7 +28,7 @@ from forwarder.sources.imports.format import (
     place_uuid,
 )
 from forwarder.sources.imports.times import parse_time
-from forwarder.sources.imports.values import check_id, is_blank
+from forwarder.sources.imports.values import check_id, check_utf8, is_blank
 
 
 class _MappedEvent(Struct, gc=False):
@@ -53,8 +53,9 @@ class MappedConverter(RecordConverter):
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The events of one record; none if `where` says so. Raises `RecordRefused`."""
+        record = block.records[index]
         try:
-            text = self._map(block.records[index])
+            text = self._map(record)
             if text is None:
                 return ()
             if text[:1] != b"[":
@@ -63,6 +64,7 @@ class MappedConverter(RecordConverter):
         except Unmappable as error:
             raise RecordRefused(RefusalReason.UNMAPPABLE, str(error)) from error
         except (NotJson, msgspec.DecodeError, UnicodeDecodeError) as error:  # what the rules passed over, only decoding sees
+            check_utf8(record)
             raise RecordRefused(RefusalReason.NOT_JSON, str(error)) from error
 
 

@@ -234,12 +234,28 @@ def _renamed(fields: dict[str, Raw], names: Mapping[str, str]) -> dict[str, Raw]
     return fields
 
 
+def _recognizes(members: Mapping[str, Raw]) -> bool:
+    if "event" not in members or not members.keys().isdisjoint({"timestamp", "distinct_id", "$distinct_id", "type"}):
+        return False
+    try:
+        fields = nested(members.get("properties"), "properties").keys()
+    except RecordRefused:
+        return False
+    return "time" in fields or "$insert_id" in fields or "mp_lib" in fields
+
+
+def _recognizes_profile(members: Mapping[str, Raw]) -> bool:
+    return "$distinct_id" in members and "$properties" in members and "event" not in members
+
+
 DESCRIPTION: Final = ImportFormat(
     name="mixpanel",
     summary="Mixpanel's raw export of events: JSON lines.",
     example="export/*.json.gz --zone America/Los_Angeles --dry-run",
     options=MixpanelExport,
     make=lambda export, given: MixpanelConverter(export.clock(given), replace_upper_case_ids=export.replace_upper_case_ids),
+    looks_like="Mixpanel's export of events",
+    recognizes=_recognizes,
     times=lambda *_: ("properties.time",),
     zone_said=ProjectZone.is_said,
 )
@@ -249,6 +265,8 @@ PROFILES_DESCRIPTION: Final = ImportFormat(
     example="profiles.jsonl --time-offset 0",
     options=ProjectZone,
     make=lambda export, given: MixpanelProfilesConverter(export.clock(given)),
+    looks_like="Mixpanel's export of profiles",
+    recognizes=_recognizes_profile,
     times=lambda *_: ("$properties.$last_seen",),
     zone_said=ProjectZone.is_said,
     is_unsorted=True,

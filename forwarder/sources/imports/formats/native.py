@@ -28,7 +28,7 @@ from forwarder.sources.imports.format import (
     place_uuid,
 )
 from forwarder.sources.imports.times import AFTER_LAST, EPOCH, micros_of, parse_time
-from forwarder.sources.imports.values import are_deep, check_id, is_deep, none_illegal
+from forwarder.sources.imports.values import are_deep, check_id, check_utf8, is_deep, none_illegal
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, is_utf8
@@ -237,8 +237,8 @@ def _parts_of(text: bytes) -> list[bytes] | None:
 
 def readable_text(record: bytes) -> bytes:
     """The record as a text that decodes: NaN and infinite numbers are null. Raises `RecordRefused`."""
-    if not (record.isascii() or is_utf8(record)):
-        raise RecordRefused(RefusalReason.NOT_JSON, "it isn't UTF-8")
+    if not record.isascii():
+        check_utf8(record)
     if is_deep(record):
         raise RecordRefused(RefusalReason.NOT_JSON, "it is nested too deep")
     if (error := _error_in(record)) is None:
@@ -316,11 +316,21 @@ def _uuid_of(raw: Raw) -> str | None:
     return text if _is_uuid(text) else None
 
 
+def _recognizes(members: Mapping[str, Raw]) -> bool:
+    if first_byte(members.get("batch", ABSENT)) == b"[":
+        return True
+    if "event" not in members or not members.keys().isdisjoint({"messageId", "anonymousId", "userId"}):
+        return False
+    return "timestamp" in members or not members.keys().isdisjoint({"distinct_id", "$distinct_id"})
+
+
 DESCRIPTION: Final = ImportFormat(
     name="native",
     summary="Our own JSON lines: events in any classic shape, arrays of them, and bodies of batches.",
     example="events-2024.jsonl.gz --upstream https://us.i.example.com --api-key phc_…",
     options=NoOptions,
     make=lambda _, given: NativeConverter(given.person_properties, given.minutes),
+    looks_like="events as forwarder's own JSON lines",
+    recognizes=_recognizes,
     times=lambda *_: ("timestamp",),
 )

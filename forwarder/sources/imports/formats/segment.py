@@ -7,7 +7,7 @@ makes the event what it is (`$set`, `$anon_distinct_id`, `$group_…`, `alias`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from forwarder.sources.imports.format import (
     key_uuid,
     option,
     place_uuid,
+    text_in,
 )
 from forwarder.sources.imports.times import parse_time
 from forwarder.sources.imports.values import checked_id, decode_record, is_blank, is_illegal, text_or_number
@@ -213,11 +214,18 @@ def _add_traits(call: _SegmentCall, properties: dict[str, Any], name: str) -> No
         raise RecordRefused(RefusalReason.WRONG_TYPE, "traits are no object")
 
 
+def _recognizes(members: Mapping[str, Raw]) -> bool:
+    ids = {"messageId", "userId", "anonymousId", "originalTimestamp", "receivedAt", "previousId", "groupId"}
+    return text_in(members, "type") in CALLS and not members.keys().isdisjoint(ids)
+
+
 DESCRIPTION: Final = ImportFormat(
     name="segment",
     summary="Segment's S3 logs: JSON lines of track, page, screen, identify, group and alias calls.",
     example="s3://logs/segment-logs/ --group-type company --store region=eu-central-1",
     options=SegmentExport,
     make=lambda export, given: SegmentConverter(export, given.minutes),
+    looks_like="Segment's logs",
+    recognizes=_recognizes,
     times=lambda *_: ("timestamp", "originalTimestamp"),
 )
