@@ -36,6 +36,8 @@ from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
 from benchmarks.stall import NAMES as STALLS
 from benchmarks.stall import StallResult, measure_kafka_stall, measure_stall, stall_summary
+from benchmarks.taps import NAME as TAPS
+from benchmarks.taps import TapResult, measure_taps, tap_line
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure, Plan
 
@@ -69,7 +71,7 @@ def main() -> int:
     end_on_signals()
     chosen = _chosen(arguments.case, other_program=bool(arguments.command))
     if chosen.empty:
-        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, DECIDE, *STALLS]
+        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, DECIDE, TAPS, *STALLS]
         names += [case.name for case in (*LOG_STAGES, *LOGS)]
         print(f"no such case; there are {', '.join(names)}", file=sys.stderr)
         return 2
@@ -84,7 +86,7 @@ def _chosen(patterns: list[str], *, other_program: bool) -> Chosen:
     cases, memory = select(patterns)
     if other_program:
         return Chosen(cases, memory, [], [], [], [], [])
-    others = [name for name in (VIA, DECIDE, *STALLS) if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]
+    others = [name for name in (VIA, DECIDE, TAPS, *STALLS) if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]
     logs = select_log_stages(patterns), select_logs(patterns)
     return Chosen(cases, memory, select_kafka(patterns), select_imports(patterns), *logs, others)
 
@@ -102,7 +104,7 @@ def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
         print(table(rows))
         said = [f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s" for each in rows if each.get(LOOKED)]
         print(*said, *(f"{each['case']}: {each[LOOP]}" for each in rows if each.get(LOOP)), sep="\n")
-    results: list[MemoryResult | BacklogResult | ViaResult | StallResult | DecideResult] = [
+    results: list[MemoryResult | BacklogResult | ViaResult | StallResult | DecideResult | TapResult] = [
         _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in chosen.memory
     ]
     results += [_other(plan, name) for name in chosen.others]
@@ -197,9 +199,11 @@ def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]
     return [whole_row(case, figures[case.name], server, loops[case.kind, case.loop]) for case in cases]
 
 
-def _other(plan: Plan, name: str) -> ViaResult | StallResult | DecideResult:
+def _other(plan: Plan, name: str) -> ViaResult | StallResult | DecideResult | TapResult:
     if name == DECIDE:
         return _decide(plan)
+    if name == TAPS:
+        return _taps(plan)
     return _via(plan) if name == VIA else _stall(plan, name)
 
 
@@ -207,6 +211,13 @@ def _decide(plan: Plan) -> DecideResult:
     _say(f"{DECIDE}: a sandbox with many flags")
     result = measure_decide(plan.target.port, plan.machine)
     print(decide_line(result))
+    return result
+
+
+def _taps(plan: Plan) -> TapResult:
+    _say(f"{TAPS}: turns without a tap and with one, for some minutes")
+    result = measure_taps(plan.target, plan.machine)
+    print(tap_line(result))
     return result
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 UPSTREAM = {"FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9"}
-COMMAND_LINE = ("typer", "click", "pydantic", "rich.console", "pygments")
+COMMAND_LINE = ("typer", "click", "pydantic", "rich.console", "pygments", "textual")
 AS_A_USER = "import os, sys; os.geteuid = lambda: 1000\nfrom forwarder.cli.main import main\nsys.argv = ['forwarder', 'run']\nmain()\n"
 """A user without a home directory, whose dead letters stay in memory."""
 

@@ -10,7 +10,6 @@ Invariants: taps show what people do, so they answer the clients that `admin.tap
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +25,9 @@ from forwarder.pages.hosts import reject_other_sites
 from forwarder.telemetry.taps import MAX_RATE, RATE, TapBatch, TapFilter, TapRequest
 
 MAX_STREAMS: Final = 4
-POLL_SECONDS: Final = 0.1
+MAX_VALUES: Final = 20
+"""Of a parameter."""
+POLL_SECONDS: Final = 0.25
 HEARTBEAT_SECONDS: Final = 1.0
 """Between two lines at most: one without events is empty."""
 STALLED_SECONDS: Final = 30.0
@@ -54,7 +55,7 @@ class TapEndpoint:
         self._poll = poll
         self._permission = permission
         self._streams = 0
-        self._ending = asyncio.Event()
+        self._ending = False
 
     def add_to(self, application: web.Application) -> None:
         """Answer in this application; its shutdown ends all streams."""
@@ -62,7 +63,7 @@ class TapEndpoint:
         application.on_shutdown.append(self._end)
 
     async def _end(self, _: web.Application) -> None:
-        self._ending.set()
+        self._ending = True
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Stream until the client leaves or the server ends. Cancellation closes the tap."""
@@ -90,15 +91,14 @@ class TapEndpoint:
         await response.prepare(request)
         silent = 0.0
         try:
-            while not self._ending.is_set():
+            while not self._ending:
                 lines = encode_batch(await self._fetch(asked))
                 silent += POLL_SECONDS
                 if lines or silent >= HEARTBEAT_SECONDS:
                     async with asyncio.timeout(STALLED_SECONDS):
                         await response.write(lines or b"\n")
                     silent = 0.0
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), POLL_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         except (ConnectionError, TimeoutError):
             if request.transport is not None:
                 request.transport.abort()
@@ -129,6 +129,8 @@ def parse_filter(request: web.Request) -> TapFilter:
 def _values(given: Sequence[str]) -> tuple[str, ...]:
     if "" in given:
         raise NotATapFilter("a parameter is empty")
+    if len(given) > MAX_VALUES:
+        raise NotATapFilter(f"a parameter has {len(given)} values; at most {MAX_VALUES} are possible")
     return tuple(given)
 
 

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "generate": ("generate", "Send realistic traffic at a steady rate, and report latencies and answers."),
     "audit": ("status", "Print the books of each lane: received = delivered + buffered + dead-lettered + dropped."),
     "explain": ("status", "Find one event: buffered, dead-lettered and why, or else delivered or never received."),
+    "top": ("top", "Watch the running daemon live: rates, buffer, upstream, lanes and what needs attention."),
     "tap": ("tap", "Show events as they pass the running daemon: a sample of those received, delivered, dead-lettered, dropped."),
     "logs": ("logs", "Show how far the files of log sources are read: position, size, lag and last line of each."),
     "config": ("config", "Check the configuration, show the effective values, print the schema."),

@@ -41,7 +41,8 @@ def _print_documents(address: str, seconds: float) -> None:
     while True:
         try:
             body = get_status(address)
-        except NoDaemon as error:
+            parse(body)
+        except (NoDaemon, NotAStatus) as error:
             sys.stderr.write(f"{error.message}\n")
         else:
             sys.stdout.write(msgspec.json.format(body, indent=-1).decode() + "\n")

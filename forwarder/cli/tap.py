@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
@@ -70,14 +70,10 @@ def tap(  # noqa: PLR0917 - a command's options
     """
     address = resolve(admin, config)
     show = printer(output, jq)
-    query: list[tuple[str, object]] = [("event", each) for each in event or ()]
-    query += [("key", label_of(each)) for each in key or ()]
-    query += [("source", each.value) for each in source or ()]
-    query += [("outcome", each.value) for each in outcome or ()]
-    query.append(("rate", f"{rate:g}"))
+    wanted = {"event": event, "key": [label_of(each) for each in key or ()], "source": source, "outcome": outcome}
     shown = 0
     try:
-        for record in records(address, f"/tap?{urlencode(query)}"):
+        for record in records(address, tap_path(wanted, rate)):
             shown += show(record)
             if limit is not None and shown >= limit:
                 return
@@ -86,6 +82,12 @@ def tap(  # noqa: PLR0917 - a command's options
 
         report(error)
         raise typer.Exit(ExitCode.UNREACHABLE) from error
+
+
+def tap_path(wanted: Mapping[str, Sequence[str] | None], rate: float) -> str:
+    """Path and query of a tap; what is typed that is no text at all matches nothing."""
+    query = [(name, str(each)) for name, values in wanted.items() for each in values or ()]
+    return "/tap?" + urlencode([*query, ("rate", f"{rate:g}")], errors="replace")
 
 
 def label_of(key: str) -> str:
@@ -106,6 +108,8 @@ def records(address: str, path: str) -> Iterator[dict[str, Any]]:
             raise rejection(address, code, response.read(1000).decode(errors="replace").strip())
         while line := response.readline():
             record = json.loads(line) if line.strip() else {}
+            if not isinstance(record, dict):
+                raise rejection(address, code, "Is this the address of forwarder's admin server?")
             if "outcome" in record:
                 yield record
             notes.add(record.get("skipped", 0), record.get("lost", 0))

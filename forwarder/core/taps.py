@@ -25,6 +25,9 @@ class TapOutcome(StrEnum):
     """At receipt, or later."""
     DROPPED = "dropped"
 
+    __hash__ = str.__hash__
+    """The enumeration's own is slow, and one is looked up for each request while there is a tap."""
+
 
 class Tap(Protocol):
     """Sees events pass. Nothing of them may be changed, and nothing may be raised."""

@@ -11,14 +11,16 @@ holds a secret (`core.secrets.redact`); project keys are shown as labels.
 
 from __future__ import annotations
 
+import json
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fnmatch import translate
 from typing import Any, Final
 
 import msgspec
+import structlog
 from msgspec import Raw, Struct
 
 from forwarder.core.clock import Clock
@@ -33,17 +35,28 @@ RATE: Final = 20.0
 """Events a second, if nothing else was asked for."""
 MAX_RATE: Final = 1000.0
 
-SHARE: Final = 0.005
+SHARE: Final = 0.002
 """Of the time of one core: what a tap may take."""
-BURST: Final = 0.02
+BURST: Final = 0.01
 """Seconds that it may take at once, after a pause."""
 
 QUEUE_BYTES: Final = 1 << 20
+LARGE: Final = 1 << 18
+"""Bytes of a chunk beyond which only its beginning is looked at."""
+BEGINNING: Final = 1 << 16
+"""Bytes of that."""
+LARGEST_EVENT: Final = 1 << 20
+"""Bytes up to which an event is shown whole."""
 FORGOTTEN_AFTER: Final = 60.0
 """Seconds."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
-_ESCAPE: Final = b"\\u"
+_HEXADECIMAL: Final = re.compile(r"(?<=\\u)[0-9a-f]{4}")
+_CHECK_SECONDS: Final = 10.0
+"""Between two looks for taps that are forgotten."""
+
+
+_log = structlog.get_logger(__name__)
 
 
 class TapFilter(Struct, frozen=True):
@@ -93,6 +106,7 @@ class Taps:
         self._point = point
         self._clock = clock
         self._open: dict[str, EventTap] = {}
+        self._next_check = 0.0
 
     def poll(self, request: TapRequest) -> TapBatch:
         """See `TapRequest`."""
@@ -108,18 +122,34 @@ class Taps:
 
     def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str = "") -> None:
         """See `core.taps.Tap`."""
-        for tap in self._fresh():
-            tap.chunks(outcome, chunks, reason)
+        now = self._clock.monotonic()
+        try:
+            for tap in self._open.values():
+                tap.chunks(outcome, chunks, reason, now)
+        except Exception:
+            self._fail()
+        if now >= self._next_check:
+            self._forget(now)
 
     def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str = "") -> None:
         """See `core.taps.Tap`."""
-        for tap in self._fresh():
-            tap.letters(outcome, letters, reason)
-
-    def _fresh(self) -> Iterable[EventTap]:
         now = self._clock.monotonic()
+        try:
+            for tap in self._open.values():
+                tap.letters(outcome, letters, reason, now)
+        except Exception:
+            self._fail()
+        if now >= self._next_check:
+            self._forget(now)
+
+    def _fail(self) -> None:
+        """Close all: watching must not stop what is watched."""
+        _log.exception("a tap failed unexpectedly, and all are closed")
+        self._close(list(self._open))
+
+    def _forget(self, now: float) -> None:
+        self._next_check = now + _CHECK_SECONDS
         self._close([name for name, tap in self._open.items() if now - tap.polled > FORGOTTEN_AFTER])
-        return self._open.values()
 
     def _close(self, names: Iterable[str]) -> None:
         for name in names:
@@ -144,6 +174,8 @@ class EventTap:
         """Events of each outcome that may be chosen now."""
         self._granted = dict.fromkeys(TapOutcome, monotonic())
         """When each of them was brought up to date."""
+        self._blind_until = dict.fromkeys(TapOutcome, 0.0)
+        """When an event of each may be looked at next: until then there is one comparison for a request."""
         self._seconds = BURST
         """Time that may be taken now; negative after a chunk that took more."""
         self._refilled = self.polled = monotonic()
@@ -157,11 +189,11 @@ class EventTap:
         self._queue, self._bytes, self._skipped, self._lost, self.polled = [], 0, 0, 0, now
         return batch
 
-    def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str) -> None:
+    def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str, now: float) -> None:
         """Look at chunks that had this outcome, as far as they are wanted and there is time."""
         if outcome not in self._outcomes:
             return
-        if not self._may_look(outcome) and not self._selective:
+        if (now < self._blind_until[outcome] or not self._may_look(outcome, now)) and not self._selective:
             self._skipped += sum([chunk.count for chunk in chunks])
             return
         for chunk in chunks:
@@ -174,11 +206,11 @@ class EventTap:
             self._look_at(outcome, chunk, reason)
             self._seconds -= self._monotonic() - began
 
-    def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str) -> None:
+    def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str, now: float) -> None:
         """Look at events that are, or would have become, dead letters."""
         if outcome not in self._outcomes:
             return
-        self._may_look(outcome)
+        self._may_look(outcome, now)
         for letter in letters:
             if self._selective and not self._wants(letter.source, letter.lane):
                 continue
@@ -186,19 +218,21 @@ class EventTap:
                 self._skipped += 1
                 continue
             began = self._monotonic()
-            if self._names is None or self._names.indices(letter.data):
+            if self._names is None or self._names.is_of(letter.data):
                 why = {"reason": reason or letter.reason.value, "why": mask_secrets(plain(letter.why))}
                 self._choose(outcome, letter.lane, letter.source, letter.data, why)
             self._seconds -= self._monotonic() - began
 
-    def _may_look(self, outcome: TapOutcome) -> bool:
+    def _may_look(self, outcome: TapOutcome, now: float) -> bool:
         """Whether an event with this outcome may be looked at now."""
-        now = self._monotonic()
         self._seconds = min(self._seconds + (now - self._refilled) * SHARE, BURST)
         self._refilled = now
         tokens = self._tokens[outcome] + (now - self._granted[outcome]) * self._rate
         self._tokens[outcome], self._granted[outcome] = min(tokens, max(1.0, self._rate)), now
-        return tokens >= 1 and self._seconds > 0
+        if tokens >= 1 and self._seconds > 0:
+            return True
+        self._blind_until[outcome] = now + max((1 - tokens) / self._rate, -self._seconds / SHARE)
+        return False
 
     def _wants(self, source: str, lane: Lane | None) -> bool:
         if self._sources and source not in self._sources:
@@ -209,12 +243,17 @@ class EventTap:
     def _look_at(self, outcome: TapOutcome, chunk: Chunk, reason: str) -> None:
         """Choose from a chunk as many of the wanted events as the rate allows, beginning anywhere."""
         try:
-            wanted = range(chunk.count) if self._names is None else self._names.indices(chunk.data)
-            if not wanted:
-                return
-            events = [chunk.data] if chunk.count == 1 else split_events(b"[%b]" % chunk.data)
+            if chunk.count > 1 and len(chunk.data) > LARGE:
+                events: Sequence[bytes | Raw] = first_events(chunk.data)
+                self._skipped += chunk.count - len(events)
+                wanted: Sequence[int] = [at for at, each in enumerate(events) if self._names is None or self._names.indices(bytes(each))]
+            else:
+                wanted = range(chunk.count) if self._names is None else self._names.indices(chunk.data)
+                events = [chunk.data] if chunk.count == 1 or not wanted else split_events(b"[%b]" % chunk.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._skipped += chunk.count
+            return
+        if not wanted:
             return
         number = min(len(wanted), int(self._tokens[outcome]))
         start = random.randrange(len(wanted) - number + 1)  # noqa: S311 - a sample, no secret
@@ -242,7 +281,7 @@ class EventTap:
 def _shown(event: bytes) -> dict[str, Any]:
     """Name, id and all of an event without its secrets; of what isn't one, an excerpt."""
     try:
-        data = redact(msgspec.json.decode(event))
+        data = redact(msgspec.json.decode(event)) if len(event) <= LARGEST_EVENT else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         data = None
     if not isinstance(data, dict):
@@ -256,26 +295,53 @@ class _Named(Struct, gc=False):
     event: Any = None
 
 
+_decode_first: Final = json.JSONDecoder().raw_decode
+_SEPARATOR: Final = re.compile(r"[\s,]*")
 _decode_names: Final = msgspec.json.Decoder(list[_Named]).decode
 
 
 class NameFilter:
-    """Finds the events of these names in a chunk; what can't hold one is recognized by its bytes."""
+    """Finds the events of these names in a chunk; one that holds none is recognized by its bytes.
+
+    A name is found in each form that encoders write it in; one whose plain letters are escaped, as none does, is not.
+    """
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._pattern = re.compile("|".join(map(translate, patterns)))
-        self._needles = list(map(_needle, patterns))
+        self._needles = sorted({needle for pattern in patterns for needle in _needles(pattern)})
 
     def indices(self, data: bytes) -> list[int]:
         """The indices of the events, in a text of events joined by commas. Raises msgspec's errors if it is something else."""
-        if not any(needle in data for needle in self._needles) and _ESCAPE not in data:
+        if not any(needle in data for needle in self._needles):
             return []
         names = [named.event for named in _decode_names(b"[%b]" % data)]
         return [index for index, name in enumerate(names) if isinstance(name, str) and self._pattern.match(name)]
 
+    def is_of(self, event: bytes) -> bool:
+        """Whether it is the name of what may be one event, or anything else."""
+        try:
+            return bool(self.indices(event)) if len(event) <= LARGEST_EVENT else False
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
 
-def _needle(pattern: str) -> bytes:
-    """What a text holds that has an event of such a name, unless characters of the name are escaped."""
+
+def first_events(data: bytes) -> list[bytes]:
+    """The events that lie whole in the beginning of a text of events joined by commas."""
+    text, at = data[:BEGINNING].decode(errors="ignore"), 0
+    events: list[bytes] = []
+    while True:
+        try:
+            _, end = _decode_first(text, at)
+        except (ValueError, RecursionError):
+            return events
+        events.append(text[at:end].encode())
+        at = _SEPARATOR.match(text, end).end()  # type: ignore[union-attr]
+
+
+def _needles(pattern: str) -> Iterator[bytes]:
+    """What a text holds that has an event of such a name: the pattern's beginning, as JSON has it with and without escapes."""
     literal = _WILDCARD.split(pattern, maxsplit=1)[0]
-    encoded = msgspec.json.encode(literal)
-    return encoded if literal == pattern else encoded[:-1]
+    escaped = json.dumps(literal)
+    for text in (msgspec.json.encode(literal).decode(), escaped, _HEXADECIMAL.sub(lambda match: match[0].upper(), escaped)):
+        for form in (text, text.replace("/", "\\/")):
+            yield (form if literal == pattern else form[:-1]).encode()

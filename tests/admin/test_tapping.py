@@ -86,7 +86,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(
 
 @pytest.mark.parametrize(
     "query",
-    ["rate=0", "rate=-1", "rate=nan", "rate=1e9", "rate=fast", "outcome=lost", "outcome=", "event=", "other=1"],
+    ["rate=0", "rate=-1", "rate=nan", "rate=1e9", "rate=fast", "outcome=lost", "outcome=", "event=", "other=1", "event=e&" * 21],
 )
 async def test_a_query_that_says_nothing_sensible(session: aiohttp.ClientSession, source: Source, query: str) -> None:
     """It is answered 400, and nothing is tapped."""

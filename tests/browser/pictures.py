@@ -1,6 +1,6 @@
 """`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder into a real sandbox; and one of the
-sandbox's management half, with the two organizations of a seed; of a flag and of a batch export, by the example of a seed; and those of an
-import (`import_pictures`).
+sandbox's management half, with the two organizations of a seed; of a flag and of a batch export, by the example of a seed; those of an
+import (`import_pictures`), and of a terminal that watches a daemon (`watch_pictures`).
 
 Five minutes of a small shop: three apps, one of which changes an order and sends it again under its old uuid (a conflict), one whose
 project key nobody knows (a halted lane), and somebody who sends rubbish. The sandbox's clock is turned so that it takes seconds.
@@ -30,12 +30,13 @@ from forwarder.core.clock import SystemClock
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.browser.chromium import chromium, visit
 from tests.browser.import_pictures import shoot_import
+from tests.browser.watch_pictures import shoot_watching
 from tests.support.repository import ROOT
 from tests.support.waiting import in_thread
 from tests.support.whole import Whole
 
 MINUTES: Final = 5
-PICTURES: Final = ("*-page*.png", "*-management*.png", "*-flags*.png", "*-exports*.png", "import*.svg", "import-report*.png")
+PICTURES: Final = ("*-page*.png", "*-management*.png", "*-flags*.png", "*-exports*.png", "import*.svg", "import-report*.png", "t?p.svg")
 WIDTH, HEIGHT = 1280, 800
 APPS: Final = {"web": "phc_shopweb_project_key_Qm4T", "ios": "phc_shopios_project_key_9xKe", "android": "phc_shopdroid_project_key_7Rza"}
 UNKNOWN: Final = "phc_a_key_that_nobody_knows_Zz81"
@@ -271,6 +272,7 @@ async def main(folder: Path, *, dark: bool) -> None:
         await shoot_management(browser, folder, dark=dark)
         await shoot_decisions(browser, folder, dark=dark)
         await shoot_import(browser, folder, dark=dark)
+    await shoot_watching(folder)
     for path in await in_thread(lambda: sorted(path for name in PICTURES for path in folder.glob(name))):
         sys.stdout.write(f"{path} {path.stat().st_size:,} bytes\n")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import structlog
 
 from forwarder.core.event import NO_IDS, Chunk, Lane, split_events
 from forwarder.core.ports import DeadLetter, Reason
@@ -81,6 +82,7 @@ def test_an_event_is_shown_without_its_secrets() -> None:
         (TapFilter(events=("order placed",)), ["order placed"]),
         (TapFilter(events=("order*", "?tart")), ["start", "order placed", "order paid"]),
         (TapFilter(events=("Größe",)), ["Größe"]),
+        (TapFilter(events=("/a?",)), ["/ab"]),
         (TapFilter(events=("a[bc]",)), ["ab"]),
         (TapFilter(events=("properties", "password")), []),
         (TapFilter(outcomes=(TapOutcome.DELIVERED,)), []),
@@ -93,7 +95,7 @@ def test_an_event_is_shown_without_its_secrets() -> None:
 def test_filters(wanted: TapFilter, seen: list[str]) -> None:
     """Names, however they are spelled in JSON, patterns, outcomes, sources and keys; what isn't wanted isn't counted either."""
     tapped = Tapped(wanted)
-    tapped.see(chunk("start", "order placed"), chunk("Größe", "ab"), chunk("from kafka", source="kafka"))
+    tapped.see(chunk("start", "order placed"), chunk("Größe", "ab", "/ab"), chunk("from kafka", source="kafka"))
     tapped.see(chunk("of another", key="phc_otherother9876"), chunk("order paid"))
     batch = tapped.batch()
     assert (names(batch), batch.skipped) == (seen, 0)
@@ -165,6 +167,42 @@ def test_a_dead_letter_that_is_no_event(data: bytes, excerpt: str | None) -> Non
     (event,) = shown(tapped.batch())
     assert (event["lane"], event["reason"], event["why"]) == ("none", "undecodable", "not JSON, phc_…1234\ufffd")
     assert event["data"] == excerpt if excerpt else len(event["data"]) <= 200
+
+
+@pytest.mark.parametrize("wanted", [(), ("n5",)])
+def test_of_a_large_chunk_the_beginning_is_looked_at(wanted: tuple[str, ...]) -> None:
+    """However large a request was, little of it is decoded; the rest is counted."""
+    tapped = Tapped(TapFilter(events=wanted, rate=1000))
+    large = chunk(*[f"n{number}" for number in range(8000)])
+    assert len(large.data) > taps.LARGE
+    tapped.see(large)
+    batch = tapped.batch()
+    if wanted:
+        assert names(batch) == ["n5"]
+        assert 6900 < batch.skipped < 7999
+    else:
+        assert (len(batch.events), len(batch.events) + batch.skipped) == (1000, 8000)
+        assert max(int(name[1:]) for name in names(batch)) < 1100
+
+
+def test_a_dead_letter_is_found_by_its_name() -> None:
+    """One that is no event, or too large to be looked at, has none."""
+    tapped = Tapped(TapFilter(events=("a",)))
+    assert tapped.point.tap is not None
+    huge = b'{"event":"a","p":"%b"}' % (b"x" * taps.LARGEST_EVENT)
+    letters = [DeadLetter(Reason.REFUSED, None, data, 0.0) for data in (b'{"event":"a"}', b'{"event":"b"}', b'"a" {', huge)]
+    tapped.point.tap.letters(TapOutcome.DEAD_LETTERED, letters)
+    assert names(tapped.batch()) == ["a"]
+
+
+def test_a_tap_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug in a tap never reaches the sender whose event it was: the tap is closed."""
+    tapped = Tapped(TapFilter())
+    monkeypatch.setattr(taps, "lane_label", lambda _: 1 / 0)
+    with structlog.testing.capture_logs() as logged:
+        tapped.see(chunk("a"))
+    assert [line["log_level"] for line in logged] == ["error"]
+    assert tapped.point.tap is None
 
 
 def test_workers_batches_are_one() -> None:

@@ -1,0 +1,184 @@
+"""What `forwarder top` shows of a snapshot: the lines above its table, the table's rows, and the lines below, as plain functions.
+
+Invariants: each line is one row of the terminal, what matters most first, so that a narrow one cuts what matters least; text from outside
+is text, never markup, and holds nothing that a terminal obeys; colours are among the sixteen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from rich.text import Text
+
+from forwarder.cli.output import visible
+from forwarder.cli.tables import attention
+from forwarder.telemetry.rates import FlowRates, quantile
+from forwarder.telemetry.readable import duration, plural, size
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState, by_label
+
+MAX_PROBLEMS: Final = 4
+"""Lines of what needs attention."""
+BAR: Final = 10
+"""Characters of the bar of the buffer."""
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRow:
+    """A row of the table."""
+
+    lane: LaneSnapshot
+    received: float
+    delivered: float
+    """Events a second."""
+
+
+Sorting: TypeAlias = Callable[[LaneRow], tuple[float | str, ...]]
+
+COLUMNS: Final[Mapping[str, Sorting]] = {
+    "lane": lambda row: (row.lane.label,),
+    "state": lambda row: (row.lane.halted or "",),
+    "in/s": lambda row: (row.received, row.lane.total_received),
+    "out/s": lambda row: (row.delivered, row.lane.delivered),
+    "buffered": lambda row: (row.lane.buffered,),
+    "oldest": lambda row: (row.lane.oldest_age or 0.0,),
+    "dead": lambda row: (row.lane.total_dead,),
+    "dropped": lambda row: (row.lane.total_dropped,),
+}
+"""The table's columns, and what each sorts by."""
+
+
+def lane_rows(snapshot: Snapshot, rates: FlowRates | None, *, column: str, ascending: bool, wanted: str = "") -> list[LaneRow]:
+    """The lanes with `wanted` in their label or state, sorted by a column; equal ones by label."""
+    found = [lane for lane in by_label(snapshot.lanes) if wanted.lower() in f"{lane.label} {lane.halted or 'ok'}".lower()]
+    rows = [LaneRow(lane, *_rates_of(lane, rates)) for lane in sorted(found, key=lambda lane: lane.label)]
+    return sorted(rows, key=COLUMNS[column], reverse=not ascending)
+
+
+def _rates_of(lane: LaneSnapshot, rates: FlowRates | None) -> tuple[float, float]:
+    of_lane = rates.lane(lane.label) if rates else None
+    return (of_lane.received, of_lane.delivered) if of_lane else (0.0, 0.0)
+
+
+def cells(row: LaneRow) -> list[Text]:
+    """A row as the table shows it."""
+    lane, right = row.lane, "right"
+    counts: list[tuple[str, str]] = [
+        (per_second(row.received), ""),
+        (per_second(row.delivered), ""),
+        (f"{lane.buffered:,}", ""),
+        ("" if lane.oldest_age is None else duration(lane.oldest_age), "yellow" if (lane.oldest_age or 0) > 60 else ""),
+        (f"{lane.total_dead:,}", "red" if lane.total_dead else ""),
+        (f"{lane.total_dropped:,}", "red" if lane.total_dropped else ""),
+    ]
+    state = Text(visible(lane.halted), style="red") if lane.halted else Text("ok", style="green")
+    return [Text(visible(lane.label)), state, *(Text(text, style=style, justify=right) for text, style in counts)]  # type: ignore[arg-type]
+
+
+def per_second(rate: float) -> str:
+    """A rate with as many digits as matter."""
+    return f"{rate:,.0f}" if rate >= 10 or not rate else f"{rate:.1f}"
+
+
+def headlines(snapshot: Snapshot, rates: FlowRates | None, history: Sequence[float]) -> list[Text]:
+    """The lines above the table: flow, upstream, what was lost, what needs attention. `history`: events received a second, lately."""
+    return [_flow(snapshot, rates, history), _upstream(snapshot, rates), _losses(snapshot), *_problems(snapshot)]
+
+
+def _flow(snapshot: Snapshot, rates: FlowRates | None, history: Sequence[float]) -> Text:
+    share = snapshot.buffer_bytes / snapshot.buffer_limit_bytes if snapshot.buffer_limit_bytes else 0.0
+    filled = min(BAR, round(share * BAR))
+    text = Text("in ")
+    text.append(f"{per_second(rates.received)}/s" if rates else "…", style="bold")
+    text.append(f" {spark(history)}" if any(history) else "", style="cyan")
+    text.append(f" → buffer {snapshot.buffered:,} ")
+    text.append("█" * filled + "░" * (BAR - filled), style="red" if share > 0.8 else "yellow" if share > 0.5 else "green")
+    text.append(f" {share:.0%} of {size(snapshot.buffer_limit_bytes)} → out ")
+    text.append(f"{per_second(rates.delivered)}/s" if rates else "…", style="bold green")
+    return text
+
+
+def spark(history: Sequence[float]) -> str:
+    """The figures as blocks of their height."""
+    highest = max(history)
+    return "".join(_BLOCKS[round(value / highest * (len(_BLOCKS) - 1))] for value in history)
+
+
+def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
+    text = Text("upstream ")
+    text.append(snapshot.upstream.state, style="red" if snapshot.upstream.state is UpstreamState.DOWN else "green")
+    text.append(f"  {snapshot.in_flight:,}/{snapshot.concurrency_limit:g} in flight")
+    if rates and rates.latency.count:
+        shown = [f"p{share:.0%}"[:-1] + f" {milliseconds(quantile(rates.latency, share))}" for share in (0.5, 0.95, 0.99)]
+        text.append(f"  {per_second(rates.requests)}/s  {' '.join(shown)}")
+    for code, count in sorted(snapshot.upstream_requests.items(), key=lambda each: (each[0].startswith("2"), each[0])):
+        text.append(f"  {visible(code)}: ")
+        text.append(f"{count:,}", style="" if code.startswith("2") else "red")
+    return text
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A latency."""
+    return "-" if seconds is None else f"{seconds * 1000:.0f} ms" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _losses(snapshot: Snapshot) -> Text:
+    text = Text()
+    dead: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    for lane in snapshot.lanes:
+        dead.update(lane.dead_lettered)
+        dropped.update(lane.dropped)
+    for what, counts in (("dead letters", dead), ("dropped", dropped)):
+        text.append(f"{'  ' if text else ''}{what} ")
+        text.append(f"{counts.total():,}", style="red" if counts.total() else "")
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if count)
+        text.append(f" ({visible(reasons)})" if reasons else "")
+    rejected = sum(snapshot.rejected_requests.values())
+    text.append(f"  {plural(rejected, 'rejected request')}" if rejected else "", style="yellow")
+    return text
+
+
+def _problems(snapshot: Snapshot) -> Iterator[Text]:
+    """A line each of what needs attention, as far as there is room."""
+    found = list(attention(snapshot))
+    shown = found if len(found) <= MAX_PROBLEMS else found[: MAX_PROBLEMS - 1]
+    for problem in shown:
+        yield Text(visible(problem.plain.partition("\n")[0]), style=problem.style)
+    if len(found) > len(shown):
+        yield Text(f"! {len(found) - len(shown)} more: `forwarder status` shows all", style="yellow")
+
+
+def details(row: LaneRow | None) -> Text:
+    """The line below the table: the selected lane's halt and what to do, or what its figures are made of."""
+    if row is None:
+        return Text()
+    lane = row.lane
+    if lane.halted:
+        text = Text().append(visible(f"{lane.label} is halted: {lane.halted}{f' ({lane.why})' if lane.why else ''}"), style="red")
+        return text.append("\nwhat to do: " + visible(lane.hint) if lane.hint else "")
+    sources = ", ".join(f"{source} {count:,}" for source, count in lane.received.items())
+    return Text().append(visible(f"{lane.label}: received {sources or '0'}; delivered {lane.delivered:,}"), style="dim")
+
+
+def sources(snapshot: Snapshot) -> list[Text]:
+    """A line for each Kafka cluster, log source and worker."""
+    lines = []
+    for cluster in snapshot.kafka:
+        text = f"; lag {cluster.lag:,}, {plural(len(cluster.partitions), 'partition')}, {cluster.paused} paused"
+        lines.append(_source(f"kafka {cluster.name}", cluster.state, good=cluster.reads, more=text))
+    for log in snapshot.logs:
+        text = f"; lag {size(log.lag)}, {plural(log.followed, 'file')}, {log.unreadable} unreadable"
+        lines.append(_source(f"logs {log.name}", log.state, good=log.reads, more=text))
+    for worker in snapshot.workers:
+        text = f"; {worker.received:,} received, {plural(worker.restarts, 'restart')}"
+        lines.append(_source(worker.name, worker.state, good=worker.state in {"running", "done"}, more=text))
+    return lines
+
+
+def _source(name: str, state: str, *, good: bool, more: str) -> Text:
+    text = Text(visible(f"{name} is "))
+    return text.append(visible(state), style="green" if good else "red").append(visible(more))
